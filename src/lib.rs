@@ -1,1 +1,30 @@
-//! Forebay.
+//! Forebay: a durable message log inside a process, in RocketMQ's file formats.
+//!
+//! One way down, nothing reaches up:
+//!
+//! | layer | module |
+//! |---|---|
+//! | bindings for Python | `python` (feature `python`) |
+//! | request API | [`store`] |
+//! | Arrow | [`arrow`] |
+//! | engines | [`engine`] |
+//! | records | [`record`] |
+//! | mapped files | [`mapped`] |
+//! | disk | [`disk`] |
+
+#![allow(missing_docs)]
+pub mod disk;
+pub mod engine;
+pub mod error;
+pub mod mapped;
+pub mod options;
+pub mod record;
+pub mod store;
+
+pub use engine::{
+    Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Stats, Topic, Verification,
+};
+pub use error::{Error, Result};
+pub use options::{EngineKind, Flush, Mode, Options};
+pub use record::{Draft, Message};
+pub use store::{Producer, ReadBatch, ReadStatus, Sent, Store};

@@ -1,0 +1,328 @@
+//! Engines: what stores messages. [`Engine`] is their one surface; [`commit_log`] keeps RocketMQ's
+//! files, [`memory`] keeps nothing.
+
+pub mod memory;
+pub mod topic;
+
+pub use topic::{Topic, Topics};
+
+use crate::error::Result;
+use crate::mapped::Region;
+use crate::record::{Batch, Layout, Message, Record, RecordStyle};
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Whether a call returns before or after its messages are on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// As the store was opened.
+    #[default]
+    Default,
+    /// Return when the messages are durable.
+    Flushed,
+    /// Return when they are in the log: safe from a crash of the process, not from a power loss.
+    Written,
+}
+
+/// Whether the rows of a batch stand or fall together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// Each row for itself: after a crash a part of the batch may be there.
+    Rows,
+    /// All rows or none, also across a crash.
+    Whole,
+}
+
+/// What an append did, one entry a row, in the order of the batch.
+#[derive(Clone, Debug, Default)]
+pub struct Appended {
+    /// Position and queue offset of each row.
+    pub rows: Vec<Place>,
+    /// Store time of all rows, in ms.
+    pub store_timestamp: i64,
+    /// Position behind the last byte appended.
+    pub end: u64,
+    /// Whether the rows are durable already.
+    pub durable: bool,
+}
+
+/// Where a message went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Position in the log.
+    pub position: u64,
+    /// Queue.
+    pub queue: u32,
+    /// Offset in the queue.
+    pub offset: u64,
+}
+
+/// How an engine is asked to check what it hands out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Check {
+    /// Structure and checksums.
+    Full,
+    /// Structure alone: lengths, position, topic, queue and offset.
+    Structure,
+}
+
+/// Records found by a [`Cursor`], with the regions that keep them alive.
+#[derive(Debug, Default)]
+pub struct Rows {
+    /// Mapped files; each row names one.
+    pub regions: Vec<Arc<Region>>,
+    /// The rows in order.
+    pub rows: Vec<RowRef>,
+}
+
+/// One record in [`Rows`].
+#[derive(Clone, Copy, Debug)]
+pub struct RowRef {
+    /// Index into [`Rows::regions`].
+    pub region: u32,
+    /// First byte of the record in the region.
+    pub start: u32,
+    /// Where the record's parts lie.
+    pub layout: Layout,
+}
+
+impl Rows {
+    /// Forgets the rows and lets go of the regions.
+    pub fn clear(&mut self) {
+        self.regions.clear();
+        self.rows.clear();
+    }
+
+    /// Adds a record; `region` is usually that of the row before.
+    #[inline]
+    pub fn push(&mut self, region: &Arc<Region>, start: usize, layout: Layout) {
+        if !self.regions.last().is_some_and(|last| Arc::ptr_eq(last, region)) {
+            self.regions.push(Arc::clone(region));
+        }
+        let region = self.regions.len() as u32 - 1;
+        self.rows.push(RowRef { region, start: start as u32, layout });
+    }
+
+    /// The record of a row; `None` only for a row of other rows.
+    #[inline]
+    pub fn record(&self, row: &RowRef) -> Option<Record<'_>> {
+        let region = self.regions.get(row.region as usize)?;
+        let bytes = region.slice(row.start as usize, row.layout.total_len as usize)?;
+        Record::with_layout(bytes, row.layout).ok()
+    }
+
+    /// The message of a row, sharing its region.
+    pub fn message(&self, row: &RowRef) -> Option<Message> {
+        let region = self.regions.get(row.region as usize)?;
+        Some(Message::with_layout(Arc::clone(region), row.start as usize, row.layout))
+    }
+}
+
+/// Which records of a queue a cursor passes over before it looks at more than the tag code.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    /// Records with one of these tags; all where it is empty.
+    pub tags: Vec<String>,
+    /// Records with this key; all where there is none.
+    pub key: Option<String>,
+}
+
+impl Filter {
+    /// Whether the filter passes everything.
+    pub fn is_empty(&self) -> bool {
+        self.tags.is_empty() && self.key.is_none()
+    }
+
+    /// Whether a record passes, by the exact text of its tag and keys.
+    pub fn passes(&self, record: &Record<'_>) -> bool {
+        let known = crate::record::properties::Known::read(record.raw_properties());
+        let tag = |tag: &String| known.tags == Some(tag.as_bytes());
+        let by_key = |key: &String| known.index_keys().any(|found| found == key.as_bytes());
+        (self.tags.is_empty() || self.tags.iter().any(tag))
+            && self.key.as_ref().is_none_or(by_key)
+    }
+}
+
+/// Walks records in order, a handful at a time.
+///
+/// A damaged record is passed over and reported to the engine's damage list.
+pub trait Cursor: Send {
+    /// Adds up to `max_rows` records to `rows`. Fewer, but not none, may be added before the end;
+    /// none are added at the end alone.
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()>;
+
+    /// Offset in its queue (or position, for a cursor over the log) behind the last record looked at.
+    fn offset(&self) -> u64;
+}
+
+/// A place in the store that is damaged, and what it costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Damage {
+    /// The file.
+    pub path: PathBuf,
+    /// First damaged byte: a position of the log in a log file, a byte of the file elsewhere.
+    pub position: u64,
+    /// Bytes that are not readable.
+    pub length: u64,
+    /// What is wrong.
+    pub reason: String,
+    /// Messages known to be lost: topic, queue, offset.
+    pub lost: Vec<(String, u32, u64)>,
+}
+
+/// What opening found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Whether the store had been closed in order.
+    pub clean: bool,
+    /// Position from which the log was walked.
+    pub walked_from: u64,
+    /// End of the log.
+    pub end: u64,
+    /// Bytes behind the end that were erased (or, read-only, passed over).
+    pub truncated_bytes: u64,
+    /// Records that were checked.
+    pub records_checked: u64,
+    /// Queue entries added or corrected.
+    pub queue_entries_rebuilt: u64,
+    /// Index entries added.
+    pub index_entries_rebuilt: u64,
+    /// Records whose whole-record checksum was stale.
+    pub stale_checksums: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Counters of a store since it was opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Messages appended.
+    pub messages_sent: u64,
+    /// Bytes appended to the log.
+    pub bytes_sent: u64,
+    /// Appends that failed.
+    pub sends_failed: u64,
+    /// Position behind the last message that readers may see.
+    pub published: u64,
+    /// Position up to which queues and index are built.
+    pub dispatched: u64,
+    /// Position up to which the log is durable.
+    pub durable: u64,
+    /// First position of the log.
+    pub min_position: u64,
+    /// Damaged places that are known.
+    pub damaged: u64,
+    /// Records met whose whole-record checksum was stale.
+    pub stale_checksums: u64,
+}
+
+/// What a verification found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Verification {
+    /// Records of the log that are whole.
+    pub records: u64,
+    /// Queue entries that lead to their record.
+    pub queue_entries: u64,
+    /// Index entries that lead to a record with their key.
+    pub index_entries: u64,
+    /// Records whose whole-record checksum is stale.
+    pub stale_checksums: u64,
+    /// All that is damaged.
+    pub damage: Vec<Damage>,
+}
+
+/// A store of messages. Every method may be called from any thread.
+///
+/// Times are milliseconds since the epoch. Offsets count messages of a queue, positions are bytes of
+/// the log (in the memory engine a running number).
+pub trait Engine: Send + Sync {
+    /// Name of the engine: `commitlog` or `memory`.
+    fn name(&self) -> &'static str;
+
+    /// What records of this store share.
+    fn style(&self) -> &RecordStyle;
+
+    /// The topics; see [`Engine::refresh`].
+    fn topics(&self) -> &Topics;
+
+    /// Looks for topics and messages that another process has added. Nothing to do for a writer.
+    fn refresh(&self) -> Result<()>;
+
+    /// The topic, created with the default number of queues where it is not there yet.
+    fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>>;
+
+    /// Creates a topic, or gives an existing one more queues; durable on return.
+    fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>>;
+
+    /// Appends encoded records of `topic` as they stand; see [`Durability`] for what holds on return.
+    fn append(
+        &self,
+        topic: &Topic,
+        batch: &mut Batch,
+        atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<Appended>;
+
+    /// Makes all that was appended before the call durable and returns the durable position.
+    fn flush(&self) -> Result<u64>;
+
+    /// Position up to which the log is durable.
+    fn durable_position(&self) -> u64;
+
+    /// Position behind the last message that a reader may see.
+    fn readable_position(&self) -> u64;
+
+    /// Waits until [`Engine::readable_position`] is above `position`, or for `timeout`.
+    fn wait_readable(&self, position: u64, timeout: Duration) -> u64;
+
+    /// Queues of a topic that hold or held messages, or that the topic was given.
+    fn queues(&self, topic: &Topic) -> Vec<u32>;
+
+    /// Offsets of a queue: first there, next to be written. `None` for a queue that was never used.
+    /// All that was readable when the call began is counted.
+    fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>>;
+
+    /// Walks `range` of a queue, cut to its bounds.
+    fn cursor(
+        &self,
+        topic: &Topic,
+        queue: u32,
+        range: Range<u64>,
+        filter: &Filter,
+        check: Check,
+    ) -> Result<Box<dyn Cursor>>;
+
+    /// Walks the whole log in order of position, all topics.
+    fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>>;
+
+    /// The message at a queue offset; `None` where there is none in the bounds (a filler or a hole is
+    /// [`crate::Error::Corrupt`]).
+    fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>>;
+
+    /// The message whose record begins at `position`.
+    fn message_at(&self, position: u64) -> Result<Message>;
+
+    /// Messages with exactly this key, stored in `begin..=end`, newest first, at most `max`.
+    fn query(&self, topic: &Topic, key: &str, begin: i64, end: i64, max: usize)
+    -> Result<Vec<Message>>;
+
+    /// Offset of the first message of a queue stored at or after `time`; the next offset if none is.
+    fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64>;
+
+    /// What opening found and did.
+    fn recovery(&self) -> Recovery;
+
+    /// Damage found so far.
+    fn damage(&self) -> Vec<Damage>;
+
+    /// Checks everything. `progress` is called with bytes done and in all; false stops it.
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;
+
+    /// Counters.
+    fn stats(&self) -> Stats;
+
+    /// Makes everything durable and lets go of the files. A second call does nothing.
+    fn close(&self) -> Result<()>;
+}

@@ -1,0 +1,119 @@
+//! Topics as every engine knows them: name, number, permissions and queue numbers.
+
+use parking_lot::RwLock;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Permission to read, in [`Topic::permissions`].
+pub const PERMISSION_READ: u32 = 4;
+/// Permission to write.
+pub const PERMISSION_WRITE: u32 = 2;
+
+/// A topic. Handles stay good for as long as the store is open.
+#[derive(Debug)]
+pub struct Topic {
+    /// Number of the topic in its store, from 0 in the order of discovery; not kept on disk.
+    pub id: u32,
+    /// The name.
+    pub name: Box<str>,
+    write_queues: AtomicU32,
+    read_queues: AtomicU32,
+    permissions: AtomicU32,
+    turn: AtomicU32,
+}
+
+impl Topic {
+    /// Queues that messages are sent to: those below this number.
+    #[inline]
+    pub fn write_queues(&self) -> u32 {
+        self.write_queues.load(Ordering::Relaxed)
+    }
+
+    /// Queues that consumers read.
+    pub fn read_queues(&self) -> u32 {
+        self.read_queues.load(Ordering::Relaxed)
+    }
+
+    /// [`PERMISSION_READ`] and [`PERMISSION_WRITE`], or'ed.
+    #[inline]
+    pub fn permissions(&self) -> u32 {
+        self.permissions.load(Ordering::Relaxed)
+    }
+
+    /// Changes what the topic's table says.
+    pub fn configure(&self, write_queues: u32, read_queues: u32, permissions: u32) {
+        self.write_queues.store(write_queues, Ordering::Relaxed);
+        self.read_queues.store(read_queues, Ordering::Relaxed);
+        self.permissions.store(permissions, Ordering::Relaxed);
+    }
+
+    /// The next queue in turn.
+    #[inline]
+    pub fn next_queue(&self) -> u32 {
+        self.turn.fetch_add(1, Ordering::Relaxed) % self.write_queues().max(1)
+    }
+}
+
+/// All topics of a store, by name and by number.
+#[derive(Debug, Default)]
+pub struct Topics {
+    tables: RwLock<Tables>,
+}
+
+#[derive(Debug, Default)]
+struct Tables {
+    by_name: HashMap<Box<str>, Arc<Topic>, foldhash::fast::RandomState>,
+    by_id: Vec<Arc<Topic>>,
+}
+
+impl Topics {
+    /// The topic of this name.
+    #[inline]
+    pub fn get(&self, name: &str) -> Option<Arc<Topic>> {
+        self.tables.read().by_name.get(name).cloned()
+    }
+
+    /// The topic of this number.
+    pub fn by_id(&self, id: u32) -> Option<Arc<Topic>> {
+        self.tables.read().by_id.get(id as usize).cloned()
+    }
+
+    /// All topics in the order of discovery.
+    pub fn all(&self) -> Vec<Arc<Topic>> {
+        self.tables.read().by_id.clone()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.tables.read().by_id.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The topic of this name, added with `queues` queues where it is not there; and whether it was
+    /// added.
+    pub fn get_or_add(&self, name: &str, queues: u32) -> (Arc<Topic>, bool) {
+        if let Some(topic) = self.get(name) {
+            return (topic, false);
+        }
+        let mut tables = self.tables.write();
+        if let Some(topic) = tables.by_name.get(name) {
+            return (Arc::clone(topic), false);
+        }
+        let topic = Arc::new(Topic {
+            id: tables.by_id.len() as u32,
+            name: name.into(),
+            write_queues: AtomicU32::new(queues),
+            read_queues: AtomicU32::new(queues),
+            permissions: AtomicU32::new(PERMISSION_READ | PERMISSION_WRITE),
+            turn: AtomicU32::new(0),
+        });
+        tables.by_id.push(Arc::clone(&topic));
+        tables.by_name.insert(name.into(), Arc::clone(&topic));
+        (topic, true)
+    }
+}

@@ -1,0 +1,181 @@
+//! The one error type of the crate: variants say what the caller can do about it.
+//!
+//! Values are fields, so that each binding can hand them on as attributes. An ordinary outcome, such
+//! as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// What a call returns when it can fail.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why a call failed. Nothing was appended unless the variant says otherwise.
+#[derive(Debug)]
+pub enum Error {
+    /// There is no store at this path and the mode does not create one.
+    NotFound { path: PathBuf },
+    /// Mode `x` met a store that is already there.
+    Exists { path: PathBuf },
+    /// The path is something, but not a store.
+    NotAStore { path: PathBuf, reason: String },
+    /// The directory was made by another system and was to be opened for writing.
+    Foreign { path: PathBuf },
+    /// Another handle owns the writing; `pid` is the process that holds it, where it is known.
+    Locked { path: PathBuf, pid: Option<u32> },
+    /// The store, or what hangs on it, was closed.
+    Closed,
+    /// A write to the disk failed for good; only opening the store again helps. `appended` says
+    /// whether the message of this call is in the log, its durability unknown.
+    Failed { reason: String, appended: bool },
+    /// The store was opened for reading, or the topic does not allow writing.
+    ReadOnly { what: String },
+    /// The handle was inherited through `fork`.
+    Forked,
+    /// The topic is not in the store.
+    UnknownTopic { topic: String },
+    /// The topic has no queue of this number.
+    UnknownQueue { topic: String, queue: u32, queues: u32 },
+    /// The name cannot be a topic's.
+    InvalidTopic { topic: String, reason: String },
+    /// An argument or option has a value that is not allowed.
+    InvalidOption { name: String, value: String, reason: String },
+    /// A message, or a part of it, is larger than allowed.
+    TooLarge { what: String, size: u64, limit: u64 },
+    /// The offset is not in the queue.
+    OffsetOutOfRange { topic: String, queue: u32, offset: i64, min: u64, max: u64 },
+    /// Bytes on disk are not what they have to be.
+    Corrupt { path: PathBuf, position: u64, reason: String },
+    /// The files are in a form that this version does not read or write.
+    Unsupported { what: String },
+    /// The file system has no room for the write.
+    Full { path: PathBuf, needed: u64, free: u64 },
+    /// The append lock was held too long by others: try again.
+    Busy { waited_ms: u64 },
+    /// The message is in the log, but was not durable within the time allowed.
+    FlushTimeout { timeout_ms: u64 },
+    /// One row of a batch was refused; nothing of its chunk was appended.
+    Row { row: usize, source: Box<Error> },
+    /// The operating system refused an operation.
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+}
+
+impl Error {
+    /// An operating system error with what was tried and where. A full disk is told apart.
+    pub fn io(doing: &'static str, path: impl AsRef<Path>, source: io::Error) -> Error {
+        let path = path.as_ref().to_path_buf();
+        Error::Io { doing, path, source }
+    }
+
+    /// An argument that is not allowed.
+    pub fn option(name: &str, value: impl fmt::Display, reason: impl Into<String>) -> Error {
+        Error::InvalidOption {
+            name: name.to_owned(),
+            value: value.to_string(),
+            reason: reason.into(),
+        }
+    }
+
+    /// Damaged bytes at a position of a file.
+    pub fn corrupt(path: impl AsRef<Path>, position: u64, reason: impl Into<String>) -> Error {
+        Error::Corrupt { path: path.as_ref().to_path_buf(), position, reason: reason.into() }
+    }
+
+    /// The same error, told with the row of the batch that it belongs to.
+    #[must_use]
+    pub fn in_row(self, row: usize) -> Error {
+        Error::Row { row, source: Box::new(self) }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotFound { path } => {
+                write!(f, "no store at {}: open it with mode \"a\" or \"x\" to create one", path.display())
+            }
+            Error::Exists { path } => {
+                write!(f, "a store is already at {}: open it with mode \"a\"", path.display())
+            }
+            Error::NotAStore { path, reason } => {
+                write!(f, "{} is not a store: {reason}", path.display())
+            }
+            Error::Foreign { path } => write!(
+                f,
+                "{} was not created by forebay: read it with mode=\"r\", or take it over for \
+                 writing with adopt=True",
+                path.display()
+            ),
+            Error::Locked { path, pid: Some(pid) } => write!(
+                f,
+                "{} is being written by process {pid}: read it with mode=\"r\"",
+                path.display()
+            ),
+            Error::Locked { path, pid: None } => write!(
+                f,
+                "{} is being written by another process (which one is unknown): read it with \
+                 mode=\"r\"",
+                path.display()
+            ),
+            Error::Closed => write!(f, "the store is closed"),
+            Error::Failed { reason, appended } => write!(
+                f,
+                "the store has failed for writing: {reason}; {}reading goes on, open it again to \
+                 write",
+                if *appended { "the message is in the log, its durability unknown; " } else { "" }
+            ),
+            Error::ReadOnly { what } => write!(f, "{what} is read-only"),
+            Error::Forked => write!(
+                f,
+                "this handle was opened before fork: open the store again in the child process"
+            ),
+            Error::UnknownTopic { topic } => write!(f, "no topic {topic:?} in the store"),
+            Error::UnknownQueue { topic, queue, queues } => {
+                write!(f, "topic {topic:?} has no queue {queue}: it has {queues} queues, from 0")
+            }
+            Error::InvalidTopic { topic, reason } => write!(f, "topic {topic:?}: {reason}"),
+            Error::InvalidOption { name, value, reason } => write!(f, "{name} is {value}: {reason}"),
+            Error::TooLarge { what, size, limit } => {
+                write!(f, "{what} is {size} bytes, limit {limit}")
+            }
+            Error::OffsetOutOfRange { topic, queue, offset, min, max } => write!(
+                f,
+                "offset {offset} of topic {topic:?} queue {queue} is out of range: {min} to {max} \
+                 (exclusive)"
+            ),
+            Error::Corrupt { path, position, reason } => {
+                write!(f, "corrupt bytes in {} at {position}: {reason}", path.display())
+            }
+            Error::Unsupported { what } => write!(f, "not supported: {what}"),
+            Error::Full { path, needed, free } => write!(
+                f,
+                "no space for {needed} bytes at {}: {free} bytes are free; nothing was appended, \
+                 sending works again when there is room",
+                path.display()
+            ),
+            Error::Busy { waited_ms } => write!(
+                f,
+                "the log has been busy for {waited_ms} ms: nothing was appended, try again"
+            ),
+            Error::FlushTimeout { timeout_ms } => write!(
+                f,
+                "not durable within {timeout_ms} ms: the message is in the log, do not send it \
+                 again, flush"
+            ),
+            Error::Row { row, source } => write!(f, "row {row}: {source}"),
+            Error::Io { doing, path, source } => {
+                write!(f, "cannot {doing} {}: {source}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            Error::Row { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,247 @@
+//! A mapped file, or anonymous memory that stands for one: the only place that touches mapped bytes.
+//!
+//! Two kinds of access, never mixed in one range:
+//!
+//! - **Records.** Bytes are written once, at or above the *readable* mark ([`Region::write`]), and become
+//!   readable by [`Region::publish`], which only grows. [`Region::slice`] hands out `&[u8]` below the
+//!   mark alone: those bytes never change again.
+//! - **Words.** Queue entries, index slots and marks change in place. They are read and written as
+//!   aligned atomic words, so a race gives an old or a new word and never undefined behaviour.
+//!
+//! A mapped file is never shrunk while it can be mapped (retirement is unlink), and its blocks are
+//! reserved before they are stored to, so no access here can fault.
+
+#![allow(unsafe_code)]
+
+use memmap2::{Advice, MmapOptions, MmapRaw};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+/// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
+pub const PAGE: usize = 4096;
+
+/// Mapped bytes that many owners share. They are unmapped when the last owner drops them.
+#[derive(Debug)]
+pub struct Region {
+    map: MmapRaw,
+    path: PathBuf,
+    readable: AtomicUsize,
+    writable: bool,
+}
+
+/// Whether a map may be stored to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Loads only; a store would fault and is refused.
+    Read,
+    /// Loads and stores, shared with all other maps of the file.
+    ReadWrite,
+}
+
+impl Region {
+    /// Maps the first `len` bytes of `file`, which has at least that length. Nothing is readable yet.
+    pub fn map(file: &File, path: &Path, len: usize, access: Access) -> io::Result<Region> {
+        let have = file.metadata()?.len();
+        if have < len as u64 {
+            let text = format!("file has {have} bytes, {len} were to be mapped");
+            return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+        }
+        let mut options = MmapOptions::new();
+        options.len(len);
+        let map = match access {
+            Access::Read => options.map_raw_read_only(file)?,
+            Access::ReadWrite => options.map_raw(file)?,
+        };
+        let writable = access == Access::ReadWrite;
+        Ok(Region { map, path: path.to_owned(), readable: AtomicUsize::new(0), writable })
+    }
+
+    /// Memory without a file, for engines and overlays that keep nothing on disk.
+    pub fn anonymous(len: usize, name: &Path) -> io::Result<Region> {
+        let map = MmapOptions::new().len(len.max(1)).map_anon()?.into();
+        let readable = AtomicUsize::new(0);
+        Ok(Region { map, path: name.to_owned(), readable, writable: true })
+    }
+
+    /// The file, for error messages.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length in bytes.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.map.len()
+    }
+
+    /// Whether the region has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Address of the first byte, for proofs that nothing was copied.
+    pub fn address(&self) -> usize {
+        self.map.as_ptr() as usize
+    }
+
+    /// End of the bytes that [`Region::slice`] hands out.
+    #[inline]
+    pub fn readable(&self) -> usize {
+        self.readable.load(Ordering::Acquire)
+    }
+
+    /// Makes all bytes below `end` readable. A lower end than before changes nothing.
+    #[inline]
+    pub fn publish(&self, end: usize) {
+        debug_assert!(end <= self.len());
+        self.readable.fetch_max(end.min(self.len()), Ordering::AcqRel);
+    }
+
+    /// [`Region::publish`] by the only thread that publishes: a plain store.
+    #[inline]
+    pub fn publish_alone(&self, end: usize) {
+        debug_assert!(end <= self.len() && end >= self.readable.load(Ordering::Relaxed));
+        self.readable.store(end.min(self.len()), Ordering::Release);
+    }
+
+    /// The readable bytes at `start`, `None` where a part of them is not readable.
+    #[inline]
+    pub fn slice(&self, start: usize, len: usize) -> Option<&[u8]> {
+        let end = start.checked_add(len)?;
+        if end > self.readable() {
+            return None;
+        }
+        // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and below
+        // the mark no byte is stored to again: `write` refuses it. The map lives as long as `self`.
+        Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) })
+    }
+
+    /// All readable bytes from `start` on; empty at or above the mark.
+    #[inline]
+    pub fn tail(&self, start: usize) -> &[u8] {
+        let readable = self.readable();
+        self.slice(start.min(readable), readable.saturating_sub(start)).unwrap_or_default()
+    }
+
+    /// Copies `bytes` to `start`. The caller is the only writer: it holds the append lock.
+    ///
+    /// # Panics
+    ///
+    /// Where the range is readable already, or outside the map: a bug of the caller that would
+    /// otherwise change bytes that readers hold.
+    #[inline]
+    #[allow(clippy::panic)]
+    pub fn write(&self, start: usize, bytes: &[u8]) {
+        let fits = start.checked_add(bytes.len()).is_some_and(|end| end <= self.len());
+        if !fits || !self.writable || start < self.readable.load(Ordering::Relaxed) {
+            panic!("write of {} bytes at {start} of {}", bytes.len(), self.path.display());
+        }
+        // SAFETY: the range lies within the map, is writable and above the readable mark, so that no
+        // `&[u8]` covers it; the one writer is the caller.
+        unsafe {
+            let to = self.map.as_mut_ptr().add(start);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
+    }
+
+    #[inline]
+    fn word_at<T>(&self, at: usize) -> Option<*mut T> {
+        let end = at.checked_add(size_of::<T>())?;
+        (end <= self.len() && at.is_multiple_of(align_of::<T>()))
+            .then(|| self.map.as_mut_ptr().wrapping_add(at).cast::<T>())
+    }
+
+    /// The 4-byte word at `at`, a multiple of 4 within the map; `None` elsewhere.
+    #[inline]
+    pub fn atomic_u32(&self, at: usize) -> Option<&AtomicU32> {
+        let word = self.word_at::<u32>(at)?;
+        // SAFETY: the word lies within the map, is aligned, and words are only accessed as atomics;
+        // the map lives as long as `self`. Stores happen on writable maps alone, see `set_words`.
+        Some(unsafe { AtomicU32::from_ptr(word) })
+    }
+
+    /// The 8-byte word at `at`, a multiple of 8 within a writable map; `None` elsewhere.
+    #[inline]
+    pub fn atomic_u64(&self, at: usize) -> Option<&AtomicU64> {
+        let word = self.word_at::<u64>(at)?;
+        // SAFETY: as in `atomic_u32`.
+        Some(unsafe { AtomicU64::from_ptr(word) })
+    }
+
+    /// Whether the map may be stored to.
+    pub fn is_writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Reads `N` bytes at `at` as words: for ranges that change in place. `N` and `at` are multiples
+    /// of 4; zeros where they lie outside the map.
+    #[inline]
+    pub fn words<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut bytes = [0; N];
+        for (index, to) in bytes.chunks_exact_mut(4).enumerate() {
+            let word = self.atomic_u32(at + 4 * index).map_or(0, |w| w.load(Ordering::Relaxed));
+            to.copy_from_slice(&word.to_ne_bytes());
+        }
+        bytes
+    }
+
+    /// Stores bytes as words, from the last to the first, so that a reader in another process that
+    /// sees the first word (an entry's position) sees the rest on machines that keep stores in order.
+    ///
+    /// Nothing is stored to a read-only map or outside the map.
+    #[inline]
+    pub fn set_words(&self, at: usize, bytes: &[u8]) {
+        if !self.writable {
+            return;
+        }
+        for (index, from) in bytes.chunks_exact(4).enumerate().rev() {
+            if let (Some(word), Some(from)) = (self.atomic_u32(at + 4 * index), from.first_chunk())
+            {
+                word.store(u32::from_ne_bytes(*from), Ordering::Release);
+            }
+        }
+    }
+
+    /// Waits until the bytes of the range are on the disk (`msync`, which on a shared map is
+    /// `fdatasync` of the range). A range beyond the map is cut.
+    pub fn sync(&self, start: usize, len: usize) -> io::Result<()> {
+        let end = start.saturating_add(len).min(self.len());
+        let start = start.min(end);
+        if start == end { Ok(()) } else { self.map.flush_range(start, end - start) }
+    }
+
+    /// Dirties every page of the range without changing a byte, so that the next sync writes it.
+    pub fn rewrite(&self, start: usize, len: usize) {
+        let end = start.saturating_add(len).min(self.len());
+        for page in (start / PAGE * PAGE..end).step_by(PAGE) {
+            if let (true, Some(word)) = (self.writable, self.atomic_u32(page)) {
+                word.fetch_or(0, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Faults in the pages of the range for writing, ahead of use. A hint: failure costs only speed.
+    pub fn populate(&self, start: usize, len: usize) {
+        let end = start.saturating_add(len).min(self.len());
+        let start = start / PAGE * PAGE;
+        if self.writable && start < end {
+            #[cfg(target_os = "linux")]
+            let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
+        }
+    }
+
+    /// Tells the kernel how the map is read. A hint.
+    pub fn advise_random(&self) {
+        #[cfg(unix)]
+        let _ = self.map.advise(Advice::Random);
+    }
+
+    /// Locks the map in memory.
+    pub fn lock(&self) -> io::Result<()> {
+        #[cfg(unix)]
+        self.map.lock()?;
+        Ok(())
+    }
+}

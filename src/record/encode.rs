@@ -1,0 +1,405 @@
+//! Encoding of records, in two steps: all that does not depend on the place in the log before the
+//! append lock is taken ([`Batch::push`]), the rest inside it ([`Batch::seal`]).
+
+use super::layout::{
+    AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
+    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, MAGIC_V1, sys_flag,
+};
+use super::properties::{self, NAME_END, VALUE_END};
+use crate::error::{Error, Result};
+use std::net::{IpAddr, SocketAddr};
+
+/// Longest properties of a record in bytes, the checksum's 20 included.
+pub const PROPERTIES_LEN_MAX: usize = 32_767;
+/// What a record may be longer than the longest body.
+pub const RECORD_OVERHEAD_MAX: usize = 64 * 1024;
+/// Longest topic in bytes.
+pub const TOPIC_LEN_MAX: usize = 127;
+
+/// From this size on the body's share of the record checksum is computed outside the append lock.
+const LARGE_BODY: usize = 16 * 1024;
+
+/// A message to be stored, as its sender gives it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Draft<'a> {
+    /// The body; may be empty.
+    pub body: &'a [u8],
+    /// Keys for the index: not empty, without spaces and control characters.
+    pub keys: &'a [&'a str],
+    /// The tag.
+    pub tags: Option<&'a str>,
+    /// The user's properties.
+    pub properties: &'a [(&'a str, &'a str)],
+    /// Properties under reserved names; for the store's own use.
+    pub system_properties: &'a [(&'a str, &'a str)],
+    /// Queue; where none is given the topic's rule chooses.
+    pub queue: Option<u32>,
+    /// When the message was made, in ms; now, where it is not given.
+    pub born_timestamp: Option<i64>,
+    /// A number of the user's.
+    pub flag: i32,
+    /// How often the message was delivered before.
+    pub reconsume_times: i32,
+}
+
+/// Address of a host in the form of a record: 4 or 16 bytes, then the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBytes {
+    bytes: [u8; 20],
+    len: u8,
+}
+
+impl HostBytes {
+    /// The bytes of `address`.
+    pub fn new(address: SocketAddr) -> HostBytes {
+        let mut bytes = [0; 20];
+        let len = match address.ip() {
+            IpAddr::V4(ip) => {
+                bytes[..4].copy_from_slice(&ip.octets());
+                4
+            }
+            IpAddr::V6(ip) => {
+                bytes[..16].copy_from_slice(&ip.octets());
+                16
+            }
+        };
+        if let Some(port) = bytes.get_mut(len..len + 4) {
+            port.copy_from_slice(&u32::from(address.port()).to_be_bytes());
+        }
+        HostBytes { bytes, len: len as u8 + 4 }
+    }
+
+    /// Address, then port: 8 or 20 bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
+    }
+
+    /// Whether the address is an IPv6 one.
+    pub fn is_v6(&self) -> bool {
+        self.len > 8
+    }
+}
+
+/// What all records of a store share.
+#[derive(Clone, Copy, Debug)]
+pub struct RecordStyle {
+    /// Written as born and store host.
+    pub host: HostBytes,
+    /// Whether records carry the whole-record checksum.
+    pub checksum: bool,
+    /// Longest body in bytes.
+    pub max_message_size: usize,
+}
+
+/// One encoded record of a [`Batch`].
+#[derive(Clone, Copy, Debug)]
+pub struct Row {
+    start: usize,
+    /// Length of the record in bytes.
+    pub len: u32,
+    /// Queue that the record goes to.
+    pub queue: u32,
+    fixed_len: u32,
+    tail_crc: Option<u32>,
+}
+
+/// Encoded records of one topic, back to back, ready to be sealed and copied into a log.
+///
+/// A batch keeps its memory when it is cleared, so that a sender that reuses one does not allocate.
+#[derive(Debug, Default)]
+pub struct Batch {
+    bytes: Vec<u8>,
+    rows: Vec<Row>,
+    checksum: bool,
+}
+
+impl Batch {
+    /// An empty batch.
+    pub fn new() -> Batch {
+        Batch::default()
+    }
+
+    /// Forgets the records, keeps the memory.
+    pub fn clear(&mut self) {
+        self.bytes.clear();
+        self.rows.clear();
+    }
+
+    /// The records in the order of [`Batch::push`].
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
+    }
+
+    /// Bytes of all records together.
+    pub fn encoded_len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// Memory that the batch holds on to.
+    pub fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Encodes one message for `queue` of `topic`, born at `born_timestamp` where the draft does not
+    /// say otherwise. On an error the batch is as it was.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] and [`Error::InvalidOption`], by the checks of the format in its order:
+    /// topic, body, properties, record.
+    pub fn push(
+        &mut self,
+        topic: &str,
+        queue: u32,
+        draft: &Draft<'_>,
+        style: &RecordStyle,
+        born_timestamp: i64,
+    ) -> Result<()> {
+        let start = self.bytes.len();
+        self.checksum = style.checksum;
+        match self.encode(start, topic, queue, draft, style, born_timestamp) {
+            Ok(row) => {
+                self.rows.push(row);
+                Ok(())
+            }
+            Err(error) => {
+                self.bytes.truncate(start);
+                Err(error)
+            }
+        }
+    }
+
+    fn encode(
+        &mut self,
+        start: usize,
+        topic: &str,
+        queue: u32,
+        draft: &Draft<'_>,
+        style: &RecordStyle,
+        born_timestamp: i64,
+    ) -> Result<Row> {
+        let body = draft.body;
+        if body.len() > style.max_message_size {
+            return Err(too_large("body", body.len(), style.max_message_size));
+        }
+        let host = style.host.as_bytes();
+        let fixed_len = 72 + 2 * host.len();
+        self.bytes.reserve(fixed_len + body.len() + topic.len() + 128);
+        self.header(queue, draft, style, born_timestamp);
+        self.bytes.extend_from_slice(body);
+        self.bytes.push(topic.len() as u8);
+        self.bytes.extend_from_slice(topic.as_bytes());
+        let properties_at = self.bytes.len() + 2;
+        self.bytes.extend_from_slice(&[0, 0]);
+        self.properties(draft)?;
+        let crc_len = if style.checksum { CRC_LEN } else { 0 };
+        let properties_len = self.bytes.len() - properties_at + crc_len;
+        if properties_len > PROPERTIES_LEN_MAX {
+            return Err(too_large(&largest_property(draft), properties_len, PROPERTIES_LEN_MAX));
+        }
+        self.put(properties_at - 2, &(properties_len as u16).to_be_bytes());
+        let tail_crc = (style.checksum && body.len() >= LARGE_BODY)
+            .then(|| crc32fast::hash(self.bytes.get(start + fixed_len..).unwrap_or_default()));
+        if style.checksum {
+            self.bytes.extend_from_slice(CRC_PROPERTY.as_bytes());
+            self.bytes.push(NAME_END);
+            self.bytes.extend_from_slice(b"0000000000");
+            self.bytes.push(VALUE_END);
+        }
+        let len = self.bytes.len() - start;
+        let limit = style.max_message_size + RECORD_OVERHEAD_MAX;
+        if len > limit {
+            return Err(too_large("record", len, limit));
+        }
+        self.put(start, &(len as u32).to_be_bytes());
+        Ok(Row { start, len: len as u32, queue, fixed_len: fixed_len as u32, tail_crc })
+    }
+
+    /// The fixed fields; those that depend on the place are left zero.
+    fn header(&mut self, queue: u32, draft: &Draft<'_>, style: &RecordStyle, born: i64) {
+        let host = style.host.as_bytes();
+        let crc = match draft.body {
+            [] => 0,
+            body => crc32fast::hash(body) & 0x7FFF_FFFF,
+        };
+        let v6 = if style.host.is_v6() { sys_flag::BORN_V6 | sys_flag::STORE_V6 } else { 0 };
+        let born = draft.born_timestamp.unwrap_or(born);
+        let mut fixed = [0u8; 112];
+        let fixed_len = 72 + 2 * host.len();
+        let mut set = |at: usize, bytes: &[u8]| {
+            if let Some(to) = fixed.get_mut(at..at + bytes.len()) {
+                to.copy_from_slice(bytes);
+            }
+        };
+        set(AT_MAGIC, &MAGIC_V1.to_be_bytes());
+        set(AT_BODY_CRC, &crc.to_be_bytes());
+        set(AT_QUEUE_ID, &queue.to_be_bytes());
+        set(AT_FLAG, &draft.flag.to_be_bytes());
+        set(AT_SYS_FLAG, &v6.to_be_bytes());
+        set(AT_BORN_TIMESTAMP, &born.to_be_bytes());
+        set(AT_BORN_HOST, host);
+        set(AT_BORN_HOST + host.len() + 8, host);
+        set(fixed_len - 16, &draft.reconsume_times.to_be_bytes());
+        set(fixed_len - 4, &(draft.body.len() as u32).to_be_bytes());
+        self.bytes.extend_from_slice(fixed.get(..fixed_len).unwrap_or_default());
+    }
+
+    fn properties(&mut self, draft: &Draft<'_>) -> Result<()> {
+        if let [first, rest @ ..] = draft.keys {
+            self.bytes.extend_from_slice(properties::KEYS.as_bytes());
+            self.bytes.push(NAME_END);
+            check_key(first)?;
+            self.bytes.extend_from_slice(first.as_bytes());
+            for key in rest {
+                check_key(key)?;
+                self.bytes.push(b' ');
+                self.bytes.extend_from_slice(key.as_bytes());
+            }
+            self.bytes.push(VALUE_END);
+        }
+        if let Some(tags) = draft.tags {
+            check_tags(tags)?;
+            self.property(properties::TAGS, tags);
+        }
+        for (name, value) in draft.system_properties {
+            self.property(name, value);
+        }
+        for (name, value) in draft.properties {
+            check_property(name, value)?;
+            self.property(name, value);
+        }
+        Ok(())
+    }
+
+    fn property(&mut self, name: &str, value: &str) {
+        self.bytes.extend_from_slice(name.as_bytes());
+        self.bytes.push(NAME_END);
+        self.bytes.extend_from_slice(value.as_bytes());
+        self.bytes.push(VALUE_END);
+    }
+
+    #[inline]
+    fn put(&mut self, at: usize, bytes: &[u8]) {
+        if let Some(to) = self.bytes.get_mut(at..at + bytes.len()) {
+            to.copy_from_slice(bytes);
+        }
+    }
+
+    /// Finishes a record for its place and returns its bytes. May be called again for another place.
+    #[inline]
+    pub fn seal(&mut self, row: Row, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
+        let end = row.start + row.len as usize;
+        let Some(record) = self.bytes.get_mut(row.start..end) else { return &[] };
+        let mut set = |at: usize, value: u64| {
+            if let Some(to) = record.get_mut(at..at + 8) {
+                to.copy_from_slice(&value.to_be_bytes());
+            }
+        };
+        set(AT_QUEUE_OFFSET, queue_offset);
+        set(AT_POSITION, position);
+        let host_len = (row.fixed_len as usize - 72) / 2;
+        set(AT_BORN_HOST + host_len, store_ts as u64);
+        if self.checksum {
+            seal_checksum(record, row);
+        }
+        record
+    }
+}
+
+fn seal_checksum(record: &mut [u8], row: Row) {
+    let covered = record.len().saturating_sub(CRC_LEN);
+    let (Some(head), Some(fixed)) = (record.get(..covered), record.get(..row.fixed_len as usize))
+    else {
+        return;
+    };
+    let crc = match row.tail_crc {
+        None => crc32fast::hash(head),
+        Some(tail_crc) => {
+            let mut hasher = crc32fast::Hasher::new();
+            hasher.update(fixed);
+            let tail_len = (covered - fixed.len()) as u64;
+            hasher.combine(&crc32fast::Hasher::new_with_initial_len(tail_crc, tail_len));
+            hasher.finalize()
+        }
+    };
+    let mut rest = crc & 0x7FFF_FFFF;
+    let digits_at = covered + CRC_PROPERTY.len() + 1;
+    for digit in record.get_mut(digits_at..digits_at + 10).into_iter().flatten() {
+        *digit = b'0' + (rest % 10) as u8;
+        rest /= 10;
+    }
+}
+
+fn too_large(what: &str, size: usize, limit: usize) -> Error {
+    Error::TooLarge { what: what.to_owned(), size: size as u64, limit: limit as u64 }
+}
+
+/// Names the properties and the largest of them, for the error that refuses them.
+fn largest_property(draft: &Draft<'_>) -> String {
+    let keys: usize = draft.keys.iter().map(|key| key.len() + 1).sum();
+    let tags = draft.tags.map_or(0, str::len);
+    let fixed = [("KEYS", keys), ("TAGS", tags)];
+    let own = draft.properties.iter().map(|(name, value)| (*name, name.len() + value.len()));
+    let largest = fixed.into_iter().chain(own).max_by_key(|(_, len)| *len);
+    format!("properties (the largest is {:?})", largest.map_or("", |(name, _)| name))
+}
+
+fn check_key(key: &str) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::option("key", "empty", "a key has at least one character"));
+    }
+    // One comparison a byte decides almost every key; the rest is looked at as text.
+    let plain = key.bytes().all(|byte| byte > b' ' && byte < 0x7F);
+    if plain || !key.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Ok(());
+    }
+    Err(Error::option("key", format!("{key:?}"), "spaces and control characters are not allowed"))
+}
+
+fn check_tags(tags: &str) -> Result<()> {
+    let reason = if tags.is_empty() || tags.trim() != tags {
+        "a tag is not empty and has no space around it"
+    } else if tags.contains("||") || tags == "*" {
+        "\"||\" and \"*\" belong to subscriptions"
+    } else if tags.chars().any(char::is_control) {
+        "control characters are not allowed"
+    } else {
+        return Ok(());
+    };
+    Err(Error::option("tags", format!("{tags:?}"), reason))
+}
+
+fn check_property(name: &str, value: &str) -> Result<()> {
+    let separator = |byte: u8| byte == NAME_END || byte == VALUE_END;
+    let reason = if name.is_empty() {
+        "a property has a name"
+    } else if properties::is_reserved(name) {
+        "the name is reserved"
+    } else if value.is_empty() {
+        "the format does not keep an empty value"
+    } else if name.bytes().any(separator) || value.bytes().any(separator) {
+        "the bytes 0x01 and 0x02 separate properties and cannot stand in one"
+    } else {
+        return Ok(());
+    };
+    Err(Error::option(&format!("property {name:?}"), format!("{value:?}"), reason))
+}
+
+/// Checks a topic's name: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`.
+///
+/// # Errors
+///
+/// [`Error::InvalidTopic`] with the rule that it breaks.
+pub fn check_topic(topic: &str) -> Result<()> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-');
+    let reason = if topic.is_empty() {
+        "a topic has a name".to_owned()
+    } else if topic.len() > TOPIC_LEN_MAX {
+        format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
+    } else if !topic.bytes().all(allowed) {
+        "the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidTopic { topic: topic.to_owned(), reason })
+}

@@ -1,0 +1,429 @@
+//! A record of the commit log: where its fields lie, and whether it is whole.
+//!
+//! The layout is RocketMQ's. With born and store hosts of `B` and `S` bytes (8 for IPv4, 20 for IPv6):
+//!
+//! ```text
+//! at           width  field
+//! 0            i32    totalSize, this field included
+//! 4            i32    magic: 0xDAA320A7 (version 1), 0xDAA320AB (version 2)
+//! 8            i32    bodyCRC: CRC-32 of the stored body, & 0x7FFFFFFF, 0 for an empty one
+//! 12           i32    queueId
+//! 16           i32    flag (the user's)
+//! 20           i64    queueOffset
+//! 28           i64    physicalOffset: the position of byte 0 in the log
+//! 36           i32    sysFlag
+//! 40           i64    bornTimestamp (ms)
+//! 48           B      bornHost: address, then port as i32
+//! 48+B         i64    storeTimestamp (ms)
+//! 56+B         S      storeHost
+//! 56+B+S       i32    reconsumeTimes
+//! 60+B+S       i64    preparedTransactionOffset
+//! 68+B+S       i32+n  body
+//!              i8+n   topic (version 2: i16+n)
+//!              i16+n  properties
+//! ```
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+/// Magic of a record with a topic length of one byte.
+pub const MAGIC_V1: u32 = 0xDAA3_20A7;
+/// Magic of a record with a topic length of two bytes.
+pub const MAGIC_V2: u32 = 0xDAA3_20AB;
+/// Magic of the filler that ends a file.
+pub const MAGIC_BLANK: u32 = 0xCBD4_3194;
+/// Bytes of a filler, and what has to stay free behind every record of a file.
+pub const BLANK_LEN: usize = 8;
+
+pub(crate) const AT_MAGIC: usize = 4;
+pub(crate) const AT_BODY_CRC: usize = 8;
+pub(crate) const AT_QUEUE_ID: usize = 12;
+pub(crate) const AT_FLAG: usize = 16;
+pub(crate) const AT_QUEUE_OFFSET: usize = 20;
+pub(crate) const AT_POSITION: usize = 28;
+pub(crate) const AT_SYS_FLAG: usize = 36;
+pub(crate) const AT_BORN_TIMESTAMP: usize = 40;
+pub(crate) const AT_BORN_HOST: usize = 48;
+
+const HOST_V4: usize = 8;
+const HOST_V6: usize = 20;
+/// Bytes of a version-1 record with IPv4 hosts, an empty body, topic and properties.
+pub const RECORD_LEN_MIN: usize = 91;
+const FIXED_LEN_V4: usize = 88;
+
+/// Bits of `sysFlag`.
+pub mod sys_flag {
+    /// The body is compressed.
+    pub const COMPRESSED: u32 = 0x1;
+    /// Several tags; kept, never set.
+    pub const MULTI_TAGS: u32 = 0x2;
+    /// Both bits of the transaction type.
+    pub const TRANSACTION: u32 = 0xC;
+    /// A prepared ("half") message: not in a queue.
+    pub const PREPARED: u32 = 0x4;
+    /// A rolled back message: not in a queue.
+    pub const ROLLBACK: u32 = 0xC;
+    /// The born host is an IPv6 address.
+    pub const BORN_V6: u32 = 0x10;
+    /// The store host is an IPv6 address.
+    pub const STORE_V6: u32 = 0x20;
+    /// One record holds many messages.
+    pub const INNER_BATCH: u32 = 0x80;
+    /// The kind of compression, shifted by 8.
+    pub const COMPRESSION: u32 = 0x700;
+}
+
+/// Name of the whole-record checksum among the properties.
+pub const CRC_PROPERTY: &str = "__CRC32#";
+/// Bytes of the whole-record checksum at the end of a record: name, 0x01, ten digits, 0x02.
+pub const CRC_LEN: usize = 20;
+const CRC_PREFIX: &[u8; 9] = b"__CRC32#\x01";
+
+/// Why bytes are not a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    /// Zeros where a record would begin: nothing was written here.
+    Empty,
+    /// The magic is none that a record has.
+    Magic(u32),
+    /// The length is out of bounds, or not the sum of its parts.
+    Length(i64),
+    /// The record says that it belongs to another position.
+    Position(i64),
+    /// The checksum of the body does not fit.
+    BodyChecksum,
+    /// The checksum of the whole record does not fit.
+    RecordChecksum,
+    /// A field has a value that it cannot have.
+    Field(&'static str),
+}
+
+impl std::fmt::Display for Flaw {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Flaw::Empty => write!(f, "zeros instead of a record"),
+            Flaw::Magic(magic) => write!(f, "magic {magic:#010x}"),
+            Flaw::Length(length) => write!(f, "length {length}"),
+            Flaw::Position(position) => write!(f, "the record says it lies at {position}"),
+            Flaw::BodyChecksum => write!(f, "the body's checksum does not fit"),
+            Flaw::RecordChecksum => write!(f, "the record's checksum does not fit"),
+            Flaw::Field(name) => write!(f, "bad {name}"),
+        }
+    }
+}
+
+/// Reads a big-endian `u32`; zero beyond the end, which no caller that has checked lengths meets.
+pub(crate) fn be_u32(bytes: &[u8], at: usize) -> u32 {
+    match bytes.get(at..at + 4).and_then(|b| b.first_chunk::<4>()) {
+        Some(b) => u32::from_be_bytes(*b),
+        None => 0,
+    }
+}
+
+/// Reads a big-endian `u64`, as [`be_u32`].
+pub(crate) fn be_u64(bytes: &[u8], at: usize) -> u64 {
+    match bytes.get(at..at + 8).and_then(|b| b.first_chunk::<8>()) {
+        Some(b) => u64::from_be_bytes(*b),
+        None => 0,
+    }
+}
+
+/// Where the parts of one record lie, relative to its first byte.
+///
+/// Lengths fit `u32` because a record is at most 64 MiB; see [`Layout::parse`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    pub(crate) total_len: u32,
+    pub(crate) body_at: u32,
+    pub(crate) body_len: u32,
+    pub(crate) topic_at: u32,
+    pub(crate) properties_at: u32,
+    pub(crate) topic_len: u16,
+    pub(crate) properties_len: u16,
+    pub(crate) store_timestamp_at: u8,
+}
+
+/// The longest record that is believed: longer ones are damage.
+pub const RECORD_LEN_MAX: usize = 256 << 20;
+
+impl Layout {
+    /// Finds the parts of the record at the start of `bytes`, which may go on behind it.
+    ///
+    /// Checks the magic and that the lengths add up; no checksum.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Flaw`] found. A filler is [`Flaw::Magic`] with [`MAGIC_BLANK`].
+    #[inline]
+    pub fn parse(bytes: &[u8]) -> Result<Layout, Flaw> {
+        if bytes.len() < BLANK_LEN {
+            return Err(Flaw::Length(bytes.len() as i64));
+        }
+        let magic = be_u32(bytes, AT_MAGIC);
+        let total = be_u32(bytes, 0) as usize;
+        let topic_width = match magic {
+            MAGIC_V1 => 1,
+            MAGIC_V2 => 2,
+            0 if total == 0 => return Err(Flaw::Empty),
+            other => return Err(Flaw::Magic(other)),
+        };
+        let shortest = RECORD_LEN_MIN + topic_width - 1;
+        if total < shortest || total > bytes.len() || total > RECORD_LEN_MAX {
+            return Err(Flaw::Length(i64::from(total as u32 as i32)));
+        }
+        let Some(record) = bytes.get(..total) else { return Err(Flaw::Length(total as i64)) };
+        let sys_flag = be_u32(record, AT_SYS_FLAG);
+        let born = if sys_flag & sys_flag::BORN_V6 == 0 { HOST_V4 } else { HOST_V6 };
+        let store = if sys_flag & sys_flag::STORE_V6 == 0 { HOST_V4 } else { HOST_V6 };
+        let body_at = FIXED_LEN_V4 + (born - HOST_V4) + (store - HOST_V4);
+        if total < body_at + topic_width + 2 {
+            return Err(Flaw::Length(total as i64));
+        }
+        let body_len = be_u32(record, body_at - 4) as usize;
+        if body_len > total - body_at - topic_width - 2 {
+            return Err(Flaw::Field("body length"));
+        }
+        let topic_at = body_at + body_len + topic_width;
+        let topic_len = match topic_width {
+            1 => record.get(topic_at - 1).copied().map_or(-1, |len| i32::from(len as i8)),
+            _ => (be_u32(record, topic_at - 4) & 0xFFFF) as i16 as i32,
+        };
+        if topic_len < 0 || topic_at + topic_len as usize + 2 > total {
+            return Err(Flaw::Field("topic length"));
+        }
+        let properties_at = topic_at + topic_len as usize + 2;
+        let properties_len = (be_u32(record, properties_at - 4) & 0xFFFF) as i16;
+        if properties_len < 0 || properties_at + properties_len as usize != total {
+            return Err(Flaw::Length(total as i64));
+        }
+        Ok(Layout {
+            total_len: total as u32,
+            body_at: body_at as u32,
+            body_len: body_len as u32,
+            topic_at: topic_at as u32,
+            properties_at: properties_at as u32,
+            topic_len: topic_len as u16,
+            properties_len: properties_len as u16,
+            store_timestamp_at: (AT_BORN_HOST + born) as u8,
+        })
+    }
+}
+
+/// One record: its bytes and where its parts lie.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    bytes: &'a [u8],
+    layout: Layout,
+}
+
+impl<'a> Record<'a> {
+    /// The record at the start of `bytes`. See [`Layout::parse`] for what is checked.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, Flaw> {
+        let layout = Layout::parse(bytes)?;
+        Record::with_layout(bytes, layout)
+    }
+
+    /// The record at the start of `bytes` whose layout is known.
+    #[inline]
+    pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Result<Record<'a>, Flaw> {
+        match bytes.get(..layout.total_len as usize) {
+            Some(bytes) => Ok(Record { bytes, layout }),
+            None => Err(Flaw::Length(i64::from(layout.total_len))),
+        }
+    }
+
+    /// All bytes of the record.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        self.bytes
+    }
+
+    /// Where the parts lie.
+    #[inline]
+    pub fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    #[inline]
+    fn part(&self, at: u32, len: u32) -> &'a [u8] {
+        self.bytes.get(at as usize..(at + len) as usize).unwrap_or_default()
+    }
+
+    /// The magic: [`MAGIC_V1`] or [`MAGIC_V2`].
+    pub fn magic(&self) -> u32 {
+        be_u32(self.bytes, AT_MAGIC)
+    }
+
+    /// Checksum of the stored body as the record states it.
+    pub fn body_crc(&self) -> u32 {
+        be_u32(self.bytes, AT_BODY_CRC)
+    }
+
+    /// Queue number; negative only in records of other systems.
+    #[inline]
+    pub fn queue_id(&self) -> i32 {
+        be_u32(self.bytes, AT_QUEUE_ID) as i32
+    }
+
+    /// The user's flag.
+    pub fn flag(&self) -> i32 {
+        be_u32(self.bytes, AT_FLAG) as i32
+    }
+
+    /// Offset in the queue.
+    #[inline]
+    pub fn queue_offset(&self) -> i64 {
+        be_u64(self.bytes, AT_QUEUE_OFFSET) as i64
+    }
+
+    /// Position in the log as the record states it.
+    #[inline]
+    pub fn position(&self) -> i64 {
+        be_u64(self.bytes, AT_POSITION) as i64
+    }
+
+    /// System flag; see [`sys_flag`].
+    #[inline]
+    pub fn sys_flag(&self) -> u32 {
+        be_u32(self.bytes, AT_SYS_FLAG)
+    }
+
+    /// When the producer made the message, in ms since the epoch.
+    #[inline]
+    pub fn born_timestamp(&self) -> i64 {
+        be_u64(self.bytes, AT_BORN_TIMESTAMP) as i64
+    }
+
+    /// When the message was stored, in ms since the epoch.
+    #[inline]
+    pub fn store_timestamp(&self) -> i64 {
+        be_u64(self.bytes, self.layout.store_timestamp_at as usize) as i64
+    }
+
+    /// Address of the producer.
+    pub fn born_host(&self) -> SocketAddr {
+        self.host(AT_BORN_HOST, self.layout.store_timestamp_at as usize - AT_BORN_HOST)
+    }
+
+    /// Address of the store.
+    pub fn store_host(&self) -> SocketAddr {
+        let at = self.layout.store_timestamp_at as usize + 8;
+        self.host(at, self.layout.body_at as usize - 16 - at)
+    }
+
+    fn host(&self, at: usize, len: usize) -> SocketAddr {
+        let port = be_u32(self.bytes, at + len - 4) as u16;
+        let ip = if len == HOST_V4 {
+            IpAddr::V4(Ipv4Addr::from_bits(be_u32(self.bytes, at)))
+        } else {
+            let high = u128::from(be_u64(self.bytes, at));
+            IpAddr::V6(Ipv6Addr::from_bits(high << 64 | u128::from(be_u64(self.bytes, at + 8))))
+        };
+        SocketAddr::new(ip, port)
+    }
+
+    /// Bytes of the store host as stored: address, then port.
+    pub(crate) fn store_host_bytes(&self) -> &'a [u8] {
+        let at = u32::from(self.layout.store_timestamp_at) + 8;
+        self.part(at, self.layout.body_at - 16 - at)
+    }
+
+    /// How often the message was delivered again.
+    pub fn reconsume_times(&self) -> i32 {
+        be_u32(self.bytes, self.layout.body_at as usize - 16) as i32
+    }
+
+    /// Position of the prepared message that this one commits, else 0.
+    pub fn prepared_transaction_offset(&self) -> i64 {
+        be_u64(self.bytes, self.layout.body_at as usize - 12) as i64
+    }
+
+    /// The body as stored, perhaps compressed.
+    #[inline]
+    pub fn stored_body(&self) -> &'a [u8] {
+        self.part(self.layout.body_at, self.layout.body_len)
+    }
+
+    /// The topic's bytes; not checked to be text.
+    #[inline]
+    pub fn topic(&self) -> &'a [u8] {
+        self.part(self.layout.topic_at, u32::from(self.layout.topic_len))
+    }
+
+    /// The properties as stored.
+    #[inline]
+    pub fn raw_properties(&self) -> &'a [u8] {
+        self.part(self.layout.properties_at, u32::from(self.layout.properties_len))
+    }
+
+    /// Whether the record stands in a queue: prepared and rolled back ones do not.
+    #[inline]
+    pub fn is_queued(&self) -> bool {
+        !matches!(self.sys_flag() & sys_flag::TRANSACTION, sys_flag::PREPARED | sys_flag::ROLLBACK)
+    }
+
+    /// The whole-record checksum, where the last 20 bytes of the properties are one.
+    #[inline]
+    pub fn stated_crc(&self) -> Option<u32> {
+        let properties = self.raw_properties();
+        let tail = properties.last_chunk::<CRC_LEN>()?;
+        if tail.first_chunk::<9>() != Some(CRC_PREFIX) || tail.last() != Some(&0x02) {
+            return None;
+        }
+        let mut value = 0u64;
+        for digit in tail.get(9..19)?.iter().rev() {
+            if !digit.is_ascii_digit() {
+                return None;
+            }
+            value = value * 10 + u64::from(digit - b'0');
+        }
+        u32::try_from(value).ok()
+    }
+
+    /// Checks what a read needs: the position, and the checksum over all bytes that there is.
+    ///
+    /// A whole-record checksum that fits covers the body too. One that does not fit is passed over
+    /// where the record is a broker's copy of another (it carries `REAL_TOPIC` or `RETRY_TOPIC`) and
+    /// the body's own checksum fits: the broker copies the property and it is stale there.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Flaw`] found.
+    #[inline]
+    pub fn check(&self, position: u64) -> Result<Freshness, Flaw> {
+        if self.position() != position as i64 {
+            return Err(Flaw::Position(self.position()));
+        }
+        let Some(stated) = self.stated_crc() else {
+            return self.check_body().map(|()| Freshness::Fresh);
+        };
+        let covered = self.part(0, self.layout.total_len - CRC_LEN as u32);
+        if crc32fast::hash(covered) & 0x7FFF_FFFF == stated {
+            return Ok(Freshness::Fresh);
+        }
+        let raw = self.raw_properties();
+        let is_copy = super::properties::find(raw, b"REAL_TOPIC").is_some()
+            || super::properties::find(raw, b"RETRY_TOPIC").is_some();
+        if is_copy && self.check_body().is_ok() {
+            return Ok(Freshness::Stale);
+        }
+        Err(Flaw::RecordChecksum)
+    }
+
+    /// Checks the body against its own checksum.
+    pub fn check_body(&self) -> Result<(), Flaw> {
+        let body = self.stored_body();
+        let crc = if body.is_empty() { 0 } else { crc32fast::hash(body) & 0x7FFF_FFFF };
+        // A store of another system may hold any value beside an empty body.
+        if body.is_empty() || crc == self.body_crc() { Ok(()) } else { Err(Flaw::BodyChecksum) }
+    }
+}
+
+/// Whether the whole-record checksum was made for this record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Freshness {
+    /// The checksum fits, or there is none.
+    Fresh,
+    /// A broker copied the record together with a checksum that was another's.
+    Stale,
+}

@@ -1,0 +1,12 @@
+//! Records: the bytes of one message in the log. [`layout`] reads, [`encode`] writes, [`properties`]
+//! is their map of names and values, [`message`] is a record that a caller can keep.
+
+pub mod encode;
+pub mod layout;
+pub mod message;
+pub mod properties;
+pub mod unique_id;
+
+pub use encode::{Batch, Draft, HostBytes, RecordStyle};
+pub use layout::{Flaw, Freshness, Layout, Record};
+pub use message::Message;
