@@ -35,21 +35,43 @@ pub enum Error {
     /// The topic is not in the store.
     UnknownTopic { topic: String },
     /// The topic has no queue of this number.
-    UnknownQueue { topic: String, queue: u32, queues: u32 },
+    UnknownQueue {
+        topic: String,
+        queue: u32,
+        queues: u32,
+    },
     /// The name cannot be a topic's.
     InvalidTopic { topic: String, reason: String },
     /// An argument or option has a value that is not allowed.
-    InvalidOption { name: String, value: String, reason: String },
+    InvalidOption {
+        name: String,
+        value: String,
+        reason: String,
+    },
     /// A message, or a part of it, is larger than allowed.
     TooLarge { what: String, size: u64, limit: u64 },
     /// The offset is not in the queue.
-    OffsetOutOfRange { topic: String, queue: u32, offset: i64, min: u64, max: u64 },
+    OffsetOutOfRange {
+        topic: String,
+        queue: u32,
+        offset: i64,
+        min: u64,
+        max: u64,
+    },
     /// Bytes on disk are not what they have to be.
-    Corrupt { path: PathBuf, position: u64, reason: String },
+    Corrupt {
+        path: PathBuf,
+        position: u64,
+        reason: String,
+    },
     /// The files are in a form that this version does not read or write.
     Unsupported { what: String },
     /// The file system has no room for the write.
-    Full { path: PathBuf, needed: u64, free: u64 },
+    Full {
+        path: PathBuf,
+        needed: u64,
+        free: u64,
+    },
     /// The append lock was held too long by others: try again.
     Busy { waited_ms: u64 },
     /// The message is in the log, but was not durable within the time allowed.
@@ -57,14 +79,22 @@ pub enum Error {
     /// One row of a batch was refused; nothing of its chunk was appended.
     Row { row: usize, source: Box<Error> },
     /// The operating system refused an operation.
-    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
 }
 
 impl Error {
     /// An operating system error with what was tried and where. A full disk is told apart.
     pub fn io(doing: &'static str, path: impl AsRef<Path>, source: io::Error) -> Error {
         let path = path.as_ref().to_path_buf();
-        Error::Io { doing, path, source }
+        Error::Io {
+            doing,
+            path,
+            source,
+        }
     }
 
     /// An argument that is not allowed.
@@ -78,13 +108,20 @@ impl Error {
 
     /// Damaged bytes at a position of a file.
     pub fn corrupt(path: impl AsRef<Path>, position: u64, reason: impl Into<String>) -> Error {
-        Error::Corrupt { path: path.as_ref().to_path_buf(), position, reason: reason.into() }
+        Error::Corrupt {
+            path: path.as_ref().to_path_buf(),
+            position,
+            reason: reason.into(),
+        }
     }
 
     /// The same error, told with the row of the batch that it belongs to.
     #[must_use]
     pub fn in_row(self, row: usize) -> Error {
-        Error::Row { row, source: Box::new(self) }
+        Error::Row {
+            row,
+            source: Box::new(self),
+        }
     }
 }
 
@@ -92,10 +129,18 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NotFound { path } => {
-                write!(f, "no store at {}: open it with mode \"a\" or \"x\" to create one", path.display())
+                write!(
+                    f,
+                    "no store at {}: open it with mode \"a\" or \"x\" to create one",
+                    path.display()
+                )
             }
             Error::Exists { path } => {
-                write!(f, "a store is already at {}: open it with mode \"a\"", path.display())
+                write!(
+                    f,
+                    "a store is already at {}: open it with mode \"a\"",
+                    path.display()
+                )
             }
             Error::NotAStore { path, reason } => {
                 write!(f, "{} is not a store: {reason}", path.display())
@@ -106,7 +151,10 @@ impl fmt::Display for Error {
                  writing with adopt=True",
                 path.display()
             ),
-            Error::Locked { path, pid: Some(pid) } => write!(
+            Error::Locked {
+                path,
+                pid: Some(pid),
+            } => write!(
                 f,
                 "{} is being written by process {pid}: read it with mode=\"r\"",
                 path.display()
@@ -122,7 +170,11 @@ impl fmt::Display for Error {
                 f,
                 "the store has failed for writing: {reason}; {}reading goes on, open it again to \
                  write",
-                if *appended { "the message is in the log, its durability unknown; " } else { "" }
+                if *appended {
+                    "the message is in the log, its durability unknown; "
+                } else {
+                    ""
+                }
             ),
             Error::ReadOnly { what } => write!(f, "{what} is read-only"),
             Error::Forked => write!(
@@ -130,21 +182,46 @@ impl fmt::Display for Error {
                 "this handle was opened before fork: open the store again in the child process"
             ),
             Error::UnknownTopic { topic } => write!(f, "no topic {topic:?} in the store"),
-            Error::UnknownQueue { topic, queue, queues } => {
-                write!(f, "topic {topic:?} has no queue {queue}: it has {queues} queues, from 0")
+            Error::UnknownQueue {
+                topic,
+                queue,
+                queues,
+            } => {
+                write!(
+                    f,
+                    "topic {topic:?} has no queue {queue}: it has {queues} queues, from 0"
+                )
             }
             Error::InvalidTopic { topic, reason } => write!(f, "topic {topic:?}: {reason}"),
-            Error::InvalidOption { name, value, reason } => write!(f, "{name} is {value}: {reason}"),
+            Error::InvalidOption {
+                name,
+                value,
+                reason,
+            } => write!(f, "{name} is {value}: {reason}"),
             Error::TooLarge { what, size, limit } => {
                 write!(f, "{what} is {size} bytes, limit {limit}")
             }
-            Error::OffsetOutOfRange { topic, queue, offset, min, max } => write!(
+            Error::OffsetOutOfRange {
+                topic,
+                queue,
+                offset,
+                min,
+                max,
+            } => write!(
                 f,
                 "offset {offset} of topic {topic:?} queue {queue} is out of range: {min} to {max} \
                  (exclusive)"
             ),
-            Error::Corrupt { path, position, reason } => {
-                write!(f, "corrupt bytes in {} at {position}: {reason}", path.display())
+            Error::Corrupt {
+                path,
+                position,
+                reason,
+            } => {
+                write!(
+                    f,
+                    "corrupt bytes in {} at {position}: {reason}",
+                    path.display()
+                )
             }
             Error::Unsupported { what } => write!(f, "not supported: {what}"),
             Error::Full { path, needed, free } => write!(
@@ -163,7 +240,11 @@ impl fmt::Display for Error {
                  again, flush"
             ),
             Error::Row { row, source } => write!(f, "row {row}: {source}"),
-            Error::Io { doing, path, source } => {
+            Error::Io {
+                doing,
+                path,
+                source,
+            } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
             }
         }

@@ -118,15 +118,47 @@ impl Options {
     /// [`Error::InvalidOption`] with name, value and rule.
     pub fn check(&self) -> Result<()> {
         const SIZE_MAX: u64 = (2 << 30) - 4096;
-        check_range("commitlog_file_size", self.commitlog_file_size, 4096, SIZE_MAX)?;
-        check_range("queue_file_entries", self.queue_file_entries, 1, SIZE_MAX / 20)?;
+        check_range(
+            "commitlog_file_size",
+            self.commitlog_file_size,
+            4096,
+            SIZE_MAX,
+        )?;
+        check_range(
+            "queue_file_entries",
+            self.queue_file_entries,
+            1,
+            SIZE_MAX / 20,
+        )?;
         check_range("index_slots", self.index_slots.map(u64::from), 1, 1 << 28)?;
-        check_range("index_entries", self.index_entries.map(u64::from), 2, 80_000_000)?;
-        check_range("default_queues", Some(u64::from(self.default_queues)), 1, 65_536)?;
-        check_range("max_message_size", Some(self.max_message_size as u64), 1, 128 << 20)?;
-        if self.commitlog_file_size.is_some_and(|size| size % 4096 != 0) {
+        check_range(
+            "index_entries",
+            self.index_entries.map(u64::from),
+            2,
+            80_000_000,
+        )?;
+        check_range(
+            "default_queues",
+            Some(u64::from(self.default_queues)),
+            1,
+            65_536,
+        )?;
+        check_range(
+            "max_message_size",
+            Some(self.max_message_size as u64),
+            1,
+            128 << 20,
+        )?;
+        if self
+            .commitlog_file_size
+            .is_some_and(|size| size % 4096 != 0)
+        {
             let value = self.commitlog_file_size.unwrap_or_default();
-            return Err(Error::option("commitlog_file_size", value, "it is a multiple of 4096"));
+            return Err(Error::option(
+                "commitlog_file_size",
+                value,
+                "it is a multiple of 4096",
+            ));
         }
         Ok(())
     }
@@ -134,9 +166,11 @@ impl Options {
 
 fn check_range(name: &str, value: Option<u64>, min: u64, max: u64) -> Result<()> {
     match value {
-        Some(value) if value < min || value > max => {
-            Err(Error::option(name, value, format!("it lies between {min} and {max}")))
-        }
+        Some(value) if value < min || value > max => Err(Error::option(
+            name,
+            value,
+            format!("it lies between {min} and {max}"),
+        )),
         _ => Ok(()),
     }
 }

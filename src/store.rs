@@ -97,7 +97,9 @@ const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Milliseconds since the epoch by the wall clock.
 #[inline]
 pub fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_millis() as i64)
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as i64)
 }
 
 impl Store {
@@ -113,16 +115,28 @@ impl Store {
         let memory = options.engine == Some(EngineKind::Memory) || path == Path::new(":memory:");
         let engine: Box<dyn Engine> = if memory {
             if options.mode == Mode::Read {
-                return Err(Error::option("mode", "\"r\"", "a memory store has nothing to read"));
+                return Err(Error::option(
+                    "mode",
+                    "\"r\"",
+                    "a memory store has nothing to read",
+                ));
             }
-            Box::new(Memory::new(&options)?)
+            Memory::open(&options)?
         } else {
-            Box::new(CommitLog::open(path, &options)?)
+            CommitLog::open(path, &options)?
         };
         let path = path.to_path_buf();
         let generation = crate::disk::fork_generation();
         let closed = AtomicBool::new(false);
-        Ok(Store { shared: Arc::new(Shared { engine, path, options, closed, generation }) })
+        Ok(Store {
+            shared: Arc::new(Shared {
+                engine,
+                path,
+                options,
+                closed,
+                generation,
+            }),
+        })
     }
 
     /// Path as given.
@@ -163,14 +177,20 @@ impl Store {
         }
         engine.refresh()?;
         let found = engine.topics().get(name);
-        found.ok_or_else(|| Error::UnknownTopic { topic: name.to_owned() })
+        found.ok_or_else(|| Error::UnknownTopic {
+            topic: name.to_owned(),
+        })
     }
 
     /// Creates a topic with `queues` queues, or gives one that has fewer that many; durable on return.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         check_topic(name)?;
         if queues == 0 || queues > 65_536 {
-            return Err(Error::option("queues", queues, "a topic has 1 to 65536 queues"));
+            return Err(Error::option(
+                "queues",
+                queues,
+                "a topic has 1 to 65536 queues",
+            ));
         }
         self.writer()?.create_topic(name, queues)
     }
@@ -179,7 +199,11 @@ impl Store {
     pub fn producer(&self, topic: &str, queue: Option<u32>) -> Result<Producer> {
         check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
-        Ok(Producer { shared: Arc::clone(&self.shared), topic, queue })
+        Ok(Producer {
+            shared: Arc::clone(&self.shared),
+            topic,
+            queue,
+        })
     }
 
     /// Makes all that was sent before durable and returns the durable position.
@@ -228,7 +252,13 @@ impl Store {
     ) -> Result<ReadBatch> {
         let engine = self.engine()?;
         let nothing = |status, next_offset, min_offset, max_offset| {
-            Ok(ReadBatch { status, messages: Vec::new(), next_offset, min_offset, max_offset })
+            Ok(ReadBatch {
+                status,
+                messages: Vec::new(),
+                next_offset,
+                min_offset,
+                max_offset,
+            })
         };
         let topic = match self.topic(topic) {
             Ok(topic) => topic,
@@ -250,12 +280,19 @@ impl Store {
         };
         if start >= max {
             let one = start == max;
-            let status =
-                if one { ReadStatus::OffsetOverflowOne } else { ReadStatus::OffsetOverflowBadly };
+            let status = if one {
+                ReadStatus::OffsetOverflowOne
+            } else {
+                ReadStatus::OffsetOverflowBadly
+            };
             return nothing(status, max, min, max);
         }
         let examined = READ_EXAMINED_MIN.max(max_messages as u64);
-        let end = if filter.is_empty() { max } else { max.min(start.saturating_add(examined)) };
+        let end = if filter.is_empty() {
+            max
+        } else {
+            max.min(start.saturating_add(examined))
+        };
         let mut cursor = engine.cursor(&topic, queue, start..end, filter, Check::Full)?;
         let (messages, next_offset) = collect(&mut *cursor, max_messages, max_bytes)?;
         let status = match (messages.is_empty(), filter.is_empty()) {
@@ -263,7 +300,13 @@ impl Store {
             (true, false) => ReadStatus::NoMatchedMessage,
             (true, true) => ReadStatus::OffsetFoundNull,
         };
-        Ok(ReadBatch { status, messages, next_offset, min_offset: min, max_offset: max })
+        Ok(ReadBatch {
+            status,
+            messages,
+            next_offset,
+            min_offset: min,
+            max_offset: max,
+        })
     }
 
     /// The message whose record begins at `position`.
@@ -359,7 +402,9 @@ impl Shared {
     #[inline]
     fn writer(&self) -> Result<&dyn Engine> {
         if self.options.mode == Mode::Read {
-            return Err(Error::ReadOnly { what: format!("the store {}", self.path.display()) });
+            return Err(Error::ReadOnly {
+                what: format!("the store {}", self.path.display()),
+            });
         }
         self.engine()
     }
@@ -394,7 +439,9 @@ fn collect(
         for row in &rows.rows {
             bytes += u64::from(row.layout.total_len);
             if !messages.is_empty() && max_bytes.is_some_and(|limit| bytes > limit) {
-                let next = rows.record(row).map_or(0, |record| record.queue_offset() as u64);
+                let next = rows
+                    .record(row)
+                    .map_or(0, |record| record.queue_offset() as u64);
                 return Ok((messages, next));
             }
             messages.extend(rows.message(row));
@@ -404,7 +451,11 @@ fn collect(
 }
 
 fn unknown_queue(topic: &Topic, queue: u32) -> Error {
-    Error::UnknownQueue { topic: topic.name.to_string(), queue, queues: topic.write_queues() }
+    Error::UnknownQueue {
+        topic: topic.name.to_string(),
+        queue,
+        queues: topic.write_queues(),
+    }
 }
 
 /// Sends to one topic: the fast path of a loop. Clones share the store.
@@ -452,7 +503,11 @@ impl Producer {
                 unreachable!("an append of one row gives one place")
             };
             let store_timestamp = appended.store_timestamp;
-            Ok(Sent { place, store_timestamp, durable: appended.durable })
+            Ok(Sent {
+                place,
+                store_timestamp,
+                durable: appended.durable,
+            })
         })
     }
 
@@ -473,7 +528,10 @@ impl Producer {
         let id = crate::record::unique_id::next(&engine.style().host, now);
         let mut system = vec![(properties::UNIQ_KEY, id.as_str())];
         system.extend_from_slice(draft.system_properties);
-        let draft = Draft { system_properties: &system, ..*draft };
+        let draft = Draft {
+            system_properties: &system,
+            ..*draft
+        };
         batch.push(&topic.name, queue, &draft, engine.style(), now)
     }
 
@@ -497,7 +555,10 @@ impl Producer {
             (properties::REAL_QID, real_queue.as_str()),
         ];
         let schedule = engine.topic_for_append(properties::SCHEDULE_TOPIC)?;
-        let draft = Draft { system_properties: &system, ..*draft };
+        let draft = Draft {
+            system_properties: &system,
+            ..*draft
+        };
         let queue = u32::from(delay_level) - 1;
         self.append_one(engine, &schedule, queue, &draft, durability)
     }
@@ -507,7 +568,9 @@ impl Producer {
     fn queue_for(&self, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
         let queues = self.topic.write_queues();
         if self.topic.permissions() & topic::PERMISSION_WRITE == 0 {
-            return Err(Error::ReadOnly { what: format!("topic {:?}", self.topic.name) });
+            return Err(Error::ReadOnly {
+                what: format!("topic {:?}", self.topic.name),
+            });
         }
         match (draft.queue.or(fallback), draft.keys.first()) {
             (Some(queue), _) if queue < queues => Ok(queue),
@@ -538,7 +601,10 @@ impl Producer {
     ) -> Result<Appended> {
         let engine = self.shared.writer()?;
         let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
-        let mut all = Appended { durable: true, ..Appended::default() };
+        let mut all = Appended {
+            durable: true,
+            ..Appended::default()
+        };
         let mut batch = Batch::new();
         let mut append = |batch: &mut Batch| -> Result<()> {
             let part = engine.append(&self.topic, batch, atomicity, durability)?;

@@ -1,6 +1,7 @@
 //! Engines: what stores messages. [`Engine`] is their one surface; [`commit_log`] keeps RocketMQ's
 //! files, [`memory`] keeps nothing.
 
+pub mod commit_log;
 pub mod memory;
 pub mod topic;
 
@@ -98,11 +99,19 @@ impl Rows {
     /// Adds a record; `region` is usually that of the row before.
     #[inline]
     pub fn push(&mut self, region: &Arc<Region>, start: usize, layout: Layout) {
-        if !self.regions.last().is_some_and(|last| Arc::ptr_eq(last, region)) {
+        if !self
+            .regions
+            .last()
+            .is_some_and(|last| Arc::ptr_eq(last, region))
+        {
             self.regions.push(Arc::clone(region));
         }
         let region = self.regions.len() as u32 - 1;
-        self.rows.push(RowRef { region, start: start as u32, layout });
+        self.rows.push(RowRef {
+            region,
+            start: start as u32,
+            layout,
+        });
     }
 
     /// The record of a row; `None` only for a row of other rows.
@@ -116,7 +125,11 @@ impl Rows {
     /// The message of a row, sharing its region.
     pub fn message(&self, row: &RowRef) -> Option<Message> {
         let region = self.regions.get(row.region as usize)?;
-        Some(Message::with_layout(Arc::clone(region), row.start as usize, row.layout))
+        Some(Message::with_layout(
+            Arc::clone(region),
+            row.start as usize,
+            row.layout,
+        ))
     }
 }
 
@@ -140,8 +153,7 @@ impl Filter {
         let known = crate::record::properties::Known::read(record.raw_properties());
         let tag = |tag: &String| known.tags == Some(tag.as_bytes());
         let by_key = |key: &String| known.index_keys().any(|found| found == key.as_bytes());
-        (self.tags.is_empty() || self.tags.iter().any(tag))
-            && self.key.as_ref().is_none_or(by_key)
+        (self.tags.is_empty() || self.tags.iter().any(tag)) && self.key.as_ref().is_none_or(by_key)
     }
 }
 
@@ -305,8 +317,14 @@ pub trait Engine: Send + Sync {
     fn message_at(&self, position: u64) -> Result<Message>;
 
     /// Messages with exactly this key, stored in `begin..=end`, newest first, at most `max`.
-    fn query(&self, topic: &Topic, key: &str, begin: i64, end: i64, max: usize)
-    -> Result<Vec<Message>>;
+    fn query(
+        &self,
+        topic: &Topic,
+        key: &str,
+        begin: i64,
+        end: i64,
+        max: usize,
+    ) -> Result<Vec<Message>>;
 
     /// Offset of the first message of a queue stored at or after `time`; the next offset if none is.
     fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64>;

@@ -55,14 +55,24 @@ impl Region {
             Access::ReadWrite => options.map_raw(file)?,
         };
         let writable = access == Access::ReadWrite;
-        Ok(Region { map, path: path.to_owned(), readable: AtomicUsize::new(0), writable })
+        Ok(Region {
+            map,
+            path: path.to_owned(),
+            readable: AtomicUsize::new(0),
+            writable,
+        })
     }
 
     /// Memory without a file, for engines and overlays that keep nothing on disk.
     pub fn anonymous(len: usize, name: &Path) -> io::Result<Region> {
         let map = MmapOptions::new().len(len.max(1)).map_anon()?.into();
         let readable = AtomicUsize::new(0);
-        Ok(Region { map, path: name.to_owned(), readable, writable: true })
+        Ok(Region {
+            map,
+            path: name.to_owned(),
+            readable,
+            writable: true,
+        })
     }
 
     /// The file, for error messages.
@@ -96,7 +106,8 @@ impl Region {
     #[inline]
     pub fn publish(&self, end: usize) {
         debug_assert!(end <= self.len());
-        self.readable.fetch_max(end.min(self.len()), Ordering::AcqRel);
+        self.readable
+            .fetch_max(end.min(self.len()), Ordering::AcqRel);
     }
 
     /// [`Region::publish`] by the only thread that publishes: a plain store.
@@ -122,7 +133,8 @@ impl Region {
     #[inline]
     pub fn tail(&self, start: usize) -> &[u8] {
         let readable = self.readable();
-        self.slice(start.min(readable), readable.saturating_sub(start)).unwrap_or_default()
+        self.slice(start.min(readable), readable.saturating_sub(start))
+            .unwrap_or_default()
     }
 
     /// Copies `bytes` to `start`. The caller is the only writer: it holds the append lock.
@@ -134,9 +146,15 @@ impl Region {
     #[inline]
     #[allow(clippy::panic)]
     pub fn write(&self, start: usize, bytes: &[u8]) {
-        let fits = start.checked_add(bytes.len()).is_some_and(|end| end <= self.len());
+        let fits = start
+            .checked_add(bytes.len())
+            .is_some_and(|end| end <= self.len());
         if !fits || !self.writable || start < self.readable.load(Ordering::Relaxed) {
-            panic!("write of {} bytes at {start} of {}", bytes.len(), self.path.display());
+            panic!(
+                "write of {} bytes at {start} of {}",
+                bytes.len(),
+                self.path.display()
+            );
         }
         // SAFETY: the range lies within the map, is writable and above the readable mark, so that no
         // `&[u8]` covers it; the one writer is the caller.
@@ -181,7 +199,9 @@ impl Region {
     pub fn words<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut bytes = [0; N];
         for (index, to) in bytes.chunks_exact_mut(4).enumerate() {
-            let word = self.atomic_u32(at + 4 * index).map_or(0, |w| w.load(Ordering::Relaxed));
+            let word = self
+                .atomic_u32(at + 4 * index)
+                .map_or(0, |w| w.load(Ordering::Relaxed));
             to.copy_from_slice(&word.to_ne_bytes());
         }
         bytes
@@ -209,7 +229,11 @@ impl Region {
     pub fn sync(&self, start: usize, len: usize) -> io::Result<()> {
         let end = start.saturating_add(len).min(self.len());
         let start = start.min(end);
-        if start == end { Ok(()) } else { self.map.flush_range(start, end - start) }
+        if start == end {
+            Ok(())
+        } else {
+            self.map.flush_range(start, end - start)
+        }
     }
 
     /// Dirties every page of the range without changing a byte, so that the next sync writes it.
@@ -228,7 +252,9 @@ impl Region {
         let start = start / PAGE * PAGE;
         if self.writable && start < end {
             #[cfg(target_os = "linux")]
-            let _ = self.map.advise_range(Advice::PopulateWrite, start, end - start);
+            let _ = self
+                .map
+                .advise_range(Advice::PopulateWrite, start, end - start);
         }
     }
 

@@ -66,7 +66,10 @@ impl HostBytes {
         if let Some(port) = bytes.get_mut(len..len + 4) {
             port.copy_from_slice(&u32::from(address.port()).to_be_bytes());
         }
-        HostBytes { bytes, len: len as u8 + 4 }
+        HostBytes {
+            bytes,
+            len: len as u8 + 4,
+        }
     }
 
     /// Address, then port: 8 or 20 bytes.
@@ -184,7 +187,8 @@ impl Batch {
         }
         let host = style.host.as_bytes();
         let fixed_len = 72 + 2 * host.len();
-        self.bytes.reserve(fixed_len + body.len() + topic.len() + 128);
+        self.bytes
+            .reserve(fixed_len + body.len() + topic.len() + 128);
         self.header(queue, draft, style, born_timestamp);
         self.bytes.extend_from_slice(body);
         self.bytes.push(topic.len() as u8);
@@ -195,7 +199,11 @@ impl Batch {
         let crc_len = if style.checksum { CRC_LEN } else { 0 };
         let properties_len = self.bytes.len() - properties_at + crc_len;
         if properties_len > PROPERTIES_LEN_MAX {
-            return Err(too_large(&largest_property(draft), properties_len, PROPERTIES_LEN_MAX));
+            return Err(too_large(
+                &largest_property(draft),
+                properties_len,
+                PROPERTIES_LEN_MAX,
+            ));
         }
         self.put(properties_at - 2, &(properties_len as u16).to_be_bytes());
         let tail_crc = (style.checksum && body.len() >= LARGE_BODY)
@@ -212,7 +220,13 @@ impl Batch {
             return Err(too_large("record", len, limit));
         }
         self.put(start, &(len as u32).to_be_bytes());
-        Ok(Row { start, len: len as u32, queue, fixed_len: fixed_len as u32, tail_crc })
+        Ok(Row {
+            start,
+            len: len as u32,
+            queue,
+            fixed_len: fixed_len as u32,
+            tail_crc,
+        })
     }
 
     /// The fixed fields; those that depend on the place are left zero.
@@ -222,7 +236,11 @@ impl Batch {
             [] => 0,
             body => crc32fast::hash(body) & 0x7FFF_FFFF,
         };
-        let v6 = if style.host.is_v6() { sys_flag::BORN_V6 | sys_flag::STORE_V6 } else { 0 };
+        let v6 = if style.host.is_v6() {
+            sys_flag::BORN_V6 | sys_flag::STORE_V6
+        } else {
+            0
+        };
         let born = draft.born_timestamp.unwrap_or(born);
         let mut fixed = [0u8; 112];
         let fixed_len = 72 + 2 * host.len();
@@ -241,7 +259,8 @@ impl Batch {
         set(AT_BORN_HOST + host.len() + 8, host);
         set(fixed_len - 16, &draft.reconsume_times.to_be_bytes());
         set(fixed_len - 4, &(draft.body.len() as u32).to_be_bytes());
-        self.bytes.extend_from_slice(fixed.get(..fixed_len).unwrap_or_default());
+        self.bytes
+            .extend_from_slice(fixed.get(..fixed_len).unwrap_or_default());
     }
 
     fn properties(&mut self, draft: &Draft<'_>) -> Result<()> {
@@ -289,7 +308,9 @@ impl Batch {
     #[inline]
     pub fn seal(&mut self, row: Row, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
         let end = row.start + row.len as usize;
-        let Some(record) = self.bytes.get_mut(row.start..end) else { return &[] };
+        let Some(record) = self.bytes.get_mut(row.start..end) else {
+            return &[];
+        };
         let mut set = |at: usize, value: u64| {
             if let Some(to) = record.get_mut(at..at + 8) {
                 to.copy_from_slice(&value.to_be_bytes());
@@ -324,14 +345,22 @@ fn seal_checksum(record: &mut [u8], row: Row) {
     };
     let mut rest = crc & 0x7FFF_FFFF;
     let digits_at = covered + CRC_PROPERTY.len() + 1;
-    for digit in record.get_mut(digits_at..digits_at + 10).into_iter().flatten() {
+    for digit in record
+        .get_mut(digits_at..digits_at + 10)
+        .into_iter()
+        .flatten()
+    {
         *digit = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
 }
 
 fn too_large(what: &str, size: usize, limit: usize) -> Error {
-    Error::TooLarge { what: what.to_owned(), size: size as u64, limit: limit as u64 }
+    Error::TooLarge {
+        what: what.to_owned(),
+        size: size as u64,
+        limit: limit as u64,
+    }
 }
 
 /// Names the properties and the largest of them, for the error that refuses them.
@@ -339,21 +368,35 @@ fn largest_property(draft: &Draft<'_>) -> String {
     let keys: usize = draft.keys.iter().map(|key| key.len() + 1).sum();
     let tags = draft.tags.map_or(0, str::len);
     let fixed = [("KEYS", keys), ("TAGS", tags)];
-    let own = draft.properties.iter().map(|(name, value)| (*name, name.len() + value.len()));
+    let own = draft
+        .properties
+        .iter()
+        .map(|(name, value)| (*name, name.len() + value.len()));
     let largest = fixed.into_iter().chain(own).max_by_key(|(_, len)| *len);
-    format!("properties (the largest is {:?})", largest.map_or("", |(name, _)| name))
+    format!(
+        "properties (the largest is {:?})",
+        largest.map_or("", |(name, _)| name)
+    )
 }
 
 fn check_key(key: &str) -> Result<()> {
     if key.is_empty() {
-        return Err(Error::option("key", "empty", "a key has at least one character"));
+        return Err(Error::option(
+            "key",
+            "empty",
+            "a key has at least one character",
+        ));
     }
     // One comparison a byte decides almost every key; the rest is looked at as text.
     let plain = key.bytes().all(|byte| byte > b' ' && byte < 0x7F);
     if plain || !key.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Ok(());
     }
-    Err(Error::option("key", format!("{key:?}"), "spaces and control characters are not allowed"))
+    Err(Error::option(
+        "key",
+        format!("{key:?}"),
+        "spaces and control characters are not allowed",
+    ))
 }
 
 fn check_tags(tags: &str) -> Result<()> {
@@ -382,7 +425,11 @@ fn check_property(name: &str, value: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::option(&format!("property {name:?}"), format!("{value:?}"), reason))
+    Err(Error::option(
+        &format!("property {name:?}"),
+        format!("{value:?}"),
+        reason,
+    ))
 }
 
 /// Checks a topic's name: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`.
@@ -401,5 +448,8 @@ pub fn check_topic(topic: &str) -> Result<()> {
     } else {
         return Ok(());
     };
-    Err(Error::InvalidTopic { topic: topic.to_owned(), reason })
+    Err(Error::InvalidTopic {
+        topic: topic.to_owned(),
+        reason,
+    })
 }

@@ -170,10 +170,20 @@ impl Layout {
         if total < shortest || total > bytes.len() || total > RECORD_LEN_MAX {
             return Err(Flaw::Length(i64::from(total as u32 as i32)));
         }
-        let Some(record) = bytes.get(..total) else { return Err(Flaw::Length(total as i64)) };
+        let Some(record) = bytes.get(..total) else {
+            return Err(Flaw::Length(total as i64));
+        };
         let sys_flag = be_u32(record, AT_SYS_FLAG);
-        let born = if sys_flag & sys_flag::BORN_V6 == 0 { HOST_V4 } else { HOST_V6 };
-        let store = if sys_flag & sys_flag::STORE_V6 == 0 { HOST_V4 } else { HOST_V6 };
+        let born = if sys_flag & sys_flag::BORN_V6 == 0 {
+            HOST_V4
+        } else {
+            HOST_V6
+        };
+        let store = if sys_flag & sys_flag::STORE_V6 == 0 {
+            HOST_V4
+        } else {
+            HOST_V6
+        };
         let body_at = FIXED_LEN_V4 + (born - HOST_V4) + (store - HOST_V4);
         if total < body_at + topic_width + 2 {
             return Err(Flaw::Length(total as i64));
@@ -184,7 +194,10 @@ impl Layout {
         }
         let topic_at = body_at + body_len + topic_width;
         let topic_len = match topic_width {
-            1 => record.get(topic_at - 1).copied().map_or(-1, |len| i32::from(len as i8)),
+            1 => record
+                .get(topic_at - 1)
+                .copied()
+                .map_or(-1, |len| i32::from(len as i8)),
             _ => (be_u32(record, topic_at - 4) & 0xFFFF) as i16 as i32,
         };
         if topic_len < 0 || topic_at + topic_len as usize + 2 > total {
@@ -246,7 +259,9 @@ impl<'a> Record<'a> {
 
     #[inline]
     fn part(&self, at: u32, len: u32) -> &'a [u8] {
-        self.bytes.get(at as usize..(at + len) as usize).unwrap_or_default()
+        self.bytes
+            .get(at as usize..(at + len) as usize)
+            .unwrap_or_default()
     }
 
     /// The magic: [`MAGIC_V1`] or [`MAGIC_V2`].
@@ -302,7 +317,10 @@ impl<'a> Record<'a> {
 
     /// Address of the producer.
     pub fn born_host(&self) -> SocketAddr {
-        self.host(AT_BORN_HOST, self.layout.store_timestamp_at as usize - AT_BORN_HOST)
+        self.host(
+            AT_BORN_HOST,
+            self.layout.store_timestamp_at as usize - AT_BORN_HOST,
+        )
     }
 
     /// Address of the store.
@@ -317,7 +335,9 @@ impl<'a> Record<'a> {
             IpAddr::V4(Ipv4Addr::from_bits(be_u32(self.bytes, at)))
         } else {
             let high = u128::from(be_u64(self.bytes, at));
-            IpAddr::V6(Ipv6Addr::from_bits(high << 64 | u128::from(be_u64(self.bytes, at + 8))))
+            IpAddr::V6(Ipv6Addr::from_bits(
+                high << 64 | u128::from(be_u64(self.bytes, at + 8)),
+            ))
         };
         SocketAddr::new(ip, port)
     }
@@ -353,13 +373,19 @@ impl<'a> Record<'a> {
     /// The properties as stored.
     #[inline]
     pub fn raw_properties(&self) -> &'a [u8] {
-        self.part(self.layout.properties_at, u32::from(self.layout.properties_len))
+        self.part(
+            self.layout.properties_at,
+            u32::from(self.layout.properties_len),
+        )
     }
 
     /// Whether the record stands in a queue: prepared and rolled back ones do not.
     #[inline]
     pub fn is_queued(&self) -> bool {
-        !matches!(self.sys_flag() & sys_flag::TRANSACTION, sys_flag::PREPARED | sys_flag::ROLLBACK)
+        !matches!(
+            self.sys_flag() & sys_flag::TRANSACTION,
+            sys_flag::PREPARED | sys_flag::ROLLBACK
+        )
     }
 
     /// The whole-record checksum, where the last 20 bytes of the properties are one.
@@ -413,9 +439,17 @@ impl<'a> Record<'a> {
     /// Checks the body against its own checksum.
     pub fn check_body(&self) -> Result<(), Flaw> {
         let body = self.stored_body();
-        let crc = if body.is_empty() { 0 } else { crc32fast::hash(body) & 0x7FFF_FFFF };
+        let crc = if body.is_empty() {
+            0
+        } else {
+            crc32fast::hash(body) & 0x7FFF_FFFF
+        };
         // A store of another system may hold any value beside an empty body.
-        if body.is_empty() || crc == self.body_crc() { Ok(()) } else { Err(Flaw::BodyChecksum) }
+        if body.is_empty() || crc == self.body_crc() {
+            Ok(())
+        } else {
+            Err(Flaw::BodyChecksum)
+        }
     }
 }
 

@@ -28,17 +28,27 @@ impl Message {
     /// The [`Flaw`] that keeps the bytes from being a record. Checksums are the caller's to check.
     pub fn new(region: Arc<Region>, start: usize) -> Result<Message, Flaw> {
         let layout = Layout::parse(region.tail(start))?;
-        Ok(Message { region, start, layout })
+        Ok(Message {
+            region,
+            start,
+            layout,
+        })
     }
 
     /// The record at `start` of `region` whose layout is known.
     pub fn with_layout(region: Arc<Region>, start: usize, layout: Layout) -> Message {
-        Message { region, start, layout }
+        Message {
+            region,
+            start,
+            layout,
+        }
     }
 
     /// The fields of the record.
     pub fn record(&self) -> Record<'_> {
-        let bytes = self.region.slice(self.start, self.layout.total_len as usize);
+        let bytes = self
+            .region
+            .slice(self.start, self.layout.total_len as usize);
         let Ok(record) = Record::with_layout(bytes.unwrap_or_default(), self.layout) else {
             unreachable!("the record was readable when the message was made, and regions only grow")
         };
@@ -65,16 +75,25 @@ impl Message {
         if record.sys_flag() & sys_flag::COMPRESSED == 0 {
             return Ok(Cow::Borrowed(record.stored_body()));
         }
-        decompress(record.stored_body(), record.sys_flag()).map(Cow::Owned).map_err(|reason| {
-            Error::corrupt(self.region.path(), self.start as u64, format!("body: {reason}"))
-        })
+        decompress(record.stored_body(), record.sys_flag())
+            .map(Cow::Owned)
+            .map_err(|reason| {
+                Error::corrupt(
+                    self.region.path(),
+                    self.start as u64,
+                    format!("body: {reason}"),
+                )
+            })
     }
 
     /// The keys in their order.
     pub fn keys(&self) -> Vec<Cow<'_, str>> {
         let keys = properties::find(self.record().raw_properties(), KEYS.as_bytes());
         let parts = keys.unwrap_or_default().split(|byte| *byte == b' ');
-        parts.filter(|key| !key.is_empty()).map(String::from_utf8_lossy).collect()
+        parts
+            .filter(|key| !key.is_empty())
+            .map(String::from_utf8_lossy)
+            .collect()
     }
 
     /// The tag.
@@ -134,7 +153,13 @@ pub fn message_id(host: &[u8], position: u64) -> String {
 ///
 /// [`Error::InvalidOption`] where the text is no message id.
 pub fn position_of_id(id: &str) -> Result<u64> {
-    let wrong = || Error::option("message id", format!("{id:?}"), "it has 32 or 56 hex digits");
+    let wrong = || {
+        Error::option(
+            "message id",
+            format!("{id:?}"),
+            "it has 32 or 56 hex digits",
+        )
+    };
     if !matches!(id.len(), 32 | 56) || !id.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(wrong());
     }
@@ -163,7 +188,10 @@ pub fn decompress(stored: &[u8], flag: u32) -> Result<Vec<u8>, String> {
 fn read_bounded(reader: impl Read) -> Result<Vec<u8>, String> {
     let mut body = Vec::new();
     let limit = BODY_LEN_MAX as u64 + 1;
-    reader.take(limit).read_to_end(&mut body).map_err(|e| e.to_string())?;
+    reader
+        .take(limit)
+        .read_to_end(&mut body)
+        .map_err(|e| e.to_string())?;
     if body.len() > BODY_LEN_MAX {
         return Err(format!("it grows beyond {BODY_LEN_MAX} bytes"));
     }

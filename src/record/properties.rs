@@ -27,18 +27,67 @@ pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
 /// Names that RocketMQ and Forebay keep for themselves (formats, reserved property names).
 pub const RESERVED: &[&str] = &[
-    "KEYS", "TAGS", "UNIQ_KEY", "WAIT", "DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC",
-    "RECONSUME_TIME", "MAX_RECONSUME_TIMES", "ORIGIN_MESSAGE_ID", "DLQ_ORIGIN_TOPIC",
-    "DLQ_ORIGIN_MESSAGE_ID", "TRAN_MSG", "PGROUP", "TRAN_PREPARED_QUEUE_OFFSET",
-    "__transactionId__", "TRANSACTION_CHECK_TIMES", "CHECK_IMMUNITY_TIME_IN_SECONDS", "MIN_OFFSET",
-    "MAX_OFFSET", "INNER_NUM", "INNER_BASE", "INNER_MULTI_DISPATCH", "INNER_MULTI_QUEUE_OFFSET",
-    "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS", "TIMER_ENQUEUE_MS",
-    "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY", "TIMER_DELAY_LEVEL", "POP_CK",
-    "POP_CK_OFFSET", "1ST_POP_TIME", "CLUSTER", "MSG_REGION", "TRACE_ON", "INSTANCE_ID", "MSG_TYPE",
-    "TTL", "CORRELATION_ID", "REPLY_TO_CLIENT", "ARRIVE_TIME", "PUSH_REPLY_TIME",
-    "CONSUME_START_TIME", "BUYER_ID", "TRANSFER_FLAG", "CORRECTION_FLAG", "MQ2_FLAG",
-    "EXTEND_UNIQ_INFO", "DUP_INFO", "__SHARDINGKEY", "__BORNHOST", "BORN_TIMESTAMP",
-    "PROPERTY_FORWARD_QUEUE_ID", "REDIRECT", "TRACE_CONTEXT", "__CRC32#",
+    "KEYS",
+    "TAGS",
+    "UNIQ_KEY",
+    "WAIT",
+    "DELAY",
+    "REAL_TOPIC",
+    "REAL_QID",
+    "RETRY_TOPIC",
+    "RECONSUME_TIME",
+    "MAX_RECONSUME_TIMES",
+    "ORIGIN_MESSAGE_ID",
+    "DLQ_ORIGIN_TOPIC",
+    "DLQ_ORIGIN_MESSAGE_ID",
+    "TRAN_MSG",
+    "PGROUP",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    "__transactionId__",
+    "TRANSACTION_CHECK_TIMES",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "MIN_OFFSET",
+    "MAX_OFFSET",
+    "INNER_NUM",
+    "INNER_BASE",
+    "INNER_MULTI_DISPATCH",
+    "INNER_MULTI_QUEUE_OFFSET",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TIMER_OUT_MS",
+    "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES",
+    "TIMER_DEL_UNIQKEY",
+    "TIMER_DELAY_LEVEL",
+    "POP_CK",
+    "POP_CK_OFFSET",
+    "1ST_POP_TIME",
+    "CLUSTER",
+    "MSG_REGION",
+    "TRACE_ON",
+    "INSTANCE_ID",
+    "MSG_TYPE",
+    "TTL",
+    "CORRELATION_ID",
+    "REPLY_TO_CLIENT",
+    "ARRIVE_TIME",
+    "PUSH_REPLY_TIME",
+    "CONSUME_START_TIME",
+    "BUYER_ID",
+    "TRANSFER_FLAG",
+    "CORRECTION_FLAG",
+    "MQ2_FLAG",
+    "EXTEND_UNIQ_INFO",
+    "DUP_INFO",
+    "__SHARDINGKEY",
+    "__BORNHOST",
+    "BORN_TIMESTAMP",
+    "PROPERTY_FORWARD_QUEUE_ID",
+    "REDIRECT",
+    "TRACE_CONTEXT",
+    "__CRC32#",
 ];
 
 const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
@@ -63,7 +112,10 @@ pub fn pairs(raw: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 /// Walks the bytes once, by the separators alone.
 #[inline]
 pub fn find<'a>(raw: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    pairs(raw).filter(|(found, _)| *found == name).map(|(_, value)| value).last()
+    pairs(raw)
+        .filter(|(found, _)| *found == name)
+        .map(|(_, value)| value)
+        .last()
 }
 
 /// The values that dispatch and filters need, found in one walk.
@@ -99,7 +151,9 @@ impl<'a> Known<'a> {
     /// The keys that the index holds: the unique one, then each part of `KEYS`.
     pub fn index_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let keys = self.keys.unwrap_or_default().split(|byte| *byte == b' ');
-        self.unique_key.into_iter().chain(keys.filter(|key| !key.is_empty()))
+        self.unique_key
+            .into_iter()
+            .chain(keys.filter(|key| !key.is_empty()))
     }
 }
 
@@ -113,10 +167,14 @@ pub fn java_hash(text: &[u8]) -> i32 {
 #[inline]
 pub fn java_hash_from(hash: i32, text: &[u8]) -> i32 {
     if text.is_ascii() {
-        return text.iter().fold(hash, |h, b| h.wrapping_mul(31).wrapping_add(i32::from(*b)));
+        return text
+            .iter()
+            .fold(hash, |h, b| h.wrapping_mul(31).wrapping_add(i32::from(*b)));
     }
     let text = String::from_utf8_lossy(text);
-    text.encode_utf16().fold(hash, |h, unit| h.wrapping_mul(31).wrapping_add(i32::from(unit)))
+    text.encode_utf16().fold(hash, |h, unit| {
+        h.wrapping_mul(31).wrapping_add(i32::from(unit))
+    })
 }
 
 /// Hash that the index uses for a key of a topic: of `topic#key`, never negative.

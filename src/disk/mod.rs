@@ -1,0 +1,4 @@
+//! The disk.
+pub fn fork_generation() -> u32 {
+    0
+}
