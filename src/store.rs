@@ -112,6 +112,7 @@ impl Store {
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
         let path = path.as_ref();
         options.check()?;
+        crate::disk::watch_forks();
         let memory = options.engine == Some(EngineKind::Memory) || path == Path::new(":memory:");
         let engine: Box<dyn Engine> = if memory {
             if options.mode == Mode::Read {
