@@ -228,15 +228,17 @@ impl Scan {
     ) -> Result<()> {
         for queue in self.queues(engine, topic)? {
             let bounds = engine.bounds(topic, queue)?.unwrap_or_default();
-            let start = match &self.spec.start {
-                Bound::Earliest => bounds.start,
-                Bound::Latest => bounds.end,
-                Bound::Time(time) => engine.offset_at(topic, queue, *time)?,
-                Bound::Offsets(offsets) => *offsets.get(&queue).unwrap_or(&bounds.start),
+            let offset_of = |bound: &Bound, unnamed: u64| match bound {
+                Bound::Earliest => Ok(bounds.start),
+                Bound::Latest => Ok(bounds.end),
+                Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
+                Bound::Time(time) => engine.offset_at(topic, queue, *time),
+                Bound::Offsets(offsets) => Ok(*offsets.get(&queue).unwrap_or(&unnamed)),
             };
-            if matches!(self.spec.start, Bound::Offsets(_))
-                && !(bounds.start..=bounds.end).contains(&start)
-            {
+            let start = offset_of(&self.spec.start, bounds.start)?;
+            let end = offset_of(&self.spec.end, bounds.end)?;
+            let named = matches!(self.spec.start, Bound::Offsets(_));
+            if named && !(bounds.start..=bounds.end).contains(&start) {
                 return Err(Error::OffsetOutOfRange {
                     topic: topic.name.to_string(),
                     queue,
@@ -245,12 +247,6 @@ impl Scan {
                     max: bounds.end,
                 });
             }
-            let end = match &self.spec.end {
-                Bound::Earliest => bounds.start,
-                Bound::Latest => bounds.end,
-                Bound::Time(time) => engine.offset_at(topic, queue, *time)?,
-                Bound::Offsets(offsets) => *offsets.get(&queue).unwrap_or(&bounds.end),
-            };
             let range = start.max(bounds.start)..end.min(bounds.end);
             if !range.is_empty() {
                 cursors.push(engine.cursor(topic, queue, range, filter, check)?);
@@ -308,7 +304,11 @@ impl ScanSpec {
             check_distinct("columns", columns.iter().map(|column| column.name()))?;
         }
         if self.key.as_ref().is_some_and(String::is_empty) {
-            return Err(Error::option("key", "empty", "a key has at least one character"));
+            return Err(Error::option(
+                "key",
+                "empty",
+                "a key has at least one character",
+            ));
         }
         Ok(())
     }
@@ -343,7 +343,11 @@ fn check_distinct<T: Ord + std::fmt::Debug + Copy>(
     let mut sorted: Vec<T> = values.collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::option(name, format!("{:?}", pair[0]), "it is named twice")),
+        Some(pair) => Err(Error::option(
+            name,
+            format!("{:?}", pair[0]),
+            "it is named twice",
+        )),
         None => Ok(()),
     }
 }

@@ -43,10 +43,9 @@ impl Columns {
             | Column::SysFlag
             | Column::ReconsumeTimes
             | Column::Size => Builder::Narrow(Vec::new()),
-            Column::Offset
-            | Column::Position
-            | Column::StoreTimestamp
-            | Column::BornTimestamp => Builder::Wide(Vec::new()),
+            Column::Offset | Column::Position | Column::StoreTimestamp | Column::BornTimestamp => {
+                Builder::Wide(Vec::new())
+            }
             Column::MessageId => Builder::MessageId(StringBuilder::new()),
             Column::Body => match shape.body_type {
                 BodyType::Binary => Builder::Body(BodyColumn::new(body_len_hint)),
@@ -139,12 +138,7 @@ fn wide(column: Column, values: &mut Vec<i64>, rows: &Rows, some: &[RowRef]) {
 
 /// Adds one number of each record. The caller's `match` stands outside the loop.
 #[inline]
-fn extend<T>(
-    values: &mut Vec<T>,
-    rows: &Rows,
-    some: &[RowRef],
-    number: impl Fn(&Record<'_>) -> T,
-) {
+fn extend<T>(values: &mut Vec<T>, rows: &Rows, some: &[RowRef], number: impl Fn(&Record<'_>) -> T) {
     values.extend(records(rows, some).map(|record| number(&record)));
 }
 

@@ -22,9 +22,12 @@ mod text;
 mod values;
 
 #[cfg(test)]
-mod test_import;
-#[cfg(test)]
-mod test_scan;
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+mod test;
 
 pub use import::{Imported, send_arrow};
 pub use schema::{BodyType, Column};

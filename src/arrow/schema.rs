@@ -168,9 +168,5 @@ pub(crate) fn header_fields() -> Fields {
 }
 
 pub(crate) fn headers_field() -> FieldRef {
-    Arc::new(Field::new(
-        "item",
-        DataType::Struct(header_fields()),
-        true,
-    ))
+    Arc::new(Field::new("item", DataType::Struct(header_fields()), true))
 }
