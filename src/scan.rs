@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::record::Message;
 use crate::store::Store;
 use arrow_schema::SchemaRef;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most rows of a batch that can be asked for.
@@ -336,18 +336,16 @@ fn check_range(name: &str, value: usize, max: usize) -> Result<()> {
     ))
 }
 
-fn check_distinct<T: Ord + std::fmt::Debug + Copy>(
+fn check_distinct<T: Ord + std::fmt::Debug>(
     name: &str,
     values: impl Iterator<Item = T>,
 ) -> Result<()> {
-    let mut sorted: Vec<T> = values.collect();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::option(
-            name,
-            format!("{:?}", pair[0]),
-            "it is named twice",
-        )),
-        None => Ok(()),
+    let mut seen = BTreeSet::new();
+    for value in values {
+        let shown = format!("{value:?}");
+        if !seen.insert(value) {
+            return Err(Error::option(name, shown, "it is named twice"));
+        }
     }
+    Ok(())
 }
