@@ -19,6 +19,7 @@ export PYSPARK_DRIVER_PYTHON := $(BIN)/python
 # What a test starts listens on the loopback address only.
 export SPARK_LOCAL_IP ?= 127.0.0.1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_QUIET := 1
 export PATH := $(BIN):$(PATH)
 
 PYTHON_READY := $(VENV)/.python-ready
@@ -52,12 +53,12 @@ $(VENV)/bin/python:
 
 # Dependency groups need pip 25.1, and the pip that a new environment brings may be older.
 $(PYTHON_READY): pyproject.toml | $(VENV)/bin/python
-	$(STEP) "pip" $(BIN)/python -m pip install --quiet --upgrade 'pip>=25.1'
-	$(STEP) "Python packages" $(BIN)/python -m pip install --quiet --group dev
+	@$(STEP) "pip" $(BIN)/python -m pip install --upgrade 'pip>=25.1'
+	@$(STEP) "Python packages" $(BIN)/python -m pip install --group dev
 	@touch $@
 
 $(DOCS_READY): pyproject.toml | $(PYTHON_READY)
-	$(STEP) "packages for the docs" $(BIN)/python -m pip install --quiet --group docs
+	@$(STEP) "packages for the docs" $(BIN)/python -m pip install --group docs
 	@touch $@
 
 # Another environment may have removed or replaced the library that stands beside the Python source.
@@ -65,7 +66,7 @@ ifeq ($(wildcard python/forebay/_forebay*.so),)
 .PHONY: $(EXTENSION_READY)
 endif
 $(EXTENSION_READY): $(PYTHON_READY) Cargo.toml Cargo.lock $(RUST_SOURCES)
-	$(STEP) "the extension, release build" \
+	@$(STEP) "the extension, release build" \
 		$(BIN)/maturin develop --quiet --release --locked
 	@touch $@
 
@@ -83,18 +84,18 @@ test-end:
 	@printf '\n'; cat target/steps.txt
 
 lint: tools $(PYTHON_READY)  ## check format, lints and types
-	$(STEP) "cargo fmt" $(CARGO) fmt --check
-	$(STEP) "clippy, pure core" $(CLIPPY) $(DENY)
-	$(STEP) "clippy, with Python" $(CLIPPY) --features python $(DENY)
-	$(STEP) "ruff check" $(BIN)/ruff check --quiet $(PYTHON_SOURCES)
-	$(STEP) "ruff format" $(BIN)/ruff format --quiet --check $(PYTHON_SOURCES)
-	$(STEP) "mypy" $(BIN)/mypy
+	@$(STEP) "cargo fmt" $(CARGO) fmt --check
+	@$(STEP) "clippy, pure core" $(CLIPPY) $(DENY)
+	@$(STEP) "clippy, with Python" $(CLIPPY) --features python $(DENY)
+	@$(STEP) "ruff check" $(BIN)/ruff check --quiet $(PYTHON_SOURCES)
+	@$(STEP) "ruff format" $(BIN)/ruff format --quiet --check $(PYTHON_SOURCES)
+	@$(STEP) "mypy" $(BIN)/mypy
 
 test-rust: tools $(PYTHON_READY)
-	$(STEP) "cargo test" $(CARGO) test --locked --quiet
+	@$(STEP) "cargo test" $(CARGO) test --locked --quiet
 
 test-python: dev
-	$(STEP) "pytest tests/python" $(BIN)/python -m pytest --quiet tests/python
+	@$(STEP) "pytest tests/python" $(BIN)/python -m pytest --quiet tests/python
 
 # These start the real RocketMQ, which Maven fetches.
 test-compat: dev
@@ -110,16 +111,16 @@ test-examples: dev
 	done
 
 test-stubs: dev
-	$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
+	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
 
 # --- the rest -------------------------------------------------------------------------------------
 
 # Tests that draw cases look at FOREBAY_PROOF and draw many more; proptest reads its own variable.
 proof: dev  ## the same tests, much longer and with optimisation
-	FOREBAY_PROOF=1 PROPTEST_CASES=20000 $(STEP) "cargo test, long" \
+	@FOREBAY_PROOF=1 PROPTEST_CASES=20000 $(STEP) "cargo test, long" \
 		$(CARGO) test --locked --release
-	FOREBAY_PROOF=1 $(STEP) "pytest tests/python, long" $(BIN)/python -m pytest tests/python
-	FOREBAY_PROOF=1 $(MAKE) --no-print-directory test-compat
+	@FOREBAY_PROOF=1 $(STEP) "pytest tests/python, long" $(BIN)/python -m pytest tests/python
+	@FOREBAY_PROOF=1 $(MAKE) --no-print-directory test-compat
 
 format: $(PYTHON_READY)  ## write Rust and Python files in the house's format
 	$(CARGO) fmt
@@ -130,8 +131,8 @@ bench:  ## measure the core; figures need a quiet machine
 	$(CARGO) bench --locked
 
 docs: dev $(DOCS_READY)  ## build docs/, the Python reference and the Rust reference into site/
-	$(STEP) "mkdocs" $(BIN)/mkdocs build --quiet --strict
-	RUSTDOCFLAGS="-D warnings" $(STEP) "cargo doc" $(CARGO) doc --locked --quiet --no-deps --lib
+	@$(STEP) "mkdocs" $(BIN)/mkdocs build --quiet --strict
+	@RUSTDOCFLAGS="-D warnings" $(STEP) "cargo doc" $(CARGO) doc --locked --quiet --no-deps --lib
 	@rm -rf site/rust && cp -r target/doc site/rust
 	@echo "open site/index.html; the Rust reference is site/rust/forebay/index.html"
 
