@@ -131,11 +131,11 @@ bench:  ## measure the core; figures need a quiet machine
 	$(CARGO) bench --locked
 
 docs: dev $(DOCS_READY)  ## build docs/, the Python reference and the Rust reference into site/
-	@$(STEP) "mkdocs" $(BIN)/mkdocs build --quiet --strict
+	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
 	@RUSTDOCFLAGS="-D warnings" $(STEP) "cargo doc" $(CARGO) doc --locked --quiet --no-deps --lib
 	@rm -rf site/rust && cp -r target/doc site/rust
 	@echo "open site/index.html; the Rust reference is site/rust/forebay/index.html"
 
 clean:  ## remove everything that was built
 	rm -rf target $(VENV) site dist python/forebay/_forebay*.so
-	rm -rf .pytest_cache .ruff_cache .mypy_cache .hypothesis
+	rm -rf .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis

@@ -34,7 +34,7 @@ const TOP_LEVEL: &[&str] = &[
     "CONTRIBUTING.md",
     "clippy.toml",
     "rustfmt.toml",
-    "mkdocs.yml",
+    "zensical.toml",
 ];
 /// Folders that hold what tools made.
 const SKIPPED: &[&str] = &["target", "__pycache__", "spark-warehouse", "metastore_db"];
