@@ -148,8 +148,8 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidTopic`], [`Error::TooLarge`] and [`Error::InvalidOption`], by the checks of the
-    /// format in its order: length of the topic, body, properties, record.
+    /// [`Error::InvalidTopic`], [`Error::TooLarge`] and [`Error::InvalidOption`], by the checks of
+    /// the format in its order: length of the topic, body, properties, record.
     pub fn push(
         &mut self,
         topic: &str,
