@@ -13,16 +13,17 @@ and say what the opening removed (:attr:`Listing.cut`, :attr:`Listing.deleted_fi
 from __future__ import annotations
 
 import fcntl
-import hashlib
 import json
 import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
+
+import store_files
 
 Version = Literal["5.5.0", "4.9.7"]
 Row = dict[str, Any]
@@ -39,9 +40,11 @@ JDK_FLAGS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
 # A short run: a small heap, no compiler threads that optimise what ends in a second.
-JVM_FLAGS = ("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
-
-_CHUNK = 1 << 18
+# Without TLS the broker need not spend seconds making itself a key.
+JVM_FLAGS = (
+    *("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "-Dtls.server.mode=disabled",
+)
 
 
 class RocketMQError(RuntimeError):
@@ -63,7 +66,7 @@ class Sizes:
 
     @classmethod
     def of(cls, directory: str | os.PathLike[str]) -> Sizes:
-        """Read the sizes off the files, with four index entries a slot; absent ones stay default."""
+        """Read the sizes off the files, with four index entries a slot, else the defaults."""
         root = Path(directory)
         log = _first_size(root, "commitlog/*")
         queue = _first_size(root, "consumequeue/*/*/*")
@@ -108,7 +111,7 @@ class Listing:
 
     @property
     def cut(self) -> int:
-        """Bytes behind the end that RocketMQ settled on which were not zero when it began.
+        """Bytes from the end that RocketMQ settled on to the last one that had not been zero.
 
         Stale bytes that an earlier recovery left count too: RocketMQ does not erase them.
         """
@@ -121,6 +124,22 @@ class Appended:
 
     messages: list[Row]
     max_position: int
+    clean: bool
+
+
+@dataclass(frozen=True)
+class BrokerRun:
+    """What a broker did, by kind: ``"scheduled"``, ``"delayed"``, ``"retried"``.
+
+    ``stored`` holds the messages it began with and ``delivered`` those that a consumer then got:
+    for ``scheduled`` the delayed messages that the store held already, by the queue they go to; for
+    ``delayed`` one that was sent with the shortest delay; for ``retried`` one that a consumer sent
+    back. ``later`` are delayed messages that were not due soon.
+    """
+
+    stored: dict[str, list[Row]]
+    delivered: dict[str, list[Row]]
+    later: list[Row]
     clean: bool
 
 
@@ -172,13 +191,13 @@ def list_stores(
             root = Path(job.directory).resolve()
             sizes = job.sizes or Sizes.of(root)
             if not in_place:
-                root = _copy(root, Path(temporary) / str(number))
+                root = store_files.copy(root, Path(temporary) / str(number))
             roots.append(root)
             words += _target(root, sizes, record_checksum=job.record_checksum)
-        before = [_fingerprints(root) for root in roots]
+        before = [store_files.fingerprints(root) for root in roots]
         lines = _java(version, "list", words) if roots else []
-        after = [_fingerprints(root) for root in roots]
-    changed = [_difference(old, new) for old, new in zip(before, after, strict=True)]
+        after = [store_files.fingerprints(root) for root in roots]
+    changed = [store_files.difference(old, new) for old, new in zip(before, after, strict=True)]
     return _listings(lines, [Path(_directory_of(job)) for job in jobs], roots, changed)
 
 
@@ -214,6 +233,40 @@ def write(
     """Let RocketMQ make a store in a directory that is empty or absent, as :func:`append` does."""
     words = _target(Path(directory).resolve(), sizes, record_checksum=record_checksum)
     return _append("write", words, version, count=count, seed=seed, halt=halt)
+
+
+def broker(
+    directory: str | os.PathLike[str],
+    *,
+    sizes: Sizes | None = None,
+    send_back: tuple[str, int, int] | None = None,
+    record_checksum: bool = False,
+) -> BrokerRun:
+    """Run a broker of RocketMQ 5.5.0 on a store, in place, and let it deliver messages again.
+
+    It delivers the delayed messages that the store holds and that are due within ten seconds, a
+    delayed message that is sent to it, and a message that a consumer sends back: the one that
+    ``send_back`` names by topic, queue and offset, otherwise the delayed one. The copies carry all
+    properties of the message, a stale ``__CRC32#`` too, unless ``record_checksum`` makes the broker
+    write its own.
+    """
+    root = Path(directory).resolve()
+    words = _target(root, sizes or Sizes.of(root), record_checksum=record_checksum)
+    if send_back is not None:
+        topic, queue, offset = send_back
+        words += ["--send-back", f"{topic}:{queue}:{offset}"]
+    lines = _java("5.5.0", "broker", words)
+    found: dict[str, dict[str, list[Row]]] = {}
+    for line in lines:
+        if "event" in line:
+            kinds = found.setdefault(line["event"], {})
+            kinds.setdefault(line["kind"], []).append(line["row"])
+    return BrokerRun(
+        stored=found.get("stored", {}),
+        delivered=found.get("delivered", {}),
+        later=found.get("later", {}).get("scheduled", []),
+        clean=any(line["clean"] for line in lines if "closed" in line),
+    )
 
 
 def unavailable() -> str | None:
@@ -342,61 +395,3 @@ def _directory_of(job: Job | str | os.PathLike[str]) -> str | os.PathLike[str]:
 
 def _first_size(root: Path, pattern: str) -> int:
     return next((file.stat().st_size for file in root.glob(pattern) if file.is_file()), 0)
-
-
-def _files(root: Path) -> Iterator[tuple[str, Path]]:
-    for file in sorted(root.rglob("*")):
-        if file.is_file() and not file.is_symlink():
-            yield str(file.relative_to(root)), file
-
-
-def _chunks(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the parts of a file that hold anything but zeros, without reading large holes.
-
-    Parts lie on a fixed grid, so equal contents give equal parts wherever the holes are.
-    """
-    with open(file, "rb", buffering=0) as source:
-        at = 0
-        while True:
-            try:
-                at = os.lseek(source.fileno(), at, os.SEEK_DATA)
-            except OSError:  # ENXIO: no data from here to the end.
-                return
-            at -= at % _CHUNK
-            chunk = os.pread(source.fileno(), _CHUNK, at)
-            if chunk.count(0) != len(chunk):
-                yield at, chunk
-            at += _CHUNK
-
-
-def _copy(source: Path, target: Path) -> Path:
-    """Copy a store: regular files only, holes stay holes."""
-    target.mkdir(parents=True)
-    for folder in source.rglob("*"):
-        if folder.is_dir():
-            (target / folder.relative_to(source)).mkdir(parents=True, exist_ok=True)
-    for name, file in _files(source):
-        with open(target / name, "wb") as out:
-            for at, chunk in _chunks(file):
-                os.pwrite(out.fileno(), chunk, at)
-            out.truncate(file.stat().st_size)
-    return target
-
-
-def _fingerprints(root: Path) -> dict[str, tuple[int, str]]:
-    """Length and a hash of the contents of each file, the same whether zeros are stored or not."""
-    found = {}
-    for name, file in _files(root):
-        digest = hashlib.blake2b(digest_size=16)
-        for at, chunk in _chunks(file):
-            digest.update(b"%d:" % at + chunk)
-        found[name] = (file.stat().st_size, digest.hexdigest())
-    return found
-
-
-def _difference(
-    before: dict[str, tuple[int, str]], after: dict[str, tuple[int, str]]
-) -> tuple[str, ...]:
-    """Names of files that are gone, new or of other contents."""
-    names = sorted(before.keys() | after.keys())
-    return tuple(name for name in names if before.get(name) != after.get(name))

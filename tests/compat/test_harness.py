@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,7 +53,8 @@ class Expected:
     def read(cls, name: str) -> Expected:
         packed = FIXTURES / f"{name}.jsonl.zst"
         rows = subprocess.run(["zstd", "-dcq", packed], check=True, capture_output=True).stdout
-        lines = [json.loads(line) for line in open(FIXTURES / f"{name}.verify.jsonl", "rb")]
+        verified = (FIXTURES / f"{name}.verify.jsonl").read_text(encoding="utf-8")
+        lines = [json.loads(line) for line in verified.splitlines()]
         queues = {
             line["topic"]: {int(q): (low, high) for q, (low, high) in line["queues"].items()}
             for line in lines[:-1]
@@ -146,8 +148,9 @@ def test_both_releases_list_what_both_have_appended(tmp_path: Path) -> None:
     third = rocketmq.append(store, count=200, seed=3, sizes=SMALL, halt=True)
     assert (first.clean, second.clean, third.clean) == (True, True, False)
     appended = first.messages + second.messages + third.messages
-    for version in rocketmq.PROFILES:
-        listing = rocketmq.list_store(store, version=version, sizes=SMALL)
+    with ThreadPoolExecutor() as both:
+        listings = both.map(lambda v: rocketmq.list_store(store, version=v), rocketmq.PROFILES)
+    for listing in listings:
         listed = sorted(listing.messages + listing.hidden, key=lambda row: row["physicalOffset"])
         assert listed == appended
         assert len(listing.hidden) == 16
@@ -185,3 +188,39 @@ def test_damage_is_found_and_does_not_stop_a_batch(tmp_path: Path) -> None:
     assert isinstance(lost_keys, Listing)
     assert lost_keys.keys_missed == lost_keys.keys_checked == lost_keys.error_count > 0
     assert isinstance(refused, RocketMQError)
+
+
+@needs_fixtures
+def test_a_broker_delivers_copies_whose_checksum_is_stale(tmp_path: Path) -> None:
+    """A broker copies ``__CRC32#`` into the records of delayed and retried messages.
+
+    The checksum of the first record is wrong for the copy. It is told by two listings: RocketMQ
+    reads everything as long as it does not check, and when it must, it cuts at the first copy.
+    """
+    before = Expected.read("propcrc")
+    store = unpack("propcrc", tmp_path)
+    run = rocketmq.broker(store, sizes=before.sizes, send_back=("orders", 0, 5))
+    for kind, stale in (("scheduled", True), ("delayed", False), ("retried", True)):
+        stored, delivered = run.stored[kind], run.delivered[kind]
+        bodies = [(row["body"], row["properties"].get("__CRC32#")) for row in stored]
+        assert sorted(bodies) == sorted(
+            (row["body"], row["properties"].get("__CRC32#")) for row in delivered
+        )
+        assert all(("__CRC32#" in row["properties"]) == stale for row in delivered)
+        assert all("REAL_TOPIC" in row["properties"] for row in delivered)
+    assert len(run.stored["scheduled"]) == 2
+    (retried,) = run.delivered["retried"]
+    assert (retried["properties"]["RETRY_TOPIC"], retried["reconsumeTimes"]) == ("orders", 1)
+    assert run.clean
+
+    read, checked = rocketmq.list_stores(
+        [Job(store, before.sizes), Job(store, before.sizes, record_checksum=True)]
+    )
+    assert isinstance(read, Listing) and isinstance(checked, Listing)
+    assert (read.errors, read.cut) == ((), 0)
+    added = [row for rows in run.delivered.values() for row in rows]
+    assert all(row in read.messages for row in added)
+    # One more record for each message that goes through the topic of delayed messages first.
+    assert len(read.messages) == before.summary["messages"] + len(added) + 2
+    assert checked.max_position == before.summary["maxPhyOffset"]
+    assert checked.digest == before.summary["digest"]

@@ -11,8 +11,6 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
 
 /** Appends messages of a {@link Workload} and prints each as it then lies in the log. */
 final class Appender {
-    static final int QUEUE_OFFSET_AT = 20;
-
     /** A body takes a quarter of what the store would accept, so small log files hold several. */
     private static final int BODY_SHARE = 4;
 

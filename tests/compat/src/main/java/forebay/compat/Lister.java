@@ -5,6 +5,7 @@ import java.util.Arrays;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.store.ConsumeQueue;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.DispatchRequest;
@@ -16,16 +17,15 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
  * Prints all that the real store shows: each queue through {@code getMessage}, then the records of
  * the log that no queue shows, then one summary.
  *
- * <p>Topics come in the order of their UTF-8 bytes, as the digest asks. The walk over the log checks
- * each record as the store's own recovery would, so a record that only its queue entry makes
- * readable is reported.
+ * <p>Topics come in the order of their UTF-8 bytes, as the digest asks. The walk over the log
+ * checks each record as the store's own recovery would, so a record that only its queue entry
+ * makes readable is reported.
  */
 final class Lister {
     private static final String GROUP = "forebay-compat";
     private static final int BATCH = 32;
     private static final int MAGIC_AT = 4;
     private static final int MAGIC_BLANK = 0xCBD43194;
-    private static final int TAGS_CODE_AT = 12;
 
     private final OpenStore open;
     private final DefaultMessageStore store;
@@ -40,8 +40,8 @@ final class Lister {
     }
 
     void run() throws Exception {
-        Map<String, TreeMap<Integer, List<Long>>> topics =
-            new TreeMap<>((a, b) -> Arrays.compareUnsigned(StoreDigest.utf8(a), StoreDigest.utf8(b)));
+        Map<String, TreeMap<Integer, List<Long>>> topics = new TreeMap<>(
+            (a, b) -> Arrays.compareUnsigned(StoreDigest.utf8(a), StoreDigest.utf8(b)));
         store.getConsumeQueueTable().forEach((topic, queues) ->
             queues.keySet().forEach(queue -> topics.computeIfAbsent(topic, t -> new TreeMap<>())
                 .put(queue, bounds(topic, queue))));
@@ -82,33 +82,20 @@ final class Lister {
 
     /** Prints the record that the store returned for {@code offset}; returns the next offset. */
     private long print(String topic, int queue, long offset, ByteBuffer record, KeyCheck keys) {
-        long found = record.getLong(record.position() + Appender.QUEUE_OFFSET_AT);
-        Row row = Row.decode(record, tagsCode(topic, queue, found));
-        boolean belongs = row.message.getTopic().equals(topic)
-            && row.message.getQueueId() == queue && found == offset;
+        Row row = Row.inQueue(store, record);
+        MessageExt message = row.message;
+        boolean belongs = message.getTopic().equals(topic) && message.getQueueId() == queue
+            && message.getQueueOffset() == offset;
         if (!belongs) {
-            summary.error(topic + " " + queue + " " + offset + " shows " + row.message.getTopic()
-                + " " + row.message.getQueueId() + " " + found);
+            summary.error(topic + " " + queue + " " + offset + " shows " + message.getTopic()
+                + " " + message.getQueueId() + " " + message.getQueueOffset());
+            return offset + 1;
         }
         summary.messages++;
         digest.add(row);
         keys.add(row);
         output.line(row.columns());
         return offset + 1;
-    }
-
-    /** The hash in a queue entry; 0 if there is no such entry, which the caller reports. */
-    private long tagsCode(String topic, int queue, long offset) {
-        ConsumeQueue consumeQueue = (ConsumeQueue) store.getConsumeQueue(topic, queue);
-        SelectMappedBufferResult entry = consumeQueue.getIndexBuffer(offset);
-        if (entry == null) {
-            return 0;
-        }
-        try {
-            return entry.getByteBuffer().getLong(TAGS_CODE_AT);
-        } finally {
-            entry.release();
-        }
     }
 
     private void walkLog() {

@@ -10,7 +10,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /** A directory opened by the real store: loaded (which recovers it), started, and caught up. */
-final class OpenStore {
+public final class OpenStore {
     private static final long DISPATCH_TIMEOUT_SECONDS = 60;
     private static final int TRANSFER_BYTES_MAX = 16 << 20;
 
@@ -19,7 +19,8 @@ final class OpenStore {
     final DefaultMessageStore store;
     private final StoreFiles files;
 
-    private OpenStore(Path directory, Release release, DefaultMessageStore store, StoreFiles files) {
+    private OpenStore(Path directory, Release release, DefaultMessageStore store,
+            StoreFiles files) {
         this.directory = directory;
         this.release = release;
         this.store = store;
@@ -49,7 +50,7 @@ final class OpenStore {
     }
 
     /** Settings under which nothing expires and no answer is cut short. */
-    static MessageStoreConfig configure(Path directory, Sizes sizes) {
+    public static MessageStoreConfig configure(Path directory, Sizes sizes) {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(directory.toString());
         config.setStorePathCommitLog(directory.resolve("commitlog").toString());

@@ -13,10 +13,14 @@ import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.sysflag.MessageSysFlag;
+import org.apache.rocketmq.store.ConsumeQueue;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.SelectMappedBufferResult;
 
 /** A stored record, decoded by RocketMQ, with the hash of its queue entry. */
 public final class Row {
     private static final int MAGIC_AT = 4;
+    public static final int TAGS_CODE_AT = 12;
     private static final int BODY_PRINTED_MAX = 1024;
 
     public final MessageExt message;
@@ -27,6 +31,14 @@ public final class Row {
         this.message = message;
         this.magic = magic;
         this.tagsCode = tagsCode;
+    }
+
+    /** Decodes a record that a queue shows, its body as stored, and looks its entry up. */
+    public static Row inQueue(DefaultMessageStore store, ByteBuffer record) {
+        Row row = decode(record, null);
+        MessageExt message = row.message;
+        return new Row(message, row.magic, tagsCode(store, message.getTopic(),
+            message.getQueueId(), message.getQueueOffset()));
     }
 
     /**
@@ -41,6 +53,20 @@ public final class Row {
             throw new IllegalStateException("RocketMQ cannot decode a record that it returned");
         }
         return new Row(message, magic, tagsCode);
+    }
+
+    /** The hash in a queue entry; null if the store has no such entry. */
+    private static Long tagsCode(DefaultMessageStore store, String topic, int queue, long offset) {
+        ConsumeQueue entries = (ConsumeQueue) store.getConsumeQueue(topic, queue);
+        SelectMappedBufferResult entry = entries == null ? null : entries.getIndexBuffer(offset);
+        if (entry == null) {
+            return null;
+        }
+        try {
+            return entry.getByteBuffer().getLong(TAGS_CODE_AT);
+        } finally {
+            entry.release();
+        }
     }
 
     /** Prepared and rolled back messages are in the log and in no queue. */

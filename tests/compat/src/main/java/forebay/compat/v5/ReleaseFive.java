@@ -51,7 +51,11 @@ final class ReleaseFive implements Release {
     }
 
     @Override
-    public boolean run(Arguments arguments, Output output) {
-        return false;
+    public boolean run(Arguments arguments, Output output) throws Exception {
+        if (!arguments.command.equals("broker")) {
+            return false;
+        }
+        new BrokerCommand(arguments.target(), this, output).run();
+        return true;
     }
 }
