@@ -39,12 +39,8 @@ JDK_FLAGS = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
-# A short run: a small heap, no compiler threads that optimise what ends in a second.
 # Without TLS the broker need not spend seconds making itself a key.
-JVM_FLAGS = (
-    *("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
-    "-Dtls.server.mode=disabled",
-)
+JVM_FLAGS = ("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-Dtls.server.mode=disabled")
 
 
 class RocketMQError(RuntimeError):

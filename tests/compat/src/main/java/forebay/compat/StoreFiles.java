@@ -72,6 +72,7 @@ final class StoreFiles {
 
     private static long dataLength(Path file) throws IOException {
         ByteBuffer chunk = ByteBuffer.allocate(CHUNK);
+        ByteBuffer zeros = ByteBuffer.allocate(CHUNK);
         try (FileChannel channel = FileChannel.open(file)) {
             for (long end = channel.size(); end > 0; end -= chunk.capacity()) {
                 long start = Math.max(0, end - chunk.capacity());
@@ -79,7 +80,12 @@ final class StoreFiles {
                 while (chunk.hasRemaining() && channel.read(chunk, start + chunk.position()) > 0) {
                     continue;
                 }
-                for (int i = chunk.position() - 1; i >= 0; i--) {
+                // Whole chunks are compared first: most of a log file has never been written.
+                chunk.flip();
+                if (chunk.mismatch(zeros.slice(0, chunk.limit())) < 0) {
+                    continue;
+                }
+                for (int i = chunk.limit() - 1; i >= 0; i--) {
                     if (chunk.get(i) != 0) {
                         return start + i + 1;
                     }

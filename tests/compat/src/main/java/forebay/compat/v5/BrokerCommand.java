@@ -64,9 +64,10 @@ final class BrokerCommand {
         try {
             String address = LOOPBACK + ":" + broker.getRemotingServer().localListenPort();
             Client client = new Client(address, broker.getBrokerConfig().getBrokerName());
+            Row named = target.has("send-back") ? find(store) : null;
             awaitScheduled(broker, client, schedule);
             Row delayed = sendDelayed(store, client);
-            sendBack(store, client, target.has("send-back") ? find(store) : delayed);
+            sendBack(store, client, named == null ? delayed : named);
         } finally {
             broker.shutdown();
         }
