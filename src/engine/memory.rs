@@ -278,16 +278,18 @@ impl Engine for Memory {
     ) -> Result<Vec<Message>> {
         let state = self.state()?;
         let state = state.read();
+        let searched;
         let positions = if self.indexed {
-            state.with_key(topic.id, key).to_vec()
+            state.with_key(topic.id, key)
         } else {
-            state.search_key(topic.id, key)
+            searched = state.search_key(topic.id, key);
+            &searched
         };
-        let newest_first = positions.into_iter().rev();
-        let messages = newest_first.filter_map(|position| state.message(position));
-        let in_time =
-            messages.filter(|message| (begin..=end).contains(&message.record().store_timestamp()));
-        Ok(in_time.take(max).collect())
+        let before = |time| positions.partition_point(|at| state.stored_before(*at, time));
+        let last = end.checked_add(1).map_or(positions.len(), before);
+        let in_time = positions.get(before(begin)..last).unwrap_or_default();
+        let newest = in_time.iter().rev().take(max);
+        Ok(newest.filter_map(|at| state.message(*at)).collect())
     }
 
     fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64> {
