@@ -7,10 +7,10 @@
 //! | all topics whole | the log | position |
 //! | anything else | queue entries | topic as asked for, queue, offset |
 //!
-//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards is
-//! not in it. Its cursors are made at once, one for each queue that has something to give, because a
-//! stream holds no handle of the store by which it could make them later: it must not keep the store
-//! from closing. So a cursor is cheap to make and small until it is first used.
+//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards
+//! is not in it. Its cursors are made at once, one for each queue that has something to give,
+//! because a stream holds no handle of the store by which it could make them later: it must not
+//! keep the store from closing. So a cursor is cheap to make and small until it is first used.
 
 use crate::arrow::schema::schema;
 use crate::arrow::source::Source;
@@ -137,8 +137,8 @@ impl Scan {
         Arc::clone(&self.schema)
     }
 
-    /// Rows that streams of this scan passed over because their compressed bodies are damaged. Other
-    /// damage is in [`Store::damage`].
+    /// Rows that streams of this scan passed over because their compressed bodies are damaged.
+    /// Other damage is in [`Store::damage`].
     pub fn damage(&self) -> Vec<Damage> {
         self.damage.lock().clone()
     }
@@ -147,9 +147,9 @@ impl Scan {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by name,
-    /// does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond the
-    /// end of its queue; [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by
+    /// name, does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond
+    /// the end of its queue; [`Error::Closed`], [`Error::Forked`].
     pub fn stream(&self) -> Result<Stream> {
         let engine = self.store.engine()?;
         engine.refresh()?;

@@ -58,8 +58,8 @@ const WINDOW_SPAN: u64 = 1 << 30;
 /// Stands for the buffer of decompressed bodies until its number is known.
 const UNPACKED: u32 = u32::MAX;
 
-/// Views of bodies where they lie. A data buffer is a window of a mapped file, from the first to the
-/// last body of the batch in it, and shares the file's region.
+/// Views of bodies where they lie. A data buffer is a window of a mapped file, from the first to
+/// the last body of the batch in it, and shares the file's region.
 #[derive(Default)]
 pub(super) struct ViewColumn {
     /// Offsets count from the start of the window's span until [`ViewColumn::finish`].

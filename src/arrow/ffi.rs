@@ -1,5 +1,5 @@
-//! The edge to Arrow's C interfaces: streams out, streams and arrays in, and buffers that are mapped
-//! memory. All `unsafe` of the Arrow layer is here.
+//! The edge to Arrow's C interfaces: streams out, streams and arrays in, and buffers that are
+//! mapped memory. All `unsafe` of the Arrow layer is here.
 //!
 //! No panic crosses the edge, in either direction: a callback that panics reports an error, and so
 //! does a foreign array that the import refuses by a panic.
