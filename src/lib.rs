@@ -5,7 +5,7 @@
 //! | layer | module |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`] |
+//! | request API | [`store`], [`tail`], [`ticket`] |
 //! | Arrow | [`arrow`] |
 //! | engines | [`engine`] |
 //! | records | [`record`] |
@@ -18,8 +18,12 @@ pub mod engine;
 pub mod error;
 pub mod mapped;
 pub mod options;
+#[cfg(feature = "python")]
+mod python;
 pub mod record;
 pub mod store;
+pub mod tail;
+pub mod ticket;
 
 pub use engine::{
     Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Stats, Topic, Verification,
@@ -28,3 +32,5 @@ pub use error::{Error, Result};
 pub use options::{EngineKind, Flush, Mode, Options};
 pub use record::{Draft, Message};
 pub use store::{Producer, ReadBatch, ReadStatus, Sent, Store};
+pub use tail::Tail;
+pub use ticket::{Ticket, Tickets};
