@@ -112,6 +112,7 @@ impl Store {
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
         let path = path.as_ref();
         options.check()?;
+        crate::disk::watch_forks();
         let memory = options.engine == Some(EngineKind::Memory) || path == Path::new(":memory:");
         let engine: Box<dyn Engine> = if memory {
             if options.mode == Mode::Read {
@@ -241,6 +242,11 @@ impl Store {
     ///
     /// With a filter, at most `max(800, max_messages)` entries are looked at; `next_offset` says
     /// where to go on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] where `max_messages` is 0, for no status could tell that read from
+    /// one that met nothing.
     pub fn read(
         &self,
         topic: &str,
@@ -251,6 +257,10 @@ impl Store {
         filter: &Filter,
     ) -> Result<ReadBatch> {
         let engine = self.engine()?;
+        if max_messages == 0 {
+            let reason = "a read asks for at least one message";
+            return Err(Error::option("max_messages", 0, reason));
+        }
         let nothing = |status, next_offset, min_offset, max_offset| {
             Ok(ReadBatch {
                 status,

@@ -1,4 +1,132 @@
-//! The disk.
-pub fn fork_generation() -> u32 {
-    0
+//! The disk: what touches names, lengths, blocks and durability, and nothing else.
+//!
+//! Everything above reaches the file system through [`Disk`], so that a simulator can stand in its
+//! place. The hot paths (stores to a map, loads from it) do not pass here.
+
+mod lock;
+mod real;
+mod syscall;
+
+pub use lock::{FileLock, LockState, lock, probe};
+pub use real::RealDisk;
+pub use syscall::{boot_id, fork_generation, host_address, watch_forks};
+
+use crate::mapped::{Access, Region};
+use std::fmt::Debug;
+use std::io;
+use std::path::Path;
+
+/// What a directory entry is. Symbolic links are never followed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File,
+    /// A directory.
+    Directory,
+    /// Anything else: a symbolic link, a FIFO, a device, a socket.
+    Other,
+}
+
+/// One name in a directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// The name, `None` where it is not UTF-8.
+    pub name: Option<String>,
+    /// What it is.
+    pub kind: Kind,
+    /// Length in bytes of a file.
+    pub len: u64,
+}
+
+/// A file system, as far as a store needs it.
+///
+/// A file that is made here is 0600 and a directory 0700 whatever the umask says. No call follows a
+/// symbolic link in the last component, and none blocks on a FIFO.
+pub trait Disk: Send + Sync + Debug {
+    /// Creates a file of `len` zero bytes; an error where the name is taken. Not durable before
+    /// [`Disk::sync_file`] and [`Disk::sync_directory`].
+    fn create(&self, path: &Path, len: u64) -> io::Result<()>;
+
+    /// Creates a directory and the missing ones above it.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Gives the range of a file its blocks, so that a store into a map of it cannot fail.
+    fn reserve(&self, path: &Path, start: u64, len: u64) -> io::Result<()>;
+
+    /// Maps the first `len` bytes of a file.
+    fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region>;
+
+    /// Makes the range of a mapped file durable.
+    fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()>;
+
+    /// Makes data and length of a file durable.
+    fn sync_file(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes the names in a directory durable.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Reads up to `buffer.len()` bytes at `start`; fewer at the end of the file.
+    fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes bytes at `start` of a file, which is created where it is not there.
+    fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Turns the range into zeros, keeping its blocks.
+    fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()>;
+
+    /// Gives a file another name in place of what had that name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Takes a file's name away; maps of it stay good.
+    fn unlink(&self, path: &Path) -> io::Result<()>;
+
+    /// Takes an empty directory away.
+    fn remove_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Names in a directory, in no order.
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
+
+    /// What is at a path; `None` where nothing is.
+    fn look(&self, path: &Path) -> io::Result<Option<Entry>>;
+
+    /// First byte at or behind `start` that may be other than zero; `None` where none is.
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<u64>>;
+
+    /// Bytes that may still be written to the file system of `path`.
+    fn free_space(&self, path: &Path) -> io::Result<u64>;
+}
+
+/// Replaces a small file as a whole, durably: a temporary file, sync, rename, sync of the directory.
+///
+/// After a crash the file is the old or the new one, never a part of either.
+pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".tmp");
+    let temporary = path.with_file_name(name);
+    if disk.look(&temporary)?.is_some() {
+        disk.unlink(&temporary)?;
+    }
+    disk.write_at(&temporary, 0, contents)?;
+    disk.sync_file(&temporary)?;
+    disk.rename(&temporary, path)?;
+    disk.sync_directory(path.parent().unwrap_or(Path::new(".")))
+}
+
+/// Reads a whole small file; `None` where it is not there.
+///
+/// # Errors
+///
+/// `InvalidData` where it is longer than `limit` bytes or not a file.
+pub fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let Some(entry) = disk.look(path)? else {
+        return Ok(None);
+    };
+    if entry.kind != Kind::File || entry.len > limit {
+        let text = format!("not a file of at most {limit} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    }
+    let mut bytes = vec![0; usize::try_from(entry.len).unwrap_or_default()];
+    let have = disk.read_at(path, 0, &mut bytes)?;
+    bytes.truncate(have);
+    Ok(Some(bytes))
 }

@@ -1,5 +1,6 @@
 //! Topics as every engine knows them: name, number, permissions and queue numbers.
 
+use crate::record::properties;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,6 +10,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const PERMISSION_READ: u32 = 4;
 /// Permission to write.
 pub const PERMISSION_WRITE: u32 = 2;
+
+const SCHEDULE_QUEUES: u32 = 18;
+const _: () = assert!(SCHEDULE_QUEUES as usize == properties::DELAY_LEVELS_MS.len());
+
+/// Queues that a topic has which nobody created: `default`, but one for each delay level where
+/// delayed messages wait, as in RocketMQ.
+pub fn initial_queues(name: &str, default: u32) -> u32 {
+    if name == properties::SCHEDULE_TOPIC {
+        SCHEDULE_QUEUES
+    } else {
+        default
+    }
+}
 
 /// A topic. Handles stay good for as long as the store is open.
 #[derive(Debug)]

@@ -148,8 +148,8 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::InvalidOption`], by the checks of the format in its order:
-    /// topic, body, properties, record.
+    /// [`Error::InvalidTopic`], [`Error::TooLarge`] and [`Error::InvalidOption`], by the checks of
+    /// the format in its order: length of the topic, body, properties, record.
     pub fn push(
         &mut self,
         topic: &str,
@@ -181,6 +181,10 @@ impl Batch {
         style: &RecordStyle,
         born_timestamp: i64,
     ) -> Result<Row> {
+        // The length byte of a longer topic would read as a negative number.
+        if topic.len() > TOPIC_LEN_MAX {
+            check_topic(topic)?;
+        }
         let body = draft.body;
         if body.len() > style.max_message_size {
             return Err(too_large("body", body.len(), style.max_message_size));

@@ -10,3 +10,11 @@ pub mod unique_id;
 pub use encode::{Batch, Draft, HostBytes, RecordStyle};
 pub use layout::{Flaw, Freshness, Layout, Record};
 pub use message::Message;
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+mod test;

@@ -1,0 +1,233 @@
+//! The file system of the machine.
+
+use super::{Disk, Entry, Kind, syscall};
+use crate::mapped::{Access, Region};
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::Path;
+
+/// Files by the operating system's calls. Keeps no descriptor.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RealDisk;
+
+/// How much is written at a time where blocks cannot be reserved or erased by one call.
+const ZEROS_LEN: usize = 1 << 20;
+
+fn options(read: bool, write: bool) -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options.read(read).write(write);
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        // O_NONBLOCK: opening a FIFO returns at once; it has no effect on files.
+        options
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+    }
+    options
+}
+
+fn open(path: &Path, write: bool) -> io::Result<File> {
+    let file = options(true, write).open(path)?;
+    if !file.metadata()?.is_file() {
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidInput,
+            "not a regular file",
+        ));
+    }
+    Ok(file)
+}
+
+fn make_private(file: &File, mode: u32) -> io::Result<()> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
+    }
+    #[cfg(not(unix))]
+    let _ = (file, mode);
+    Ok(())
+}
+
+fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
+    let zeros = vec![0; ZEROS_LEN];
+    let mut at = start;
+    while at < start + len {
+        let step = (start + len - at).min(ZEROS_LEN as u64);
+        let Some(part) = zeros.get(..step as usize) else {
+            break;
+        };
+        syscall::write_all_at(file, part, at)?;
+        at += step;
+    }
+    Ok(())
+}
+
+fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
+    let kind = match metadata.file_type() {
+        kind if kind.is_file() => Kind::File,
+        kind if kind.is_dir() => Kind::Directory,
+        _ => Kind::Other,
+    };
+    Entry {
+        name,
+        kind,
+        len: metadata.len(),
+    }
+}
+
+impl Disk for RealDisk {
+    fn create(&self, path: &Path, len: u64) -> io::Result<()> {
+        let file = options(true, true).create_new(true).open(path)?;
+        make_private(&file, 0o600)?;
+        file.set_len(len)
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        if path.as_os_str().is_empty() || path.is_dir() {
+            return Ok(());
+        }
+        if let Some(parent) = path.parent() {
+            self.create_directory(parent)?;
+        }
+        let mut builder = fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        match builder.create(path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+            Err(error) => Err(error),
+            #[cfg(unix)]
+            Ok(()) => {
+                use std::os::unix::fs::PermissionsExt;
+                fs::set_permissions(path, fs::Permissions::from_mode(0o700))
+            }
+            #[cfg(not(unix))]
+            Ok(()) => Ok(()),
+        }
+    }
+
+    fn reserve(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
+        let file = open(path, true)?;
+        match syscall::reserve(&file, start, len) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                write_zeros(&file, start, len)
+            }
+            done => done,
+        }
+    }
+
+    fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region> {
+        Region::map(&open(path, access == Access::ReadWrite)?, path, len, access)
+    }
+
+    fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
+        region.sync(start, len)
+    }
+
+    fn sync_file(&self, path: &Path) -> io::Result<()> {
+        open(path, false)?.sync_all()
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let path = if path.as_os_str().is_empty() {
+            Path::new(".")
+        } else {
+            path
+        };
+        #[cfg(unix)]
+        File::open(path)?.sync_all()?;
+        #[cfg(not(unix))]
+        let _ = path;
+        Ok(())
+    }
+
+    fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let file = open(path, false)?;
+        let mut have = 0;
+        while let Some(rest) = buffer.get_mut(have..).filter(|rest| !rest.is_empty()) {
+            match syscall::read_at(&file, rest, start + have as u64) {
+                Ok(0) => break,
+                Ok(count) => have += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(have)
+    }
+
+    fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()> {
+        let file = match open(path, true) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let file = options(true, true).create_new(true).open(path)?;
+                make_private(&file, 0o600)?;
+                file
+            }
+            opened => opened?,
+        };
+        syscall::write_all_at(&file, bytes, start)
+    }
+
+    fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
+        let file = open(path, true)?;
+        match syscall::erase(&file, start, len) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                write_zeros(&file, start, len)
+            }
+            done => done,
+        }
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        fs::rename(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        fs::remove_file(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        fs::remove_dir(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        let mut entries = Vec::new();
+        for found in fs::read_dir(path)? {
+            let found = found?;
+            match found.metadata() {
+                Ok(metadata) => {
+                    entries.push(entry(found.file_name().into_string().ok(), &metadata))
+                }
+                // Taken away between the listing and the look.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(entries)
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
+        match fs::symlink_metadata(path) {
+            Ok(metadata) => {
+                let name = path
+                    .file_name()
+                    .and_then(|name| name.to_str())
+                    .map(str::to_owned);
+                Ok(Some(entry(name, &metadata)))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<u64>> {
+        let file = open(path, false)?;
+        if start >= file.metadata()?.len() {
+            return Ok(None);
+        }
+        syscall::next_data(&file, start)
+    }
+
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        syscall::free_space(path)
+    }
+}

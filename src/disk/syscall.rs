@@ -1,0 +1,276 @@
+//! System calls that the standard library does not offer: the only `unsafe` of the disk.
+//!
+//! On Linux each is the call itself; elsewhere the nearest thing that is right.
+
+#![allow(unsafe_code)]
+
+use std::fs::File;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+
+/// Writes all of `bytes` at `start`.
+pub fn write_all_at(file: &File, bytes: &[u8], start: u64) -> io::Result<()> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::write_all_at(file, bytes, start);
+    #[cfg(windows)]
+    {
+        use std::os::windows::fs::FileExt;
+        let mut done = 0;
+        while let Some(rest) = bytes.get(done..).filter(|rest| !rest.is_empty()) {
+            done += file.seek_write(rest, start + done as u64)?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads some bytes at `start`.
+pub fn read_at(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
+    #[cfg(unix)]
+    return std::os::unix::fs::FileExt::read_at(file, buffer, start);
+    #[cfg(windows)]
+    return std::os::windows::fs::FileExt::seek_read(file, buffer, start);
+}
+
+#[cfg(target_os = "linux")]
+fn fallocate(file: &File, mode: i32, start: u64, len: u64) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let (start, len) = (start as libc::off_t, len as libc::off_t);
+    loop {
+        // SAFETY: the descriptor is open while `file` is borrowed; no memory is passed.
+        if unsafe { libc::fallocate(file.as_raw_fd(), mode, start, len) } == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINTR) => {}
+            Some(libc::EOPNOTSUPP | libc::ENOSYS) => return Err(io::ErrorKind::Unsupported.into()),
+            _ => return Err(error),
+        }
+    }
+}
+
+/// Gives a range its blocks without changing the file's length.
+pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return fallocate(file, libc::FALLOC_FL_KEEP_SIZE, start, len);
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (file, start, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// Turns a range into zeros and keeps its blocks.
+pub fn erase(file: &File, start: u64, len: u64) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return fallocate(
+        file,
+        libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE,
+        start,
+        len,
+    );
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (file, start, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
+/// First byte at or behind `start` that is not in a hole.
+pub fn next_data(file: &File, start: u64) -> io::Result<Option<u64>> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: the descriptor is open while `file` is borrowed; no memory is passed.
+        let at = unsafe { libc::lseek(file.as_raw_fd(), start as libc::off_t, libc::SEEK_DATA) };
+        if at >= 0 {
+            return Ok(Some(at as u64));
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::ENXIO) => Ok(None),
+            // The file system cannot tell: everything may be data.
+            Some(libc::EINVAL) => Ok(Some(start)),
+            _ => Err(error),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = file;
+        Ok(Some(start))
+    }
+}
+
+/// Bytes that an ordinary user may still write to the file system of `path`.
+pub fn free_space(path: &Path) -> io::Result<u64> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::ffi::OsStrExt;
+        let path = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+        let mut found = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+        // SAFETY: the path ends in a zero byte and the result has room for what the call writes.
+        if unsafe { libc::statvfs(path.as_ptr(), found.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call succeeded, so it has filled the structure.
+        let found = unsafe { found.assume_init() };
+        Ok(found.f_bavail as u64 * found.f_frsize as u64)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        Ok(u64::MAX)
+    }
+}
+
+/// Sets (`lock` true) or tests an exclusive lock of byte 0 that belongs to the open file, so that no
+/// other close in this process drops it. Returns whether another holder is in the way.
+#[cfg(target_os = "linux")]
+pub fn lock_byte_zero(file: &File, lock: bool) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the structure is plain integers, for which zero is a value.
+    let mut range: libc::flock = unsafe { std::mem::zeroed() };
+    range.l_type = libc::F_WRLCK as libc::c_short;
+    range.l_whence = libc::SEEK_SET as libc::c_short;
+    range.l_len = 1;
+    let command = if lock {
+        libc::F_OFD_SETLK
+    } else {
+        libc::F_OFD_GETLK
+    };
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut range) } == 0 {
+        return Ok(!lock && range.l_type != libc::F_UNLCK as libc::c_short);
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::EAGAIN | libc::EACCES) => Ok(true),
+        _ => Err(error),
+    }
+}
+
+/// See the Linux form; here the lock covers the whole file.
+#[cfg(not(target_os = "linux"))]
+pub fn lock_byte_zero(file: &File, lock: bool) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => {
+            if !lock {
+                file.unlock()?;
+            }
+            Ok(false)
+        }
+        Err(std::fs::TryLockError::WouldBlock) => Ok(true),
+        Err(std::fs::TryLockError::Error(error)) => Err(error),
+    }
+}
+
+static GENERATION: AtomicU32 = AtomicU32::new(0);
+const NO_DESCRIPTOR: i32 = -1;
+static LOCKS: [AtomicI32; 1024] = [const { AtomicI32::new(NO_DESCRIPTOR) }; 1024];
+
+/// How many forks lie between the start of the first process and this one: a handle that remembers
+/// the number it was made under knows whether it was inherited.
+#[inline]
+pub fn fork_generation() -> u32 {
+    GENERATION.load(Ordering::Relaxed)
+}
+
+#[cfg(unix)]
+extern "C" fn after_fork_in_child() {
+    // Only what may be called in a signal handler: atomics and close.
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+    for lock in &LOCKS {
+        let descriptor = lock.swap(NO_DESCRIPTOR, Ordering::Relaxed);
+        if descriptor != NO_DESCRIPTOR {
+            // SAFETY: the descriptor was inherited from the parent, where a `FileLock` owns it; the
+            // child's copy of that owner never closes it, see `FileLock::drop`.
+            unsafe { libc::close(descriptor) };
+        }
+    }
+}
+
+/// Makes [`fork_generation`] count from now on. Every store calls it before it opens anything.
+pub fn watch_forks() {
+    #[cfg(unix)]
+    {
+        static REGISTER: std::sync::Once = std::sync::Once::new();
+        REGISTER.call_once(|| {
+            // SAFETY: the handler is a function of this program that lives as long as it.
+            unsafe { libc::pthread_atfork(None, None, Some(after_fork_in_child)) };
+        });
+    }
+}
+
+/// Remembers the descriptor of a lock, which a forked child must close: it would keep the lock alive
+/// after the parent has let go. `false` where the table is full.
+pub fn watch_descriptor(descriptor: i32) -> bool {
+    LOCKS.iter().any(|slot| {
+        let order = Ordering::Relaxed;
+        slot.compare_exchange(NO_DESCRIPTOR, descriptor, order, order)
+            .is_ok()
+    })
+}
+
+/// Forgets a descriptor that is about to be closed.
+pub fn forget_descriptor(descriptor: i32) {
+    let order = Ordering::Relaxed;
+    let _ = LOCKS.iter().any(|slot| {
+        slot.compare_exchange(descriptor, NO_DESCRIPTOR, order, order)
+            .is_ok()
+    });
+}
+
+/// An address of this host that others may reach it by; loopback where there is none.
+pub fn host_address() -> IpAddr {
+    #[cfg(unix)]
+    if let Some(found) = interface_addresses()
+        .into_iter()
+        .find(|ip| !ip.is_loopback())
+    {
+        return found;
+    }
+    IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)
+}
+
+/// The IPv4 addresses of all interfaces.
+#[cfg(unix)]
+fn interface_addresses() -> Vec<IpAddr> {
+    let mut list: *mut libc::ifaddrs = std::ptr::null_mut();
+    // SAFETY: the call fills `list` or fails.
+    if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    let mut next = list;
+    // SAFETY: `next` is null or an element of the list, which lives until it is freed below.
+    while let Some(interface) = unsafe { next.as_ref() } {
+        // SAFETY: the address is null or points to a socket address of some family.
+        let family = unsafe { interface.ifa_addr.as_ref() }.map(|address| address.sa_family);
+        if family == Some(libc::AF_INET as libc::sa_family_t) {
+            // SAFETY: the family says that the address is one of IPv4.
+            let address = unsafe { &*interface.ifa_addr.cast::<libc::sockaddr_in>() };
+            let bits = u32::from_be(address.sin_addr.s_addr);
+            found.push(IpAddr::V4(std::net::Ipv4Addr::from_bits(bits)));
+        }
+        next = interface.ifa_next;
+    }
+    // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
+    unsafe { libc::freeifaddrs(list) };
+    found
+}
+
+/// Identity of this boot of the machine: 16 bytes that a page in the page cache can be told by. A
+/// random one, which is equal to none, where the system does not say.
+pub fn boot_id() -> [u8; 16] {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    u128::from_str_radix(&digits, 16).map_or_else(|_| random_id(), u128::to_be_bytes)
+}
+
+fn random_id() -> [u8; 16] {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || u128::from(RandomState::new().hash_one(0u8));
+    (half() << 64 | half()).to_be_bytes()
+}

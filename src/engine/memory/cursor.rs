@@ -1,0 +1,97 @@
+//! Cursors of the memory engine. They share its tables and go on after it is closed.
+
+use super::state::State;
+use crate::engine::{Cursor, Filter, Rows};
+use crate::error::Result;
+use parking_lot::RwLock;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Records that are looked at under one hold of the lock, so that a filter that passes few does not
+/// keep senders out.
+const STEP: u64 = 4096;
+
+/// Walks a queue.
+pub(super) struct QueueCursor {
+    state: Arc<RwLock<State>>,
+    topic: u32,
+    queue: u32,
+    range: Range<u64>,
+    filter: Filter,
+}
+
+impl QueueCursor {
+    /// Walks `range` of a queue, given as topic and number, that ends within its bounds.
+    pub(super) fn new(
+        state: Arc<RwLock<State>>,
+        (topic, queue): (u32, u32),
+        range: Range<u64>,
+        filter: Filter,
+    ) -> QueueCursor {
+        QueueCursor {
+            state,
+            topic,
+            queue,
+            range,
+            filter,
+        }
+    }
+
+    /// Looks at up to [`STEP`] records, and adds those that pass until there are `rows_max`.
+    fn step(&mut self, rows_max: usize, rows: &mut Rows) {
+        let state = self.state.read();
+        let whole = self.filter.is_empty();
+        let step_end = self.range.end.min(self.range.start.saturating_add(STEP));
+        while self.range.start < step_end && rows.rows.len() < rows_max {
+            let position = state.position_of(self.topic, self.queue, self.range.start);
+            self.range.start += 1;
+            let Some(position) = position else { continue };
+            let record = state.record(position);
+            if whole || record.is_some_and(|record| self.filter.passes(&record)) {
+                state.push_row(position, rows);
+            }
+        }
+    }
+}
+
+impl Cursor for QueueCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        let before = rows.rows.len();
+        let rows_max = before.saturating_add(max_rows);
+        while !self.range.is_empty() && rows.rows.len() == before && max_rows > 0 {
+            self.step(rows_max, rows);
+        }
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.range.start
+    }
+}
+
+/// Walks the log.
+pub(super) struct LogCursor {
+    state: Arc<RwLock<State>>,
+    range: Range<u64>,
+}
+
+impl LogCursor {
+    /// Walks `range` of the positions, which ends within the log.
+    pub(super) fn new(state: Arc<RwLock<State>>, range: Range<u64>) -> LogCursor {
+        LogCursor { state, range }
+    }
+}
+
+impl Cursor for LogCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        let state = self.state.read();
+        for position in self.range.by_ref().take(max_rows) {
+            state.push_row(position, rows);
+        }
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.range.start
+    }
+}

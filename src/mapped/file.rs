@@ -1,0 +1,196 @@
+//! One file of fixed size, mapped when it is first used.
+//!
+//! Marks, in bytes of the file, each at most the one before it:
+//!
+//! ```text
+//! reserved     blocks exist: a store below cannot fail
+//! wrote        bytes are there and readable (written out at once: the map is the file)
+//! flushed      bytes are durable
+//! ```
+
+use super::{Access, Region};
+use crate::disk::Disk;
+use parking_lot::Mutex;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A file of a row of files; see the module's text for its marks.
+#[derive(Debug)]
+pub struct MappedFile {
+    path: PathBuf,
+    start: u64,
+    len: u64,
+    access: Access,
+    disk: Arc<dyn Disk>,
+    region: Mutex<Option<Arc<Region>>>,
+    wrote: AtomicU64,
+    flushed: AtomicU64,
+    reserved: AtomicU64,
+}
+
+/// How much of a file is there when it is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Extent {
+    /// All of it is written and durable.
+    Full,
+    /// This many bytes are.
+    Part(u64),
+}
+
+impl MappedFile {
+    /// A file that is on the disk, `len` bytes long, whose first byte is `start` of its row.
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        start: u64,
+        len: u64,
+        access: Access,
+        extent: Extent,
+    ) -> MappedFile {
+        let wrote = match extent {
+            Extent::Full => len,
+            Extent::Part(bytes) => bytes.min(len),
+        };
+        MappedFile {
+            path,
+            start,
+            len,
+            access,
+            disk: Arc::clone(disk),
+            region: Mutex::new(None),
+            wrote: AtomicU64::new(wrote),
+            flushed: AtomicU64::new(wrote),
+            reserved: AtomicU64::new(0),
+        }
+    }
+
+    /// Creates the file with its full length and the blocks of its first `reserve` bytes, durably:
+    /// blocks and length first, then the name.
+    pub fn create(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        start: u64,
+        len: u64,
+        reserve: u64,
+    ) -> io::Result<MappedFile> {
+        disk.create(&path, len)?;
+        let made = disk.reserve(&path, 0, reserve.min(len)).and_then(|()| {
+            disk.sync_file(&path)?;
+            disk.sync_directory(path.parent().unwrap_or(Path::new(".")))
+        });
+        if let Err(error) = made {
+            // Nothing was stored in it, and half a file would stand in the way of the next try.
+            let _ = disk.unlink(&path);
+            return Err(error);
+        }
+        let file = Self::open(disk, path, start, len, Access::ReadWrite, Extent::Part(0));
+        file.reserved.store(reserve.min(len), Ordering::Relaxed);
+        Ok(file)
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Position of the first byte in the row of files.
+    #[inline]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Length of the file in bytes.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        self.len
+    }
+
+    /// Whether the file has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Position behind the last byte.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    /// The map, made where there is none. It stays good for as long as the caller keeps it.
+    pub fn region(&self) -> io::Result<Arc<Region>> {
+        let mut slot = self.region.lock();
+        if let Some(region) = &*slot {
+            return Ok(Arc::clone(region));
+        }
+        let len = usize::try_from(self.len).map_err(io::Error::other)?;
+        let region = Arc::new(self.disk.map(&self.path, len, self.access)?);
+        region.publish(self.wrote.load(Ordering::Acquire) as usize);
+        *slot = Some(Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// Lets go of the map; it is unmapped when its last user drops it.
+    pub fn unmap(&self) {
+        let mut slot = self.region.lock();
+        if let Some(region) = slot.take() {
+            self.wrote
+                .fetch_max(region.readable() as u64, Ordering::AcqRel);
+        }
+    }
+
+    /// Whether there is a map.
+    pub fn is_mapped(&self) -> bool {
+        self.region.lock().is_some()
+    }
+
+    /// Bytes that are written and readable.
+    pub fn wrote(&self) -> u64 {
+        match &*self.region.lock() {
+            Some(region) => region.readable() as u64,
+            None => self.wrote.load(Ordering::Acquire),
+        }
+    }
+
+    /// Makes bytes below `end` of the file readable, mapped or not.
+    pub fn publish(&self, end: u64) {
+        let slot = self.region.lock();
+        self.wrote.fetch_max(end.min(self.len), Ordering::AcqRel);
+        if let Some(region) = &*slot {
+            region.publish(end.min(self.len) as usize);
+        }
+    }
+
+    /// Bytes that are durable.
+    pub fn flushed(&self) -> u64 {
+        self.flushed.load(Ordering::Acquire)
+    }
+
+    /// Bytes that have blocks.
+    #[inline]
+    pub fn reserved(&self) -> u64 {
+        self.reserved.load(Ordering::Acquire)
+    }
+
+    /// Gives the bytes below `end` their blocks; those that have them keep them.
+    pub fn reserve(&self, end: u64) -> io::Result<()> {
+        let end = end.min(self.len);
+        let from = self.reserved();
+        if from < end {
+            self.disk.reserve(&self.path, from, end - from)?;
+            self.reserved.fetch_max(end, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Makes `start..end` of the file durable.
+    pub fn flush(&self, start: u64, end: u64) -> io::Result<()> {
+        let region = self.region()?;
+        let end = end.min(self.len);
+        self.disk
+            .sync_range(&region, start as usize, end.saturating_sub(start) as usize)?;
+        self.flushed.fetch_max(end, Ordering::AcqRel);
+        Ok(())
+    }
+}

@@ -1,0 +1,194 @@
+//! A row of files of one size, each named by the position of its first byte.
+
+use super::{Access, Extent, MappedFile};
+use crate::disk::{Disk, Kind};
+use crate::error::{Error, Result};
+use parking_lot::RwLock;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Length of a file name: 20 decimal digits.
+pub const NAME_LEN: usize = 20;
+
+/// The files of a directory that together are one long stretch of bytes, without gaps.
+#[derive(Debug)]
+pub struct MappedFileQueue {
+    directory: PathBuf,
+    file_len: u64,
+    disk: Arc<dyn Disk>,
+    files: RwLock<Vec<Arc<MappedFile>>>,
+}
+
+/// A file found in a directory of such files.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FoundFile {
+    /// Position of its first byte, from its name.
+    pub start: u64,
+    /// Length in bytes.
+    pub len: u64,
+}
+
+/// The name of the file that begins at `start`.
+pub fn file_name(start: u64) -> String {
+    format!("{start:020}")
+}
+
+/// Files of `directory` whose names are positions, in their order. Other names are passed over.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] where such a name is no regular file: a symbolic link or a FIFO would lead
+/// out of the store, or hang.
+pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
+    if disk
+        .look(directory)
+        .map_err(|e| Error::io("look at", directory, e))?
+        .is_none()
+    {
+        return Ok(Vec::new());
+    }
+    let entries = disk
+        .list(directory)
+        .map_err(|e| Error::io("list", directory, e))?;
+    let mut files = Vec::new();
+    for entry in entries {
+        let Some(name) = entry.name else { continue };
+        let digits = name.len() == NAME_LEN && name.bytes().all(|b| b.is_ascii_digit());
+        let Some(start) = digits.then(|| name.parse::<u64>().ok()).flatten() else {
+            continue;
+        };
+        if entry.kind != Kind::File {
+            let what = format!("{} is not a regular file", directory.join(name).display());
+            return Err(Error::Unsupported { what });
+        }
+        files.push(FoundFile {
+            start,
+            len: entry.len,
+        });
+    }
+    files.sort_by_key(|file| file.start);
+    Ok(files)
+}
+
+impl MappedFileQueue {
+    /// An empty row of files of `file_len` bytes in `directory`.
+    pub fn new(disk: &Arc<dyn Disk>, directory: PathBuf, file_len: u64) -> MappedFileQueue {
+        let files = RwLock::new(Vec::new());
+        MappedFileQueue {
+            directory,
+            file_len,
+            disk: Arc::clone(disk),
+            files,
+        }
+    }
+
+    /// Adds files that are on the disk. `extent` says how much of each is written.
+    pub fn load(&self, found: &[FoundFile], access: Access, extent: impl Fn(&FoundFile) -> Extent) {
+        let mut files = self.files.write();
+        for file in found {
+            let path = self.directory.join(file_name(file.start));
+            let (start, extent) = (file.start, extent(file));
+            let opened = MappedFile::open(&self.disk, path, start, self.file_len, access, extent);
+            files.push(Arc::new(opened));
+        }
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Length of each file.
+    #[inline]
+    pub fn file_len(&self) -> u64 {
+        self.file_len
+    }
+
+    /// Where the file that begins at `start` is, or would be.
+    pub fn path_of(&self, start: u64) -> PathBuf {
+        self.directory.join(file_name(start))
+    }
+
+    /// Start of the file that `position` lies in.
+    #[inline]
+    pub fn start_of(&self, position: u64) -> u64 {
+        position - position % self.file_len
+    }
+
+    /// The file that `position` lies in.
+    #[inline]
+    pub fn find(&self, position: u64) -> Option<Arc<MappedFile>> {
+        let files = self.files.read();
+        let first = files.first()?.start();
+        let index = usize::try_from(position.checked_sub(first)? / self.file_len).ok()?;
+        files
+            .get(index)
+            .filter(|file| position < file.end())
+            .cloned()
+    }
+
+    /// The first file.
+    pub fn first(&self) -> Option<Arc<MappedFile>> {
+        self.files.read().first().cloned()
+    }
+
+    /// The last file.
+    pub fn last(&self) -> Option<Arc<MappedFile>> {
+        self.files.read().last().cloned()
+    }
+
+    /// All files in their order.
+    pub fn all(&self) -> Vec<Arc<MappedFile>> {
+        self.files.read().clone()
+    }
+
+    /// Adds the file behind the last one.
+    pub fn push(&self, file: Arc<MappedFile>) {
+        let mut files = self.files.write();
+        debug_assert!(files.last().is_none_or(|last| last.end() == file.start()));
+        files.push(file);
+    }
+
+    /// Makes `from..to` durable, file by file in order.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; the failure is final for the pages it met, see the flush service.
+    pub fn flush(&self, from: u64, to: u64) -> Result<()> {
+        let files = self.files.read().clone();
+        for file in files
+            .iter()
+            .filter(|file| file.end() > from && file.start() < to)
+        {
+            let start = from.saturating_sub(file.start());
+            let end = to.min(file.end()) - file.start();
+            file.flush(start, end)
+                .map_err(|e| Error::io("sync", file.path(), e))?;
+        }
+        Ok(())
+    }
+
+    /// Takes away every file that lies below `position` as a whole, but never the last. Maps of them
+    /// stay good for those who hold them. Returns how many were retired.
+    pub fn retire_below(&self, position: u64) -> Result<usize> {
+        let retired: Vec<_> = {
+            let mut files = self.files.write();
+            let count = files
+                .iter()
+                .take_while(|file| file.end() <= position)
+                .count();
+            let count = count.min(files.len().saturating_sub(1));
+            files.drain(..count).collect()
+        };
+        for file in &retired {
+            self.disk
+                .unlink(file.path())
+                .map_err(|e| Error::io("unlink", file.path(), e))?;
+        }
+        if !retired.is_empty() {
+            let synced = self.disk.sync_directory(&self.directory);
+            synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+        }
+        Ok(retired.len())
+    }
+}

@@ -1,0 +1,50 @@
+//! One suite for every engine, and random operations that have to give the same answers on all.
+//!
+//! A test takes a [`bed::Bed`]: an engine with small files, so that even short tests make them
+//! roll.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+
+/// Defines tests that each engine has to pass.
+macro_rules! suite {
+    ($($(#[$doc:meta])* fn $name:ident($bed:ident) $body:block)*) => {
+        $($(#[$doc])* fn $name($bed: &mut crate::bed::Bed) $body)*
+        each_engine!($($name)*);
+    };
+}
+
+/// The engines that the suite runs on: one line each.
+macro_rules! each_engine {
+    ($($name:ident)*) => {
+        on_engine!(memory, crate::bed::Kind::Memory, $($name)*);
+    };
+}
+
+macro_rules! on_engine {
+    ($engine:ident, $kind:expr, $($name:ident)*) => {
+        mod $engine {
+            $(#[test]
+            fn $name() {
+                super::$name(&mut crate::bed::Bed::new($kind));
+            })*
+        }
+    };
+}
+
+mod batches;
+mod bed;
+mod lifecycle;
+mod model;
+mod query;
+mod read;
+mod rules;
+mod scan;
+mod send;
+mod threads;
+mod topics;
