@@ -9,6 +9,7 @@
 use crate::engine::{Check, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::record::Message;
+use crate::scan::Bound;
 use crate::store::Store;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -17,19 +18,6 @@ use std::time::Duration;
 
 /// Messages of one queue that are read ahead.
 const LANE_LEN: usize = 256;
-
-/// Where a tail begins.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Start {
-    /// At the first message of each queue.
-    Earliest,
-    /// Behind the newest message of each queue.
-    Latest,
-    /// At the first message of each queue stored at or after this time (ms since the epoch).
-    Time(i64),
-    /// At offsets by queue. A queue that is not named starts at its first message.
-    Offsets(BTreeMap<u32, u64>),
-}
 
 /// What a tail does at the end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +66,7 @@ impl Tail {
     ///
     /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] and [`Error::OffsetOutOfRange`] for offsets
     /// that the topic does not have; [`Error::Closed`], [`Error::Forked`].
-    pub fn new(store: &Store, topic: &str, start: &Start, at_end: AtEnd) -> Result<Tail> {
+    pub fn new(store: &Store, topic: &str, start: &Bound, at_end: AtEnd) -> Result<Tail> {
         let topic = store.topic(topic)?;
         let engine = store.engine()?;
         let mut tail = Tail {
@@ -90,7 +78,7 @@ impl Tail {
             at_end,
         };
         let queues = engine.queues(&topic);
-        if let Start::Offsets(offsets) = start
+        if let Bound::Offsets(offsets) = start
             && let Some(queue) = offsets.keys().find(|queue| !queues.contains(queue))
         {
             return Err(Error::UnknownQueue {
@@ -108,15 +96,15 @@ impl Tail {
         Ok(tail)
     }
 
-    fn first_offset(&self, queue: u32, start: &Start) -> Result<u64> {
+    fn first_offset(&self, queue: u32, start: &Bound) -> Result<u64> {
         let engine = self.store.engine()?;
         let bounds = engine.bounds(&self.topic, queue)?.unwrap_or(0..0);
         match start {
-            Start::Earliest => Ok(bounds.start),
-            Start::Latest => Ok(bounds.end),
-            Start::Time(_) if bounds.is_empty() => Ok(bounds.end),
-            Start::Time(time) => engine.offset_at(&self.topic, queue, *time),
-            Start::Offsets(offsets) => {
+            Bound::Earliest => Ok(bounds.start),
+            Bound::Latest => Ok(bounds.end),
+            Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
+            Bound::Time(time) => engine.offset_at(&self.topic, queue, *time),
+            Bound::Offsets(offsets) => {
                 let offset = offsets.get(&queue).copied().unwrap_or(bounds.start);
                 if (bounds.start..=bounds.end).contains(&offset) {
                     return Ok(offset);
@@ -268,7 +256,7 @@ mod tests {
         for (number, name) in names.iter().enumerate() {
             send(&store, (number * number % 5) as u32, name.as_bytes());
         }
-        let mut tail = Tail::new(&store, "t", &Start::Earliest, AtEnd::Stop).unwrap();
+        let mut tail = Tail::new(&store, "t", &Bound::Earliest, AtEnd::Stop).unwrap();
         send(&store, 0, b"sent after the tail was made");
         assert_eq!(bodies(&mut tail), names);
         assert!(matches!(tail.next(Duration::ZERO).unwrap(), Step::End));
@@ -278,7 +266,7 @@ mod tests {
     fn a_tail_from_the_end_sees_what_is_sent_after_it_was_made() {
         let store = store();
         send(&store, 0, b"before");
-        let mut tail = Tail::new(&store, "t", &Start::Latest, AtEnd::Follow).unwrap();
+        let mut tail = Tail::new(&store, "t", &Bound::Latest, AtEnd::Follow).unwrap();
         assert!(matches!(tail.next(Duration::ZERO).unwrap(), Step::Nothing));
         send(&store, 7, b"one");
         send(&store, 0, b"two");
@@ -289,7 +277,7 @@ mod tests {
     fn a_waiting_tail_is_woken_by_a_send() {
         let store = store();
         send(&store, 0, b"before");
-        let mut tail = Tail::new(&store, "t", &Start::Latest, AtEnd::Follow).unwrap();
+        let mut tail = Tail::new(&store, "t", &Bound::Latest, AtEnd::Follow).unwrap();
         std::thread::scope(|scope| {
             let waiting = scope.spawn(move || tail.next(Duration::from_secs(600)).unwrap());
             send(&store, 3, b"woken");
@@ -307,17 +295,17 @@ mod tests {
         send(&store, 1, b"b");
         send(&store, 0, b"c");
         let stop = AtEnd::Stop;
-        let from = |start: Start| bodies(&mut Tail::new(&store, "t", &start, stop).unwrap());
-        assert_eq!(from(Start::Offsets([(0, 1)].into())), ["b", "c"]);
-        assert_eq!(from(Start::Offsets([(0, 2), (1, 1)].into())), [""; 0]);
-        assert_eq!(from(Start::Time(0)), ["a", "b", "c"]);
-        assert_eq!(from(Start::Time(i64::MAX)), [""; 0]);
-        let beyond = Tail::new(&store, "t", &Start::Offsets([(0, 3)].into()), stop);
+        let from = |start: Bound| bodies(&mut Tail::new(&store, "t", &start, stop).unwrap());
+        assert_eq!(from(Bound::Offsets([(0, 1)].into())), ["b", "c"]);
+        assert_eq!(from(Bound::Offsets([(0, 2), (1, 1)].into())), [""; 0]);
+        assert_eq!(from(Bound::Time(0)), ["a", "b", "c"]);
+        assert_eq!(from(Bound::Time(i64::MAX)), [""; 0]);
+        let beyond = Tail::new(&store, "t", &Bound::Offsets([(0, 3)].into()), stop);
         assert!(matches!(
             beyond.err(),
             Some(Error::OffsetOutOfRange { min: 0, max: 2, .. })
         ));
-        let unknown = Tail::new(&store, "t", &Start::Offsets([(99, 0)].into()), stop);
+        let unknown = Tail::new(&store, "t", &Bound::Offsets([(99, 0)].into()), stop);
         assert!(matches!(
             unknown.err(),
             Some(Error::UnknownQueue { queue: 99, .. })

@@ -1,9 +1,9 @@
 //! The arguments of `send_batch` as rows: first everything that Python gave is held, then its bytes
 //! are borrowed, so that the core can read them detached even if another thread changes the lists.
 
-use super::buffer;
 use super::convert::{items, text};
 use super::draft::{Pairs, born, pair_texts, pairs};
+use super::edge;
 use super::errors::in_row;
 use crate::Draft;
 use pyo3::exceptions::PyValueError;
@@ -152,7 +152,7 @@ impl<'a> BatchRows<'a> {
     ) -> PyResult<BatchRows<'a>> {
         let mut bodies = Vec::with_capacity(given.bodies.len());
         for (row, object) in given.bodies.iter().enumerate() {
-            bodies.push(buffer::body(object).map_err(|error| in_row(py, error, row))?);
+            bodies.push(edge::body(object).map_err(|error| in_row(py, error, row))?);
         }
         let key = |object| text("key", object);
         let keys = given.keys.as_ref();

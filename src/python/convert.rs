@@ -1,7 +1,7 @@
 //! Arguments: numbers with bounds, times, durations, texts and tags, each with the error that names it.
 
 use super::errors::invalid;
-use crate::tail::Start;
+use crate::Bound as Limit;
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -236,12 +236,12 @@ pub(super) fn tags(object: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
 /// Where a scan or a tail begins or ends: a word, an aware `datetime`, or offsets by queue.
 ///
 /// An integer is refused, for it could be an offset as well as a time.
-pub(super) fn start(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Start> {
+pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     const WANTED: &str = "\"earliest\", \"latest\", an aware datetime or {queue: offset}";
     if let Ok(word) = object.cast::<PyString>() {
         return match word.to_str()? {
-            "earliest" => Ok(Start::Earliest),
-            "latest" => Ok(Start::Latest),
+            "earliest" => Ok(Limit::Earliest),
+            "latest" => Ok(Limit::Latest),
             other => Err(invalid(
                 name,
                 format!("{other:?}"),
@@ -250,7 +250,7 @@ pub(super) fn start(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Start> {
         };
     }
     if let Some(time) = Time::of_datetime(name, object)? {
-        return Ok(Start::Time(time.at_or_after()));
+        return Ok(Limit::Time(time.at_or_after()));
     }
     if object.is_instance_of::<PyInt>() {
         let text = format!(
@@ -269,5 +269,5 @@ pub(super) fn start(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Start> {
         let offset = offset.map_err(|_| invalid(name, object, "offsets count from 0"))?;
         offsets.insert(queue.0, offset);
     }
-    Ok(Start::Offsets(offsets))
+    Ok(Limit::Offsets(offsets))
 }

@@ -1,8 +1,8 @@
 //! The arguments of a send, borrowed for the time of the call. With a body of `bytes` and at most one
 //! key nothing is allocated.
 
-use super::buffer;
 use super::convert::{self, Time, items, text, wrong_type};
+use super::edge;
 use super::errors::invalid;
 use crate::{Draft, Durability};
 use pyo3::exceptions::PyTypeError;
@@ -28,7 +28,7 @@ impl<'py> Given<'_, 'py> {
         body: &Bound<'py, PyAny>,
         send: impl FnOnce(&Draft<'_>) -> PyResult<T>,
     ) -> PyResult<T> {
-        let body = buffer::body(body)?;
+        let body = edge::body(body)?;
         let tags = self.tags.map(|tags| text("tags", tags)).transpose()?;
         let (one, many_objects, many);
         let keys: &[&str] = match (self.key, self.keys) {

@@ -1,8 +1,8 @@
 //! Messages and what a read returns. A message holds its record in the mapped file; everything else is
 //! decoded when it is asked for.
 
-use super::buffer;
 use super::convert::datetime;
+use super::edge;
 use crate::ReadStatus;
 use crate::mapped::Region;
 use crate::record::Record;
@@ -256,7 +256,7 @@ impl Message {
 
     #[allow(
         unsafe_code,
-        reason = "the slot is unsafe by its signature; `buffer` says what holds"
+        reason = "the slot is unsafe by its signature; `edge` says what holds"
     )]
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
@@ -269,12 +269,12 @@ impl Message {
                 let owner = slf.clone().into_any();
                 // SAFETY: Python hands out a view to fill, and the bytes lie in the region that the
                 // message, which the view holds, keeps mapped.
-                unsafe { buffer::fill(owner, bytes, view, flags) }
+                unsafe { edge::fill(owner, bytes, view, flags) }
             }
             std::borrow::Cow::Owned(bytes) => {
                 let bytes = PyBytes::new(slf.py(), &bytes);
                 // SAFETY: Python hands out a view to fill.
-                unsafe { buffer::delegate(&bytes, view, flags) }
+                unsafe { edge::delegate(&bytes, view, flags) }
             }
         }
     }

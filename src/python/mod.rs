@@ -1,10 +1,11 @@
 //! The private module `forebay._forebay`: converts arguments, detaches from the interpreter, maps
 //! errors. What a call does is in the core.
 
+mod arrow;
 mod batch;
-mod buffer;
 mod convert;
 mod draft;
+mod edge;
 mod errors;
 mod message;
 mod options;
@@ -20,6 +21,8 @@ mod topic;
 mod _forebay {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::arrow::{Scan, scan_again};
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]

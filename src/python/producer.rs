@@ -3,6 +3,7 @@
 use super::batch::{BatchGiven, BatchRows};
 use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
+use super::edge::Batches;
 use super::store::Store;
 use super::ticket::Ticket;
 use crate::engine::Place;
@@ -125,6 +126,23 @@ pub(crate) struct BatchResult {
 }
 
 impl BatchResult {
+    fn of_imported(py: Python<'_>, sent: &crate::Imported) -> PyResult<BatchResult> {
+        let by_queue = PyDict::new(py);
+        for (queue, parts) in &sent.ranges {
+            if let [first, ..] = parts.as_slice() {
+                let end = parts.last().map_or(first.end, |last| last.end);
+                let [start, end] = [first.start, end].map(|offset| isize::try_from(offset));
+                by_queue.set_item(queue, PyRange::new(py, start?, end?)?)?;
+            }
+        }
+        Ok(BatchResult {
+            count: usize::try_from(sent.count)?,
+            ranges: by_queue.unbind(),
+            timestamp: sent.store_timestamp,
+            durable: sent.durable,
+        })
+    }
+
     fn new(py: Python<'_>, appended: &crate::engine::Appended) -> PyResult<BatchResult> {
         let by_queue = PyDict::new(py);
         for (queue, range) in ranges(&appended.rows) {
@@ -440,6 +458,55 @@ impl Producer {
         let drafts = || rows.drafts().map(Ok);
         let appended = py.detach(|| self.core.send_batch(drafts(), atomicity, durability))?;
         BatchResult::new(py, &appended)
+    }
+
+    /// Send the rows of a table, a record batch, or a stream of them.
+    ///
+    /// Parameters
+    /// ----------
+    /// data
+    ///     Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``. Columns are ``body`` (or
+    ///     ``value``), and any of ``key`` (or ``keys``), ``tags``, ``properties``, ``queue`` and
+    ///     ``timestamp``.
+    /// atomic, flush
+    ///     As for `send_batch`.
+    ///
+    /// Returns
+    /// -------
+    /// BatchResult
+    ///     How many messages went to which offsets.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidOptionError
+    ///     If a column is unknown, missing, or of a type that it cannot have: nothing is sent.
+    /// ForebayError
+    ///     The error of the row that was refused, its number, over all batches, in ``row``.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import pyarrow
+    /// >>> table = pyarrow.table({"body": [b"a", b"b"], "key": ["1", "2"]})
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     store.producer("orders").send_arrow(table).count
+    /// 2
+    #[pyo3(signature = (data, *, atomic=false, flush=None))]
+    fn send_arrow(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        atomic: bool,
+        flush: Option<bool>,
+    ) -> PyResult<BatchResult> {
+        let reader = Batches::of(data)?.reader();
+        let atomicity = if atomic {
+            Atomicity::Whole
+        } else {
+            Atomicity::Rows
+        };
+        let durability = durability(flush);
+        let sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, durability))?;
+        BatchResult::of_imported(py, &sent)
     }
 
     fn __repr__(&self) -> String {

@@ -1,6 +1,7 @@
 //! The store's handle.
 
-use super::convert::{Count, Offset, Queue, Time, start, tags, text, whole_number};
+use super::arrow::Scan;
+use super::convert::{Count, Offset, Queue, Time, limit, tags, text, whole_number};
 use super::draft::{DelayLevel, Given, durability};
 use super::errors::invalid;
 use super::message::{Message, ReadBatch, messages};
@@ -533,8 +534,8 @@ impl Store {
         follow: bool,
     ) -> PyResult<Tail> {
         let start = match start {
-            None => crate::tail::Start::Latest,
-            Some(given) => self::start("start", given)?,
+            None => crate::Bound::Latest,
+            Some(given) => limit("start", given)?,
         };
         let at_end = if follow { AtEnd::Follow } else { AtEnd::Stop };
         let store = &slf.get().core;
@@ -542,6 +543,91 @@ impl Store {
             .py()
             .detach(|| crate::Tail::new(store, topic, &start, at_end))?;
         Ok(Tail::new(slf, topic, core))
+    }
+
+    /// Describe a scan of messages as Arrow record batches.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic
+    ///     A topic, a sequence of topics, or None for all of them. Rows come by topic, queue and offset;
+    ///     all topics as a whole come in the order of the log.
+    /// columns
+    ///     Names of the columns in order. A column that is not asked for costs nothing.
+    /// queues
+    ///     Numbers of the queues; by default all.
+    /// start, end
+    ///     Where to begin and stop, half-open: ``"earliest"``, ``"latest"``, an aware datetime, or
+    ///     ``{queue: offset}``. ``"latest"`` is the end of each queue when a stream begins.
+    /// tags, key
+    ///     Only messages with one of these tags, and with this key.
+    /// batch_rows, batch_bytes
+    ///     The most rows, and bytes of bodies, of a batch.
+    /// body_type
+    ///     ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points into the
+    ///     mapped log files, which stay mapped while a batch is alive.
+    /// verify
+    ///     Check each record's checksums.
+    ///
+    /// Returns
+    /// -------
+    /// Scan
+    ///     Exports ``__arrow_c_stream__``: pyarrow, Polars, DuckDB and others read it.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import pyarrow
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.producer("trades").send_batch([b"AAPL 187.2", b"MSFT 402.1"])
+    /// ...     pyarrow.table(store.scan("trades", columns=["offset", "body"])).num_rows
+    /// 2
+    #[pyo3(
+        signature = (topic=None, *, columns=None, queues=None, start=None, end=None, tags=None,
+                     key=None, batch_rows=None, batch_bytes=None, body_type=None, verify=None),
+        text_signature = "($self, topic=None, *, columns=None, queues=None, start='earliest', \
+                          end='latest', tags=None, key=None, batch_rows=65536, \
+                          batch_bytes=16777216, body_type='binary', verify=True)"
+    )]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn scan<'py>(
+        slf: &Bound<'py, Self>,
+        topic: Option<&Bound<'py, PyAny>>,
+        columns: Option<&Bound<'py, PyAny>>,
+        queues: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        end: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        key: Option<&Bound<'py, PyAny>>,
+        batch_rows: Option<&Bound<'py, PyAny>>,
+        batch_bytes: Option<&Bound<'py, PyAny>>,
+        body_type: Option<&Bound<'py, PyAny>>,
+        verify: Option<bool>,
+    ) -> PyResult<Scan> {
+        let given = [
+            ("topic", topic),
+            ("columns", columns),
+            ("queues", queues),
+            ("start", start),
+            ("end", end),
+            ("tags", tags),
+            ("key", key),
+            ("batch_rows", batch_rows),
+            ("batch_bytes", batch_bytes),
+            ("body_type", body_type),
+        ];
+        let arguments = PyDict::new(slf.py());
+        for (name, value) in given {
+            value
+                .map(|value| arguments.set_item(name, value))
+                .transpose()?;
+        }
+        verify
+            .map(|verify| arguments.set_item("verify", verify))
+            .transpose()?;
+        Scan::new(slf, arguments)
     }
 
     /// Check the whole store: records, queue entries and index entries.

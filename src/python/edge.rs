@@ -1,4 +1,4 @@
-//! The buffer protocol, both ways: bodies from any buffer, and a message's body as a buffer.
+//! The edge to C: bodies from any buffer, a message's body as a buffer, Arrow's capsules in and out.
 //!
 //! A body of `bytes` is borrowed: nothing changes it while the call holds it. Any other buffer is
 //! copied while the interpreter is attached, for its owner may change it at any time, and a record
@@ -7,13 +7,17 @@
 #![allow(unsafe_code)]
 
 use super::convert::wrong_type;
+use crate::arrow::ffi::RecordBatchStreamReader;
+use crate::arrow::ffi::{self as arrow, CArray, CSchema, FFI_ArrowArrayStream};
+use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyString};
+use pyo3::types::{PyBytes, PyCapsule, PyString, PyTuple};
 use std::borrow::Cow;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_int};
+use std::ptr::NonNull;
 
 /// The bytes of a body.
 #[inline]
@@ -100,4 +104,71 @@ pub(super) unsafe fn delegate(
     } else {
         Err(PyErr::fetch(bytes.py()))
     }
+}
+
+const STREAM: &CStr = c"arrow_array_stream";
+const SCHEMA: &CStr = c"arrow_schema";
+const ARRAY: &CStr = c"arrow_array";
+
+/// A capsule with a stream that the consumer may take over; an untaken one is released with it.
+pub(super) fn stream_capsule(
+    py: Python<'_>,
+    stream: FFI_ArrowArrayStream,
+) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, stream, STREAM)
+}
+
+/// A capsule with a schema.
+pub(super) fn schema_capsule(py: Python<'_>, schema: CSchema) -> PyResult<Bound<'_, PyCapsule>> {
+    PyCapsule::new_with_value(py, schema, SCHEMA)
+}
+
+/// The record batches of anything that exports Arrow's stream or array capsules.
+pub(super) enum Batches {
+    Stream(RecordBatchStreamReader),
+    Array(Box<RecordBatch>),
+}
+
+impl Batches {
+    /// Takes over what `data` exports.
+    pub(super) fn of(data: &Bound<'_, PyAny>) -> PyResult<Batches> {
+        if data.hasattr("__arrow_c_stream__")? {
+            let capsule = data.call_method0("__arrow_c_stream__")?;
+            let stream = pointer::<FFI_ArrowArrayStream>(&capsule, STREAM)?;
+            // SAFETY: a capsule of this name holds a stream by the rules of the C interface, and
+            // `capsule` keeps it until it is taken over here.
+            let reader = unsafe { arrow::import_stream(stream.as_ptr()) }?;
+            return Ok(Batches::Stream(reader));
+        }
+        if data.hasattr("__arrow_c_array__")? {
+            let both = data
+                .call_method0("__arrow_c_array__")?
+                .cast_into::<PyTuple>()?;
+            let (schema, array) = both.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+            let schema = pointer::<CSchema>(&schema, SCHEMA)?;
+            let array = pointer::<CArray>(&array, ARRAY)?;
+            // SAFETY: capsules of these names hold an array and its schema by the rules of the C
+            // interface, and `both` keeps them until they are taken over here.
+            let batch = unsafe { arrow::import_array(array.as_ptr(), schema.as_ptr()) }?;
+            return Ok(Batches::Array(Box::new(batch)));
+        }
+        let wanted = "an object with __arrow_c_stream__ or __arrow_c_array__";
+        Err(wrong_type("data", data, wanted))
+    }
+
+    /// The batches one after the other.
+    pub(super) fn reader(self) -> Box<dyn RecordBatchReader + Send> {
+        match self {
+            Batches::Stream(reader) => Box::new(reader),
+            Batches::Array(batch) => {
+                let schema = batch.schema();
+                Box::new(RecordBatchIterator::new([Ok(*batch)], schema))
+            }
+        }
+    }
+}
+
+fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<NonNull<T>> {
+    let capsule = capsule.cast::<PyCapsule>()?;
+    Ok(capsule.pointer_checked(Some(name))?.cast())
 }
