@@ -112,6 +112,15 @@ pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> 
     disk.sync_directory(path.parent().unwrap_or(Path::new(".")))
 }
 
+/// Gives an open file `len` bytes with their blocks, so that a store into a map of it cannot fail.
+pub fn reserve_open(file: &std::fs::File, len: u64) -> io::Result<()> {
+    file.set_len(len)?;
+    match syscall::reserve(file, 0, len) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+        done => done,
+    }
+}
+
 /// Reads a whole small file; `None` where it is not there.
 ///
 /// # Errors

@@ -10,6 +10,7 @@ pub use topic::{Topic, Topics};
 use crate::error::Result;
 use crate::mapped::Region;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
+use smallvec::SmallVec;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,8 +40,8 @@ pub enum Atomicity {
 /// What an append did, one entry a row, in the order of the batch.
 #[derive(Clone, Debug, Default)]
 pub struct Appended {
-    /// Position and queue offset of each row.
-    pub rows: Vec<Place>,
+    /// Position and queue offset of each row; a single one takes no allocation.
+    pub rows: SmallVec<[Place; 1]>,
     /// Store time of all rows, in ms.
     pub store_timestamp: i64,
     /// Position behind the last byte appended.

@@ -93,6 +93,11 @@ impl MappedFileQueue {
         }
     }
 
+    /// The disk that the files are on.
+    pub fn disk(&self) -> &dyn Disk {
+        &*self.disk
+    }
+
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory

@@ -72,6 +72,19 @@ impl HostBytes {
         }
     }
 
+    /// A host as it stands in a record: address, then port; `None` for another length than 8 or 20.
+    pub fn from_bytes(stored: &[u8]) -> Option<HostBytes> {
+        if !matches!(stored.len(), 8 | 20) {
+            return None;
+        }
+        let mut bytes = [0; 20];
+        bytes.get_mut(..stored.len())?.copy_from_slice(stored);
+        Some(HostBytes {
+            bytes,
+            len: stored.len() as u8,
+        })
+    }
+
     /// Address, then port: 8 or 20 bytes.
     pub fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or_default()
@@ -114,6 +127,8 @@ pub struct Batch {
     bytes: Vec<u8>,
     rows: Vec<Row>,
     checksum: bool,
+    /// Born time of the row pushed last by the clock of its sender.
+    clock_ms: i64,
 }
 
 impl Batch {
@@ -131,6 +146,12 @@ impl Batch {
     /// The records in the order of [`Batch::push`].
     pub fn rows(&self) -> &[Row] {
         &self.rows
+    }
+
+    /// The time by the sender's clock when the last row was encoded, in ms.
+    #[inline]
+    pub fn clock_ms(&self) -> i64 {
+        self.clock_ms
     }
 
     /// Bytes of all records together.
@@ -160,6 +181,7 @@ impl Batch {
     ) -> Result<()> {
         let start = self.bytes.len();
         self.checksum = style.checksum;
+        self.clock_ms = born_timestamp;
         match self.encode(start, topic, queue, draft, style, born_timestamp) {
             Ok(row) => {
                 self.rows.push(row);

@@ -1,15 +1,494 @@
-//! The commit log engine.
-use super::Engine;
-use crate::error::{Error, Result};
-use crate::options::Options;
-use std::path::Path;
+//! The commit log engine: RocketMQ's store.
+//!
+//! ```text
+//!   commitlog/      all records of all topics, in order of arrival          log, append
+//!   consumequeue/   for each queue, where its records lie                    consume_queue, queues
+//!   index/          for each key, where its records lie                      index
+//!   config/         topics.json; the other tables are left as they are       tables
+//!   checkpoint      up to which store time the parts are durable             tables
+//!   abort           there while the store is written                         open, shared
+//!   lock            byte 0 is locked while the store is written              crate::disk
+//!   forebay.state   marks for readers beside the writer and for recovery     state
+//!   forebay.offsets bounds of the queues at the last close                   tables
+//! ```
+//!
+//! The log is the truth; the rest is built from it by [`dispatch`] and checked against it by [`open`].
 
-pub struct CommitLog;
+mod append;
+mod atomic;
+mod consume_queue;
+mod copying;
+mod cursor;
+mod dispatch;
+mod follow;
+mod index;
+mod layout;
+mod log;
+mod open;
+mod query;
+mod queues;
+mod recover;
+mod report;
+mod service;
+mod shared;
+mod spill;
+mod state;
+mod tables;
+mod verify;
+
+use super::{
+    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Rows, Stats,
+    Topic, Topics, Verification,
+};
+use crate::disk::FileLock;
+use crate::error::{Error, Result};
+use crate::options::{Flush, Mode, Options};
+use crate::record::{Batch, Message, RecordStyle};
+use append::Appender;
+use parking_lot::Mutex;
+use query::Question;
+use service::Services;
+use shared::Shared;
+use state::Mark;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Senders help dispatch while it is further behind than this.
+const BACKLOG_MAX: u64 = 256 << 20;
+
+/// A store in RocketMQ's files.
+pub struct CommitLog {
+    shared: Arc<Shared>,
+    services: Services,
+    lock: Mutex<Option<FileLock>>,
+    style: RecordStyle,
+    recovery: Recovery,
+    unindexed: Range<u64>,
+    writes: bool,
+    sync: bool,
+    live: bool,
+    default_queues: u32,
+    busy_timeout: Duration,
+    closed: AtomicBool,
+    sends_failed: AtomicU64,
+}
 
 impl CommitLog {
-    pub fn open(_path: &Path, _options: &Options) -> Result<Box<dyn Engine>> {
-        Err(Error::Unsupported {
-            what: "the commit log engine".to_owned(),
-        })
+    /// Opens the store at `path`.
+    pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Engine>> {
+        let opened = open::open(path, options)?;
+        let engine = CommitLog {
+            shared: opened.shared,
+            services: Services::default(),
+            writes: options.mode != Mode::Read,
+            lock: Mutex::new(opened.lock),
+            style: RecordStyle {
+                host: opened.host,
+                checksum: options.checksum,
+                max_message_size: options.max_message_size,
+            },
+            recovery: opened.recovery,
+            unindexed: opened.unindexed,
+            sync: options.flush == Flush::Sync,
+            live: opened.live,
+            default_queues: options.default_queues,
+            busy_timeout: options.busy_timeout,
+            closed: AtomicBool::new(false),
+            sends_failed: AtomicU64::new(0),
+        };
+        if engine.writes {
+            let started = engine.services.start(&engine.shared);
+            started.map_err(|e| Error::io("start the threads of", path, e))?;
+        }
+        Ok(Box::new(engine))
+    }
+
+    fn append_parts(&self, parts: &mut [(&Topic, &mut Batch)], clock_ms: i64) -> Result<Appended> {
+        let shared = &*self.shared;
+        let mut tail = match shared.tail.try_lock() {
+            Some(tail) => tail,
+            None => shared
+                .tail
+                .try_lock_for(self.busy_timeout)
+                .ok_or_else(|| Error::Busy {
+                    waited_ms: self.busy_timeout.as_millis() as u64,
+                })?,
+        };
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        shared.check_failed(false)?;
+        let with = Appender {
+            log: &shared.log,
+            allocator: &shared.allocator,
+            preparation: shared.preparation,
+            disk: &shared.disk,
+        };
+        tail.append(&with, parts, clock_ms)
+    }
+
+    /// Brings queues and index up to what may be read. A failure leaves readers what was there.
+    #[inline]
+    fn catch_up(&self) {
+        if !self.writes {
+            return;
+        }
+        let end = self.shared.log.readable_end();
+        if self.shared.dispatcher.dispatched() < end
+            && let Err(error) = self.shared.dispatcher.catch_up(end)
+            && dispatch::is_final(&error)
+        {
+            self.shared.fail(&error);
+        }
+    }
+
+    /// The queue as a reader sees it now.
+    fn queue(&self, topic: &Topic, id: u32) -> Result<Option<Arc<consume_queue::ConsumeQueue>>> {
+        self.catch_up();
+        if self.live && self.shared.queues.get(topic, id).is_none() {
+            follow::refresh(&self.shared)?;
+        }
+        let Some(queue) = self.shared.queues.get(topic, id) else {
+            return Ok(None);
+        };
+        follow::extend(&self.shared, topic, &queue)?;
+        Ok(Some(queue))
+    }
+}
+
+impl Engine for CommitLog {
+    fn name(&self) -> &'static str {
+        "commitlog"
+    }
+
+    fn style(&self) -> &RecordStyle {
+        &self.style
+    }
+
+    fn topics(&self) -> &Topics {
+        &self.shared.topics
+    }
+
+    fn refresh(&self) -> Result<()> {
+        self.catch_up();
+        follow::refresh(&self.shared)
+    }
+
+    fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
+        let (topic, added) = self.shared.topics.get_or_add(name, self.default_queues);
+        if added {
+            self.shared.table_dirty.store(true, Ordering::Release);
+        }
+        Ok(topic)
+    }
+
+    fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
+        self.shared.check_failed(false)?;
+        let (topic, _) = self.shared.topics.get_or_add(name, queues);
+        let (write, read) = (
+            topic.write_queues().max(queues),
+            topic.read_queues().max(queues),
+        );
+        topic.configure(write, read, topic.permissions());
+        let mut table = self.shared.table.lock();
+        table.update(&self.shared.topics, crate::store::now_ms());
+        table.save(&*self.shared.disk)?;
+        Ok(topic)
+    }
+
+    fn append(
+        &self,
+        topic: &Topic,
+        batch: &mut Batch,
+        atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<Appended> {
+        let clock_ms = batch.clock_ms();
+        let appended = match atomicity {
+            Atomicity::Rows => self.append_parts(&mut [(topic, batch)], clock_ms),
+            Atomicity::Whole => {
+                let markers = self.topic_for_append(atomic::TOPIC)?;
+                let rows = batch.rows().len();
+                let (mut begin, mut end) = atomic::encode(rows, &self.style, clock_ms)?;
+                let parts = &mut [
+                    (&*markers, &mut begin),
+                    (topic, batch),
+                    (&*markers, &mut end),
+                ];
+                self.append_parts(parts, clock_ms).map(|mut appended| {
+                    appended.rows.pop();
+                    appended.rows.remove(0);
+                    appended
+                })
+            }
+        };
+        let mut appended = appended.inspect_err(|_| {
+            self.sends_failed.fetch_add(1, Ordering::Relaxed);
+        })?;
+        let shared = &*self.shared;
+        service::ring_all(&[&shared.work, &shared.news]);
+        let published = appended.end;
+        if published.saturating_sub(shared.dispatcher.dispatched()) > BACKLOG_MAX {
+            // A failure to dispatch is not one to append; the thread meets it again and reports it.
+            let _ = shared.dispatcher.try_step();
+        }
+        let flushed = match durability {
+            Durability::Default => self.sync,
+            Durability::Flushed => true,
+            Durability::Written => false,
+        };
+        if flushed {
+            shared.flush_to(appended.end)?;
+            appended.durable = true;
+        }
+        Ok(appended)
+    }
+
+    fn flush(&self) -> Result<u64> {
+        if self.writes {
+            self.shared.check_failed(false)?;
+            self.shared.flush_to(self.shared.log.published())?;
+        }
+        Ok(self.durable_position())
+    }
+
+    fn durable_position(&self) -> u64 {
+        let _ = follow::refresh_log(&self.shared);
+        self.shared.log.state.get(Mark::Durable)
+    }
+
+    fn readable_position(&self) -> u64 {
+        let _ = follow::refresh_log(&self.shared);
+        self.shared.log.readable_end()
+    }
+
+    fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
+        const POLL: Duration = Duration::from_millis(5);
+        let deadline = Instant::now() + timeout;
+        loop {
+            let end = self.readable_position();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if end > position || left.is_zero() || self.closed.load(Ordering::Acquire) {
+                return end;
+            }
+            if self.live {
+                // The writer in the other process knows of no waiters: its mark is looked at.
+                std::thread::sleep(left.min(POLL));
+            } else {
+                let ready = || {
+                    self.shared.log.readable_end() > position || self.closed.load(Ordering::Acquire)
+                };
+                self.shared.news.sleep(left, ready);
+            }
+        }
+    }
+
+    fn queues(&self, topic: &Topic) -> Vec<u32> {
+        self.catch_up();
+        let stored = self
+            .shared
+            .queues
+            .of(topic)
+            .into_iter()
+            .map(|queue| queue.id);
+        let mut ids: Vec<u32> = stored.chain(0..topic.write_queues()).collect();
+        ids.sort_unstable();
+        ids.dedup();
+        ids
+    }
+
+    fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>> {
+        let given = queue < topic.write_queues().max(topic.read_queues());
+        let found = self
+            .queue(topic, queue)?
+            .map(|queue| queue.min()..queue.max());
+        Ok(found.or(given.then_some(0..0)))
+    }
+
+    fn cursor(
+        &self,
+        topic: &Topic,
+        queue: u32,
+        range: Range<u64>,
+        filter: &Filter,
+        check: Check,
+    ) -> Result<Box<dyn Cursor>> {
+        let shared = &self.shared;
+        let found = self.queue(topic, queue)?;
+        let Some(queue) = found else {
+            return Ok(Box::new(EmptyCursor(range.start)));
+        };
+        let Some(topic) = shared.topics.by_id(topic.id) else {
+            return Ok(Box::new(EmptyCursor(range.start)));
+        };
+        let start = range.start.clamp(queue.min(), queue.max());
+        let range = start..range.end.clamp(start, queue.max());
+        let (log, report) = (&shared.log, &shared.report);
+        let cursor = cursor::QueueCursor::new(log, topic, queue, range, filter, check, report);
+        Ok(Box::new(cursor))
+    }
+
+    fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
+        follow::refresh_log(&self.shared)?;
+        let cursor = cursor::LogCursor::new(&self.shared.log, check, &self.shared.report);
+        Ok(Box::new(cursor))
+    }
+
+    fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>> {
+        let range = offset..offset + 1;
+        let mut cursor = self.cursor(topic, queue, range, &Filter::default(), Check::Full)?;
+        let mut rows = Rows::default();
+        cursor.next(1, &mut rows)?;
+        if let Some(message) = rows.rows.first().and_then(|row| rows.message(row)) {
+            return Ok(Some(message));
+        }
+        let Some(queue) = self.queue(topic, queue)? else {
+            return Ok(None);
+        };
+        if offset < queue.min() || offset >= queue.max() {
+            return Ok(None);
+        }
+        let entry = queue.entry(offset)?;
+        let position = entry.map_or(0, |entry| entry.position);
+        let path = self
+            .shared
+            .log
+            .files
+            .path_of(self.shared.log.files.start_of(position));
+        let reason = format!("the message at offset {offset} of {} is lost", topic.name);
+        Err(Error::corrupt(path, position, reason))
+    }
+
+    fn message_at(&self, position: u64) -> Result<Message> {
+        let log = &self.shared.log;
+        let (min, end) = (log.min_position(), self.readable_position());
+        let nowhere = |reason: String| Error::option("position", position, reason);
+        if position < min || position >= end {
+            return Err(nowhere(format!(
+                "the log goes from {min} to {end} (exclusive)"
+            )));
+        }
+        // Bytes that do not even look like a record here are a wrong position, not damage.
+        log.record_at(position)
+            .map_err(|_| nowhere("no record begins there".to_owned()))?;
+        log.checked_record_at(position)
+    }
+
+    fn query(
+        &self,
+        topic: &Topic,
+        key: &str,
+        begin: i64,
+        end: i64,
+        max: usize,
+    ) -> Result<Vec<Message>> {
+        self.catch_up();
+        let log = &self.shared.log;
+        let mut unindexed = self.unindexed.clone();
+        if self.live {
+            follow::refresh_log(&self.shared)?;
+            if let Some(index) = &self.shared.index {
+                index.join_new_files(log.published())?;
+            }
+        }
+        if self.shared.index.is_none() {
+            unindexed = log.min_position()..log.readable_end();
+        }
+        query::by_key(
+            &self.shared,
+            &Question {
+                topic,
+                key,
+                begin,
+                end,
+                max,
+            },
+            unindexed,
+        )
+    }
+
+    fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64> {
+        match self.queue(topic, queue)? {
+            Some(queue) => query::offset_at(&self.shared, &queue, time),
+            None => Ok(0),
+        }
+    }
+
+    fn recovery(&self) -> Recovery {
+        self.recovery.clone()
+    }
+
+    fn damage(&self) -> Vec<Damage> {
+        for damage in self.shared.dispatcher.take_damage() {
+            self.shared.report.add(damage);
+        }
+        self.shared.report.all()
+    }
+
+    fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
+        self.catch_up();
+        follow::refresh(&self.shared)?;
+        verify::verify(&self.shared, progress)
+    }
+
+    fn stats(&self) -> Stats {
+        let log = &self.shared.log;
+        let (messages_sent, bytes_sent) = self.shared.tail.lock().counters();
+        Stats {
+            messages_sent,
+            bytes_sent,
+            sends_failed: self.sends_failed.load(Ordering::Relaxed),
+            published: log.published(),
+            dispatched: self.shared.dispatcher.dispatched(),
+            durable: self.durable_position(),
+            min_position: log.min_position(),
+            damaged: self.damage().len() as u64,
+            stale_checksums: self.recovery.stale_checksums + self.shared.report.stale_count(),
+        }
+    }
+
+    fn close(&self) -> Result<()> {
+        let last_store_ms = {
+            let tail = self.shared.tail.lock();
+            if self.closed.swap(true, Ordering::AcqRel) {
+                return Ok(());
+            }
+            tail.last_store_ms()
+        };
+        self.shared.stop();
+        if !self.writes {
+            return Ok(());
+        }
+        self.services.join();
+        let settled = match self.shared.check_failed(false) {
+            Ok(()) => self.shared.settle_for_close(last_store_ms),
+            Err(error) => Err(error),
+        };
+        let unused = self.shared.tail.lock().take_unused();
+        self.shared.allocator.stop();
+        for file in unused {
+            let _ = self.shared.disk.unlink(file.path());
+        }
+        if settled.is_err() {
+            self.shared.log.state.end_epoch(false);
+        }
+        drop(self.lock.lock().take());
+        settled
+    }
+}
+
+/// A cursor over nothing.
+struct EmptyCursor(u64);
+
+impl Cursor for EmptyCursor {
+    fn next(&mut self, _: usize, _: &mut Rows) -> Result<()> {
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.0
     }
 }

@@ -1,0 +1,392 @@
+//! Appending: position and queue offset are given, records are sealed and copied, the end is published,
+//! all under one lock.
+//!
+//! ```text
+//!   check, size, encode (outside) --> lock --> secure room --> seal and copy --> publish --> unlock
+//! ```
+//!
+//! Room is secured before the first byte is stored: files are there and blocks reserved for the whole
+//! batch. So an append fails before it has stored anything, or not at all.
+
+use super::log::{Log, blank};
+use super::state::Mark;
+use crate::engine::{Appended, Place, Topic};
+use crate::error::{Error, Result};
+use crate::mapped::allocate::create;
+use crate::mapped::{Allocator, Latch, MappedFile, Preparation, Region};
+use crate::record::Batch;
+use crate::record::layout::BLANK_LEN;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Blocks of a log file are reserved in steps of this many bytes.
+pub const RESERVE_STEP: u64 = 64 << 20;
+/// Pages are faulted in ahead of the end in steps of this many bytes, where that is asked for.
+const POPULATE_STEP: u64 = 8 << 20;
+/// How long a roll waits for the allocator before it makes the file itself.
+const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The end of the log: everything that the append lock guards.
+#[derive(Debug)]
+pub struct Tail {
+    current: Option<Current>,
+    position: u64,
+    last_store_ms: i64,
+    /// Next offset of each queue, by topic, then by queue.
+    offsets: Vec<Vec<u64>>,
+    /// Files behind the current one, in order.
+    ahead: VecDeque<Arc<MappedFile>>,
+    coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
+    /// Whether blocks behind the reserved ones have been asked for, up to where.
+    asked_until: u64,
+    populated: u64,
+    populate: bool,
+    messages: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Current {
+    file: Arc<MappedFile>,
+    region: Arc<Region>,
+    end: u64,
+}
+
+/// What appending needs beside the tail.
+pub struct Appender<'a> {
+    /// The log.
+    pub log: &'a Log,
+    /// Makes files and reserves blocks.
+    pub allocator: &'a Allocator,
+    /// How new files are prepared.
+    pub preparation: Preparation,
+    /// The disk.
+    pub disk: &'a Arc<dyn crate::disk::Disk>,
+}
+
+impl Tail {
+    /// The tail of a log that ends at `position`. `populate`: fault pages in ahead.
+    pub fn new(log: &Log, position: u64, last_store_ms: i64, populate: bool) -> Result<Tail> {
+        let mut tail = Tail {
+            current: None,
+            position,
+            last_store_ms,
+            offsets: Vec::new(),
+            ahead: VecDeque::new(),
+            coming: VecDeque::new(),
+            asked_until: 0,
+            populated: position,
+            populate,
+            messages: 0,
+            bytes: 0,
+        };
+        if let Some(file) = log.files.find(position) {
+            tail.enter(file)?;
+        }
+        Ok(tail)
+    }
+
+    /// Store time of the last record, in ms.
+    pub fn last_store_ms(&self) -> i64 {
+        self.last_store_ms
+    }
+
+    /// Messages and bytes appended since opening.
+    pub fn counters(&self) -> (u64, u64) {
+        (self.messages, self.bytes)
+    }
+
+    /// Sets the next offset of a queue, as found on opening.
+    pub fn set_next_offset(&mut self, topic: &Topic, queue: u32, offset: u64) {
+        *self.next_offset(topic.id, queue) = offset;
+    }
+
+    /// Next offset of a queue.
+    #[inline]
+    fn next_offset(&mut self, topic: u32, queue: u32) -> &mut u64 {
+        let (row, column) = (topic as usize, queue as usize);
+        if self.offsets.len() <= row {
+            self.offsets.resize_with(row + 1, Vec::new);
+        }
+        let Some(queues) = self.offsets.get_mut(row) else {
+            unreachable!("just resized")
+        };
+        if queues.len() <= column {
+            queues.resize(column + 1, 0);
+        }
+        let Some(offset) = queues.get_mut(column) else {
+            unreachable!("just resized")
+        };
+        offset
+    }
+
+    fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
+        let region = file
+            .region()
+            .map_err(|e| Error::io("map", file.path(), e))?;
+        let end = file.end();
+        self.asked_until = file.start() + file.reserved();
+        self.populated = self.position;
+        self.current = Some(Current { file, region, end });
+        Ok(())
+    }
+
+    /// Appends the parts in order, published together. On an error nothing was stored.
+    pub fn append(
+        &mut self,
+        with: &Appender<'_>,
+        parts: &mut [(&Topic, &mut Batch)],
+        clock_ms: i64,
+    ) -> Result<Appended> {
+        self.secure(with, parts)?;
+        let begin = self.position;
+        let store_ms = self.last_store_ms.max(clock_ms);
+        let mut appended = Appended {
+            store_timestamp: store_ms,
+            ..Appended::default()
+        };
+        for (topic, batch) in parts.iter_mut() {
+            for index in 0..batch.rows().len() {
+                let Some(row) = batch.rows().get(index).copied() else {
+                    break;
+                };
+                let start = self.room_for(with, u64::from(row.len))?;
+                let position = self.position;
+                let next = self.next_offset(topic.id, row.queue);
+                let offset = *next;
+                *next += 1;
+                let Some(current) = &self.current else {
+                    unreachable!("room was made")
+                };
+                current
+                    .region
+                    .write(start, batch.seal(row, offset, position, store_ms));
+                self.position += u64::from(row.len);
+                appended.rows.push(Place {
+                    position,
+                    queue: row.queue,
+                    offset,
+                });
+            }
+        }
+        self.last_store_ms = store_ms;
+        self.messages += appended.rows.len() as u64;
+        self.bytes += self.position - begin;
+        appended.end = self.position;
+        if let Some(current) = &self.current {
+            let wrote = self.position - current.file.start();
+            current.region.publish_alone(wrote as usize);
+        }
+        with.log.state.set(Mark::Published, self.position);
+        self.look_ahead(with);
+        Ok(appended)
+    }
+
+    /// The byte of the current file where a record of `len` bytes goes; rolls where it does not fit.
+    #[inline]
+    fn room_for(&mut self, with: &Appender<'_>, len: u64) -> Result<usize> {
+        if let Some(current) = &self.current
+            && self.position + len + BLANK_LEN as u64 <= current.end
+        {
+            return Ok((self.position - current.file.start()) as usize);
+        }
+        self.roll(with)?;
+        Ok(0)
+    }
+
+    /// Fills the current file up and goes to the next, which `secure` has made ready.
+    fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
+        if let Some(current) = self.current.take() {
+            let at = (self.position - current.file.start()) as usize;
+            current
+                .region
+                .write(at, &blank(current.end - self.position));
+            current.region.publish_alone(current.region.len());
+            self.position = current.end;
+        }
+        let Some(next) = self.ahead.pop_front() else {
+            unreachable!("files were secured")
+        };
+        with.log.files.push(Arc::clone(&next));
+        self.enter(next)
+    }
+
+    /// Makes files and blocks ready for all rows, and for the filler behind them.
+    #[inline]
+    fn secure(&mut self, with: &Appender<'_>, parts: &[(&Topic, &mut Batch)]) -> Result<()> {
+        let total: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        if let Some(current) = &self.current {
+            let end = self.position + total as u64 + BLANK_LEN as u64;
+            if end <= current.file.start() + current.file.reserved() {
+                return Ok(());
+            }
+        }
+        self.secure_slowly(with, parts)
+    }
+
+    #[cold]
+    fn secure_slowly(&mut self, with: &Appender<'_>, parts: &[(&Topic, &mut Batch)]) -> Result<()> {
+        let file_len = with.log.files.file_len();
+        let filler = BLANK_LEN as u64;
+        let mut position = self.position;
+        let mut end = self
+            .current
+            .as_ref()
+            .map_or(position, |current| current.end);
+        let mut files = 0;
+        for row in parts.iter().flat_map(|(_, batch)| batch.rows()) {
+            let len = u64::from(row.len);
+            if len + filler > file_len {
+                return Err(Error::TooLarge {
+                    what: "record (it has to fit a commit log file)".to_owned(),
+                    size: len,
+                    limit: file_len - filler,
+                });
+            }
+            if position + len + filler > end {
+                self.reserve(with, files, (position + filler).min(end))?;
+                position = end;
+                end += file_len;
+                files += 1;
+                self.have_ahead(with, files)?;
+            }
+            position += len;
+        }
+        self.reserve(with, files, position + filler)
+    }
+
+    /// Reserves the blocks below `position` of the current file (`ahead` 0) or one behind it.
+    fn reserve(&self, with: &Appender<'_>, ahead: usize, position: u64) -> Result<()> {
+        let file = match ahead.checked_sub(1) {
+            None => self.current.as_ref().map(|current| &current.file),
+            Some(index) => self.ahead.get(index),
+        };
+        let Some(file) = file else { return Ok(()) };
+        let need = position - file.start();
+        if need <= file.reserved() {
+            return Ok(());
+        }
+        // A whole step where there is room for it, else just what is needed.
+        let step = need.next_multiple_of(RESERVE_STEP);
+        if file.reserve(step).is_ok() {
+            return Ok(());
+        }
+        file.reserve(need)
+            .map_err(|error| full(with, "reserve", file, need, error))
+    }
+
+    /// Has at least `count` files ready behind the current one.
+    fn have_ahead(&mut self, with: &Appender<'_>, count: usize) -> Result<()> {
+        while self.ahead.len() < count {
+            let start = match (self.ahead.back(), &self.current) {
+                (Some(file), _) => file.end(),
+                (None, Some(current)) => current.end,
+                (None, None) => with.log.files.start_of(self.position),
+            };
+            let file = match self
+                .coming
+                .pop_front()
+                .map(|latch| latch.wait(ALLOCATE_TIMEOUT))
+            {
+                Some(Ok(file)) => file,
+                // It could not be made ahead of use; that it can be made now is worth a try.
+                _ => self.create(with, start)?,
+            };
+            self.ahead.push_back(file);
+        }
+        Ok(())
+    }
+
+    fn create(&self, with: &Appender<'_>, start: u64) -> Result<Arc<MappedFile>> {
+        let directory = with.log.files.directory();
+        let made = with.disk.create_directory(directory);
+        made.map_err(|e| Error::io("create", directory, e))?;
+        let path = with.log.files.path_of(start);
+        let len = with.log.files.file_len();
+        let step = RESERVE_STEP.min(len);
+        let try_with = |reserve| {
+            create(
+                with.disk,
+                with.preparation,
+                path.clone(),
+                start,
+                len,
+                reserve,
+            )
+        };
+        let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
+        made.map_err(|error| match error.raw_os_error() {
+            Some(libc::ENOSPC) => no_space(with, &path, step),
+            _ => Error::io("create", &path, error),
+        })
+    }
+
+    /// Asks for what the next appends will need: blocks, faulted pages, files.
+    #[inline]
+    fn look_ahead(&mut self, with: &Appender<'_>) {
+        let Some(current) = &self.current else { return };
+        if self.populate && self.position + POPULATE_STEP / 2 > self.populated {
+            let from = self.populated.max(self.position);
+            let reserved = current.file.start() + current.file.reserved();
+            let to = (from + POPULATE_STEP).min(reserved);
+            if to > from {
+                let start = from - current.file.start();
+                with.allocator.populate(&current.file, start, to - from);
+                self.populated = to;
+            }
+        }
+        if self.position + RESERVE_STEP / 2 > self.asked_until && self.asked_until < current.end {
+            self.asked_until = (self.asked_until + RESERVE_STEP).min(current.end);
+            let end = self.asked_until - current.file.start();
+            drop(with.allocator.reserve(&current.file, end));
+        }
+        let half = current.file.start() + current.file.len() / 2;
+        if self.position >= half && self.ahead.is_empty() && self.coming.is_empty() {
+            let (start, len) = (current.end, current.file.len());
+            let path = with.log.files.path_of(start);
+            let latch = with
+                .allocator
+                .create(path, start, len, RESERVE_STEP.min(len));
+            self.coming.push_back(latch);
+        }
+    }
+
+    /// Files that were made ahead of use and hold nothing.
+    pub fn take_unused(&mut self) -> Vec<Arc<MappedFile>> {
+        let coming = self
+            .coming
+            .drain(..)
+            .filter_map(|latch| latch.wait(ALLOCATE_TIMEOUT).ok());
+        let coming: Vec<_> = coming.collect();
+        self.ahead.drain(..).chain(coming).collect()
+    }
+}
+
+fn full(
+    with: &Appender<'_>,
+    doing: &'static str,
+    file: &MappedFile,
+    needed: u64,
+    error: io::Error,
+) -> Error {
+    match error.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => {
+            no_space(with, file.path(), needed.saturating_sub(file.reserved()))
+        }
+        _ => Error::io(doing, file.path(), error),
+    }
+}
+
+fn no_space(with: &Appender<'_>, path: &std::path::Path, needed: u64) -> Error {
+    let free = with
+        .disk
+        .free_space(with.log.files.directory())
+        .unwrap_or(0);
+    Error::Full {
+        path: path.to_path_buf(),
+        needed,
+        free,
+    }
+}

@@ -1,0 +1,66 @@
+//! Atomic batches: a begin record, the rows, an end record, appended under one hold of the lock.
+//!
+//! Nothing can follow an unfinished batch, so recovery finds it at the end of the log and cuts it back
+//! to its begin record. The two records are ordinary messages of a system topic:
+//!
+//! ```text
+//! topic  rmq_sys_forebay_atomic, queue 0
+//! tag    begin | end
+//! body   16 bytes that name the batch, u32 number of rows (big-endian)
+//! ```
+
+use crate::error::Result;
+use crate::record::properties::{TAGS, find};
+use crate::record::{Batch, Draft, Record, RecordStyle};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The topic of the two records.
+pub const TOPIC: &str = "rmq_sys_forebay_atomic";
+
+/// What names a batch.
+pub type BatchId = [u8; 16];
+
+/// One of the two records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Marker {
+    /// The rows follow.
+    Begin(BatchId),
+    /// The rows are complete.
+    End(BatchId),
+}
+
+/// Encodes begin and end record of a batch of `rows` rows.
+pub fn encode(rows: usize, style: &RecordStyle, clock_ms: i64) -> Result<(Batch, Batch)> {
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
+    let mut body = [0u8; 20];
+    body[..8].copy_from_slice(&clock_ms.to_be_bytes());
+    body[8..16].copy_from_slice(&count.to_be_bytes());
+    body[16..].copy_from_slice(&(rows as u32).to_be_bytes());
+    let one = |tag| {
+        let mut batch = Batch::new();
+        let draft = Draft {
+            body: &body,
+            tags: Some(tag),
+            ..Draft::default()
+        };
+        batch
+            .push(TOPIC, 0, &draft, style, clock_ms)
+            .map(|()| batch)
+    };
+    Ok((one("begin")?, one("end")?))
+}
+
+/// Whether a record begins or ends an atomic batch.
+#[inline]
+pub fn marker(record: &Record<'_>) -> Option<Marker> {
+    if record.topic() != TOPIC.as_bytes() {
+        return None;
+    }
+    let id = *record.stored_body().first_chunk::<16>()?;
+    match find(record.raw_properties(), TAGS.as_bytes())? {
+        b"begin" => Some(Marker::Begin(id)),
+        b"end" => Some(Marker::End(id)),
+        _ => None,
+    }
+}

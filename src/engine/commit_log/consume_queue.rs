@@ -1,0 +1,661 @@
+//! A consume queue: for each message of one queue of a topic, where its record lies in the log.
+//!
+//! Entry `k` is at byte `20 k` of a row of files:
+//!
+//! ```text
+//! at  width  field
+//! 0   i64    position of the record in the log
+//! 8   i32    size of the record
+//! 12  i64    tag code: hash of the tag, 0 without; for a delayed message the time of its delivery
+//! ```
+//!
+//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. Entries are
+//! read and written as words, because a rebuild corrects them in place.
+
+use crate::disk::{Disk, Kind};
+use crate::error::{Error, Result};
+use crate::mapped::queue::{file_name, list_files};
+use crate::mapped::{Access, Region};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Bytes of an entry.
+pub const ENTRY_LEN: u64 = 20;
+const _: () = assert!(ENTRY_LEN == 8 + 4 + 8);
+/// Size that marks a filler.
+pub const FILLER_SIZE: u32 = 0x7FFF_FFFF;
+/// Blocks are reserved in steps of this many bytes.
+const RESERVE_STEP: u64 = 64 << 10;
+/// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
+const GAP_MAX: u64 = 1 << 26;
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Position of the record.
+    pub position: u64,
+    /// Size of the record.
+    pub size: u32,
+    /// Hash of the tag, or delivery time.
+    pub tags_code: i64,
+}
+
+impl QueueEntry {
+    /// No message has this offset.
+    pub const FILLER: QueueEntry = QueueEntry {
+        position: 0,
+        size: FILLER_SIZE,
+        tags_code: 0,
+    };
+
+    #[inline]
+    fn to_bytes(self) -> [u8; ENTRY_LEN as usize] {
+        let mut bytes = [0; ENTRY_LEN as usize];
+        bytes[..8].copy_from_slice(&self.position.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    #[inline]
+    fn from_bytes(bytes: [u8; ENTRY_LEN as usize]) -> QueueEntry {
+        let [
+            p0,
+            p1,
+            p2,
+            p3,
+            p4,
+            p5,
+            p6,
+            p7,
+            s0,
+            s1,
+            s2,
+            s3,
+            t0,
+            t1,
+            t2,
+            t3,
+            t4,
+            t5,
+            t6,
+            t7,
+        ] = bytes;
+        QueueEntry {
+            position: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+            size: u32::from_be_bytes([s0, s1, s2, s3]),
+            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+        }
+    }
+
+    /// Whether the entry leads to a record that may lie below `end`.
+    #[inline]
+    pub fn is_message(&self, end: u64) -> bool {
+        self.size > 0
+            && self.size < FILLER_SIZE
+            && self.position < end
+            && self.position + u64::from(self.size) <= end
+    }
+}
+
+/// What all queues of a store share.
+#[derive(Debug)]
+pub struct QueueStore {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// The directory `consumequeue`.
+    pub directory: PathBuf,
+    /// Entries of a file.
+    pub file_entries: u64,
+    /// Whether files are written, or all that is missing is kept in memory.
+    pub access: Access,
+    /// Memory for what is missing on disk.
+    pub spill: super::spill::Spill,
+    /// Files that are mapped, of all queues.
+    pub mapped: AtomicU64,
+}
+
+/// One queue.
+#[derive(Debug)]
+pub struct ConsumeQueue {
+    store: Arc<QueueStore>,
+    directory: PathBuf,
+    /// Number of the queue in its topic.
+    pub id: u32,
+    min: AtomicU64,
+    max: AtomicU64,
+    /// First entry that was stored since the last flush; `u64::MAX` without one.
+    dirty: AtomicU64,
+    touched: AtomicBool,
+    /// Whether fillers stand in for offsets that no record was met for.
+    bridged: AtomicBool,
+    files: Mutex<Files>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    /// By number of the first entry: whether the file is there, and its map.
+    on_disk: BTreeMap<u64, QueueFile>,
+    /// Entries from here on are in memory, for a store that may not be written.
+    overlay: Option<Overlay>,
+}
+
+#[derive(Debug, Default)]
+struct QueueFile {
+    region: Option<Arc<Region>>,
+    reserved: u64,
+}
+
+#[derive(Debug)]
+struct Overlay {
+    from: u64,
+    /// Each with room for [`OVERLAY_ENTRIES`] from a byte of the region on.
+    chunks: Vec<(Arc<Region>, usize)>,
+}
+
+/// A map with entries of a queue.
+#[derive(Clone, Debug)]
+pub struct EntryMap {
+    region: Arc<Region>,
+    base: usize,
+    /// Number of its first entry.
+    pub first: u64,
+    /// Number behind its last entry.
+    pub end: u64,
+}
+
+impl EntryMap {
+    /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored.
+    #[inline]
+    pub fn entry(&self, number: u64) -> QueueEntry {
+        QueueEntry::from_bytes(self.region.words(self.byte_of(number)))
+    }
+
+    #[inline]
+    fn byte_of(&self, number: u64) -> usize {
+        self.base + ((number - self.first) * ENTRY_LEN) as usize
+    }
+}
+
+/// Entries of a chunk of an overlay.
+const OVERLAY_ENTRIES: u64 = 512;
+
+impl Overlay {
+    fn map_of(&self, number: u64) -> Option<EntryMap> {
+        let chunk = (number - self.from) / OVERLAY_ENTRIES;
+        let (region, base) = self.chunks.get(chunk as usize)?;
+        let first = self.from + chunk * OVERLAY_ENTRIES;
+        let region = Arc::clone(region);
+        Some(EntryMap {
+            region,
+            base: *base,
+            first,
+            end: first + OVERLAY_ENTRIES,
+        })
+    }
+}
+
+impl ConsumeQueue {
+    /// A queue whose files, if any, are listed but not yet looked into.
+    pub fn open(store: &Arc<QueueStore>, topic: &str, id: u32) -> Result<ConsumeQueue> {
+        let directory = store.directory.join(topic).join(id.to_string());
+        let queue = ConsumeQueue::absent(store, topic, id);
+        let file_len = store.file_entries * ENTRY_LEN;
+        let mut files = queue.files.lock();
+        for file in list_files(&*store.disk, &directory)? {
+            // A file of another length, or one that does not begin where one can, holds nothing that
+            // the log would not give back.
+            if file.len == file_len && file.start % file_len == 0 {
+                files
+                    .on_disk
+                    .insert(file.start / ENTRY_LEN, QueueFile::default());
+            } else if store.access == Access::ReadWrite {
+                let path = directory.join(file_name(file.start));
+                store
+                    .disk
+                    .unlink(&path)
+                    .map_err(|e| Error::io("unlink", &path, e))?;
+            }
+        }
+        drop(files);
+        Ok(queue)
+    }
+
+    /// A queue of which nothing is on disk.
+    pub fn absent(store: &Arc<QueueStore>, topic: &str, id: u32) -> ConsumeQueue {
+        ConsumeQueue {
+            store: Arc::clone(store),
+            directory: store.directory.join(topic).join(id.to_string()),
+            id,
+            min: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+            dirty: AtomicU64::new(u64::MAX),
+            touched: AtomicBool::new(false),
+            bridged: AtomicBool::new(false),
+            files: Mutex::new(Files::default()),
+        }
+    }
+
+    /// First offset that has a message.
+    #[inline]
+    pub fn min(&self) -> u64 {
+        self.min.load(Ordering::Acquire)
+    }
+
+    /// Next offset to be written.
+    #[inline]
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Acquire)
+    }
+
+    /// Where its files are.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Sets the bounds, as found by a look at the files.
+    pub fn set_bounds(&self, min: u64, max: u64) {
+        self.max.store(max, Ordering::Release);
+        self.min.store(min.min(max), Ordering::Release);
+    }
+
+    /// First number that the files could hold.
+    pub fn first_on_disk(&self) -> Option<u64> {
+        self.files.lock().on_disk.keys().next().copied()
+    }
+
+    /// The map that holds entry `number`; `None` where no file does.
+    pub fn map_of(&self, number: u64) -> Result<Option<EntryMap>> {
+        let mut files = self.files.lock();
+        if let Some(overlay) = files
+            .overlay
+            .as_ref()
+            .filter(|overlay| number >= overlay.from)
+        {
+            return Ok(overlay.map_of(number));
+        }
+        let limit = files
+            .overlay
+            .as_ref()
+            .map_or(u64::MAX, |overlay| overlay.from);
+        let first = number - number % self.store.file_entries;
+        let Some(file) = files.on_disk.get_mut(&first) else {
+            return Ok(None);
+        };
+        let region = self.map(first, file)?;
+        let end = limit.min(first + self.store.file_entries);
+        Ok(Some(EntryMap {
+            region,
+            base: 0,
+            first,
+            end,
+        }))
+    }
+
+    fn map(&self, start: u64, file: &mut QueueFile) -> Result<Arc<Region>> {
+        self.touched.store(true, Ordering::Relaxed);
+        if let Some(region) = &file.region {
+            return Ok(Arc::clone(region));
+        }
+        let path = self.directory.join(file_name(start * ENTRY_LEN));
+        let len = (self.store.file_entries * ENTRY_LEN) as usize;
+        let mapped = self.store.disk.map(&path, len, self.store.access);
+        let region = Arc::new(mapped.map_err(|e| Error::io("map", &path, e))?);
+        self.store.mapped.fetch_add(1, Ordering::Relaxed);
+        file.region = Some(Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// Lets go of the maps if the queue was not used since the last call.
+    pub fn unmap_idle(&self) {
+        if self.touched.swap(false, Ordering::Relaxed) {
+            return;
+        }
+        for file in self.files.lock().on_disk.values_mut() {
+            if file.region.take().is_some() {
+                self.store.mapped.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Entry `number`, from disk or memory; `None` where no file holds it or it was never written.
+    pub fn entry(&self, number: u64) -> Result<Option<QueueEntry>> {
+        let Some(map) = self.map_of(number)? else {
+            return Ok(None);
+        };
+        Ok(Some(map.entry(number)).filter(|entry| entry.size != 0))
+    }
+
+    /// Puts entry `number`: behind the last one, behind a gap that fillers bridge, or in place of a
+    /// wrong one. Returns whether something was stored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that asks
+    /// for it is not to be believed.
+    pub fn put(&self, number: u64, entry: QueueEntry) -> Result<bool> {
+        let max = self.max();
+        if number == max {
+            self.store_entry(number, entry)?;
+            self.max.store(number + 1, Ordering::Release);
+            return Ok(true);
+        }
+        if number < max {
+            if self.entry(number)? == Some(entry) {
+                return Ok(false);
+            }
+            self.store_entry(number, entry)?;
+            self.min.fetch_min(number, Ordering::AcqRel);
+            return Ok(true);
+        }
+        if max == self.min() && self.entry(max)?.is_none() {
+            // The first message that is there: those before it were retired with their queue.
+            let start = number - number % self.store.file_entries;
+            for filler in start..number {
+                self.store_entry(filler, QueueEntry::FILLER)?;
+            }
+            self.min.store(number, Ordering::Release);
+        } else if number - max > GAP_MAX {
+            let reason = format!("queue offset {number} behind {max}");
+            return Err(Error::corrupt(&self.directory, entry.position, reason));
+        } else {
+            self.bridged.store(true, Ordering::Relaxed);
+            for filler in max..number {
+                self.store_entry(filler, QueueEntry::FILLER)?;
+            }
+        }
+        self.store_entry(number, entry)?;
+        self.max.store(number + 1, Ordering::Release);
+        Ok(true)
+    }
+
+    #[inline]
+    fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
+        let map = self.writable_map(number)?;
+        map.region.set_words(map.byte_of(number), &entry.to_bytes());
+        if number < self.dirty.load(Ordering::Relaxed) {
+            self.dirty.store(number, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    fn writable_map(&self, number: u64) -> Result<EntryMap> {
+        let mut files = self.files.lock();
+        if self.store.access == Access::Read {
+            let overlay = files.overlay.get_or_insert_with(|| Overlay {
+                from: number,
+                chunks: Vec::new(),
+            });
+            return self.overlay_map(overlay, number);
+        }
+        let start = number - number % self.store.file_entries;
+        let file = match files.on_disk.entry(start) {
+            std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::btree_map::Entry::Vacant(vacant) => {
+                self.create_file(start)?;
+                vacant.insert(QueueFile::default())
+            }
+        };
+        let end = (number + 1 - start) * ENTRY_LEN;
+        if end > file.reserved {
+            let path = self.directory.join(file_name(start * ENTRY_LEN));
+            let file_len = self.store.file_entries * ENTRY_LEN;
+            let until = end.next_multiple_of(RESERVE_STEP).min(file_len);
+            let reserved = self
+                .store
+                .disk
+                .reserve(&path, file.reserved, until - file.reserved);
+            reserved.map_err(|e| Error::io("reserve", &path, e))?;
+            file.reserved = until;
+        }
+        let region = self.map(start, file)?;
+        Ok(EntryMap {
+            region,
+            base: 0,
+            first: start,
+            end: start + self.store.file_entries,
+        })
+    }
+
+    fn overlay_map(&self, overlay: &mut Overlay, number: u64) -> Result<EntryMap> {
+        let Some(at) = number.checked_sub(overlay.from) else {
+            // Entries come in the order of the log, so the overlay begins at the first wrong one; an
+            // earlier one still says that the record is a stale copy.
+            let reason = format!("queue offset {number} comes after {}", overlay.from);
+            return Err(Error::corrupt(&self.directory, number, reason));
+        };
+        let chunk = (at / OVERLAY_ENTRIES) as usize;
+        while overlay.chunks.len() <= chunk {
+            let len = (OVERLAY_ENTRIES * ENTRY_LEN) as usize;
+            overlay.chunks.push(self.store.spill.take(len)?);
+        }
+        let Some(map) = overlay.map_of(number) else {
+            unreachable!("the chunk was just added")
+        };
+        Ok(map)
+    }
+
+    fn create_file(&self, start: u64) -> Result<()> {
+        let disk = &self.store.disk;
+        let made = disk.create_directory(&self.directory);
+        made.map_err(|e| Error::io("create", &self.directory, e))?;
+        let path = self.directory.join(file_name(start * ENTRY_LEN));
+        let created = disk.create(&path, self.store.file_entries * ENTRY_LEN);
+        created.map_err(|e| Error::io("create", &path, e))
+    }
+
+    /// Cuts the queue at `max`: later entries become zeros, later files go.
+    pub fn truncate(&self, max: u64) -> Result<()> {
+        let keep = max - max % self.store.file_entries;
+        let mut files = self.files.lock();
+        if self.store.access == Access::Read {
+            self.max.store(max, Ordering::Release);
+            files.overlay = None;
+            return Ok(());
+        }
+        let behind: Vec<u64> = files
+            .on_disk
+            .range(keep + 1..)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in behind {
+            let path = self.directory.join(file_name(start * ENTRY_LEN));
+            self.store
+                .disk
+                .unlink(&path)
+                .map_err(|e| Error::io("unlink", &path, e))?;
+            files.on_disk.remove(&start);
+        }
+        if files.on_disk.contains_key(&keep) {
+            let path = self.directory.join(file_name(keep * ENTRY_LEN));
+            let from = (max - keep) * ENTRY_LEN;
+            let len = self.store.file_entries * ENTRY_LEN - from;
+            let data = self.store.disk.next_data(&path, from);
+            if data.map_err(|e| Error::io("read", &path, e))?.is_some() {
+                let erased = self.store.disk.erase(&path, from, len);
+                erased.map_err(|e| Error::io("erase", &path, e))?;
+            }
+        }
+        self.set_bounds(self.min(), max);
+        Ok(())
+    }
+
+    /// Number behind the last entry on disk that is not all zeros, whatever it says.
+    pub fn last_on_disk(&self) -> Result<u64> {
+        let starts: Vec<u64> = self.files.lock().on_disk.keys().rev().copied().collect();
+        for start in starts {
+            let path = self.directory.join(file_name(start * ENTRY_LEN));
+            if let Some(entries) = self.written_entries(&path)? {
+                return Ok(start + entries);
+            }
+        }
+        Ok(self.first_on_disk().unwrap_or(0))
+    }
+
+    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so a
+    /// page of zeros in the middle hides nothing.
+    fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
+        const CHUNK: u64 = 20 * 1024;
+        let disk = &self.store.disk;
+        let io = |error| Error::io("read", path, error);
+        let file_len = self.store.file_entries * ENTRY_LEN;
+        let mut chunks = Vec::new();
+        let mut at = 0;
+        while let Some(data) = disk
+            .next_data(path, at)
+            .map_err(io)?
+            .filter(|at| *at < file_len)
+        {
+            let chunk = data - data % CHUNK;
+            chunks.push(chunk);
+            at = chunk + CHUNK;
+        }
+        let mut buffer = vec![0; CHUNK as usize];
+        for chunk in chunks.into_iter().rev() {
+            let have = disk.read_at(path, chunk, &mut buffer).map_err(io)?;
+            let bytes = buffer.get(..have).unwrap_or_default();
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                return Ok(Some((chunk + last as u64) / ENTRY_LEN + 1));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Makes what was stored durable; returns whether there was something.
+    pub fn flush(&self) -> Result<bool> {
+        let from = self.dirty.swap(u64::MAX, Ordering::AcqRel);
+        let max = self.max();
+        if from >= max || self.store.access == Access::Read {
+            return Ok(false);
+        }
+        let mut number = from;
+        while number < max {
+            let Some(map) = self.map_of(number)? else {
+                break;
+            };
+            let end = max.min(map.end);
+            let (from, len) = (map.byte_of(number), ((end - number) * ENTRY_LEN) as usize);
+            let synced = self.store.disk.sync_range(&map.region, from, len);
+            synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
+            number = end;
+        }
+        Ok(true)
+    }
+
+    /// Takes away the files whose last entry leads below `min_position`, but never the last file, and
+    /// moves the first offset behind what is no longer in the log.
+    pub fn correct_min(&self, min_position: u64) -> Result<()> {
+        let max = self.max();
+        let mut low = self.min();
+        let mut high = max;
+        // Positions grow with the offset; fillers and unreadable entries count as gone.
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let there = self.entry(middle)?;
+            if there.is_some_and(|e| e.size != FILLER_SIZE && e.position >= min_position) {
+                high = middle;
+            } else {
+                low = middle + 1;
+            }
+        }
+        self.min.store(low, Ordering::Release);
+        if self.store.access == Access::ReadWrite {
+            self.retire_files_below(low)?;
+        }
+        Ok(())
+    }
+
+    fn retire_files_below(&self, min: u64) -> Result<()> {
+        let mut files = self.files.lock();
+        while let Some((start, _)) = files.on_disk.first_key_value() {
+            let start = *start;
+            if start + self.store.file_entries > min || files.on_disk.len() == 1 {
+                break;
+            }
+            let path = self.directory.join(file_name(start * ENTRY_LEN));
+            self.store
+                .disk
+                .unlink(&path)
+                .map_err(|e| Error::io("unlink", &path, e))?;
+            if files
+                .on_disk
+                .remove(&start)
+                .is_some_and(|file| file.region.is_some())
+            {
+                self.store.mapped.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether offsets were bridged for which no record was met.
+    pub fn was_bridged(&self) -> bool {
+        self.bridged.load(Ordering::Relaxed)
+    }
+
+    /// Whether files hold every entry from `min` to the end.
+    pub fn covers(&self, min: u64) -> bool {
+        let files = self.files.lock();
+        let size = self.store.file_entries;
+        let mut start = min - min % size;
+        while start < self.max() {
+            if !files.on_disk.contains_key(&start) {
+                return false;
+            }
+            start += size;
+        }
+        true
+    }
+
+    /// Numbers of the entries that lead into a stretch of the log.
+    pub fn entries_in(&self, positions: &std::ops::Range<u64>) -> Result<Vec<u64>> {
+        let mut found = Vec::new();
+        let (mut low, mut high) = (self.min(), self.max());
+        while low < high {
+            let middle = low + (high - low) / 2;
+            match self.entry(middle)? {
+                Some(entry) if entry.position >= positions.start => high = middle,
+                _ => low = middle + 1,
+            }
+        }
+        for number in low..self.max() {
+            match self.entry(number)? {
+                Some(entry) if entry.size == FILLER_SIZE => {}
+                Some(entry) if entry.position < positions.end => found.push(number),
+                Some(_) => break,
+                None => {}
+            }
+        }
+        Ok(found)
+    }
+
+    /// Looks for files that another process has added.
+    pub fn refresh_files(&self) -> Result<()> {
+        let file_len = self.store.file_entries * ENTRY_LEN;
+        let found = list_files(&*self.store.disk, &self.directory)?;
+        let mut files = self.files.lock();
+        for file in found {
+            if file.len == file_len && file.start % file_len == 0 {
+                files.on_disk.entry(file.start / ENTRY_LEN).or_default();
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Queues of a topic that have a directory: names that are numbers.
+pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
+    let entries = disk
+        .list(directory)
+        .map_err(|e| Error::io("list", directory, e))?;
+    let mut queues: Vec<u32> = entries
+        .into_iter()
+        .filter(|entry| entry.kind == Kind::Directory)
+        .filter_map(|entry| entry.name?.parse().ok())
+        .collect();
+    queues.sort_unstable();
+    Ok(queues)
+}

@@ -1,0 +1,100 @@
+//! A disk that is read by copying: for a directory whose live owner may truncate its files, which a
+//! map would answer with a signal.
+
+use crate::disk::{Disk, Entry, RealDisk};
+use crate::mapped::{Access, Region};
+use std::io;
+use std::path::Path;
+
+/// Reads like [`RealDisk`], but a map is a copy of what the file held when it was made. It refuses to
+/// change anything.
+#[derive(Clone, Copy, Debug)]
+pub struct CopyingDisk;
+
+const CHUNK: usize = 1 << 20;
+
+fn refuse<T>() -> io::Result<T> {
+    Err(io::ErrorKind::ReadOnlyFilesystem.into())
+}
+
+impl Disk for CopyingDisk {
+    fn map(&self, path: &Path, len: usize, _: Access) -> io::Result<Region> {
+        let region = Region::anonymous(len, path)?;
+        let mut buffer = vec![0; CHUNK];
+        let mut at = 0;
+        while let Some(data) = RealDisk.next_data(path, at)?.filter(|at| *at < len as u64) {
+            let part = (len - data as usize).min(CHUNK);
+            let have = RealDisk.read_at(path, data, buffer.get_mut(..part).unwrap_or_default())?;
+            if have == 0 {
+                break;
+            }
+            region.write(data as usize, buffer.get(..have).unwrap_or_default());
+            at = data + have as u64;
+        }
+        Ok(region)
+    }
+
+    fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        RealDisk.read_at(path, start, buffer)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        RealDisk.list(path)
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
+        RealDisk.look(path)
+    }
+
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<u64>> {
+        RealDisk.next_data(path, start)
+    }
+
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.free_space(path)
+    }
+
+    fn create(&self, _: &Path, _: u64) -> io::Result<()> {
+        refuse()
+    }
+
+    fn create_directory(&self, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+
+    fn reserve(&self, _: &Path, _: u64, _: u64) -> io::Result<()> {
+        refuse()
+    }
+
+    fn sync_range(&self, _: &Region, _: usize, _: usize) -> io::Result<()> {
+        refuse()
+    }
+
+    fn sync_file(&self, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+
+    fn sync_directory(&self, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+
+    fn write_at(&self, _: &Path, _: u64, _: &[u8]) -> io::Result<()> {
+        refuse()
+    }
+
+    fn erase(&self, _: &Path, _: u64, _: u64) -> io::Result<()> {
+        refuse()
+    }
+
+    fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+
+    fn unlink(&self, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+
+    fn remove_directory(&self, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+}

@@ -1,0 +1,375 @@
+//! Cursors: records of a queue in the order of their offsets, or of the log in the order of positions.
+
+use super::consume_queue::{ConsumeQueue, EntryMap, FILLER_SIZE};
+use super::log::{Log, Step, Walker};
+use super::recover::next_record;
+use super::report::Report;
+use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
+use crate::error::{Error, Result};
+use crate::mapped::Region;
+use crate::record::properties::java_hash;
+use crate::record::{Flaw, Freshness, Layout, Record};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Walks the entries of a queue.
+pub struct QueueCursor {
+    log: Arc<Log>,
+    topic: Arc<Topic>,
+    queue: Arc<ConsumeQueue>,
+    range: Range<u64>,
+    filter: Filter,
+    tag_codes: Vec<i64>,
+    check: Check,
+    report: Arc<Report>,
+    end: u64,
+    entries: Option<EntryMap>,
+    file: Option<(Range<u64>, Arc<Region>)>,
+}
+
+impl QueueCursor {
+    /// A cursor over `range` of a queue.
+    pub fn new(
+        log: &Arc<Log>,
+        topic: Arc<Topic>,
+        queue: Arc<ConsumeQueue>,
+        range: Range<u64>,
+        filter: &Filter,
+        check: Check,
+        report: &Arc<Report>,
+    ) -> QueueCursor {
+        let tag_codes = filter
+            .tags
+            .iter()
+            .map(|tag| i64::from(java_hash(tag.as_bytes())));
+        QueueCursor {
+            log: Arc::clone(log),
+            tag_codes: tag_codes.collect(),
+            topic,
+            queue,
+            range,
+            filter: filter.clone(),
+            check,
+            report: Arc::clone(report),
+            end: log.published(),
+            entries: None,
+            file: None,
+        }
+    }
+
+    /// The record that an entry leads to.
+    #[inline]
+    fn record(&mut self, number: u64) -> Result<Found> {
+        if self
+            .entries
+            .as_ref()
+            .is_none_or(|map| number < map.first || number >= map.end)
+        {
+            self.entries = self.queue.map_of(number)?;
+        }
+        let Some(entries) = &self.entries else {
+            return Ok(Found::Wrong(Flaw::Empty));
+        };
+        let entry = entries.entry(number);
+        if entry.size == FILLER_SIZE && entry.position == 0 {
+            return Ok(Found::Filler);
+        }
+        if !entry.is_message(self.end) {
+            return Ok(Found::Wrong(Flaw::Field("queue entry")));
+        }
+        if !self.tag_codes.is_empty() && !self.tag_codes.contains(&entry.tags_code) {
+            return Ok(Found::Filler);
+        }
+        if self
+            .file
+            .as_ref()
+            .is_none_or(|(range, _)| !range.contains(&entry.position))
+        {
+            let Some(file) = self.log.files.find(entry.position) else {
+                return Ok(Found::Wrong(Flaw::Empty));
+            };
+            let region = file
+                .region()
+                .map_err(|e| Error::io("map", file.path(), e))?;
+            self.file = Some((file.start()..file.end(), region));
+        }
+        let Some((range, region)) = &self.file else {
+            return Ok(Found::Filler);
+        };
+        let start = (entry.position - range.start) as usize;
+        match check_record(
+            region.tail(start),
+            entry.position,
+            &self.topic,
+            self.queue.id,
+            number,
+        ) {
+            Ok(layout) if layout.total_len == entry.size => Ok(Found::Record(start, layout)),
+            Ok(_) => Ok(Found::Wrong(Flaw::Field("size in the queue entry"))),
+            Err(flaw) => Ok(Found::Wrong(flaw)),
+        }
+    }
+
+    /// Handles an entry that does not lead to its record: the log may still have it.
+    #[cold]
+    fn locate(&mut self, number: u64, flaw: Flaw, rows: &mut Rows) -> Result<()> {
+        let found = locate(&self.log, &self.topic, &self.queue, number)?;
+        let entry = self.queue.entry(number)?;
+        let position = entry.map_or(0, |entry| entry.position);
+        let path = match found {
+            Some(_) => self.queue.directory().to_path_buf(),
+            None => self.log.files.path_of(self.log.files.start_of(position)),
+        };
+        let lost = match found {
+            Some(_) => Vec::new(),
+            None => vec![(self.topic.name.to_string(), self.queue.id, number)],
+        };
+        let position = if found.is_some() {
+            number * 20
+        } else {
+            position
+        };
+        let length = entry.map_or(0, |entry| u64::from(entry.size));
+        let reason = flaw.to_string();
+        self.report.add(Damage {
+            path,
+            position,
+            length,
+            reason,
+            lost,
+        });
+        if let Some(position) = found {
+            let message = self.log.record_at(position)?;
+            let (region, start) = message.place();
+            let Ok(layout) = Layout::parse(region.tail(start)) else {
+                return Ok(());
+            };
+            self.push(region, start, layout, position, rows);
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn push(
+        &self,
+        region: &Arc<Region>,
+        start: usize,
+        layout: Layout,
+        position: u64,
+        rows: &mut Rows,
+    ) -> bool {
+        let bytes = region
+            .slice(start, layout.total_len as usize)
+            .unwrap_or_default();
+        let Ok(record) = Record::with_layout(bytes, layout) else {
+            return false;
+        };
+        if self.check == Check::Full {
+            match record.check(position) {
+                Ok(Freshness::Fresh) => {}
+                Ok(Freshness::Stale) => self.report.stale(),
+                Err(_) => return false,
+            }
+        }
+        if self.filter.is_empty() || self.filter.passes(&record) {
+            rows.push(region, start, layout);
+        }
+        true
+    }
+}
+
+enum Found {
+    Record(usize, Layout),
+    Filler,
+    Wrong(Flaw),
+}
+
+/// Checks that the record at the start of `bytes` is the one that an entry means.
+#[inline]
+fn check_record(
+    bytes: &[u8],
+    position: u64,
+    topic: &Topic,
+    queue: u32,
+    offset: u64,
+) -> Result<Layout, Flaw> {
+    let record = Record::parse(bytes)?;
+    if record.position() != position as i64 {
+        return Err(Flaw::Position(record.position()));
+    }
+    if record.queue_offset() != offset as i64
+        || record.queue_id() != queue as i32
+        || record.topic() != topic.name.as_bytes()
+    {
+        return Err(Flaw::Field("queue entry: the record is another's"));
+    }
+    Ok(*record.layout())
+}
+
+impl Cursor for QueueCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        let target = rows.rows.len() + max_rows;
+        while self.range.start < self.range.end && rows.rows.len() < target {
+            let number = self.range.start;
+            self.range.start += 1;
+            match self.record(number)? {
+                Found::Filler => {}
+                Found::Wrong(flaw) => self.locate(number, flaw, rows)?,
+                Found::Record(start, layout) => {
+                    let Some((range, region)) = &self.file else {
+                        continue;
+                    };
+                    let position = range.start + start as u64;
+                    if !self.push(region, start, layout, position, rows) {
+                        self.locate(number, Flaw::RecordChecksum, rows)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.range.start
+    }
+}
+
+/// Looks for the record of a queue offset in the log itself, between the records of the nearest
+/// entries that hold.
+pub fn locate(
+    log: &Arc<Log>,
+    topic: &Topic,
+    queue: &ConsumeQueue,
+    number: u64,
+) -> Result<Option<u64>> {
+    let end = log.published();
+    let holds = |number: u64| -> Result<Option<Range<u64>>> {
+        let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
+        let Some(entry) = entry else { return Ok(None) };
+        let sound = log.record_at(entry.position).is_ok_and(|message| {
+            let record = message.record();
+            check_record(record.bytes(), entry.position, topic, queue.id, number).is_ok()
+        });
+        Ok(sound.then(|| entry.position..entry.position + u64::from(entry.size)))
+    };
+    let mut from = log.min_position();
+    for before in (queue.min()..number).rev().take(NEIGHBOURS) {
+        if let Some(range) = holds(before)? {
+            from = range.end;
+            break;
+        }
+    }
+    let mut until = end;
+    for behind in (number + 1..queue.max()).take(NEIGHBOURS) {
+        if let Some(range) = holds(behind)? {
+            until = range.start;
+            break;
+        }
+    }
+    let mut walker = Walker::new(log, from, until);
+    loop {
+        let position = walker.position();
+        match walker.step()? {
+            Step::End => return Ok(None),
+            Step::Blank => {}
+            Step::Flawed(_) => match next_record(log, position + 1, until)? {
+                Some(next) => walker.move_to(next),
+                None => return Ok(None),
+            },
+            Step::Record(at, layout) => {
+                let Some(record) = walker.record(at, layout) else {
+                    return Ok(None);
+                };
+                let bytes = record.bytes();
+                let meant = check_record(bytes, position, topic, queue.id, number).is_ok();
+                if meant && record.check(position).is_ok() {
+                    return Ok(Some(position));
+                }
+            }
+        }
+    }
+}
+
+/// Entries on either side that are tried as bounds of a search.
+const NEIGHBOURS: usize = 1000;
+
+/// Walks the log.
+pub struct LogCursor {
+    log: Arc<Log>,
+    walker: Walker,
+    check: Check,
+    report: Arc<Report>,
+    end: u64,
+}
+
+impl LogCursor {
+    /// A cursor over the log as it is published.
+    pub fn new(log: &Arc<Log>, check: Check, report: &Arc<Report>) -> LogCursor {
+        let end = log.published();
+        let walker = Walker::new(log, log.min_position(), end);
+        LogCursor {
+            log: Arc::clone(log),
+            walker,
+            check,
+            report: Arc::clone(report),
+            end,
+        }
+    }
+
+    #[cold]
+    fn skip(&mut self, position: u64, flaw: Flaw) -> Result<()> {
+        let next = next_record(&self.log, position + 1, self.end)?.unwrap_or(self.end);
+        self.report.add(Damage {
+            path: self.log.files.path_of(self.log.files.start_of(position)),
+            position,
+            length: next - position,
+            reason: flaw.to_string(),
+            lost: Vec::new(),
+        });
+        self.walker.move_to(next);
+        Ok(())
+    }
+}
+
+impl Cursor for LogCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        let target = rows.rows.len() + max_rows;
+        while rows.rows.len() < target {
+            let position = self.walker.position();
+            match self.walker.step()? {
+                Step::End => break,
+                Step::Blank => {}
+                Step::Flawed(flaw) => self.skip(position, flaw)?,
+                Step::Record(at, layout) => {
+                    let Some(record) = self.walker.record(at, layout) else {
+                        break;
+                    };
+                    let checked = match self.check {
+                        Check::Full => record.check(position),
+                        Check::Structure if record.position() == position as i64 => {
+                            Ok(Freshness::Fresh)
+                        }
+                        Check::Structure => Err(Flaw::Position(record.position())),
+                    };
+                    match checked {
+                        Ok(freshness) => {
+                            if freshness == Freshness::Stale {
+                                self.report.stale();
+                            }
+                            let Some(region) = self.walker.region() else {
+                                break;
+                            };
+                            rows.push(region, at, layout);
+                        }
+                        Err(flaw) => self.skip(position, flaw)?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.walker.position()
+    }
+}

@@ -1,0 +1,328 @@
+//! Dispatch: queue entries and index entries, built from the log in its order.
+//!
+//! It is a *step* that anyone may run under the dispatch lock. A thread of the engine runs it while there
+//! is work; a reader that asks for more than is dispatched runs it until its message is there; a sender
+//! helps when the backlog is large. So what was sent can be read at once, and no timer is waited for.
+
+use super::consume_queue::{ConsumeQueue, QueueEntry};
+use super::index::Index;
+use super::log::{Log, Step, Walker};
+use super::queues::Queues;
+use super::state::Mark;
+use crate::engine::topic::Topic;
+use crate::engine::{Damage, Topics};
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Records that one step takes at most.
+const STEP_RECORDS: usize = 4096;
+/// Records whose index slots are loaded before the first of them is put.
+const INDEX_BATCH: usize = 64;
+
+/// Builds queues and index.
+#[derive(Debug)]
+pub struct Dispatcher {
+    log: Arc<Log>,
+    topics: Arc<Topics>,
+    queues: Arc<Queues>,
+    index: Option<Arc<Index>>,
+    lock: Mutex<Progress>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    walker: Walker,
+    finder: Finder,
+    keys: Vec<PendingKey>,
+    /// Positions up to here were skipped because they are damaged.
+    damage: Vec<Damage>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PendingKey {
+    hash: u32,
+    position: u64,
+    time: i64,
+}
+
+impl Dispatcher {
+    /// A dispatcher that goes on at the dispatched mark.
+    pub fn new(
+        log: &Arc<Log>,
+        topics: &Arc<Topics>,
+        queues: &Arc<Queues>,
+        index: Option<&Arc<Index>>,
+    ) -> Dispatcher {
+        let position = log.state.get(Mark::Dispatched);
+        let progress = Progress {
+            walker: Walker::new(log, position, position),
+            finder: Finder::default(),
+            keys: Vec::with_capacity(INDEX_BATCH * 2),
+            damage: Vec::new(),
+        };
+        Dispatcher {
+            log: Arc::clone(log),
+            topics: Arc::clone(topics),
+            queues: Arc::clone(queues),
+            index: index.cloned(),
+            lock: Mutex::new(progress),
+        }
+    }
+
+    /// End of what is dispatched.
+    #[inline]
+    pub fn dispatched(&self) -> u64 {
+        self.log.state.get(Mark::Dispatched)
+    }
+
+    /// Takes one step; returns whether anything was left to do when it began.
+    pub fn step(&self) -> Result<bool> {
+        let mut progress = self.lock.lock();
+        self.step_locked(&mut progress)
+    }
+
+    /// A step, unless somebody else is at it.
+    pub fn try_step(&self) -> Result<()> {
+        self.lock.try_lock().map_or(Ok(()), |mut progress| {
+            self.step_locked(&mut progress).map(drop)
+        })
+    }
+
+    /// Runs steps until everything below `position` is dispatched.
+    pub fn catch_up(&self, position: u64) -> Result<()> {
+        while self.dispatched() < position && self.step()? {}
+        Ok(())
+    }
+
+    /// Damage that dispatch met since the last call.
+    pub fn take_damage(&self) -> Vec<Damage> {
+        std::mem::take(&mut self.lock.lock().damage)
+    }
+
+    fn step_locked(&self, progress: &mut Progress) -> Result<bool> {
+        let published = self.log.readable_end();
+        if progress.walker.position() >= published {
+            return Ok(false);
+        }
+        progress.walker.extend(published);
+        let mut left = STEP_RECORDS;
+        while left > 0 {
+            let batch = left.min(INDEX_BATCH);
+            left -= batch;
+            let done = self.batch(progress, batch)?;
+            self.log
+                .state
+                .set(Mark::Dispatched, progress.walker.position());
+            if done {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Dispatches some records; returns whether the published end was reached.
+    fn batch(&self, progress: &mut Progress, records: usize) -> Result<bool> {
+        for _ in 0..records {
+            let position = progress.walker.position();
+            match progress.walker.step()? {
+                Step::Record(at, layout) => {
+                    let Some(record) = progress.walker.record(at, layout) else {
+                        return Ok(true);
+                    };
+                    let (finder, keys) = (&mut progress.finder, &mut progress.keys);
+                    if let Err(error) = self.record(finder, keys, &record, position) {
+                        progress.walker.move_to(position);
+                        return Err(error);
+                    }
+                }
+                Step::Blank => {}
+                Step::End => {
+                    self.put_keys(&mut progress.keys)?;
+                    return Ok(true);
+                }
+                Step::Flawed(flaw) => {
+                    // Published bytes went bad under us: pass over them and say so.
+                    self.put_keys(&mut progress.keys)?;
+                    let end = self.log.readable_end();
+                    let next = super::recover::next_record(&self.log, position + 1, end)?;
+                    let next = next.unwrap_or(end);
+                    progress.damage.push(Damage {
+                        path: self.log.files.path_of(self.log.files.start_of(position)),
+                        position,
+                        length: next - position,
+                        reason: flaw.to_string(),
+                        lost: Vec::new(),
+                    });
+                    progress.walker.move_to(next);
+                }
+            }
+        }
+        self.put_keys(&mut progress.keys)?;
+        Ok(false)
+    }
+
+    #[inline]
+    fn record(
+        &self,
+        finder: &mut Finder,
+        keys: &mut Vec<PendingKey>,
+        record: &Record<'_>,
+        position: u64,
+    ) -> Result<()> {
+        let known = Known::read(record.raw_properties());
+        if let Some((queue, offset, entry)) =
+            finder.find(&self.topics, &self.queues, record, &known, position)
+        {
+            queue.put(offset, entry)?;
+        }
+        if self.index.is_some() {
+            let (topic, time) = (record.topic(), record.store_timestamp());
+            for key in known.index_keys() {
+                let hash = properties::index_hash(topic, key);
+                keys.push(PendingKey {
+                    hash,
+                    position,
+                    time,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the keys of a batch. Their slots are loaded first: the loads of a batch overlap, and the
+    /// puts that follow find them in the cache.
+    fn put_keys(&self, keys: &mut Vec<PendingKey>) -> Result<()> {
+        let Some(index) = self.index.as_ref().filter(|_| !keys.is_empty()) else {
+            return Ok(());
+        };
+        let file = index.current()?;
+        let mut touched = 0;
+        for key in keys.iter() {
+            touched ^= file.touch(key.hash);
+        }
+        std::hint::black_box(touched);
+        for key in keys.drain(..) {
+            index.put(key.hash, key.position, key.time)?;
+        }
+        Ok(())
+    }
+}
+
+/// Finds the queue of a record, remembering what the last records needed.
+#[derive(Debug, Default)]
+pub struct Finder {
+    topics: HashMap<Box<[u8]>, Arc<Topic>, foldhash::fast::RandomState>,
+    queues: Vec<Vec<Option<Arc<ConsumeQueue>>>>,
+    last: Option<Arc<Topic>>,
+}
+
+impl Finder {
+    /// Queue, offset and entry of a record; `None` where it stands in no queue.
+    #[inline]
+    pub fn find(
+        &mut self,
+        topics: &Topics,
+        queues: &Queues,
+        record: &Record<'_>,
+        known: &Known<'_>,
+        position: u64,
+    ) -> Option<(&Arc<ConsumeQueue>, u64, QueueEntry)> {
+        if !record.is_queued() {
+            return None;
+        }
+        let queue = u32::try_from(record.queue_id())
+            .ok()
+            .filter(|queue| *queue < 1 << 20)?;
+        let offset = u64::try_from(record.queue_offset())
+            .ok()
+            .filter(|o| *o < 1 << 56)?;
+        let topic = self.topic(topics, record.topic())?;
+        let entry = QueueEntry {
+            position,
+            size: record.layout().total_len,
+            tags_code: entry_code(record, known),
+        };
+        let (row, column) = (topic.id as usize, queue as usize);
+        if self
+            .queues
+            .get(row)
+            .and_then(|queues| queues.get(column)?.as_ref())
+            .is_none()
+        {
+            let found = queues.get_or_add(&topic, queue);
+            if self.queues.len() <= row {
+                self.queues.resize_with(row + 1, Vec::new);
+            }
+            let cached = self.queues.get_mut(row)?;
+            if cached.len() <= column {
+                cached.resize_with(column + 1, || None);
+            }
+            *cached.get_mut(column)? = Some(found);
+        }
+        let queue = self.queues.get(row)?.get(column)?.as_ref()?;
+        Some((queue, offset, entry))
+    }
+
+    #[inline]
+    fn topic(&mut self, topics: &Topics, name: &[u8]) -> Option<Arc<Topic>> {
+        if let Some(last) = self
+            .last
+            .as_ref()
+            .filter(|last| last.name.as_bytes() == name)
+        {
+            return Some(Arc::clone(last));
+        }
+        let topic = match self.topics.get(name) {
+            Some(topic) => Arc::clone(topic),
+            None => {
+                // A name that is no text, or that would be a path, is damage; no queue is made.
+                let text = std::str::from_utf8(name)
+                    .ok()
+                    .filter(|text| is_directory_name(text))?;
+                let topic = topics.get_or_add(text, 1).0;
+                self.topics.insert(name.into(), Arc::clone(&topic));
+                topic
+            }
+        };
+        self.last = Some(Arc::clone(&topic));
+        Some(topic)
+    }
+}
+
+/// Whether a topic that stands in a record may become a directory.
+pub fn is_directory_name(name: &str) -> bool {
+    let allowed =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-' | b'.');
+    !name.is_empty()
+        && name.len() <= 255
+        && name.bytes().all(allowed)
+        && name != "."
+        && name != ".."
+}
+
+/// The code of a queue entry: of the tag, or the delivery time of a delayed message.
+#[inline]
+pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
+    if let Some(delay) = known.delay
+        && record.topic() == SCHEDULE_TOPIC.as_bytes()
+    {
+        let level = std::str::from_utf8(delay)
+            .ok()
+            .and_then(|text| text.parse::<i64>().ok());
+        if let Some(level) = level.filter(|level| *level > 0) {
+            let last = DELAY_LEVELS_MS.len();
+            let index = usize::try_from(level).unwrap_or(last).min(last) - 1;
+            return record.store_timestamp() + DELAY_LEVELS_MS.get(index).copied().unwrap_or(1000);
+        }
+    }
+    properties::tags_code(known.tags)
+}
+
+/// Whether an error of dispatch ends the store for writers: all but a full disk, which passes.
+pub fn is_final(error: &Error) -> bool {
+    !matches!(error, Error::Full { .. })
+}

@@ -1,0 +1,114 @@
+//! Reading beside a writer in another process: its marks are followed, its files joined as they come.
+//!
+//! A queue entry is believed only below the writer's dispatched mark, and only if the record there
+//! carries its topic, queue and offset.
+
+use super::consume_queue::{ConsumeQueue, list_queues};
+use super::dispatch::is_directory_name;
+use super::shared::Shared;
+use super::state::Mark;
+use crate::disk::Kind;
+use crate::engine::Topic;
+use crate::error::{Error, Result};
+use crate::mapped::queue::{FoundFile, list_files};
+use crate::mapped::{Access, Extent};
+use std::sync::Arc;
+
+/// Takes over the writer's marks and joins log files that it has added. Cheap where nothing moved.
+pub fn refresh_log(shared: &Shared) -> Result<()> {
+    let Some(source) = &shared.source else {
+        return Ok(());
+    };
+    let end = source.get(Mark::Dispatched);
+    let log = &shared.log;
+    if end <= log.published() {
+        return Ok(());
+    }
+    let known = log.files.last().map_or(0, |file| file.end());
+    if end > known {
+        let found = list_files(&*shared.disk, log.files.directory())?;
+        let len = log.files.file_len();
+        let fresh = |file: &FoundFile| file.start >= known && file.start < end && file.len == len;
+        let fresh: Vec<_> = found.into_iter().filter(fresh).collect();
+        log.files.load(&fresh, Access::Read, |_| Extent::Part(0));
+    }
+    for file in log.files.all().into_iter().rev() {
+        file.publish(end.saturating_sub(file.start()).min(file.len()));
+        if file.start() <= log.published() {
+            break;
+        }
+    }
+    log.state.set(Mark::Published, end);
+    log.state.set(Mark::Dispatched, end);
+    log.state.set(Mark::Durable, source.get(Mark::Durable));
+    log.state.set(Mark::Minimum, source.get(Mark::Minimum));
+    Ok(())
+}
+
+/// [`refresh_log`], and looks for topics, queues and index files that were added.
+pub fn refresh(shared: &Shared) -> Result<()> {
+    if shared.source.is_none() {
+        return Ok(());
+    }
+    refresh_log(shared)?;
+    let directory = &shared.queues.store.directory;
+    let io = |error| Error::io("list", directory, error);
+    if shared.disk.look(directory).map_err(io)?.is_none() {
+        return Ok(());
+    }
+    for entry in shared.disk.list(directory).map_err(io)? {
+        let Some(name) = entry.name.filter(|name| is_directory_name(name)) else {
+            continue;
+        };
+        if entry.kind != Kind::Directory {
+            continue;
+        }
+        for id in list_queues(&*shared.disk, &directory.join(&name))? {
+            let (topic, _) = shared.topics.get_or_add(&name, id + 1);
+            if shared.queues.get(&topic, id).is_none() {
+                let queue = ConsumeQueue::open(&shared.queues.store, &name, id)?;
+                queue.set_bounds(queue.first_on_disk().unwrap_or(0), 0);
+                shared.queues.add(&topic, Arc::new(queue));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Moves the end of a queue over the entries that the writer has added.
+pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()> {
+    if shared.source.is_none() {
+        return Ok(());
+    }
+    refresh_log(shared)?;
+    let end = shared.log.published();
+    let holds = |number: u64| -> Result<bool> {
+        let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
+        let Some(entry) = entry else { return Ok(false) };
+        Ok(shared.log.record_at(entry.position).is_ok_and(|message| {
+            let record = message.record();
+            record.topic() == topic.name.as_bytes()
+                && record.queue_id() == queue.id as i32
+                && record.queue_offset() == number as i64
+        }))
+    };
+    let mut max = queue.max();
+    if !holds(max)? {
+        queue.refresh_files()?;
+    }
+    if max == 0 {
+        // The first look: from the last entry on disk backwards.
+        let first = queue.first_on_disk().unwrap_or(0);
+        max = queue.last_on_disk()?;
+        while max > first && !holds(max - 1)? {
+            max -= 1;
+        }
+        queue.set_bounds(first, max);
+        queue.correct_min(shared.log.state.get(Mark::Minimum))?;
+    }
+    while holds(max)? {
+        max += 1;
+    }
+    queue.set_bounds(queue.min(), max);
+    Ok(())
+}

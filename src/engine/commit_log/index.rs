@@ -1,0 +1,590 @@
+//! The key index: hash chains from a key to the positions of its records.
+//!
+//! A file is a header, slots and entries, all big-endian:
+//!
+//! ```text
+//! at                width  field
+//! 0                 i64    store time of the first entry (ms)
+//! 8                 i64    store time of the last entry
+//! 16                i64    position of the first entry's record
+//! 24                i64    position of the last entry's record
+//! 32                i32    slots in use
+//! 36                i32    number of the next entry; entry 0 is never used
+//! 40                i32[]  slots: number of the newest entry of the chain, 0 without
+//! 40+4s             20[]   entries: i32 hash, i64 position, i32 seconds since the header's first
+//!                          time, i32 number of the entry before it in the chain
+//! ```
+//!
+//! A hash says little, so whoever asks compares the keys themselves.
+
+use crate::disk::{Disk, Kind};
+use crate::error::{Error, Result};
+use crate::mapped::{Access, Extent, MappedFile, Region};
+use parking_lot::RwLock;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 40;
+/// Bytes of an entry.
+pub const ENTRY_LEN: usize = 20;
+const AT_BEGIN_TIME: usize = 0;
+const AT_END_TIME: usize = 8;
+const AT_BEGIN_POSITION: usize = 16;
+const AT_END_POSITION: usize = 24;
+const AT_SLOTS_USED: usize = 32;
+const AT_COUNT: usize = 36;
+/// Blocks of entries are reserved in steps of this many bytes.
+const RESERVE_STEP: u64 = 4 << 20;
+
+/// One index file.
+#[derive(Debug)]
+pub struct IndexFile {
+    file: Arc<MappedFile>,
+    region: Arc<Region>,
+    slots: u32,
+    entries: u32,
+    name: u64,
+}
+
+/// One entry as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Hash of `topic#key`.
+    pub hash: u32,
+    /// Position of the record.
+    pub position: u64,
+    /// Seconds since the header's first time.
+    pub seconds: i32,
+    /// Number of the entry before it in its chain.
+    pub previous: u32,
+}
+
+impl IndexFile {
+    #[inline]
+    fn long(&self, at: usize) -> i64 {
+        i64::from_be_bytes(self.region.words(at))
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.region.words(at))
+    }
+
+    #[inline]
+    fn set_word(&self, at: usize, value: u32) {
+        self.region.set_words(at, &value.to_be_bytes());
+    }
+
+    /// Number of the next entry, at least 1.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.word(AT_COUNT).max(1)
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// First and last store time.
+    pub fn times(&self) -> (i64, i64) {
+        (self.long(AT_BEGIN_TIME), self.long(AT_END_TIME))
+    }
+
+    /// Positions of the first and the last record.
+    pub fn positions(&self) -> (u64, u64) {
+        (
+            self.long(AT_BEGIN_POSITION) as u64,
+            self.long(AT_END_POSITION) as u64,
+        )
+    }
+
+    /// Whether no entry fits any more.
+    pub fn is_full(&self) -> bool {
+        self.count() >= self.entries
+    }
+
+    #[inline]
+    fn entry_at(&self, number: u32) -> usize {
+        HEADER_LEN + 4 * self.slots as usize + ENTRY_LEN * number as usize
+    }
+
+    /// Entry `number`.
+    #[inline]
+    pub fn entry(&self, number: u32) -> IndexEntry {
+        let bytes: [u8; ENTRY_LEN] = self.region.words(self.entry_at(number));
+        let [
+            h0,
+            h1,
+            h2,
+            h3,
+            p0,
+            p1,
+            p2,
+            p3,
+            p4,
+            p5,
+            p6,
+            p7,
+            s0,
+            s1,
+            s2,
+            s3,
+            n0,
+            n1,
+            n2,
+            n3,
+        ] = bytes;
+        IndexEntry {
+            hash: u32::from_be_bytes([h0, h1, h2, h3]),
+            position: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
+            seconds: i32::from_be_bytes([s0, s1, s2, s3]),
+            previous: u32::from_be_bytes([n0, n1, n2, n3]),
+        }
+    }
+
+    #[inline]
+    fn slot_at(&self, hash: u32) -> usize {
+        HEADER_LEN + 4 * (hash % self.slots) as usize
+    }
+
+    /// Loads the slot of a hash, so that it is in the cache when the entry is put.
+    #[inline]
+    pub fn touch(&self, hash: u32) -> u32 {
+        self.word(self.slot_at(hash))
+    }
+
+    /// Adds an entry. The file is not full, and the caller alone puts.
+    ///
+    /// The order of stores is such that a process that dies between two of them leaves a file in
+    /// which every complete entry is reachable: entry, slot, header.
+    pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
+        let count = self.count();
+        let end = (self.entry_at(count) + ENTRY_LEN) as u64;
+        if end > self.file.reserved() {
+            let until = (end + RESERVE_STEP).min(self.file.len());
+            let reserved = self.file.reserve(until);
+            reserved.map_err(|e| Error::io("reserve", self.file.path(), e))?;
+        }
+        let slot_at = self.slot_at(hash);
+        let slot = self.word(slot_at);
+        let previous = if slot as i32 <= 0 || slot > count {
+            0
+        } else {
+            slot
+        };
+        let begin = self.long(AT_BEGIN_TIME);
+        let seconds = if begin <= 0 {
+            0
+        } else {
+            ((time - begin) / 1000).clamp(0, 0x7FFF_FFFF)
+        };
+        let mut bytes = [0; ENTRY_LEN];
+        bytes[..4].copy_from_slice(&hash.to_be_bytes());
+        bytes[4..12].copy_from_slice(&position.to_be_bytes());
+        bytes[12..16].copy_from_slice(&(seconds as u32).to_be_bytes());
+        bytes[16..].copy_from_slice(&previous.to_be_bytes());
+        self.region.set_words(self.entry_at(count), &bytes);
+        self.set_word(slot_at, count);
+        if count <= 1 {
+            self.region
+                .set_words(AT_BEGIN_POSITION, &position.to_be_bytes());
+            self.region.set_words(AT_BEGIN_TIME, &time.to_be_bytes());
+        }
+        if previous == 0 {
+            self.set_word(AT_SLOTS_USED, self.word(AT_SLOTS_USED) + 1);
+        }
+        self.region
+            .set_words(AT_END_POSITION, &position.to_be_bytes());
+        self.region.set_words(AT_END_TIME, &time.to_be_bytes());
+        self.set_word(AT_COUNT, count + 1);
+        Ok(())
+    }
+
+    /// Undoes an entry that a dying process began and did not count.
+    fn drop_uncounted(&self) {
+        let count = self.count();
+        if count >= self.entries {
+            return;
+        }
+        let entry = self.entry(count);
+        let slot_at = self.slot_at(entry.hash);
+        if self.word(slot_at) == count {
+            self.set_word(slot_at, entry.previous);
+        }
+        self.region.set_words(self.entry_at(count), &[0; ENTRY_LEN]);
+    }
+
+    /// Goes down the chain of a hash, newest first, until `visit` returns false. `false` where the
+    /// chain is damaged: it leads upwards, out of the file, or into another slot's.
+    pub fn chain(&self, hash: u32, mut visit: impl FnMut(IndexEntry) -> bool) -> bool {
+        let count = self.count();
+        let mut number = self.word(self.slot_at(hash));
+        // A chain only leads down, so it ends.
+        let mut above = count;
+        while number != 0 {
+            if number >= above {
+                return false;
+            }
+            let entry = self.entry(number);
+            if entry.hash % self.slots != hash % self.slots {
+                return false;
+            }
+            if entry.hash == hash && !visit(entry) {
+                return true;
+            }
+            above = number;
+            number = entry.previous;
+        }
+        true
+    }
+
+    /// Whether the record at `position` is found under a hash.
+    pub fn contains(&self, hash: u32, position: u64) -> bool {
+        let mut found = false;
+        self.chain(hash, |entry| {
+            found = entry.position == position;
+            !found && entry.position > position
+        });
+        found
+    }
+
+    /// Makes the file durable.
+    pub fn flush(&self) -> Result<()> {
+        let flushed = self
+            .file
+            .flush(0, (self.entry_at(self.count()) + ENTRY_LEN) as u64);
+        flushed.map_err(|e| Error::io("sync", self.file.path(), e))
+    }
+}
+
+/// All index files of a store.
+#[derive(Debug)]
+pub struct Index {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    slots: u32,
+    entries: u32,
+    access: Access,
+    files: RwLock<Vec<Arc<IndexFile>>>,
+    dirty: AtomicBool,
+}
+
+impl Index {
+    /// An index without files.
+    pub fn new(
+        disk: &Arc<dyn Disk>,
+        directory: PathBuf,
+        (slots, entries): (u32, u32),
+        access: Access,
+    ) -> Index {
+        let (disk, files, dirty) = (Arc::clone(disk), RwLock::default(), AtomicBool::new(false));
+        Index {
+            disk,
+            directory,
+            slots,
+            entries,
+            access,
+            files,
+            dirty,
+        }
+    }
+
+    /// Opens the files that are there. What cannot be an index file of this log, whose end is `end`,
+    /// ends the index: it and what comes behind it is left out, and `false` returned.
+    pub fn load(&self, end: u64) -> Result<bool> {
+        let names = list_names(&*self.disk, &self.directory)?;
+        let mut files = self.files.write();
+        let mut last_end = 0;
+        for (name, len) in names {
+            let Some(file) = self.open_file(name, len)? else {
+                return Ok(false);
+            };
+            let (begin, last) = file.positions();
+            let used = file.count() > 1;
+            if used && (begin < last_end || last < begin || last >= end) {
+                return Ok(false);
+            }
+            last_end = if used { last } else { last_end };
+            if used && self.access == Access::ReadWrite {
+                file.drop_uncounted();
+            }
+            if used {
+                files.push(Arc::new(file));
+            }
+        }
+        Ok(true)
+    }
+
+    fn open_file(&self, name: u64, len: u64) -> Result<Option<IndexFile>> {
+        let path = self.directory.join(format!("{name:017}"));
+        let io = |error| Error::io("map", &path, error);
+        if len < (HEADER_LEN + 4 + 2 * ENTRY_LEN) as u64 || len > 1 << 32 {
+            return Ok(None);
+        }
+        let file = MappedFile::open(
+            &self.disk,
+            path.clone(),
+            0,
+            len,
+            self.access,
+            Extent::Part(0),
+        );
+        let region = file.region().map_err(io)?;
+        let file = Arc::new(file);
+        let hint = (self.slots, self.entries);
+        let Some((slots, entries)) = find_geometry(&file, &region, name, hint) else {
+            return Ok(None);
+        };
+        if self.access == Access::ReadWrite {
+            // Blocks of the part in use may be holes of a store that another system made.
+            let used = IndexFile {
+                file: Arc::clone(&file),
+                region: Arc::clone(&region),
+                slots,
+                entries,
+                name,
+            };
+            let until = (used.entry_at(used.count()) + ENTRY_LEN) as u64 + RESERVE_STEP;
+            file.reserve(until)
+                .map_err(|e| Error::io("reserve", &path, e))?;
+        }
+        Ok(Some(IndexFile {
+            file,
+            region,
+            slots,
+            entries,
+            name,
+        }))
+    }
+
+    /// Opens files that the process that writes has added since.
+    pub fn join_new_files(&self, end: u64) -> Result<()> {
+        let last = self.files.read().last().map_or(0, |file| file.name);
+        for (name, len) in list_names(&*self.disk, &self.directory)? {
+            if name > last
+                && let Some(file) = self.open_file(name, len)?
+                && file.count() > 1
+                && file.positions().0 < end
+            {
+                self.files.write().push(Arc::new(file));
+            }
+        }
+        Ok(())
+    }
+
+    /// The files, oldest first.
+    pub fn files(&self) -> Vec<Arc<IndexFile>> {
+        self.files.read().clone()
+    }
+
+    /// Position of the last record that has an entry; `None` for an empty index.
+    pub fn end_position(&self) -> Option<u64> {
+        self.files.read().last().map(|file| file.positions().1)
+    }
+
+    /// The file that the next entry goes to, made where the last one is full.
+    pub fn current(&self) -> Result<Arc<IndexFile>> {
+        let last = self.files.read().last().cloned();
+        match last {
+            Some(file) if !file.is_full() => Ok(file),
+            last => self.add_file(last.as_deref()),
+        }
+    }
+
+    fn add_file(&self, last: Option<&IndexFile>) -> Result<Arc<IndexFile>> {
+        let made = self.disk.create_directory(&self.directory);
+        made.map_err(|e| Error::io("create", &self.directory, e))?;
+        let name = file_name_now().max(last.map_or(0, |file| file.name + 1));
+        let path = self.directory.join(format!("{name:017}"));
+        let slots_end = HEADER_LEN as u64 + 4 * u64::from(self.slots);
+        let len = slots_end + ENTRY_LEN as u64 * u64::from(self.entries);
+        let made = MappedFile::create(&self.disk, path.clone(), 0, len, slots_end + RESERVE_STEP);
+        let file = Arc::new(made.map_err(|e| Error::io("create", &path, e))?);
+        let region = file.region().map_err(|e| Error::io("map", &path, e))?;
+        if let Some(last) = last {
+            last.flush()?;
+            for at in [AT_BEGIN_TIME, AT_END_TIME] {
+                region.set_words(at, &last.times().1.to_be_bytes());
+            }
+            for at in [AT_BEGIN_POSITION, AT_END_POSITION] {
+                region.set_words(at, &last.positions().1.to_be_bytes());
+            }
+        }
+        region.set_words(AT_COUNT, &1u32.to_be_bytes());
+        let (slots, entries) = (self.slots, self.entries);
+        let file = Arc::new(IndexFile {
+            file,
+            region,
+            slots,
+            entries,
+            name,
+        });
+        self.files.write().push(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Puts a key's entry behind all others.
+    #[inline]
+    pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
+        self.dirty.store(true, Ordering::Relaxed);
+        self.current()?.put(hash, position, time)
+    }
+
+    /// Removes all files, to be built again from the log.
+    pub fn clear(&self) -> Result<()> {
+        self.files.write().clear();
+        for (name, _) in list_names(&*self.disk, &self.directory)? {
+            let path = self.directory.join(format!("{name:017}"));
+            self.disk
+                .unlink(&path)
+                .map_err(|e| Error::io("unlink", &path, e))?;
+        }
+        Ok(())
+    }
+
+    /// Removes the files that begin at or behind `position`, and the one that it lies in; returns
+    /// from where the log has to be indexed again.
+    pub fn cut(&self, position: u64) -> Result<Option<u64>> {
+        let mut files = self.files.write();
+        let mut from = None;
+        while let Some(file) = files.last().filter(|file| file.positions().1 >= position) {
+            from = Some(file.positions().0);
+            self.disk
+                .unlink(file.path())
+                .map_err(|e| Error::io("unlink", file.path(), e))?;
+            files.pop();
+        }
+        Ok(from)
+    }
+
+    /// Removes files whose records are all gone, but never the last.
+    pub fn retire_below(&self, position: u64) -> Result<()> {
+        let mut files = self.files.write();
+        while files.len() > 1 {
+            let Some(file) = files.first().filter(|file| file.positions().1 < position) else {
+                break;
+            };
+            self.disk
+                .unlink(file.path())
+                .map_err(|e| Error::io("unlink", file.path(), e))?;
+            files.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Makes what was put durable.
+    pub fn flush(&self) -> Result<()> {
+        if self.access == Access::ReadWrite && self.dirty.swap(false, Ordering::AcqRel) {
+            let last = self.files.read().last().cloned();
+            last.map_or(Ok(()), |file| file.flush())?;
+        }
+        Ok(())
+    }
+}
+
+/// Names and lengths of the index files in a directory, oldest first.
+fn list_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<(u64, u64)>> {
+    if disk
+        .look(directory)
+        .map_err(|e| Error::io("look at", directory, e))?
+        .is_none()
+    {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for entry in disk
+        .list(directory)
+        .map_err(|e| Error::io("list", directory, e))?
+    {
+        let digits = |name: &String| name.len() == 17 && name.bytes().all(|b| b.is_ascii_digit());
+        let Some(name) = entry.name.filter(digits) else {
+            continue;
+        };
+        if entry.kind != Kind::File {
+            let what = format!("{} is not a regular file", directory.join(name).display());
+            return Err(Error::Unsupported { what });
+        }
+        names.extend(name.parse::<u64>().ok().map(|name| (name, entry.len)));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The name of a file made now: local time to the millisecond.
+fn file_name_now() -> u64 {
+    chrono::Local::now()
+        .format("%Y%m%d%H%M%S%3f")
+        .to_string()
+        .parse()
+        .unwrap_or(0)
+}
+
+/// Finds how many slots and entries a file has, which it does not say.
+///
+/// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then every
+/// number of slots that the length allows, each checked against what the header says of the first and
+/// the last entry. `None` where nothing fits: the file is damaged.
+fn find_geometry(
+    file: &Arc<MappedFile>,
+    region: &Arc<Region>,
+    name: u64,
+    hint: (u32, u32),
+) -> Option<(u32, u32)> {
+    let len = file.len() - HEADER_LEN as u64;
+    let with_slots = |slots: u64| -> Option<(u32, u32)> {
+        let rest = len.checked_sub(4 * slots)?;
+        let entries = rest / ENTRY_LEN as u64;
+        (slots > 0 && entries > 1 && rest.is_multiple_of(ENTRY_LEN as u64))
+            .then_some((slots as u32, entries as u32))
+    };
+    let fits = |(slots, entries): (u32, u32)| {
+        let (file, region) = (Arc::clone(file), Arc::clone(region));
+        IndexFile {
+            file,
+            region,
+            slots,
+            entries,
+            name,
+        }
+        .is_consistent()
+    };
+    let guesses = [u64::from(hint.0), 5_000_000, len / 84];
+    if let Some(found) = guesses
+        .into_iter()
+        .filter_map(with_slots)
+        .find(|guess| fits(*guess))
+    {
+        return Some(found);
+    }
+    (1..len / 4)
+        .filter_map(with_slots)
+        .find(|guess| fits(*guess))
+}
+
+impl IndexFile {
+    /// Whether header, first and last entry agree under this number of slots.
+    fn is_consistent(&self) -> bool {
+        let count = self.word(AT_COUNT);
+        if count <= 1 {
+            return true;
+        }
+        if count > self.entries || self.word(AT_SLOTS_USED) > self.slots {
+            return false;
+        }
+        let (begin, end) = self.positions();
+        let (first, last) = (self.entry(1), self.entry(count - 1));
+        self.entry(0)
+            == IndexEntry {
+                hash: 0,
+                position: 0,
+                seconds: 0,
+                previous: 0,
+            }
+            && (first.position, first.previous) == (begin, 0)
+            && last.position == end
+            && self.word(self.slot_at(last.hash)) == count - 1
+    }
+}

@@ -1,0 +1,242 @@
+//! What a directory is: a store of ours, one that RocketMQ left, something else; and the sizes of its
+//! files, which no file states.
+
+use super::state::{Geometry, StatePage};
+use crate::disk::{Disk, Kind};
+use crate::error::{Error, Result};
+use crate::mapped::queue::{FoundFile, list_files};
+use crate::options::Options;
+use std::path::Path;
+
+/// Who made a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Maker {
+    /// There is no store: nothing, or an empty directory.
+    Nobody,
+    /// Forebay.
+    Forebay,
+    /// RocketMQ, or a copy of a store that lost its state page.
+    Other,
+}
+
+/// Looks at the names in `root`, which may not be there.
+///
+/// # Errors
+///
+/// [`Error::NotAStore`] for a file or another's directory, [`Error::Unsupported`] for layouts that are
+/// recognised and not read, and for names that are links or pipes.
+pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
+    let not_a_store = |reason: &str| Error::NotAStore {
+        path: root.to_owned(),
+        reason: reason.to_owned(),
+    };
+    let metadata = match std::fs::metadata(root) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Maker::Nobody),
+        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+            return Err(not_a_store("a part of the path is a file"));
+        }
+        found => found.map_err(|e| Error::io("look at", root, e))?,
+    };
+    if !metadata.is_dir() {
+        return Err(not_a_store("it is not a directory"));
+    }
+    let entries = disk.list(root).map_err(|e| Error::io("list", root, e))?;
+    let kind = |name: &str| {
+        entries
+            .iter()
+            .find(|e| e.name.as_deref() == Some(name))
+            .map(|entry| entry.kind)
+    };
+    for name in ["commitlog", "consumequeue", "index", "config"] {
+        match kind(name) {
+            None | Some(Kind::Directory) => {}
+            Some(_) => return Err(not_in_place(root, name, "directory")),
+        }
+    }
+    for name in [
+        "lock",
+        "abort",
+        "checkpoint",
+        super::state::FILE_NAME,
+        "forebay.offsets",
+    ] {
+        match kind(name) {
+            None | Some(Kind::File) => {}
+            Some(_) => return Err(not_in_place(root, name, "regular file")),
+        }
+    }
+    let starts = |prefix: &str| {
+        entries.iter().any(|e| {
+            e.name
+                .as_deref()
+                .is_some_and(|name| name.starts_with(prefix))
+        })
+    };
+    if starts("dledger-") {
+        return Err(unsupported(
+            root,
+            "a DLedger log, whose records are wrapped",
+        ));
+    }
+    if kind("tieredStoreMetadata.json").is_some() || starts("tieredstore") {
+        return Err(unsupported(root, "a tiered store"));
+    }
+    if kind(super::state::FILE_NAME).is_some() {
+        return Ok(Maker::Forebay);
+    }
+    if kind("commitlog").is_some() {
+        return Ok(Maker::Other);
+    }
+    // A creation that was cut short leaves no more than these.
+    let fresh = |e: &crate::disk::Entry| matches!(e.name.as_deref(), Some("lock" | "abort"));
+    if entries.iter().all(fresh) {
+        return Ok(Maker::Nobody);
+    }
+    Err(not_a_store("it holds other files and no commitlog"))
+}
+
+fn not_in_place(root: &Path, name: &str, kind: &str) -> Error {
+    Error::Unsupported {
+        what: format!("{} is not a {kind}", root.join(name).display()),
+    }
+}
+
+fn unsupported(root: &Path, what: &str) -> Error {
+    Error::Unsupported {
+        what: format!("{} holds {what}", root.display()),
+    }
+}
+
+/// The log's files, checked for the layouts that are not read.
+pub fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<FoundFile>> {
+    let directory = root.join("commitlog");
+    let mut files = list_files(disk, &directory)?;
+    // A last file of no length was made and never used.
+    if files.last().is_some_and(|file| file.len == 0) {
+        files.pop();
+    }
+    let gaps = files
+        .windows(2)
+        .filter(|pair| matches!(pair, [a, b] if a.start + a.len < b.start));
+    if files.len() > 1 && gaps.count() == files.len() - 1 {
+        return Err(unsupported(
+            root,
+            "every other file of a log alone: a log spread over several directories",
+        ));
+    }
+    Ok(files)
+}
+
+/// Whether queues are kept in files that are not read: they are rebuilt from the log.
+pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    let rocks = root.join("consumequeue").join("CURRENT");
+    let batch = root.join("batchconsumequeue");
+    let there = |path: &Path| {
+        disk.look(path)
+            .map(|found| found.is_some())
+            .map_err(|e| Error::io("look at", path, e))
+    };
+    let batches = there(&batch)?
+        && !disk
+            .list(&batch)
+            .map_err(|e| Error::io("list", &batch, e))?
+            .is_empty();
+    Ok(there(&rocks)? || batches)
+}
+
+/// Sizes of the files: as the store has them, else as the options say.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`] where an option contradicts the files, with both values.
+pub fn geometry(
+    disk: &dyn Disk,
+    root: &Path,
+    state: Option<&StatePage>,
+    files: &[FoundFile],
+    options: &Options,
+) -> Result<Geometry> {
+    let known = state.and_then(StatePage::geometry);
+    // All files but a last one that was cut short have the same length.
+    let log_len = files.iter().map(|file| file.len).max();
+    let queue_len = known.map_or_else(|| queue_file_len(disk, root), |_| Ok(None))?;
+    let found = Geometry {
+        log_file_len: known
+            .map(|k| k.log_file_len)
+            .or(log_len)
+            .or(options.commitlog_file_size)
+            .unwrap_or(1 << 30),
+        queue_file_entries: known
+            .map(|k| k.queue_file_entries)
+            .or(queue_len.map(|len| len / super::consume_queue::ENTRY_LEN))
+            .or(options.queue_file_entries)
+            .unwrap_or(300_000),
+        index_slots: known
+            .map(|k| k.index_slots)
+            .or(options.index_slots)
+            .unwrap_or(5_000_000),
+        index_entries: known
+            .map(|k| k.index_entries)
+            .or(options.index_entries)
+            .unwrap_or(20_000_000),
+    };
+    let agree = |name: &str, option: Option<u64>, has: u64| match option {
+        Some(value) if value != has => Err(Error::option(
+            name,
+            value,
+            format!("the store at {} has {has}", root.display()),
+        )),
+        _ => Ok(()),
+    };
+    agree(
+        "commitlog_file_size",
+        options.commitlog_file_size,
+        found.log_file_len,
+    )?;
+    agree(
+        "queue_file_entries",
+        options.queue_file_entries,
+        found.queue_file_entries,
+    )?;
+    agree(
+        "index_slots",
+        options.index_slots.map(u64::from),
+        u64::from(found.index_slots),
+    )?;
+    agree(
+        "index_entries",
+        options.index_entries.map(u64::from),
+        u64::from(found.index_entries),
+    )?;
+    Ok(found)
+}
+
+/// Length of the queue files of a store that does not state it: that of the first that has one.
+fn queue_file_len(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
+    let directory = root.join("consumequeue");
+    let io = |error| Error::io("list", &directory, error);
+    if disk.look(&directory).map_err(io)?.is_none() {
+        return Ok(None);
+    }
+    let mut lengths = std::collections::BTreeMap::<u64, usize>::new();
+    for topic in disk.list(&directory).map_err(io)? {
+        let (Some(name), Kind::Directory) = (topic.name, topic.kind) else {
+            continue;
+        };
+        let topic = directory.join(name);
+        for queue in super::consume_queue::list_queues(disk, &topic)? {
+            for file in list_files(disk, &topic.join(queue.to_string()))? {
+                if file.len > 0 && file.len % super::consume_queue::ENTRY_LEN == 0 {
+                    *lengths.entry(file.len).or_default() += 1;
+                }
+            }
+        }
+        if lengths.values().sum::<usize>() > 64 {
+            break;
+        }
+    }
+    Ok(lengths
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map(|(len, _)| len))
+}

@@ -1,0 +1,203 @@
+//! The commit log: records of all topics, back to back, in files of one size.
+
+use super::state::{Mark, StatePage};
+use crate::error::{Error, Result};
+use crate::mapped::{MappedFileQueue, Region};
+use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
+use crate::record::{Flaw, Layout, Message, Record};
+use std::sync::Arc;
+
+/// The log's files and its marks.
+#[derive(Debug)]
+pub struct Log {
+    /// The files.
+    pub files: MappedFileQueue,
+    /// The marks.
+    pub state: Arc<StatePage>,
+    /// Whether readers see what is durable alone.
+    pub sync: bool,
+}
+
+impl Log {
+    /// End of what readers of this process may see.
+    #[inline]
+    pub fn published(&self) -> u64 {
+        self.state.get(Mark::Published)
+    }
+
+    /// End of what readers may see: the published end, or in a synchronous store the durable one.
+    #[inline]
+    pub fn readable_end(&self) -> u64 {
+        self.state.get(if self.sync {
+            Mark::Durable
+        } else {
+            Mark::Published
+        })
+    }
+
+    /// First position of the log.
+    pub fn min_position(&self) -> u64 {
+        self.files.first().map_or(0, |file| file.start())
+    }
+
+    /// The record at `position`, its structure checked and that it says it lies there.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] where there is none, or [`Error::Io`] where the file cannot be mapped.
+    pub fn record_at(&self, position: u64) -> Result<Message> {
+        let missing = || {
+            Error::corrupt(
+                self.files.path_of(self.files.start_of(position)),
+                position,
+                "no record: the position is outside the log",
+            )
+        };
+        if position >= self.published() {
+            return Err(missing());
+        }
+        let file = self.files.find(position).ok_or_else(missing)?;
+        let region = file
+            .region()
+            .map_err(|e| Error::io("map", file.path(), e))?;
+        let start = (position - file.start()) as usize;
+        let found = Message::new(region, start);
+        let flawed = |flaw: Flaw| Error::corrupt(file.path(), position, flaw.to_string());
+        let message = found.map_err(flawed)?;
+        let stated = message.record().position();
+        if stated != position as i64 {
+            return Err(flawed(Flaw::Position(stated)));
+        }
+        Ok(message)
+    }
+
+    /// [`Log::record_at`] with all checksums checked.
+    pub fn checked_record_at(&self, position: u64) -> Result<Message> {
+        let message = self.record_at(position)?;
+        message
+            .record()
+            .check(position)
+            .map_err(|flaw| Error::corrupt(message.place().0.path(), position, flaw.to_string()))?;
+        Ok(message)
+    }
+}
+
+/// What a [`Walker`] met.
+#[derive(Debug)]
+pub enum Step {
+    /// A record of sound structure, at this byte of the region; checksums are not checked.
+    Record(usize, Layout),
+    /// A filler: the walk goes on in the next file.
+    Blank,
+    /// Something that is no record. The walk stays where it is.
+    Flawed(Flaw),
+    /// The end of the walk.
+    End,
+}
+
+/// Walks the log from record to record. Keeps the map of the file it is in.
+#[derive(Debug)]
+pub struct Walker {
+    log: Arc<Log>,
+    position: u64,
+    end: u64,
+    current: Option<(u64, Arc<Region>)>,
+}
+
+impl Walker {
+    /// A walk over `position..end`.
+    pub fn new(log: &Arc<Log>, position: u64, end: u64) -> Walker {
+        Walker {
+            log: Arc::clone(log),
+            position,
+            end,
+            current: None,
+        }
+    }
+
+    /// Where the next step begins.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes on elsewhere.
+    pub fn move_to(&mut self, position: u64) {
+        self.position = position;
+    }
+
+    /// Moves the end of the walk.
+    pub fn extend(&mut self, end: u64) {
+        self.end = end;
+    }
+
+    /// The file that the last step was in.
+    #[inline]
+    pub fn region(&self) -> Option<&Arc<Region>> {
+        self.current.as_ref().map(|(_, region)| region)
+    }
+
+    /// Maps the file of the position; the byte of the file that the position is.
+    #[inline]
+    fn enter(&mut self) -> Result<Option<usize>> {
+        let start = self.log.files.start_of(self.position);
+        if self.current.as_ref().is_none_or(|(at, _)| *at != start) {
+            let Some(file) = self.log.files.find(self.position) else {
+                return Ok(None);
+            };
+            let region = file
+                .region()
+                .map_err(|e| Error::io("map", file.path(), e))?;
+            self.current = Some((start, region));
+        }
+        Ok(Some((self.position - start) as usize))
+    }
+
+    /// Looks at the next record and goes behind it.
+    #[inline]
+    pub fn step(&mut self) -> Result<Step> {
+        if self.position >= self.end {
+            return Ok(Step::End);
+        }
+        let Some(at) = self.enter()? else {
+            return Ok(Step::Flawed(Flaw::Empty));
+        };
+        let Some((start, region)) = &self.current else {
+            return Ok(Step::End);
+        };
+        let bytes = region.tail(at);
+        match Layout::parse(bytes) {
+            Ok(layout) => {
+                self.position += u64::from(layout.total_len);
+                Ok(Step::Record(at, layout))
+            }
+            Err(Flaw::Magic(MAGIC_BLANK)) if is_blank(bytes, region.len() - at) => {
+                self.position = start + region.len() as u64;
+                Ok(Step::Blank)
+            }
+            Err(flaw) => Ok(Step::Flawed(flaw)),
+        }
+    }
+
+    /// The record of the last step.
+    pub fn record(&self, at: usize, layout: Layout) -> Option<Record<'_>> {
+        let region = self.region()?;
+        Record::with_layout(region.slice(at, layout.total_len as usize)?, layout).ok()
+    }
+}
+
+/// Whether bytes are a filler for the `left` bytes of a file.
+pub fn is_blank(bytes: &[u8], left: usize) -> bool {
+    bytes.len() >= BLANK_LEN
+        && be_u32(bytes, AT_MAGIC) == MAGIC_BLANK
+        && be_u32(bytes, 0) as usize == left
+}
+
+/// The filler for the last `left` bytes of a file.
+pub fn blank(left: u64) -> [u8; BLANK_LEN] {
+    let mut bytes = [0; BLANK_LEN];
+    let (size, magic) = bytes.split_at_mut(AT_MAGIC);
+    size.copy_from_slice(&(left as u32).to_be_bytes());
+    magic.copy_from_slice(&MAGIC_BLANK.to_be_bytes());
+    bytes
+}

@@ -1,0 +1,166 @@
+//! Finding messages: by key through the index, by time through the store times of a queue.
+
+use super::consume_queue::{ConsumeQueue, FILLER_SIZE};
+use super::index::IndexFile;
+use super::log::{Step, Walker};
+use super::recover::next_record;
+use super::shared::Shared;
+use crate::engine::Topic;
+use crate::error::Result;
+use crate::record::properties::{Known, index_hash};
+use crate::record::{Message, Record};
+use std::ops::Range;
+
+/// A key that is looked for, and the times between.
+pub struct Question<'a> {
+    /// The topic.
+    pub topic: &'a Topic,
+    /// The key.
+    pub key: &'a str,
+    /// First store time in ms.
+    pub begin: i64,
+    /// Last store time in ms.
+    pub end: i64,
+    /// Most messages.
+    pub max: usize,
+}
+
+impl Question<'_> {
+    fn fits(&self, record: &Record<'_>) -> bool {
+        let time = record.store_timestamp();
+        let known = Known::read(record.raw_properties());
+        record.topic() == self.topic.name.as_bytes()
+            && time >= self.begin
+            && time <= self.end
+            && known.index_keys().any(|key| key == self.key.as_bytes())
+    }
+}
+
+/// Messages that fit, newest first. What the index does not hold (`unindexed`) is looked for in the log.
+pub fn by_key(
+    shared: &Shared,
+    question: &Question<'_>,
+    unindexed: Range<u64>,
+) -> Result<Vec<Message>> {
+    let mut found = Vec::new();
+    if !unindexed.is_empty() {
+        scan(shared, question, unindexed.clone(), &mut found)?;
+    }
+    let hash = index_hash(question.topic.name.as_bytes(), question.key.as_bytes());
+    for file in shared.index.iter().flat_map(|index| index.files()).rev() {
+        if found.len() >= question.max {
+            break;
+        }
+        let (first, last) = file.times();
+        // Times in the index are whole seconds since the first; the record's own decide.
+        if last + 1000 < question.begin || first - 1000 > question.end {
+            continue;
+        }
+        in_file(shared, question, &file, hash, &unindexed, &mut found)?;
+    }
+    found.truncate(question.max);
+    Ok(found)
+}
+
+fn in_file(
+    shared: &Shared,
+    question: &Question<'_>,
+    file: &IndexFile,
+    hash: u32,
+    unindexed: &Range<u64>,
+    found: &mut Vec<Message>,
+) -> Result<()> {
+    let min = shared.log.min_position();
+    let before = found.len();
+    let sound = file.chain(hash, |entry| {
+        let known = |message: &Message| message.record().position() as u64 == entry.position;
+        if entry.position < min {
+            return false;
+        }
+        if !unindexed.contains(&entry.position)
+            && let Ok(message) = shared.log.checked_record_at(entry.position)
+            && question.fits(&message.record())
+            && !found.last().is_some_and(known)
+        {
+            found.push(message);
+        }
+        found.len() < question.max
+    });
+    if !sound {
+        // The chain is damaged: what it would have led to lies in this stretch of the log.
+        found.truncate(before);
+        let (first, last) = file.positions();
+        let end = shared.log.published().min(last.saturating_add(1));
+        scan(shared, question, first.max(min)..end, found)?;
+    }
+    Ok(())
+}
+
+/// Looks at every record that begins in a stretch of the log; what fits is added newest first.
+fn scan(
+    shared: &Shared,
+    question: &Question<'_>,
+    range: Range<u64>,
+    found: &mut Vec<Message>,
+) -> Result<()> {
+    let log = &shared.log;
+    let end = log.published();
+    let mut walker = Walker::new(log, range.start.max(log.min_position()), end);
+    let mut positions = Vec::new();
+    while walker.position() < range.end {
+        let position = walker.position();
+        match walker.step()? {
+            Step::End => break,
+            Step::Blank => {}
+            Step::Flawed(_) => match next_record(log, position + 1, end)? {
+                Some(next) => walker.move_to(next),
+                None => break,
+            },
+            Step::Record(at, layout) => {
+                let Some(record) = walker.record(at, layout) else {
+                    break;
+                };
+                if question.fits(&record) && record.check(position).is_ok() {
+                    positions.push(position);
+                }
+            }
+        }
+    }
+    for position in positions
+        .into_iter()
+        .rev()
+        .take(question.max - found.len().min(question.max))
+    {
+        found.push(log.checked_record_at(position)?);
+    }
+    Ok(())
+}
+
+/// Offset of the first message of a queue stored at or after `time`; the next offset where none is.
+///
+/// Store times never decrease within a log, so the offset is found by halving. An offset without a
+/// readable message takes the time of the next one that has one.
+pub fn offset_at(shared: &Shared, queue: &ConsumeQueue, time: i64) -> Result<u64> {
+    let time_of = |number: u64| -> Result<Option<i64>> {
+        let entry = queue
+            .entry(number)?
+            .filter(|entry| entry.size != FILLER_SIZE);
+        let message = entry.and_then(|entry| shared.log.record_at(entry.position).ok());
+        Ok(message.map(|message| message.record().store_timestamp()))
+    };
+    let (mut low, mut high) = (queue.min(), queue.max());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let mut probe = middle;
+        let mut at = time_of(probe)?;
+        while at.is_none() && probe + 1 < high {
+            probe += 1;
+            at = time_of(probe)?;
+        }
+        match at {
+            Some(at) if at < time => low = probe + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
+}

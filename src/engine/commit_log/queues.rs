@@ -1,0 +1,120 @@
+//! All consume queues of a store, by topic and number.
+
+use super::consume_queue::{ConsumeQueue, QueueStore};
+use crate::engine::{Topic, Topics};
+use crate::error::Result;
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Mapped queue files beyond this number are unmapped when they are idle.
+const MAPPED_MAX: u64 = 16_384;
+
+/// The queues. A queue is made when its first message is dispatched.
+#[derive(Debug)]
+pub struct Queues {
+    /// What they share.
+    pub store: Arc<QueueStore>,
+    /// By topic, then by queue.
+    table: RwLock<Vec<Vec<Option<Arc<ConsumeQueue>>>>>,
+}
+
+impl Queues {
+    /// No queues yet.
+    pub fn new(store: Arc<QueueStore>) -> Queues {
+        Queues {
+            store,
+            table: RwLock::default(),
+        }
+    }
+
+    /// The queue, where it exists.
+    #[inline]
+    pub fn get(&self, topic: &Topic, queue: u32) -> Option<Arc<ConsumeQueue>> {
+        self.table
+            .read()
+            .get(topic.id as usize)?
+            .get(queue as usize)?
+            .clone()
+    }
+
+    /// The queue, made where it does not exist.
+    pub fn get_or_add(&self, topic: &Topic, queue: u32) -> Arc<ConsumeQueue> {
+        if let Some(found) = self.get(topic, queue) {
+            return found;
+        }
+        self.add(
+            topic,
+            Arc::new(ConsumeQueue::absent(&self.store, &topic.name, queue)),
+        )
+    }
+
+    /// Adds a queue; the one that is there already wins.
+    pub fn add(&self, topic: &Topic, queue: Arc<ConsumeQueue>) -> Arc<ConsumeQueue> {
+        let mut table = self.table.write();
+        let (row, column) = (topic.id as usize, queue.id as usize);
+        if table.len() <= row {
+            table.resize_with(row + 1, Vec::new);
+        }
+        let Some(queues) = table.get_mut(row) else {
+            unreachable!("just resized")
+        };
+        if queues.len() <= column {
+            queues.resize_with(column + 1, || None);
+        }
+        let Some(slot) = queues.get_mut(column) else {
+            unreachable!("just resized")
+        };
+        Arc::clone(slot.get_or_insert(queue))
+    }
+
+    /// Numbers of the queues of a topic that exist.
+    pub fn of(&self, topic: &Topic) -> Vec<Arc<ConsumeQueue>> {
+        let table = self.table.read();
+        table
+            .get(topic.id as usize)
+            .into_iter()
+            .flatten()
+            .flatten()
+            .cloned()
+            .collect()
+    }
+
+    /// All queues with their topics.
+    pub fn all(&self, topics: &Topics) -> Vec<(Arc<Topic>, Arc<ConsumeQueue>)> {
+        let mut found = Vec::new();
+        for topic in topics.all() {
+            found.extend(
+                self.of(&topic)
+                    .into_iter()
+                    .map(|queue| (Arc::clone(&topic), queue)),
+            );
+        }
+        found
+    }
+
+    /// Unmaps queue files that were not used since the last call, where many are mapped.
+    pub fn unmap_idle(&self) {
+        if self.store.mapped.load(Ordering::Relaxed) > MAPPED_MAX {
+            for queues in self.table.read().iter() {
+                queues.iter().flatten().for_each(|queue| queue.unmap_idle());
+            }
+        }
+    }
+
+    /// Makes all queues durable.
+    pub fn flush(&self) -> Result<()> {
+        let queues: Vec<_> = self
+            .table
+            .read()
+            .iter()
+            .flatten()
+            .flatten()
+            .cloned()
+            .collect();
+        for queue in queues {
+            queue.flush()?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,56 @@
+//! What is known to be damaged.
+
+use crate::engine::Damage;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// More places than this are counted, not kept.
+const KEPT_MAX: usize = 10_000;
+
+/// Damage found since opening, each place once.
+#[derive(Debug, Default)]
+pub struct Report {
+    damage: Mutex<Vec<Damage>>,
+    stale: AtomicU64,
+}
+
+impl Report {
+    /// Adds a place, unless it is known.
+    pub fn add(&self, damage: Damage) {
+        let mut known = self.damage.lock();
+        let same = |other: &Damage| {
+            other.path == damage.path
+                && damage.position >= other.position
+                && damage.position < other.position + other.length.max(1)
+        };
+        if let Some(other) = known.iter_mut().find(|other| same(other)) {
+            for lost in damage.lost {
+                if !other.lost.contains(&lost) {
+                    other.lost.push(lost);
+                }
+            }
+        } else if known.len() < KEPT_MAX {
+            known.push(damage);
+        }
+    }
+
+    /// All places.
+    pub fn all(&self) -> Vec<Damage> {
+        self.damage.lock().clone()
+    }
+
+    /// How many places.
+    pub fn len(&self) -> usize {
+        self.damage.lock().len()
+    }
+
+    /// Counts a record with another record's checksum.
+    pub fn stale(&self) {
+        self.stale.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Records met that had another record's checksum.
+    pub fn stale_count(&self) -> u64 {
+        self.stale.load(Ordering::Relaxed)
+    }
+}

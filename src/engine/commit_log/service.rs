@@ -1,0 +1,136 @@
+//! The threads of a store that is written: dispatch, and flush with its checkpoint.
+//!
+//! Each is a loop around a step that others may run too; a thread is only its driver. They are started
+//! with the store and joined on close, and none of them ever waits for a caller.
+
+use super::shared::Shared;
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering, fence};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How often dispatch looks again before it sleeps.
+const IDLE_LOOKS: usize = 200;
+
+/// Wakes threads that sleep until there is something for them, at the price of one load where none
+/// sleeps.
+#[derive(Debug, Default)]
+pub struct Bell {
+    sleepers: AtomicU32,
+    lock: Mutex<()>,
+    rung: Condvar,
+}
+
+/// Rings several bells. What the sleepers have to see was stored before.
+#[inline]
+pub fn ring_all(bells: &[&Bell]) {
+    // The store that made the news must not pass behind the load of the number of sleepers, or one
+    // that looked just before it would sleep on.
+    fence(Ordering::SeqCst);
+    for bell in bells {
+        if bell.sleepers.load(Ordering::Relaxed) > 0 {
+            bell.wake();
+        }
+    }
+}
+
+impl Bell {
+    /// Wakes the sleepers, if there are any.
+    pub fn ring(&self) {
+        ring_all(&[self]);
+    }
+
+    #[cold]
+    fn wake(&self) {
+        drop(self.lock.lock());
+        self.rung.notify_all();
+    }
+
+    /// Sleeps until it is rung, unless `ready` holds; at most for `timeout`.
+    pub fn sleep(&self, timeout: Duration, ready: impl Fn() -> bool) {
+        let mut guard = self.lock.lock();
+        self.sleepers.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        if !ready() {
+            self.rung.wait_for(&mut guard, timeout);
+        }
+        self.sleepers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The threads.
+#[derive(Debug, Default)]
+pub struct Services {
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Services {
+    /// Starts both threads.
+    pub fn start(&self, shared: &Arc<Shared>) -> std::io::Result<()> {
+        let spawn = |name: &str, run: fn(&Shared)| {
+            let shared = Arc::clone(shared);
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&shared))
+        };
+        let mut threads = self.threads.lock();
+        threads.push(spawn("forebay-dispatch", run_dispatch)?);
+        threads.push(spawn("forebay-flush", run_flush)?);
+        Ok(())
+    }
+
+    /// Waits for the threads, which `Shared::stop` has told to end.
+    pub fn join(&self) {
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn run_dispatch(shared: &Shared) {
+    let idle = || shared.stopping() || shared.dispatcher.dispatched() < shared.log.readable_end();
+    while !shared.stopping() {
+        match shared.dispatcher.step() {
+            Ok(true) => {}
+            Ok(false) => {
+                let worked = (0..IDLE_LOOKS).any(|_| {
+                    std::thread::yield_now();
+                    idle()
+                });
+                if !worked {
+                    shared.work.sleep(Duration::from_secs(3600), idle);
+                }
+            }
+            Err(error) => {
+                // A full disk passes; anything else ends the writing. Reads go on either way.
+                if super::dispatch::is_final(&error) {
+                    shared.fail(&error);
+                    return;
+                }
+                shared
+                    .stop_bell
+                    .sleep(Duration::from_millis(200), || shared.stopping());
+            }
+        }
+    }
+}
+
+fn run_flush(shared: &Shared) {
+    let mut settled_at = Instant::now();
+    while !shared.stopping() {
+        shared
+            .stop_bell
+            .sleep(shared.flush_interval, || shared.stopping());
+        if shared.stopping() {
+            return;
+        }
+        // An error has made the store fail for writers; there is nobody here to tell.
+        let _ = shared.flush_to(shared.log.published());
+        shared.queues.unmap_idle();
+        if settled_at.elapsed() >= shared.settle_interval {
+            let _ = shared.settle();
+            settled_at = Instant::now();
+        }
+    }
+}

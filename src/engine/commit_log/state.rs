@@ -1,0 +1,253 @@
+//! The state page, `forebay.state`: marks that other processes read beside the writer, and what a
+//! writer leaves for the next one.
+//!
+//! One page of 4096 bytes in the machine's byte order:
+//!
+//! ```text
+//! at    width  field
+//! 0     8      magic "FOREBAY1"
+//! 8     u32    version, 1
+//! 12    u32    1 after a clean close, else 0
+//! 16    16     boot id of the machine that wrote the marks
+//! 32    u64    epoch: one more with each opening for writing
+//! 40    u64    end of the log when the epoch began
+//! 48    u64    process id of the writer, 0 without one
+//! 56    u32    bytes of the store host: 8 or 20
+//! 60    20     store host: address, then port, as in a record
+//! 80    u64    bytes of a commit log file
+//! 88    u64    entries of a queue file
+//! 96    u32    slots of an index file
+//! 100   u32    entries of an index file
+//! 128   u64    published: end of what readers may see
+//! 192   u64    dispatched: end of what queues and index hold
+//! 256   u64    durable: end of what is on the disk
+//! 320   u64    minimum: first position of the log
+//! 384   u64    settled: end of what is durable in log, queues and index alike
+//! ```
+//!
+//! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache outlives
+//! a process. After a power loss `durable` and `settled` are lower bounds (each is stored only after
+//! the sync that it tells of) and the other two mean nothing. The page is a hint like every cache: no
+//! value is believed before the log confirms it.
+
+use crate::disk::{Disk, Kind, boot_id};
+use crate::error::{Error, Result};
+use crate::mapped::{Access, PAGE, Region};
+use crate::record::HostBytes;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Name of the file.
+pub const FILE_NAME: &str = "forebay.state";
+
+const MAGIC: [u8; 8] = *b"FOREBAY1";
+const VERSION: u32 = 1;
+const AT_VERSION: usize = 8;
+const AT_CLEAN: usize = 12;
+const AT_BOOT_ID: usize = 16;
+const AT_EPOCH: usize = 32;
+const AT_EPOCH_START: usize = 40;
+const AT_PID: usize = 48;
+const AT_HOST_LEN: usize = 56;
+const AT_HOST: usize = 60;
+const AT_LOG_FILE_LEN: usize = 80;
+const AT_QUEUE_FILE_ENTRIES: usize = 88;
+const AT_INDEX_SLOTS: usize = 96;
+const AT_INDEX_ENTRIES: usize = 100;
+const AT_PUBLISHED: usize = 128;
+const AT_DISPATCHED: usize = 192;
+const AT_DURABLE: usize = 256;
+const AT_MINIMUM: usize = 320;
+const AT_SETTLED: usize = 384;
+
+/// Sizes of a store's files, fixed when it is created.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Geometry {
+    /// Bytes of a commit log file.
+    pub log_file_len: u64,
+    /// Entries of a queue file.
+    pub queue_file_entries: u64,
+    /// Slots of an index file.
+    pub index_slots: u32,
+    /// Entries of an index file.
+    pub index_entries: u32,
+}
+
+/// One of the marks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// End of what readers may see.
+    Published = AT_PUBLISHED as isize,
+    /// End of what queues and index hold.
+    Dispatched = AT_DISPATCHED as isize,
+    /// End of what is on the disk.
+    Durable = AT_DURABLE as isize,
+    /// First position of the log.
+    Minimum = AT_MINIMUM as isize,
+    /// End of what is durable in log, queues and index.
+    Settled = AT_SETTLED as isize,
+}
+
+/// The mapped page, or memory in its place where there is none on disk.
+#[derive(Debug)]
+pub struct StatePage {
+    region: Region,
+}
+
+impl StatePage {
+    /// A page in memory, for a directory that has none and may not get one.
+    pub fn in_memory() -> Result<StatePage> {
+        let path = PathBuf::from(FILE_NAME);
+        let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io("map", &path, e))?;
+        Ok(StatePage { region })
+    }
+
+    /// The page of the store at `root`; `None` where there is none or it is none of ours.
+    pub fn open(disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
+        let path = root.join(FILE_NAME);
+        match disk
+            .look(&path)
+            .map_err(|e| Error::io("look at", &path, e))?
+        {
+            Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
+            Some(entry) if entry.kind != Kind::File => {
+                let what = format!("{} is not a regular file", path.display());
+                return Err(Error::Unsupported { what });
+            }
+            _ => return Ok(None),
+        }
+        let region = disk
+            .map(&path, PAGE, access)
+            .map_err(|e| Error::io("map", &path, e))?;
+        let page = StatePage { region };
+        let ours = page.region.words::<8>(0) == MAGIC && page.word(AT_VERSION) == VERSION;
+        Ok(ours.then_some(page))
+    }
+
+    /// Makes the page of a new store, or of one that has none, and leaves the marks zero.
+    pub fn create(disk: &dyn Disk, root: &Path) -> Result<StatePage> {
+        let path = root.join(FILE_NAME);
+        let io = |doing| move |error| Error::io(doing, root.join(FILE_NAME), error);
+        if disk.look(&path).map_err(io("look at"))?.is_some() {
+            disk.unlink(&path).map_err(io("unlink"))?;
+        }
+        disk.create(&path, PAGE as u64).map_err(io("create"))?;
+        disk.reserve(&path, 0, PAGE as u64).map_err(io("reserve"))?;
+        let region = disk
+            .map(&path, PAGE, Access::ReadWrite)
+            .map_err(io("map"))?;
+        region.set_words(AT_VERSION, &VERSION.to_ne_bytes());
+        region.set_words(0, &MAGIC);
+        Ok(StatePage { region })
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        u32::from_ne_bytes(self.region.words(at))
+    }
+
+    #[inline]
+    fn long(&self, at: usize) -> Option<&AtomicU64> {
+        self.region.atomic_u64(at)
+    }
+
+    fn load(&self, at: usize) -> u64 {
+        self.long(at).map_or(0, |word| word.load(Ordering::Acquire))
+    }
+
+    fn store(&self, at: usize, value: u64) {
+        if let Some(word) = self.long(at).filter(|_| self.region.is_writable()) {
+            word.store(value, Ordering::Release);
+        }
+    }
+
+    /// Reads a mark.
+    #[inline]
+    pub fn get(&self, mark: Mark) -> u64 {
+        self.load(mark as usize)
+    }
+
+    /// Moves a mark. What it covers was stored before.
+    #[inline]
+    pub fn set(&self, mark: Mark, position: u64) {
+        self.store(mark as usize, position);
+    }
+
+    /// Whether the marks were written since the machine started.
+    pub fn is_of_this_boot(&self) -> bool {
+        self.region.words::<16>(AT_BOOT_ID) == boot_id()
+    }
+
+    /// Whether the last writer closed the store.
+    pub fn is_clean(&self) -> bool {
+        self.word(AT_CLEAN) == 1
+    }
+
+    /// Process that writes, where one does.
+    pub fn pid(&self) -> Option<u32> {
+        u32::try_from(self.load(AT_PID))
+            .ok()
+            .filter(|pid| *pid != 0)
+    }
+
+    /// Number of the epoch.
+    pub fn epoch(&self) -> u64 {
+        self.load(AT_EPOCH)
+    }
+
+    /// Sizes of the files; `None` where they were never set.
+    pub fn geometry(&self) -> Option<Geometry> {
+        let geometry = Geometry {
+            log_file_len: self.load(AT_LOG_FILE_LEN),
+            queue_file_entries: self.load(AT_QUEUE_FILE_ENTRIES),
+            index_slots: self.word(AT_INDEX_SLOTS),
+            index_entries: self.word(AT_INDEX_ENTRIES),
+        };
+        (geometry.log_file_len > 0 && geometry.queue_file_entries > 0).then_some(geometry)
+    }
+
+    /// Keeps the sizes of the files.
+    pub fn set_geometry(&self, geometry: &Geometry) {
+        self.store(AT_LOG_FILE_LEN, geometry.log_file_len);
+        self.store(AT_QUEUE_FILE_ENTRIES, geometry.queue_file_entries);
+        self.region
+            .set_words(AT_INDEX_SLOTS, &geometry.index_slots.to_ne_bytes());
+        self.region
+            .set_words(AT_INDEX_ENTRIES, &geometry.index_entries.to_ne_bytes());
+    }
+
+    /// The store host that was given at creation.
+    pub fn host(&self) -> Option<HostBytes> {
+        let bytes = self.region.words::<20>(AT_HOST);
+        HostBytes::from_bytes(bytes.get(..self.word(AT_HOST_LEN) as usize)?)
+    }
+
+    /// Keeps the store host.
+    pub fn set_host(&self, host: &HostBytes) {
+        let bytes = host.as_bytes();
+        self.region.set_words(AT_HOST, bytes);
+        self.region
+            .set_words(AT_HOST_LEN, &(bytes.len() as u32).to_ne_bytes());
+    }
+
+    /// Begins an epoch: this process writes, from `end` on.
+    pub fn begin_epoch(&self, end: u64) {
+        self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
+        self.region.set_words(AT_BOOT_ID, &boot_id());
+        self.store(AT_EPOCH, self.epoch() + 1);
+        self.store(AT_EPOCH_START, end);
+        self.store(AT_PID, u64::from(std::process::id()));
+    }
+
+    /// Ends an epoch. `clean`: everything is durable, queues and index complete.
+    pub fn end_epoch(&self, clean: bool) {
+        self.store(AT_PID, 0);
+        self.region
+            .set_words(AT_CLEAN, &u32::from(clean).to_ne_bytes());
+    }
+
+    /// Makes the page durable.
+    pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
+        let synced = disk.sync_range(&self.region, 0, PAGE);
+        synced.map_err(|e| Error::io("sync", self.region.path(), e))
+    }
+}
