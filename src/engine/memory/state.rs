@@ -81,7 +81,7 @@ impl State {
         *self.tables(topic.id) = tables;
         chunk.publish(self.used);
         Ok(Appended {
-            rows,
+            rows: rows.into(),
             store_timestamp,
             end: self.log.len() as u64,
             durable: true,
