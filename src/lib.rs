@@ -5,7 +5,7 @@
 //! | layer | module |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`], [`scan`] |
+//! | request API | [`store`], [`scan`], [`tail`], [`ticket`] |
 //! | Arrow | [`arrow`] |
 //! | engines | [`engine`] |
 //! | records | [`record`] |
@@ -19,9 +19,13 @@ pub mod engine;
 pub mod error;
 pub mod mapped;
 pub mod options;
+#[cfg(feature = "python")]
+mod python;
 pub mod record;
 pub mod scan;
 pub mod store;
+pub mod tail;
+pub mod ticket;
 
 pub use arrow::{BodyType, Column, Imported, Stream, send_arrow};
 pub use engine::{
@@ -32,3 +36,5 @@ pub use options::{EngineKind, Flush, Mode, Options};
 pub use record::{Draft, Message};
 pub use scan::{Bound, Scan, ScanSpec};
 pub use store::{BatchSender, Producer, ReadBatch, ReadStatus, Sent, Store};
+pub use tail::Tail;
+pub use ticket::{Ticket, Tickets};
