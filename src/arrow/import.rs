@@ -47,8 +47,8 @@ pub struct Imported {
 /// # Errors
 ///
 /// [`Error::InvalidOption`] for a column that is unknown, missing or of a wrong type, before
-/// anything is sent. [`Error::Row`], counted over all batches, for a row that is refused. What the reader's
-/// producer says, where it fails.
+/// anything is sent. [`Error::Row`], counted over all batches, for a row that is refused. What the
+/// reader's producer says, where it fails.
 pub fn send_arrow(
     producer: &Producer,
     mut reader: impl RecordBatchReader,

@@ -34,6 +34,64 @@ fn common(store: &Store, mut spec: ScanSpec) -> Vec<RecordBatch> {
     batches(store, spec)
 }
 
+/// Every way through a store.
+fn specs(body_type: BodyType) -> Vec<ScanSpec> {
+    let named = Some(vec!["t2".to_owned(), "t0".to_owned()]);
+    let offsets = Bound::Offsets([(1, 20), (3, 0)].into());
+    let base = ScanSpec {
+        body_type,
+        batch_rows: 700,
+        batch_bytes: 100_000,
+        ..ScanSpec::default()
+    };
+    let (tags, key) = (
+        vec!["g1".to_owned(), "g4".to_owned()],
+        Some("k5".to_owned()),
+    );
+    vec![
+        base.clone(),
+        ScanSpec {
+            tags: tags.clone(),
+            ..base.clone()
+        },
+        ScanSpec {
+            topics: named.clone(),
+            ..base.clone()
+        },
+        ScanSpec {
+            topics: named.clone(),
+            start: offsets.clone(),
+            ..base.clone()
+        },
+        ScanSpec {
+            topics: named.clone(),
+            end: offsets.clone(),
+            tags,
+            ..base.clone()
+        },
+        ScanSpec {
+            topics: named.clone(),
+            key: key.clone(),
+            ..base.clone()
+        },
+        ScanSpec {
+            start: Bound::Time(0),
+            key: key.clone(),
+            ..base.clone()
+        },
+        ScanSpec {
+            queues: Some(vec![6, 2]),
+            key,
+            ..base.clone()
+        },
+        ScanSpec {
+            verify: false,
+            topics: named.clone(),
+            ..base
+        },
+    ]
+}
+
 #[test]
 fn the_commit_log_scans_as_its_model_does() {
     let folder = tempfile::tempdir().unwrap();
@@ -45,62 +103,8 @@ fn the_commit_log_scans_as_its_model_does() {
     let memory = store();
     fill(&files);
     fill(&memory);
-    let named = Some(vec!["t2".to_owned(), "t0".to_owned()]);
-    let offsets = Bound::Offsets([(1, 20), (3, 0)].into());
     for body_type in [BodyType::Binary, BodyType::BinaryView] {
-        let base = ScanSpec {
-            body_type,
-            batch_rows: 700,
-            batch_bytes: 100_000,
-            ..ScanSpec::default()
-        };
-        let (tags, key) = (
-            vec!["g1".to_owned(), "g4".to_owned()],
-            Some("k5".to_owned()),
-        );
-        let specs = [
-            base.clone(),
-            ScanSpec {
-                tags: tags.clone(),
-                ..base.clone()
-            },
-            ScanSpec {
-                topics: named.clone(),
-                ..base.clone()
-            },
-            ScanSpec {
-                topics: named.clone(),
-                start: offsets.clone(),
-                ..base.clone()
-            },
-            ScanSpec {
-                topics: named.clone(),
-                end: offsets.clone(),
-                tags,
-                ..base.clone()
-            },
-            ScanSpec {
-                topics: named.clone(),
-                key: key.clone(),
-                ..base.clone()
-            },
-            ScanSpec {
-                start: Bound::Time(0),
-                key: key.clone(),
-                ..base.clone()
-            },
-            ScanSpec {
-                queues: Some(vec![6, 2]),
-                key,
-                ..base.clone()
-            },
-            ScanSpec {
-                verify: false,
-                topics: named.clone(),
-                ..base
-            },
-        ];
-        for spec in specs {
+        for spec in specs(body_type) {
             let expected = common(&memory, spec.clone());
             assert!(!expected.is_empty(), "{spec:?}");
             assert_eq!(common(&files, spec.clone()), expected, "{spec:?}");
