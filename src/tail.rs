@@ -1,10 +1,10 @@
 //! Tails: the messages of all queues of a topic, as they come.
 //!
-//! A tail goes in rounds. A round takes the readable end of the log, reads what each queue has below
-//! it, and merges the queues by position: the messages of a round come in the order in which they
-//! were stored, and so do those of all rounds together, for what the next round finds lies above the
-//! end of this one. A queue may hand out messages above that end, because it grows meanwhile; they
-//! wait for their round.
+//! A tail goes in rounds. A round takes the readable end of the log, reads what each queue has
+//! below it, and merges the queues by position: the messages of a round come in the order in which
+//! they were stored, and so do those of all rounds together, for what the next round finds lies
+//! above the end of this one. A queue may hand out messages above that end, because it grows
+//! meanwhile; they wait for their round.
 
 use crate::engine::{Check, Filter, Rows, Topic};
 use crate::error::{Error, Result};

@@ -13,9 +13,9 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 
 /// A scan of messages as Arrow record batches; made by `Store.scan`.
 ///
-/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which needs the
-/// store no longer: its batches stay good after the store is closed, and after retention has removed
-/// the files. A scan of a store that was opened for reading pickles.
+/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which
+/// needs the store no longer: its batches stay good after the store is closed, and after retention
+/// has removed the files. A scan of a store that was opened for reading pickles.
 ///
 /// Attributes
 /// ----------
@@ -24,8 +24,8 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 /// columns
 ///     Names of the columns.
 /// damage
-///     A list of `Damage`: rows that this scan's streams passed over because their compressed bodies are
-///     damaged. Other damage is in `Store.damage`.
+///     A list of `Damage`: rows that this scan's streams passed over because their compressed
+///     bodies are damaged. Other damage is in `Store.damage`.
 ///
 /// Examples
 /// --------

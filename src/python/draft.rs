@@ -1,5 +1,5 @@
-//! The arguments of a send, borrowed for the time of the call. With a body of `bytes` and at most one
-//! key nothing is allocated.
+//! The arguments of a send, borrowed for the time of the call. With a body of `bytes` and at most
+//! one key nothing is allocated.
 
 use super::convert::{self, Time, items, text, wrong_type};
 use super::edge;
