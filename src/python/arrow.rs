@@ -32,7 +32,7 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 /// >>> import polars
 /// >>> with forebay.open(":memory:") as store:
 /// ...     _ = store.producer("orders", queue=0).send_batch([b"a", b"b"])
-/// ...     frame = polars.from_arrow(store.scan("orders", columns=["offset", "body"]))
+/// ...     frame = polars.DataFrame(store.scan("orders", columns=["offset", "body"]))
 /// >>> frame["body"].to_list()
 /// [b'a', b'b']
 #[pyclass(frozen, module = "forebay")]

@@ -16,6 +16,7 @@ use crate::{Flush, Mode, Tickets};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
@@ -122,8 +123,8 @@ pub(crate) fn open_store(
 #[pymethods]
 impl Store {
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.core.path().to_path_buf()
+    fn path(&self) -> &OsStr {
+        self.core.path().as_os_str()
     }
 
     #[getter]
@@ -713,7 +714,7 @@ impl Store {
     fn __reduce__<'py>(
         &self,
         py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Bound<'py, PyDict>))> {
+    ) -> PyResult<(Bound<'py, PyAny>, (&OsStr, Bound<'py, PyDict>))> {
         if self.core.options().mode != Mode::Read {
             return Err(PyTypeError::new_err(
                 "a store that is open for writing does not pickle: open it with mode=\"r\" to hand \
@@ -721,6 +722,9 @@ impl Store {
             ));
         }
         let again = py.import("forebay.store")?.getattr("_reopen")?;
-        Ok((again, (self.absolute.clone(), self.given.bind(py).copy()?)))
+        Ok((
+            again,
+            (self.absolute.as_os_str(), self.given.bind(py).copy()?),
+        ))
     }
 }
