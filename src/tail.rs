@@ -253,8 +253,8 @@ mod tests {
     fn messages_of_all_queues_come_in_the_order_in_which_they_were_stored() {
         let store = store();
         let names: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
-        for (number, name) in names.iter().enumerate() {
-            send(&store, (number * number % 5) as u32, name.as_bytes());
+        for (number, name) in (0..).zip(&names) {
+            send(&store, number * number % 5, name.as_bytes());
         }
         let mut tail = Tail::new(&store, "t", &Bound::Earliest, AtEnd::Stop).unwrap();
         send(&store, 0, b"sent after the tail was made");

@@ -4,7 +4,7 @@ use super::convert::{Count, Queue, items, limit, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::invalid;
 use super::report::damages;
-use super::store::Store;
+use super::store::{Reduced, Store};
 use crate::arrow::ffi::{CSchema, export};
 use crate::{BodyType, Column, ScanSpec};
 use pyo3::exceptions::PyValueError;
@@ -154,10 +154,7 @@ impl Scan {
         Ok(format!("Scan({})", parts.join(", ")))
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Py<Store>, Bound<'py, PyDict>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, Py<Store>>> {
         let again = py.import("forebay._forebay")?.getattr("scan_again")?;
         Ok((
             again,

@@ -131,7 +131,7 @@ impl BatchResult {
         for (queue, parts) in &sent.ranges {
             if let [first, ..] = parts.as_slice() {
                 let end = parts.last().map_or(first.end, |last| last.end);
-                let [start, end] = [first.start, end].map(|offset| isize::try_from(offset));
+                let [start, end] = [first.start, end].map(isize::try_from);
                 by_queue.set_item(queue, PyRange::new(py, start?, end?)?)?;
             }
         }

@@ -120,6 +120,9 @@ pub(crate) fn open_store(
     })
 }
 
+/// What pickling asks for: a function, and its arguments.
+pub(super) type Reduced<'py, T> = (Bound<'py, PyAny>, (T, Bound<'py, PyDict>));
+
 #[pymethods]
 impl Store {
     #[getter]
@@ -711,10 +714,7 @@ impl Store {
         )
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (&OsStr, Bound<'py, PyDict>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, &OsStr>> {
         if self.core.options().mode != Mode::Read {
             return Err(PyTypeError::new_err(
                 "a store that is open for writing does not pickle: open it with mode=\"r\" to hand \
