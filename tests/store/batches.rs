@@ -50,7 +50,7 @@ suite! {
     fn an_empty_batch_appends_nothing(bed) {
         both(|atomicity| {
             let sent = send_batch(bed, &[], atomicity).unwrap();
-            assert_eq!(sent.rows, []);
+            assert!(sent.rows.is_empty());
         });
         assert_eq!(bed.store.stats().unwrap().messages_sent, 0);
     }

@@ -23,6 +23,7 @@ macro_rules! suite {
 macro_rules! each_engine {
     ($($name:ident)*) => {
         on_engine!(memory, crate::bed::Kind::Memory, $($name)*);
+        on_engine!(commit_log, crate::bed::Kind::CommitLog, $($name)*);
     };
 }
 

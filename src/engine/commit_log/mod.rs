@@ -178,7 +178,10 @@ impl Engine for CommitLog {
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
-        let (topic, added) = self.shared.topics.get_or_add(name, self.default_queues);
+        let (topic, added) = {
+            let queues = super::topic::initial_queues(name, self.default_queues);
+            self.shared.topics.get_or_add(name, queues)
+        };
         if added {
             self.shared.table_dirty.store(true, Ordering::Release);
         }

@@ -1,0 +1,393 @@
+"""Open and append to stores with the real RocketMQ.
+
+A small Java program (``src/main/java``) drives ``DefaultMessageStore`` of RocketMQ 5.5.0 or 4.9.7;
+this module builds it once with Maven and runs it. Starting a JVM and shutting a store down cost
+some seconds, so :func:`list_stores` takes many stores in one start.
+
+RocketMQ changes a directory merely by loading it: it cuts the log at the first record that it does
+not accept and deletes what lies behind. Listings therefore work on a copy unless told otherwise,
+and say what the opening removed (:attr:`Listing.cut`, :attr:`Listing.deleted_files`,
+:attr:`Listing.changed_files`).
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import store_files
+
+Version = Literal["5.5.0", "4.9.7"]
+Row = dict[str, Any]
+
+PROJECT = Path(__file__).resolve().parent
+PROFILES: dict[Version, str] = {"5.5.0": "v5", "4.9.7": "v4"}
+
+# RocketMQ unmaps files and locks memory through these internals of the JDK.
+JDK_FLAGS = (
+    "--add-opens=java.base/java.lang=ALL-UNNAMED",
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+# Without TLS the broker need not spend seconds making itself a key.
+JVM_FLAGS = ("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-Dtls.server.mode=disabled")
+
+
+class RocketMQError(RuntimeError):
+    """RocketMQ, or the program that drives it, refused or failed."""
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """File sizes of a store, which its format does not record.
+
+    ``log`` and ``queue`` are bytes of a file, ``slots`` and ``entries`` those of an index file. The
+    defaults are RocketMQ's own.
+    """
+
+    log: int = 1 << 30
+    queue: int = 6_000_000
+    slots: int = 5_000_000
+    entries: int = 20_000_000
+
+    @classmethod
+    def of(cls, directory: str | os.PathLike[str]) -> Sizes:
+        """Read the sizes off the files, with four index entries a slot, else the defaults."""
+        root = Path(directory)
+        log = _first_size(root, "commitlog/*")
+        queue = _first_size(root, "consumequeue/*/*/*")
+        index = _first_size(root, "index/*")
+        slots = (index - 40) // 84 if index else cls.slots
+        return cls(log or cls.log, queue or cls.queue, slots, 4 * slots)
+
+    def arguments(self) -> list[str]:
+        return [
+            *("--log-size", str(self.log)),
+            *("--queue-size", str(self.queue)),
+            *("--slots", str(self.slots)),
+            *("--entries", str(self.entries)),
+        ]
+
+
+@dataclass(frozen=True)
+class Listing:
+    """What the real store shows of one directory.
+
+    ``messages`` holds the rows of all queues, topics by UTF-8 bytes, then queue, then offset;
+    ``hidden`` the prepared and rolled back messages, which no queue shows, in log order.
+    ``errors`` tells what does not fit together: an offset that shows nothing or another message, a
+    record that fails RocketMQ's own check, a key that does not lead to its message.
+    """
+
+    directory: Path
+    messages: list[Row]
+    hidden: list[Row]
+    topics: dict[str, dict[int, tuple[int, int]]]
+    min_position: int
+    max_position: int
+    data_end_before: int
+    deleted_files: tuple[str, ...]
+    changed_files: tuple[str, ...]
+    keys_checked: int
+    keys_missed: int
+    digest: str
+    error_count: int
+    errors: tuple[str, ...]
+    clean: bool
+
+    @property
+    def cut(self) -> int:
+        """Bytes from the end that RocketMQ settled on to the last one that had not been zero.
+
+        Stale bytes that an earlier recovery left count too: RocketMQ does not erase them.
+        """
+        return max(0, self.data_end_before - self.max_position)
+
+
+@dataclass(frozen=True)
+class Appended:
+    """Rows that RocketMQ appended, in order; ``clean`` is False after a halt."""
+
+    messages: list[Row]
+    max_position: int
+    clean: bool
+
+
+@dataclass(frozen=True)
+class BrokerRun:
+    """What a broker did, by kind: ``"scheduled"``, ``"delayed"``, ``"retried"``.
+
+    ``stored`` holds the messages it began with and ``delivered`` those that a consumer then got:
+    for ``scheduled`` the delayed messages that the store held already, by the queue they go to; for
+    ``delayed`` one that was sent with the shortest delay; for ``retried`` one that a consumer sent
+    back. ``later`` are delayed messages that were not due soon.
+    """
+
+    stored: dict[str, list[Row]]
+    delivered: dict[str, list[Row]]
+    later: list[Row]
+    clean: bool
+
+
+@dataclass(frozen=True)
+class Job:
+    """One store of a batch. Sizes that are not given are read off its files."""
+
+    directory: str | os.PathLike[str]
+    sizes: Sizes | None = None
+    record_checksum: bool = False
+
+
+def list_store(
+    directory: str | os.PathLike[str],
+    *,
+    version: Version = "5.5.0",
+    sizes: Sizes | None = None,
+    record_checksum: bool = False,
+    in_place: bool = False,
+) -> Listing:
+    """Open a store with RocketMQ and list everything it shows.
+
+    ``record_checksum`` makes RocketMQ (5.5.0) demand a right ``__CRC32#`` of every record.
+
+    Raises
+    ------
+    RocketMQError
+        If RocketMQ does not load the store.
+    """
+    job = Job(directory, sizes, record_checksum)
+    (listing,) = list_stores([job], version=version, in_place=in_place)
+    if isinstance(listing, RocketMQError):
+        raise listing
+    return listing
+
+
+def list_stores(
+    jobs: Sequence[Job | str | os.PathLike[str]],
+    *,
+    version: Version = "5.5.0",
+    in_place: bool = False,
+) -> list[Listing | RocketMQError]:
+    """List many stores in one start of the JVM; a store that is refused gives its error."""
+    with tempfile.TemporaryDirectory(prefix="forebay-compat-") as temporary:
+        words: list[str] = []
+        roots: list[Path] = []
+        for number, job in enumerate(jobs):
+            job = job if isinstance(job, Job) else Job(job)
+            root = Path(job.directory).resolve()
+            sizes = job.sizes or Sizes.of(root)
+            if not in_place:
+                root = store_files.copy(root, Path(temporary) / str(number))
+            roots.append(root)
+            words += _target(root, sizes, record_checksum=job.record_checksum)
+        before = [store_files.fingerprints(root) for root in roots]
+        lines = _java(version, "list", words) if roots else []
+        after = [store_files.fingerprints(root) for root in roots]
+    changed = [store_files.difference(old, new) for old, new in zip(before, after, strict=True)]
+    return _listings(lines, [Path(_directory_of(job)) for job in jobs], roots, changed)
+
+
+def append(
+    directory: str | os.PathLike[str],
+    *,
+    count: int,
+    seed: int,
+    sizes: Sizes | None = None,
+    version: Version = "5.5.0",
+    record_checksum: bool = False,
+    halt: bool = False,
+) -> Appended:
+    """Open a store, in place, and append messages of many kinds, the same for the same seed.
+
+    ``halt`` ends the process after the last one without closing the store.
+    """
+    root = Path(directory).resolve()
+    words = _target(root, sizes or Sizes.of(root), record_checksum=record_checksum)
+    return _append("append", words, version, count=count, seed=seed, halt=halt)
+
+
+def write(
+    directory: str | os.PathLike[str],
+    *,
+    count: int,
+    seed: int,
+    sizes: Sizes,
+    version: Version = "5.5.0",
+    record_checksum: bool = False,
+    halt: bool = False,
+) -> Appended:
+    """Let RocketMQ make a store in a directory that is empty or absent, as :func:`append` does."""
+    words = _target(Path(directory).resolve(), sizes, record_checksum=record_checksum)
+    return _append("write", words, version, count=count, seed=seed, halt=halt)
+
+
+def broker(
+    directory: str | os.PathLike[str],
+    *,
+    sizes: Sizes | None = None,
+    send_back: tuple[str, int, int] | None = None,
+    record_checksum: bool = False,
+) -> BrokerRun:
+    """Run a broker of RocketMQ 5.5.0 on a store, in place, and let it deliver messages again.
+
+    It delivers the delayed messages that the store holds and that are due within ten seconds, a
+    delayed message that is sent to it, and a message that a consumer sends back: the one that
+    ``send_back`` names by topic, queue and offset, otherwise the delayed one. The copies carry all
+    properties of the message, a stale ``__CRC32#`` too, unless ``record_checksum`` makes the broker
+    write its own.
+    """
+    root = Path(directory).resolve()
+    words = _target(root, sizes or Sizes.of(root), record_checksum=record_checksum)
+    if send_back is not None:
+        topic, queue, offset = send_back
+        words += ["--send-back", f"{topic}:{queue}:{offset}"]
+    lines = _java("5.5.0", "broker", words)
+    found: dict[str, dict[str, list[Row]]] = {}
+    for line in lines:
+        if "event" in line:
+            kinds = found.setdefault(line["event"], {})
+            kinds.setdefault(line["kind"], []).append(line["row"])
+    return BrokerRun(
+        stored=found.get("stored", {}),
+        delivered=found.get("delivered", {}),
+        later=found.get("later", {}).get("scheduled", []),
+        clean=any(line["clean"] for line in lines if "closed" in line),
+    )
+
+
+def unavailable() -> str | None:
+    """Say why the harness cannot run here; None if it can."""
+    missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
+    return f"not installed: {', '.join(missing)}" if missing else None
+
+
+def classpath(version: Version = "5.5.0") -> str:
+    """Build the Java program unless that is done, and return its class path.
+
+    Maven is first asked to do without the network, which is all it takes once the jars are there.
+    """
+    profile = PROFILES[version]
+    target = PROJECT / "target" / profile
+    stored = target / "classpath.txt"
+    target.mkdir(parents=True, exist_ok=True)
+    with open(PROJECT / "target" / f"{profile}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not _is_current(stored):
+            command = ["mvn", "-q", "-B", "-P", profile, "process-classes"]
+            offline = subprocess.run([*command, "-o"], cwd=PROJECT, capture_output=True)
+            if offline.returncode != 0:
+                online = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True)
+                if online.returncode != 0:
+                    raise RocketMQError(f"maven fails:\n{online.stdout}{online.stderr}")
+            os.utime(stored)
+    return f"{target / 'classes'}{os.pathsep}{stored.read_text().strip()}"
+
+
+def _is_current(stored: Path) -> bool:
+    if not stored.exists():
+        return False
+    sources = [PROJECT / "pom.xml", *(PROJECT / "src").rglob("*")]
+    newest = max(source.stat().st_mtime for source in sources)
+    jars = stored.read_text().strip().split(os.pathsep)
+    return stored.stat().st_mtime >= newest and all(os.path.exists(jar) for jar in jars)
+
+
+def _target(root: Path, sizes: Sizes, *, record_checksum: bool) -> list[str]:
+    return [str(root), *sizes.arguments(), *(["--record-checksum"] if record_checksum else [])]
+
+
+def _java(version: Version, command: str, words: Sequence[str]) -> list[Row]:
+    """Run one command; its lines, or an error with the end of what it wrote to stderr."""
+    with tempfile.TemporaryDirectory(prefix="forebay-java-") as home:
+        run = subprocess.run(
+            [
+                *("java", *JDK_FLAGS, *JVM_FLAGS, f"-Duser.home={home}"),
+                *("-cp", classpath(version), f"forebay.compat.{PROFILES[version]}.Main"),
+                *(command, *words),
+            ],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            timeout=300,
+        )
+    lines = [json.loads(line) for line in run.stdout.splitlines()]
+    if run.returncode != 0:
+        what = lines[-1].get("error") if lines else None
+        raise RocketMQError(f"{command} fails: {what or run.returncode}\n{run.stderr[-4000:]}")
+    return lines
+
+
+def _append(
+    command: str, words: list[str], version: Version, *, count: int, seed: int, halt: bool
+) -> Appended:
+    words = [*words, "--count", str(count), "--seed", str(seed), *(["--halt"] if halt else [])]
+    lines = _java(version, command, words)
+    rows = [line for line in lines if "topic" in line]
+    (summary,) = (line["summary"] for line in lines if "summary" in line)
+    clean = any(line.get("clean", False) for line in lines if "closed" in line)
+    return Appended(rows, summary["maxPhyOffset"], clean)
+
+
+def _listings(
+    lines: list[Row], directories: list[Path], roots: list[Path], changed: list[tuple[str, ...]]
+) -> list[Listing | RocketMQError]:
+    clean = {line["closed"]: line["clean"] for line in lines if "closed" in line}
+    starts = [at for at, line in enumerate(lines) if "store" in line]
+    found: list[Listing | RocketMQError] = []
+    for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
+        part = lines[start:end]
+        refused = [line["refused"] for line in part if "refused" in line]
+        if refused:
+            found.append(RocketMQError(refused[0]))
+            continue
+        found.append(
+            _listing(part, directories[number], changed[number], clean=clean[str(roots[number])])
+        )
+    return found
+
+
+def _listing(
+    lines: list[Row], directory: Path, changed: tuple[str, ...], *, clean: bool
+) -> Listing:
+    rows = [line for line in lines if "topic" in line]
+    (summary,) = (line["summary"] for line in lines if "summary" in line)
+    topics = {
+        topic: {int(queue): (low, high) for queue, (low, high) in queues.items()}
+        for topic, queues in summary["topics"].items()
+    }
+    return Listing(
+        directory=directory,
+        messages=[row for row in rows if row["inQueue"]],
+        hidden=[row for row in rows if not row["inQueue"]],
+        topics=topics,
+        min_position=summary["minPhyOffset"],
+        max_position=summary["maxPhyOffset"],
+        data_end_before=summary["dataEndBefore"],
+        deleted_files=tuple(summary["deletedFiles"]),
+        changed_files=changed,
+        keys_checked=summary["keysChecked"],
+        keys_missed=summary["keysMissed"],
+        digest=summary["digest"],
+        error_count=summary["errorCount"],
+        errors=tuple(summary["errors"]),
+        clean=clean,
+    )
+
+
+def _directory_of(job: Job | str | os.PathLike[str]) -> str | os.PathLike[str]:
+    return job.directory if isinstance(job, Job) else job
+
+
+def _first_size(root: Path, pattern: str) -> int:
+    return next((file.stat().st_size for file in root.glob(pattern) if file.is_file()), 0)

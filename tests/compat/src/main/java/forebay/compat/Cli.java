@@ -1,0 +1,120 @@
+package forebay.compat;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Map;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ExecutorService;
+import java.util.concurrent.Executors;
+import java.util.concurrent.Future;
+import java.util.stream.Stream;
+
+/**
+ * The commands. Exit status 0: all done; 1: RocketMQ failed or refused, and the last line says why;
+ * 2: the command line makes no sense.
+ */
+public final class Cli {
+    private static final int STATUS_FAILED = 1;
+    private static final int STATUS_USAGE = 2;
+
+    private final Release release;
+    private final Output output;
+
+    private Cli(Release release, Output output) {
+        this.release = release;
+        this.output = output;
+    }
+
+    /** Runs one command and ends the process: RocketMQ's threads would keep it alive. */
+    public static void main(Release release, String[] words) {
+        Output output = new Output();
+        int status = 0;
+        try {
+            new Cli(release, output).run(new Arguments(words));
+        } catch (UsageException failure) {
+            output.line(Map.of("error", failure.getMessage()));
+            status = STATUS_USAGE;
+        } catch (Throwable failure) {
+            failure.printStackTrace();
+            output.line(Map.of("error", failure.toString()));
+            status = STATUS_FAILED;
+        }
+        output.flush();
+        Runtime.getRuntime().halt(status);
+    }
+
+    private void run(Arguments arguments) throws Exception {
+        switch (arguments.command) {
+            case "list" -> list(arguments.targets);
+            case "append" -> append(arguments.target());
+            case "write" -> {
+                requireEmpty(arguments.target().directory);
+                append(arguments.target());
+            }
+            default -> {
+                if (!release.run(arguments, output)) {
+                    throw new UsageException("no such command: " + arguments.command);
+                }
+            }
+        }
+    }
+
+    /**
+     * Lists the stores one after the other and closes them all at once, because a close spends
+     * seconds waiting. A store that RocketMQ refuses costs only its own listing.
+     */
+    private void list(List<Arguments.Target> targets) throws Exception {
+        List<OpenStore> listed = new ArrayList<>();
+        for (Arguments.Target target : targets) {
+            output.line(Map.of("store", target.directory.toString()));
+            try {
+                OpenStore open = OpenStore.open(target, release);
+                listed.add(open);
+                new Lister(open, output).run();
+            } catch (UsageException failure) {
+                throw failure;
+            } catch (Exception failure) {
+                failure.printStackTrace();
+                output.line(Map.of("refused", failure.toString()));
+            }
+        }
+        closeAll(listed);
+    }
+
+    private void append(Arguments.Target target) throws Exception {
+        OpenStore open = OpenStore.open(target, release);
+        new Appender(open, output).run(target);
+        if (target.has("halt")) {
+            output.flush();
+            Runtime.getRuntime().halt(0);
+        }
+        open.awaitDispatch();
+        closeAll(List.of(open));
+    }
+
+    private void closeAll(List<OpenStore> stores) throws Exception {
+        if (stores.isEmpty()) {
+            return;
+        }
+        ExecutorService closers = Executors.newFixedThreadPool(stores.size());
+        List<Callable<Boolean>> closes = new ArrayList<>();
+        stores.forEach(store -> closes.add(store::close));
+        List<Future<Boolean>> clean = closers.invokeAll(closes);
+        for (int i = 0; i < stores.size(); i++) {
+            output.line(Map.of("closed", stores.get(i).directory.toString(),
+                "clean", clean.get(i).get()));
+        }
+    }
+
+    private static void requireEmpty(Path directory) throws IOException {
+        Files.createDirectories(directory);
+        try (Stream<Path> content = Files.list(directory)) {
+            if (content.findAny().isPresent()) {
+                throw new UsageException("directory is not empty: " + directory);
+            }
+        }
+    }
+}

@@ -1,0 +1,96 @@
+package forebay.compat;
+
+import java.io.IOException;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.List;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.TimeoutException;
+import org.apache.rocketmq.store.DefaultMessageStore;
+import org.apache.rocketmq.store.config.MessageStoreConfig;
+
+/** A directory opened by the real store: loaded (which recovers it), started, and caught up. */
+public final class OpenStore {
+    private static final long DISPATCH_TIMEOUT_SECONDS = 60;
+    private static final int TRANSFER_BYTES_MAX = 16 << 20;
+
+    final Path directory;
+    final Release release;
+    final DefaultMessageStore store;
+    private final StoreFiles files;
+
+    private OpenStore(Path directory, Release release, DefaultMessageStore store,
+            StoreFiles files) {
+        this.directory = directory;
+        this.release = release;
+        this.store = store;
+        this.files = files;
+    }
+
+    /**
+     * Opens the store of {@code target}. Loading alone changes the directory.
+     *
+     * @throws IOException if RocketMQ refuses to load it
+     */
+    static OpenStore open(Arguments.Target target, Release release) throws Exception {
+        StoreFiles files = new StoreFiles(target.directory);
+        MessageStoreConfig config = configure(target.directory, target.sizes());
+        if (target.has("record-checksum")) {
+            release.useRecordChecksum(config);
+        }
+        DefaultMessageStore store = release.newStore(config);
+        if (!store.load()) {
+            throw new IOException("RocketMQ does not load " + target.directory
+                + ": the sizes given may not be those of its files");
+        }
+        store.start();
+        OpenStore open = new OpenStore(target.directory, release, store, files);
+        open.awaitDispatch();
+        return open;
+    }
+
+    /** Settings under which nothing expires and no answer is cut short. */
+    public static MessageStoreConfig configure(Path directory, Sizes sizes) {
+        MessageStoreConfig config = new MessageStoreConfig();
+        config.setStorePathRootDir(directory.toString());
+        config.setStorePathCommitLog(directory.resolve("commitlog").toString());
+        config.setMappedFileSizeCommitLog(sizes.log());
+        config.setMappedFileSizeConsumeQueue(sizes.queue());
+        config.setMaxHashSlotNum(sizes.slots());
+        config.setMaxIndexNum(sizes.entries());
+        config.setMaxMessageSize(sizes.maxMessageSize());
+        config.setMaxMsgsNumBatch(1 << 20);
+        config.setMaxTransferBytesOnMessageInMemory(TRANSFER_BYTES_MAX);
+        config.setMaxTransferBytesOnMessageInDisk(TRANSFER_BYTES_MAX);
+        config.setFileReservedTime(1 << 20);
+        config.setDiskMaxUsedSpaceRatio(95);
+        config.setCleanFileForciblyEnable(false);
+        return config;
+    }
+
+    /** Waits until queues and index hold all of the log; the store has no event for that. */
+    void awaitDispatch() throws InterruptedException, TimeoutException {
+        long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(DISPATCH_TIMEOUT_SECONDS);
+        while (store.dispatchBehindBytes() > 0) {
+            if (System.nanoTime() > deadline) {
+                throw new TimeoutException("dispatch of " + directory + " is still "
+                    + store.dispatchBehindBytes() + " bytes behind");
+            }
+            Thread.sleep(1);
+        }
+    }
+
+    long dataEndBefore() {
+        return files.dataEnd;
+    }
+
+    List<String> deletedFiles() throws IOException {
+        return files.deleted();
+    }
+
+    /** Shuts the store down; true if it calls that a clean end. Takes three seconds of waiting. */
+    boolean close() {
+        store.shutdown();
+        return !Files.exists(directory.resolve("abort"));
+    }
+}

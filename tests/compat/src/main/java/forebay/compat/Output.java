@@ -1,0 +1,30 @@
+package forebay.compat;
+
+import java.io.FileDescriptor;
+import java.io.FileOutputStream;
+import java.io.PrintStream;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+
+/**
+ * The answers: one JSON object a line on standard output.
+ *
+ * <p>Whatever the libraries print goes to standard error instead, so that it cannot come between
+ * two answers.
+ */
+public final class Output {
+    private final PrintStream lines =
+        new PrintStream(new FileOutputStream(FileDescriptor.out), false, StandardCharsets.UTF_8);
+
+    public Output() {
+        System.setOut(System.err);
+    }
+
+    public void line(Map<String, ?> object) {
+        lines.append(Json.write(object)).append('\n');
+    }
+
+    public void flush() {
+        lines.flush();
+    }
+}
