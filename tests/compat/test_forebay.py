@@ -63,7 +63,10 @@ def fill(store: forebay.Store) -> None:
 
 
 def as_row(message: forebay.Message) -> dict[str, Any]:
-    """The fields of a message that a row of the harness has, by its names."""
+    """The fields of a message that a row of the harness has, by its names.
+
+    A row of a large message states the hash of its body in place of the body.
+    """
     properties = dict(message.properties) | dict(message.system_properties)
     if message.keys:
         properties["KEYS"] = " ".join(message.keys)
@@ -105,7 +108,7 @@ def rows_in(listing: Listing) -> list[dict[str, Any]]:
     rows = []
     for row in listing.messages:
         properties = {k: v for k, v in row["properties"].items() if k != "__CRC32#"}
-        rows.append({name: row[name] for name in names} | {"properties": properties})
+        rows.append({name: row.get(name) for name in names} | {"properties": properties})
     return rows
 
 
