@@ -97,9 +97,9 @@ const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Milliseconds since the epoch by the wall clock.
 #[inline]
 pub fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| {
+        d.as_secs().cast_signed() * 1000 + i64::from(d.subsec_millis())
+    })
 }
 
 impl Store {
