@@ -32,7 +32,11 @@ fn types_are_those_that_spark_takes_and_every_column_is_nullable() {
     let store = store();
     let names: Vec<&str> = KAFKA
         .into_iter()
-        .chain(Column::all().map(Column::name).filter(|n| !KAFKA.contains(n)))
+        .chain(
+            Column::all()
+                .map(Column::name)
+                .filter(|n| !KAFKA.contains(n)),
+        )
         .collect();
     let schema = Scan::new(&store, spec(&names)).unwrap().schema();
     assert!(schema.fields().iter().all(|field| field.is_nullable()));
@@ -50,7 +54,11 @@ fn types_are_those_that_spark_takes_and_every_column_is_nullable() {
         ("born_timestamp", time),
         ("body", DataType::Binary),
     ] {
-        assert_eq!(schema.field_with_name(name).unwrap().data_type(), &expected, "{name}");
+        assert_eq!(
+            schema.field_with_name(name).unwrap().data_type(),
+            &expected,
+            "{name}"
+        );
     }
 }
 
@@ -83,7 +91,11 @@ fn columns_hold_what_the_messages_hold() {
     assert_eq!(partitions.values(), &[2, 2, 0]);
     assert_eq!(longs(&found, "offset"), [0, 1, 0]);
     let times = batch["timestamp"].as_primitive::<TimestampMicrosecondType>();
-    let stored = store.get("orders", 2, 0).unwrap().record().store_timestamp();
+    let stored = store
+        .get("orders", 2, 0)
+        .unwrap()
+        .record()
+        .store_timestamp();
     assert_eq!(times.value(0), stored * 1000);
     let types = batch["timestampType"].as_primitive::<Int32Type>();
     assert_eq!(types.values(), &[1, 1, 1]);
