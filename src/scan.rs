@@ -7,10 +7,10 @@
 //! | all topics whole | the log | position |
 //! | anything else | queue entries | topic as asked for, queue, offset |
 //!
-//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards is
-//! not in it. Its cursors are made at once, one for each queue that has something to give, because a
-//! stream holds no handle of the store by which it could make them later: it must not keep the store
-//! from closing. So a cursor is cheap to make and small until it is first used.
+//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards
+//! is not in it. Its cursors are made at once, one for each queue that has something to give,
+//! because a stream holds no handle of the store by which it could make them later: it must not
+//! keep the store from closing. So a cursor is cheap to make and small until it is first used.
 
 use crate::arrow::schema::schema;
 use crate::arrow::source::Source;
@@ -21,7 +21,7 @@ use crate::error::{Error, Result};
 use crate::record::Message;
 use crate::store::Store;
 use arrow_schema::SchemaRef;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most rows of a batch that can be asked for.
@@ -137,8 +137,8 @@ impl Scan {
         Arc::clone(&self.schema)
     }
 
-    /// Rows that streams of this scan passed over because their compressed bodies are damaged. Other
-    /// damage is in [`Store::damage`].
+    /// Rows that streams of this scan passed over because their compressed bodies are damaged.
+    /// Other damage is in [`Store::damage`].
     pub fn damage(&self) -> Vec<Damage> {
         self.damage.lock().clone()
     }
@@ -147,9 +147,9 @@ impl Scan {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by name,
-    /// does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond the
-    /// end of its queue; [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by
+    /// name, does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond
+    /// the end of its queue; [`Error::Closed`], [`Error::Forked`].
     pub fn stream(&self) -> Result<Stream> {
         let engine = self.store.engine()?;
         engine.refresh()?;
@@ -336,18 +336,16 @@ fn check_range(name: &str, value: usize, max: usize) -> Result<()> {
     ))
 }
 
-fn check_distinct<T: Ord + std::fmt::Debug + Copy>(
+fn check_distinct<T: Ord + std::fmt::Debug>(
     name: &str,
     values: impl Iterator<Item = T>,
 ) -> Result<()> {
-    let mut sorted: Vec<T> = values.collect();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::option(
-            name,
-            format!("{:?}", pair[0]),
-            "it is named twice",
-        )),
-        None => Ok(()),
+    let mut seen = BTreeSet::new();
+    for value in values {
+        let shown = format!("{value:?}");
+        if !seen.insert(value) {
+            return Err(Error::option(name, shown, "it is named twice"));
+        }
     }
+    Ok(())
 }

@@ -109,6 +109,15 @@ impl Columns {
     }
 }
 
+/// A length as one of Arrow's offsets.
+#[inline]
+pub(super) fn offset(len: usize) -> i32 {
+    match i32::try_from(len) {
+        Ok(offset) => offset,
+        Err(_) => unreachable!("the stream cuts a batch before its offsets leave 31 bits"),
+    }
+}
+
 fn refused(error: ArrowError) -> Error {
     Error::Unsupported {
         what: format!("a column that Arrow refuses: {error}"),

@@ -3,6 +3,7 @@
 mod bodies;
 mod edge;
 mod import;
+mod model;
 mod scan;
 
 use crate::engine::{Atomicity, Durability};

@@ -1,7 +1,8 @@
 //! Columns of text. What leaves is valid UTF-8: anything else becomes U+FFFD.
 
+use super::columns::offset;
 use super::schema::{Column, header_fields, headers_field, properties_field, property_fields};
-use crate::record::layout::CRC_PROPERTY;
+use crate::record::layout::{CRC_LEN, CRC_PROPERTY};
 use crate::record::{Record, properties};
 use arrow_array::builder::{BinaryBuilder, StringBuilder};
 use arrow_array::{
@@ -40,7 +41,7 @@ impl TopicColumn {
         if let Some(key) = self.by_name.get(name) {
             return *key;
         }
-        let key = self.names.len() as i32;
+        let key = offset(self.names.len());
         self.names.push(name.to_owned());
         self.by_name.insert(name.to_owned(), key);
         key
@@ -127,7 +128,7 @@ impl<'a> Found<'a> {
     fn read(&mut self, raw: &'a [u8], with_own: bool) {
         (self.keys, self.tags) = (None, None);
         self.own.clear();
-        for (name, value) in properties::pairs(raw) {
+        for (name, value) in properties::pairs(without_checksum(raw)) {
             if name == properties::KEYS.as_bytes() {
                 self.keys = Some(value);
             } else if name == properties::TAGS.as_bytes() {
@@ -139,6 +140,24 @@ impl<'a> Found<'a> {
                 }
             }
         }
+    }
+}
+
+/// Properties without the whole-record checksum that ends most of them: it need not be walked.
+#[inline]
+fn without_checksum(raw: &[u8]) -> &[u8] {
+    match raw.split_last_chunk::<CRC_LEN>() {
+        Some((rest, tail))
+            if tail.starts_with(CRC_PROPERTY.as_bytes())
+                && tail.get(CRC_PROPERTY.len()) == Some(&properties::NAME_END)
+                && tail.last() == Some(&properties::VALUE_END)
+                && rest
+                    .last()
+                    .is_none_or(|byte| *byte == properties::VALUE_END) =>
+        {
+            rest
+        }
+        _ => raw,
     }
 }
 
@@ -154,7 +173,7 @@ impl Default for Ends {
 impl Ends {
     fn push(&mut self, len: usize) {
         let last = self.0.last().copied().unwrap_or_default();
-        self.0.push(last + len as i32);
+        self.0.push(last + offset(len));
     }
 
     fn finish(self) -> OffsetBuffer<i32> {
@@ -225,5 +244,23 @@ impl Headers {
         let ends = self.ends.finish();
         let list = ListArray::try_new(headers_field(), ends, Arc::new(headers), None)?;
         Ok(Arc::new(list))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_checksum_that_ends_the_properties_and_stands_alone_is_cut() {
+        let cut =
+            |raw: &[u8]| String::from_utf8(without_checksum(raw).to_vec()).unwrap_or_default();
+        assert_eq!(cut(b"__CRC32#\x010123456789\x02"), "");
+        assert_eq!(cut(b"a\x01b\x02__CRC32#\x010123456789\x02"), "a\x01b\x02");
+        let glued = "a\x01b__CRC32#\x010123456789\x02";
+        assert_eq!(cut(glued.as_bytes()), glued);
+        let inside = "__CRC32#\x010123456789\x02a\x01b\x02";
+        assert_eq!(cut(inside.as_bytes()), inside);
+        assert_eq!(cut(b"\x02"), "\x02");
     }
 }

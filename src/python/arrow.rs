@@ -4,7 +4,7 @@ use super::convert::{Count, Queue, items, limit, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::invalid;
 use super::report::damages;
-use super::store::Store;
+use super::store::{Reduced, Store};
 use crate::arrow::ffi::{CSchema, export};
 use crate::{BodyType, Column, ScanSpec};
 use pyo3::exceptions::PyValueError;
@@ -13,9 +13,9 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 
 /// A scan of messages as Arrow record batches; made by `Store.scan`.
 ///
-/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which needs the
-/// store no longer: its batches stay good after the store is closed, and after retention has removed
-/// the files. A scan of a store that was opened for reading pickles.
+/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which
+/// needs the store no longer: its batches stay good after the store is closed, and after retention
+/// has removed the files. A scan of a store that was opened for reading pickles.
 ///
 /// Attributes
 /// ----------
@@ -24,15 +24,15 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 /// columns
 ///     Names of the columns.
 /// damage
-///     A list of `Damage`: rows that this scan's streams passed over because their compressed bodies are
-///     damaged. Other damage is in `Store.damage`.
+///     A list of `Damage`: rows that this scan's streams passed over because their compressed
+///     bodies are damaged. Other damage is in `Store.damage`.
 ///
 /// Examples
 /// --------
 /// >>> import polars
 /// >>> with forebay.open(":memory:") as store:
 /// ...     _ = store.producer("orders", queue=0).send_batch([b"a", b"b"])
-/// ...     frame = polars.from_arrow(store.scan("orders", columns=["offset", "body"]))
+/// ...     frame = polars.DataFrame(store.scan("orders", columns=["offset", "body"]))
 /// >>> frame["body"].to_list()
 /// [b'a', b'b']
 #[pyclass(frozen, module = "forebay")]
@@ -154,10 +154,7 @@ impl Scan {
         Ok(format!("Scan({})", parts.join(", ")))
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Py<Store>, Bound<'py, PyDict>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, Py<Store>>> {
         let again = py.import("forebay._forebay")?.getattr("scan_again")?;
         Ok((
             again,

@@ -16,6 +16,9 @@ pub const RECORD_OVERHEAD_MAX: usize = 64 * 1024;
 /// Longest topic in bytes.
 pub const TOPIC_LEN_MAX: usize = 127;
 
+/// Topics that the store keeps for itself: users do not send to them.
+pub const OWN_TOPIC_PREFIX: &str = "rmq_sys_forebay_";
+
 /// From this size on the body's share of the record checksum is computed outside the append lock.
 const LARGE_BODY: usize = 16 * 1024;
 
@@ -471,6 +474,8 @@ pub fn check_topic(topic: &str) -> Result<()> {
         format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
     } else if !topic.bytes().all(allowed) {
         "the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
+    } else if topic.starts_with(OWN_TOPIC_PREFIX) {
+        format!("names that begin with {OWN_TOPIC_PREFIX} belong to the store itself")
     } else {
         return Ok(());
     };
