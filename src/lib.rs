@@ -27,7 +27,7 @@ pub mod store;
 pub mod tail;
 pub mod ticket;
 
-pub use arrow::{BodyType, Column, Imported, Stream, send_arrow};
+pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
 pub use engine::{
     Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Stats, Topic, Verification,
 };
