@@ -173,8 +173,8 @@ impl Batch {
         self.bytes.capacity()
     }
 
-    /// Encodes one message for `queue` of `topic`, born at `born_timestamp` where the draft does not
-    /// say otherwise. On an error the batch is as it was.
+    /// Encodes one message for `queue` of `topic`, born at `born_timestamp` where the draft does
+    /// not say otherwise. On an error the batch is as it was.
     ///
     /// # Errors
     ///
@@ -336,7 +336,8 @@ impl Batch {
         }
     }
 
-    /// Finishes a record for its place and returns its bytes. May be called again for another place.
+    /// Finishes a record for its place and returns its bytes. May be called again for another
+    /// place.
     #[inline]
     pub fn seal(&mut self, row: Row, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
         let end = row.start + row.len as usize;

@@ -1,6 +1,7 @@
 //! A record of the commit log: where its fields lie, and whether it is whole.
 //!
-//! The layout is RocketMQ's. With born and store hosts of `B` and `S` bytes (8 for IPv4, 20 for IPv6):
+//! The layout is RocketMQ's. With born and store hosts of `B` and `S` bytes (8 for IPv4, 20 for
+//! IPv6):
 //!
 //! ```text
 //! at           width  field
@@ -433,8 +434,8 @@ impl<'a> Record<'a> {
     /// Checks what a read needs: the position, and the checksum over all bytes that there is.
     ///
     /// A whole-record checksum that fits covers the body too. One that does not fit is passed over
-    /// where the record is a broker's copy of another (it carries `REAL_TOPIC` or `RETRY_TOPIC`) and
-    /// the body's own checksum fits: the broker copies the property and it is stale there.
+    /// where the record is a broker's copy of another (it carries `REAL_TOPIC` or `RETRY_TOPIC`)
+    /// and the body's own checksum fits: the broker copies the property and it is stale there.
     ///
     /// # Errors
     ///
@@ -477,8 +478,8 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The number that eight ASCII digits stand for, the most significant in the lowest byte; `None` where
-/// one is no digit.
+/// The number that eight ASCII digits stand for, the most significant in the lowest byte; `None`
+/// where one is no digit.
 ///
 /// Pairs, then fours, then all eight are joined by one multiplication each.
 #[inline]

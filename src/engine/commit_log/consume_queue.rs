@@ -208,8 +208,8 @@ impl ConsumeQueue {
         let file_len = store.file_entries * ENTRY_LEN;
         let mut files = queue.files.lock();
         for file in list_files(&*store.disk, &directory)? {
-            // A file of another length, or one that does not begin where one can, holds nothing that
-            // the log would not give back.
+            // A file of another length, or one that does not begin where one can, holds nothing
+            // that the log would not give back.
             if file.len == file_len && file.start % file_len == 0 {
                 files
                     .on_disk
@@ -337,8 +337,8 @@ impl ConsumeQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that asks
-    /// for it is not to be believed.
+    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that
+    /// asks for it is not to be believed.
     pub fn put(&self, number: u64, entry: QueueEntry) -> Result<bool> {
         let max = self.max();
         if number == max {
@@ -375,7 +375,8 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// [`ConsumeQueue::put`] by the one that dispatches, which keeps the map of the next entries at hand.
+    /// [`ConsumeQueue::put`] by the one that dispatches, which keeps the map of the next entries at
+    /// hand.
     #[inline]
     pub fn put_with(
         &self,
@@ -452,8 +453,8 @@ impl ConsumeQueue {
 
     fn overlay_map(&self, overlay: &mut Overlay, number: u64) -> Result<EntryMap> {
         let Some(at) = number.checked_sub(overlay.from) else {
-            // Entries come in the order of the log, so the overlay begins at the first wrong one; an
-            // earlier one still says that the record is a stale copy.
+            // Entries come in the order of the log, so the overlay begins at the first wrong one;
+            // an earlier one still says that the record is a stale copy.
             let reason = format!("queue offset {number} comes after {}", overlay.from);
             return Err(Error::corrupt(&self.directory, number, reason));
         };
@@ -525,8 +526,8 @@ impl ConsumeQueue {
         Ok(self.first_on_disk().unwrap_or(0))
     }
 
-    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so a
-    /// page of zeros in the middle hides nothing.
+    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so
+    /// a page of zeros in the middle hides nothing.
     fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
         const CHUNK: u64 = 20 * 1024;
         let disk = &self.store.disk;
@@ -584,8 +585,8 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// Takes away the files whose last entry leads below `min_position`, but never the last file, and
-    /// moves the first offset behind what is no longer in the log.
+    /// Takes away the files whose last entry leads below `min_position`, but never the last file,
+    /// and moves the first offset behind what is no longer in the log.
     pub fn correct_min(&self, min_position: u64) -> Result<()> {
         let max = self.max();
         let mut low = self.min();

@@ -1,4 +1,5 @@
-//! Cursors: records of a queue in the order of their offsets, or of the log in the order of positions.
+//! Cursors: records of a queue in the order of their offsets, or of the log in the order of
+//! positions.
 
 use super::consume_queue::{ConsumeQueue, EntryMap, QueueEntry};
 use super::log::{Log, Step, Walker};
@@ -58,8 +59,8 @@ impl QueueCursor {
         }
     }
 
-    /// Adds the record that an entry leads to, if it passes the filter; gives back what is wrong with an
-    /// entry or record that does not hold.
+    /// Adds the record that an entry leads to, if it passes the filter; gives back what is wrong
+    /// with an entry or record that does not hold.
     #[inline]
     fn take(&mut self, number: u64, rows: &mut Rows) -> Result<Option<Flaw>> {
         if self
@@ -179,8 +180,8 @@ fn keep(
     Ok(filter.is_empty() || filter.passes(record))
 }
 
-/// The record at the start of `bytes`, if it is the one that an entry means: of this topic, queue and
-/// offset.
+/// The record at the start of `bytes`, if it is the one that an entry means: of this topic, queue
+/// and offset.
 #[inline]
 fn check_record<'a>(
     bytes: &'a [u8],

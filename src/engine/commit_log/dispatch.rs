@@ -1,8 +1,9 @@
 //! Dispatch: queue entries and index entries, built from the log in its order.
 //!
-//! It is a *step* that anyone may run under the dispatch lock. A thread of the engine runs it while there
-//! is work; a reader that asks for more than is dispatched runs it until its message is there; a sender
-//! helps when the backlog is large. So what was sent can be read at once, and no timer is waited for.
+//! It is a *step* that anyone may run under the dispatch lock. A thread of the engine runs it while
+//! there is work; a reader that asks for more than is dispatched runs it until its message is
+//! there; a sender helps when the backlog is large. So what was sent can be read at once, and no
+//! timer is waited for.
 
 use super::consume_queue::{ConsumeQueue, EntryMap, QueueEntry};
 use super::index::Index;
@@ -194,8 +195,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Puts the keys of a batch. Their slots are loaded first: the loads of a batch overlap, and the
-    /// puts that follow find them in the cache.
+    /// Puts the keys of a batch. Their slots are loaded first: the loads of a batch overlap, and
+    /// the puts that follow find them in the cache.
     fn put_keys(&self, keys: &mut Vec<PendingKey>) -> Result<()> {
         let Some(index) = self.index.as_ref().filter(|_| !keys.is_empty()) else {
             return Ok(());
