@@ -2,7 +2,12 @@
 //!
 //! On Linux each is the call itself; elsewhere the nearest thing that is right.
 
-#![allow(unsafe_code)]
+// The casts are between the widths that the C structures use for one small constant.
+#![allow(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    clippy::unnecessary_cast
+)]
 
 use std::fs::File;
 use std::io;

@@ -9,6 +9,7 @@ pub use topic::{Topic, Topics};
 
 use crate::error::Result;
 use crate::mapped::Region;
+use crate::num::short;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -107,10 +108,10 @@ impl Rows {
         {
             self.regions.push(Arc::clone(region));
         }
-        let region = self.regions.len() as u32 - 1;
+        let region = short(self.regions.len()) - 1;
         self.rows.push(RowRef {
             region,
-            start: start as u32,
+            start: short(start),
             layout,
         });
     }

@@ -10,6 +10,7 @@
 
 use super::{MappedFile, PAGE};
 use crate::disk::Disk;
+use crate::num::index;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -211,7 +212,7 @@ fn handle(disk: &Arc<dyn Disk>, preparation: Preparation, request: Request) {
         Request::Reserve { file, end, latch } => latch.open(file.reserve(end)),
         Request::Populate { file, start, len } => {
             if let Ok(region) = file.region() {
-                region.populate(start as usize, len as usize);
+                region.populate(index(start), index(len));
             }
         }
     }

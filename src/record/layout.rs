@@ -448,7 +448,7 @@ impl<'a> Record<'a> {
         let Some(stated) = self.stated_crc() else {
             return self.check_body().map(|()| Freshness::Fresh);
         };
-        let covered = self.part(0, self.layout.total_len - CRC_LEN as u32);
+        let covered = self.part(0, self.layout.total_len - short(CRC_LEN));
         if crc32fast::hash(covered) & 0x7FFF_FFFF == stated {
             return Ok(Freshness::Fresh);
         }

@@ -15,6 +15,7 @@ use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
 use crate::mapped::allocate::create;
 use crate::mapped::{Allocator, Latch, MappedFile, Preparation, Region};
+use crate::num::index;
 use crate::record::Batch;
 use crate::record::layout::BLANK_LEN;
 use std::collections::VecDeque;
@@ -178,7 +179,7 @@ impl Tail {
         appended.end = self.position;
         if let Some(current) = &self.current {
             let wrote = self.position - current.file.start();
-            current.region.publish_alone(wrote as usize);
+            current.region.publish_alone(index(wrote));
         }
         with.log.state.set(Mark::Published, self.position);
         self.look_ahead(with);
@@ -192,7 +193,7 @@ impl Tail {
         if let Some(current) = &self.current
             && self.position + len + BLANK_LEN as u64 <= current.end
         {
-            return Ok((self.position - current.file.start()) as usize);
+            return Ok(index(self.position - current.file.start()));
         }
         self.roll(with)?;
         Ok(0)
@@ -201,7 +202,7 @@ impl Tail {
     /// Fills the current file up and goes to the next, which `secure` has made ready.
     fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
         if let Some(current) = self.current.take() {
-            let at = (self.position - current.file.start()) as usize;
+            let at = index(self.position - current.file.start());
             current
                 .region
                 .write(at, &blank(current.end - self.position));

@@ -10,6 +10,7 @@
 //! ```
 
 use crate::error::Result;
+use crate::num::short;
 use crate::record::properties::{TAGS, find};
 use crate::record::{Batch, Draft, Record, RecordStyle};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ pub fn encode(rows: usize, style: &RecordStyle, clock_ms: i64) -> Result<(Batch,
     let mut body = [0u8; 20];
     body[..8].copy_from_slice(&clock_ms.to_be_bytes());
     body[8..16].copy_from_slice(&count.to_be_bytes());
-    body[16..].copy_from_slice(&(rows as u32).to_be_bytes());
+    body[16..].copy_from_slice(&short(rows).to_be_bytes());
     let one = |tag| {
         let mut batch = Batch::new();
         let draft = Draft {

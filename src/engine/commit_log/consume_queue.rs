@@ -16,6 +16,7 @@ use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::mapped::{Access, Region};
+use crate::num::index;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,8 +53,8 @@ impl QueueEntry {
     };
 
     #[inline]
-    fn to_bytes(self) -> [u8; ENTRY_LEN as usize] {
-        let mut bytes = [0; ENTRY_LEN as usize];
+    fn to_bytes(self) -> [u8; index(ENTRY_LEN)] {
+        let mut bytes = [0; index(ENTRY_LEN)];
         bytes[..8].copy_from_slice(&self.position.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
         bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
@@ -61,7 +62,7 @@ impl QueueEntry {
     }
 
     #[inline]
-    fn from_bytes(bytes: [u8; ENTRY_LEN as usize]) -> QueueEntry {
+    fn from_bytes(bytes: [u8; index(ENTRY_LEN)]) -> QueueEntry {
         let [
             p0,
             p1,
@@ -178,7 +179,7 @@ impl EntryMap {
 
     #[inline]
     fn byte_of(&self, number: u64) -> usize {
-        self.base + ((number - self.first) * ENTRY_LEN) as usize
+        self.base + index((number - self.first) * ENTRY_LEN)
     }
 }
 
@@ -304,7 +305,7 @@ impl ConsumeQueue {
             return Ok(Arc::clone(region));
         }
         let path = self.directory.join(file_name(start * ENTRY_LEN));
-        let len = (self.store.file_entries * ENTRY_LEN) as usize;
+        let len = index(self.store.file_entries * ENTRY_LEN);
         let mapped = self.store.disk.map(&path, len, self.store.access);
         let region = Arc::new(mapped.map_err(|e| Error::io("map", &path, e))?);
         self.store.mapped.fetch_add(1, Ordering::Relaxed);
@@ -460,7 +461,7 @@ impl ConsumeQueue {
         };
         let chunk = (at / OVERLAY_ENTRIES) as usize;
         while overlay.chunks.len() <= chunk {
-            let len = (OVERLAY_ENTRIES * ENTRY_LEN) as usize;
+            let len = index(OVERLAY_ENTRIES * ENTRY_LEN);
             overlay.chunks.push(self.store.spill.take(len)?);
         }
         let Some(map) = overlay.map_of(number) else {
@@ -544,7 +545,7 @@ impl ConsumeQueue {
             chunks.push(chunk);
             at = chunk + CHUNK;
         }
-        let mut buffer = vec![0; CHUNK as usize];
+        let mut buffer = vec![0; index(CHUNK)];
         for chunk in chunks.into_iter().rev() {
             let have = disk.read_at(path, chunk, &mut buffer).map_err(io)?;
             let bytes = buffer.get(..have).unwrap_or_default();
@@ -576,7 +577,7 @@ impl ConsumeQueue {
                 break;
             };
             let end = max.min(map.end);
-            let (from, len) = (map.byte_of(number), ((end - number) * ENTRY_LEN) as usize);
+            let (from, len) = (map.byte_of(number), index((end - number) * ENTRY_LEN));
             let synced = self.store.disk.sync_range(&map.region, from, len);
             synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
             number = end;

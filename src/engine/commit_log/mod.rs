@@ -117,7 +117,7 @@ impl CommitLog {
                 .tail
                 .try_lock_for(self.busy_timeout)
                 .ok_or_else(|| Error::Busy {
-                    waited_ms: self.busy_timeout.as_millis() as u64,
+                    waited_ms: u64::try_from(self.busy_timeout.as_millis()).unwrap_or(u64::MAX),
                 })?,
         };
         if self.closed.load(Ordering::Acquire) {

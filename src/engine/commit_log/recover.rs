@@ -16,6 +16,7 @@ use super::log::{Log, Step, Walker, is_blank};
 use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::mapped::queue::MappedFileQueue;
+use crate::num::index;
 use crate::record::layout::{AT_MAGIC, AT_POSITION, MAGIC_V1, MAGIC_V2, be_u32, be_u64};
 use crate::record::{Flaw, Freshness, Record};
 use std::collections::HashMap;
@@ -262,15 +263,15 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
         let region = file
             .region()
             .map_err(|e| Error::io("map", file.path(), e))?;
-        let mut at = from.saturating_sub(file.start()) as usize;
-        let until = (end.min(file.end()) - file.start()) as usize;
+        let mut at = index(from.saturating_sub(file.start()));
+        let until = index(end.min(file.end()) - file.start());
         while at < until {
             // Stretches that were never written hold nothing; the kernel knows them.
             let data = next_data(&log.files, &file, at as u64)?;
-            let Some(data) = data.filter(|data| (*data as usize) < until) else {
+            let Some(data) = data.filter(|data| index(*data) < until) else {
                 break;
             };
-            at = at.max(data as usize);
+            at = at.max(index(data));
             let chunk_end = until.min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
             let bytes = region.tail(at);
             if let Some(found) = search(

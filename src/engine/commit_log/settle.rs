@@ -6,6 +6,7 @@ use super::state::Mark;
 use crate::error::{Error, Result};
 use crate::mapped::queue::file_name;
 use crate::mapped::{Access, PAGE};
+use crate::num::index;
 use std::path::Path;
 
 impl Opening<'_> {
@@ -28,10 +29,10 @@ impl Opening<'_> {
             }
             let end = file.start + file.len;
             if end > durable && file.start < outcome.end {
-                let region = self.disk.map(&path, len as usize, Access::ReadWrite);
+                let region = self.disk.map(&path, index(len), Access::ReadWrite);
                 let region = region.map_err(|e| Error::io("map", &path, e))?;
-                let from = durable.saturating_sub(file.start) as usize;
-                let to = (outcome.end.min(end) - file.start) as usize;
+                let from = index(durable.saturating_sub(file.start));
+                let to = index(outcome.end.min(end) - file.start);
                 // A sync that failed in the last life may have left pages that look clean.
                 region.rewrite(from, to - from);
                 let synced = region.sync(from / PAGE * PAGE, to - from / PAGE * PAGE);
@@ -55,18 +56,13 @@ impl Opening<'_> {
         let Some(data) = self.disk.next_data(path, from).map_err(io)? else {
             return Ok(0);
         };
-        let region = self
-            .disk
-            .map(path, len as usize, Access::Read)
-            .map_err(io)?;
-        region.publish(len as usize);
+        let region = self.disk.map(path, index(len), Access::Read).map_err(io)?;
+        region.publish(index(len));
         let mut at = data.max(from);
         let mut last = None;
         while at < len {
             let chunk = (len - at).min(1 << 20);
-            let bytes = region
-                .slice(at as usize, chunk as usize)
-                .unwrap_or_default();
+            let bytes = region.slice(index(at), chunk as usize).unwrap_or_default();
             if let Some(found) = bytes.iter().rposition(|byte| *byte != 0) {
                 last = Some(at + found as u64 + 1);
             }

@@ -33,6 +33,7 @@
 use crate::disk::{Disk, Kind, boot_id};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
+use crate::num::short;
 use crate::record::HostBytes;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -226,7 +227,7 @@ impl StatePage {
         let bytes = host.as_bytes();
         self.region.set_words(AT_HOST, bytes);
         self.region
-            .set_words(AT_HOST_LEN, &(bytes.len() as u32).to_ne_bytes());
+            .set_words(AT_HOST_LEN, &short(bytes.len()).to_ne_bytes());
     }
 
     /// Begins an epoch: this process writes, from `end` on.
