@@ -128,59 +128,6 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::NotFound { path } => {
-                write!(
-                    f,
-                    "no store at {}: open it with mode \"a\" or \"x\" to create one",
-                    path.display()
-                )
-            }
-            Error::Exists { path } => {
-                write!(
-                    f,
-                    "a store is already at {}: open it with mode \"a\"",
-                    path.display()
-                )
-            }
-            Error::NotAStore { path, reason } => {
-                write!(f, "{} is not a store: {reason}", path.display())
-            }
-            Error::Foreign { path } => write!(
-                f,
-                "{} was not created by forebay: read it with mode=\"r\", or take it over for \
-                 writing with adopt=True",
-                path.display()
-            ),
-            Error::Locked {
-                path,
-                pid: Some(pid),
-            } => write!(
-                f,
-                "{} is being written by process {pid}: read it with mode=\"r\"",
-                path.display()
-            ),
-            Error::Locked { path, pid: None } => write!(
-                f,
-                "{} is being written by another process (which one is unknown): read it with \
-                 mode=\"r\"",
-                path.display()
-            ),
-            Error::Closed => write!(f, "the store is closed"),
-            Error::Failed { reason, appended } => write!(
-                f,
-                "the store has failed for writing: {reason}; {}reading goes on, open it again to \
-                 write",
-                if *appended {
-                    "the message is in the log, its durability unknown; "
-                } else {
-                    ""
-                }
-            ),
-            Error::ReadOnly { what } => write!(f, "{what} is read-only"),
-            Error::Forked => write!(
-                f,
-                "this handle was opened before fork: open the store again in the child process"
-            ),
             Error::UnknownTopic { topic } => write!(f, "no topic {topic:?} in the store"),
             Error::UnknownQueue {
                 topic,
@@ -247,6 +194,69 @@ impl fmt::Display for Error {
             } => {
                 write!(f, "cannot {doing} {}: {source}", path.display())
             }
+            handle => handle.fmt_of_handle(f),
+        }
+    }
+}
+
+impl Error {
+    /// What is wrong with a store or a handle as a whole.
+    fn fmt_of_handle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::NotFound { path } => {
+                write!(
+                    f,
+                    "no store at {}: open it with mode \"a\" or \"x\" to create one",
+                    path.display()
+                )
+            }
+            Error::Exists { path } => {
+                write!(
+                    f,
+                    "a store is already at {}: open it with mode \"a\"",
+                    path.display()
+                )
+            }
+            Error::NotAStore { path, reason } => {
+                write!(f, "{} is not a store: {reason}", path.display())
+            }
+            Error::Foreign { path } => write!(
+                f,
+                "{} was not created by forebay: read it with mode=\"r\", or take it over for \
+                 writing with adopt=True",
+                path.display()
+            ),
+            Error::Locked {
+                path,
+                pid: Some(pid),
+            } => write!(
+                f,
+                "{} is being written by process {pid}: read it with mode=\"r\"",
+                path.display()
+            ),
+            Error::Locked { path, pid: None } => write!(
+                f,
+                "{} is being written by another process (which one is unknown): read it with \
+                 mode=\"r\"",
+                path.display()
+            ),
+            Error::Closed => write!(f, "the store is closed"),
+            Error::Failed { reason, appended } => write!(
+                f,
+                "the store has failed for writing: {reason}; {}reading goes on, open it again to \
+                 write",
+                if *appended {
+                    "the message is in the log, its durability unknown; "
+                } else {
+                    ""
+                }
+            ),
+            Error::ReadOnly { what } => write!(f, "{what} is read-only"),
+            Error::Forked => write!(
+                f,
+                "this handle was opened before fork: open the store again in the child process"
+            ),
+            _ => Ok(()),
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Bringing queues and index up to the log: what is missing is added, what is wrong is corrected, what
-//! leads behind the end is cut.
+//! Bringing queues and index up to the log: what is missing is added, what is wrong corrected, and
+//! what leads behind the end is cut.
 
 use super::consume_queue::{ConsumeQueue, FILLER_SIZE, QueueEntry, list_queues};
 use super::dispatch::{Finder, is_directory_name};
