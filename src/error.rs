@@ -177,10 +177,6 @@ impl fmt::Display for Error {
                  sending works again when there is room",
                 path.display()
             ),
-            Error::Busy { waited_ms } => write!(
-                f,
-                "the log has been busy for {waited_ms} ms: nothing was appended, try again"
-            ),
             Error::FlushTimeout { timeout_ms } => write!(
                 f,
                 "not durable within {timeout_ms} ms: the message is in the log, do not send it \
@@ -255,6 +251,10 @@ impl Error {
             Error::Forked => write!(
                 f,
                 "this handle was opened before fork: open the store again in the child process"
+            ),
+            Error::Busy { waited_ms } => write!(
+                f,
+                "the log has been busy for {waited_ms} ms: nothing was appended, try again"
             ),
             _ => Ok(()),
         }

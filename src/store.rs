@@ -420,8 +420,8 @@ impl Drop for Shared {
     }
 }
 
-/// Where a read at `offset` of a queue with these bounds begins, or why there is nothing to read and
-/// where to go on.
+/// Where a read at `offset` of a queue with these bounds begins, or why there is nothing to read
+/// and where to go on.
 fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u64)> {
     match u64::try_from(offset) {
         _ if max == 0 => Err((ReadStatus::NoMessageInQueue, 0)),
