@@ -81,7 +81,7 @@ class ForebayReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Cut what the store holds at this moment into tasks.
 
-        The ends of all queues are taken here: what is read is a snapshot, whatever is sent meanwhile.
+        The ends of all queues are taken here: a read is a snapshot, whatever is sent meanwhile.
         Spark plans a DataFrame once, at its first action, so all its actions read the same.
         """
         options = self._options
@@ -101,7 +101,8 @@ class ForebayReader(DataSourceReader):
         if not partition.ranges:
             return
         task = TaskContext.get()
-        store = _opened.store(partition.plan, partition.path, task and task.stageId())
+        stage = None if task is None else task.stageId()
+        store = _opened.store(partition.plan, partition.path, stage)
         by_topic: dict[str, list[Range]] = {}
         for found in partition.ranges:
             by_topic.setdefault(found.topic, []).append(found)
@@ -169,8 +170,8 @@ def _still_there(store: Store, ranges: list[Range]) -> Iterator[Range]:
 class _Opened:
     """The store that this worker has open; workers run many tasks of a job, one at a time.
 
-    It is kept for the tasks of one stage, no longer: between two actions the directory may have been
-    replaced by another, and open files would still show the old one.
+    It is kept for the tasks of one stage, no longer: between two actions the directory may have
+    been replaced by another, and open files would still show the old one.
     """
 
     def __init__(self) -> None:
