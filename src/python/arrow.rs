@@ -172,7 +172,7 @@ impl Scan {
     }
 }
 
-/// The scan of a store by its arguments, for unpickling and for Spark, which gives one more: a dialect.
+/// The scan of a store by its arguments, for unpickling, and for Spark, which gives a dialect too.
 #[pyfunction]
 pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
     Scan::new(store, arguments)
