@@ -1,7 +1,8 @@
 //! Files and blocks ahead of use: one thread, an ordered queue of requests, a latch for each.
 //!
 //! ```text
-//!   appender --> [requests, in order] --> allocator: create, reserve, warm up --> latch --> appender
+//!   appender --> [requests, in order] --> allocator: create, reserve, warm up --> latch -->
+//!   appender
 //! ```
 //!
 //! A request that is made early enough costs the appender nothing; one that is not waits at the

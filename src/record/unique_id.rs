@@ -1,4 +1,5 @@
-//! Unique ids as RocketMQ's clients make them: address, process, start of the process, time, counter.
+//! Unique ids as RocketMQ's clients make them: address, process, start of the process, time,
+//! counter.
 
 use super::encode::HostBytes;
 use std::sync::OnceLock;
@@ -10,8 +11,8 @@ static PROCESS_HASH: OnceLock<u32> = OnceLock::new();
 /// Milliseconds of 31 days: the time field counts from the start of such a span.
 const SPAN_MS: i64 = 31 * 24 * 3_600_000;
 
-/// The next id: 32 (IPv4) or 56 (IPv6) upper-case hex digits, unique in the process and, by address,
-/// process id and a random number of the process, among processes.
+/// The next id: 32 (IPv4) or 56 (IPv6) upper-case hex digits, unique in the process and, by
+/// address, process id and a random number of the process, among processes.
 ///
 /// RocketMQ counts the time from the first of the local month; here it is a span of 31 days, which
 /// no reader can tell apart, for nothing decodes the field without knowing the month.

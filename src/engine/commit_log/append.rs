@@ -1,12 +1,13 @@
-//! Appending: position and queue offset are given, records are sealed and copied, the end is published,
-//! all under one lock.
+//! Appending: position and queue offset are given, records are sealed and copied, the end is
+//! published, all under one lock.
 //!
 //! ```text
-//!   check, size, encode (outside) --> lock --> secure room --> seal and copy --> publish --> unlock
+//!   check, size, encode (outside) --> lock --> secure room --> seal and copy --> publish -->
+//!   unlock
 //! ```
 //!
-//! Room is secured before the first byte is stored: files are there and blocks reserved for the whole
-//! batch. So an append fails before it has stored anything, or not at all.
+//! Room is secured before the first byte is stored: files are there and blocks reserved for the
+//! whole batch. So an append fails before it has stored anything, or not at all.
 
 use super::log::{Log, blank};
 use super::state::Mark;
@@ -184,7 +185,8 @@ impl Tail {
         Ok(appended)
     }
 
-    /// The byte of the current file where a record of `len` bytes goes; rolls where it does not fit.
+    /// The byte of the current file where a record of `len` bytes goes; rolls where it does not
+    /// fit.
     #[inline]
     fn room_for(&mut self, with: &Appender<'_>, len: u64) -> Result<usize> {
         if let Some(current) = &self.current

@@ -1,7 +1,7 @@
 //! Atomic batches: a begin record, the rows, an end record, appended under one hold of the lock.
 //!
-//! Nothing can follow an unfinished batch, so recovery finds it at the end of the log and cuts it back
-//! to its begin record. The two records are ordinary messages of a system topic:
+//! Nothing can follow an unfinished batch, so recovery finds it at the end of the log and cuts it
+//! back to its begin record. The two records are ordinary messages of a system topic:
 //!
 //! ```text
 //! topic  rmq_sys_forebay_atomic, queue 0

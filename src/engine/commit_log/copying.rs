@@ -6,8 +6,8 @@ use crate::mapped::{Access, Region};
 use std::io;
 use std::path::Path;
 
-/// Reads like [`RealDisk`], but a map is a copy of what the file held when it was made. It refuses to
-/// change anything.
+/// Reads like [`RealDisk`], but a map is a copy of what the file held when it was made. It refuses
+/// to change anything.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyingDisk;
 

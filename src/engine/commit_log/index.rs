@@ -292,8 +292,8 @@ impl Index {
         }
     }
 
-    /// Opens the files that are there. What cannot be an index file of this log, whose end is `end`,
-    /// ends the index: it and what comes behind it is left out, and `false` returned.
+    /// Opens the files that are there. What cannot be an index file of this log, whose end is
+    /// `end`, ends the index: it and what comes behind it is left out, and `false` returned.
     pub fn load(&self, end: u64) -> Result<bool> {
         let names = list_names(&*self.disk, &self.directory)?;
         let mut files = self.files.write();
@@ -524,9 +524,9 @@ fn file_name_now() -> u64 {
 
 /// Finds how many slots and entries a file has, which it does not say.
 ///
-/// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then every
-/// number of slots that the length allows, each checked against what the header says of the first and
-/// the last entry. `None` where nothing fits: the file is damaged.
+/// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then
+/// every number of slots that the length allows, each checked against what the header says of the
+/// first and the last entry. `None` where nothing fits: the file is damaged.
 fn find_geometry(
     file: &Arc<MappedFile>,
     region: &Arc<Region>,

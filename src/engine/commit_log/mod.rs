@@ -12,7 +12,8 @@
 //!   forebay.offsets bounds of the queues at the last close                   tables
 //! ```
 //!
-//! The log is the truth; the rest is built from it by [`dispatch`] and checked against it by [`open`].
+//! The log is the truth; the rest is built from it by [`dispatch`] and checked against it by
+//! [`open`].
 
 mod append;
 mod atomic;
@@ -27,9 +28,11 @@ mod log;
 mod open;
 mod query;
 mod queues;
+mod rebuild;
 mod recover;
 mod report;
 mod service;
+mod settle;
 mod shared;
 mod spill;
 mod state;

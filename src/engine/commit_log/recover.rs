@@ -3,9 +3,10 @@
 //! A record counts if its length sum, magic, position and checksums hold. Where one does not:
 //!
 //! - below the *trusted* position (what is known to have been there), or in a store that another
-//!   system wrote, the walk looks for the next record that holds. If there is one, the bytes between
-//!   are a hole: reported, passed over, nothing behind it is lost. Behind a hole, a store time that
-//!   goes back or a queue offset that was met already marks a record of an earlier life of the file.
+//!   system wrote, the walk looks for the next record that holds. If there is one, the bytes
+//!   between are a hole: reported, passed over, nothing behind it is lost. Behind a hole, a store
+//!   time that goes back or a queue offset that was met already marks a record of an earlier life
+//!   of the file.
 //! - elsewhere the log ends there.
 //!
 //! An atomic batch without its end record is cut back to its begin record.
@@ -219,8 +220,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what holds at `position` is no leftover: a record that is not older than the last one,
-    /// or a filler that leads to such a record.
+    /// Whether what holds at `position` is no leftover: a record that is not older than the last
+    /// one, or a filler that leads to such a record.
     fn leads_on(&self, position: u64) -> Result<bool> {
         let mut walker = Walker::new(self.log, position, self.limit);
         let mut step = walker.step()?;

@@ -25,10 +25,10 @@
 //! 384   u64    settled: end of what is durable in log, queues and index alike
 //! ```
 //!
-//! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache outlives
-//! a process. After a power loss `durable` and `settled` are lower bounds (each is stored only after
-//! the sync that it tells of) and the other two mean nothing. The page is a hint like every cache: no
-//! value is believed before the log confirms it.
+//! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache
+//! outlives a process. After a power loss `durable` and `settled` are lower bounds (each is stored
+//! only after the sync that it tells of) and the other two mean nothing. The page is a hint like
+//! every cache: no value is believed before the log confirms it.
 
 use crate::disk::{Disk, Kind, boot_id};
 use crate::error::{Error, Result};
