@@ -17,7 +17,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.spark.source import ForebayDataSource
+try:
+    from forebay.spark.source import ForebayDataSource
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "pyspark":
+        raise
+    message = "forebay.spark needs PySpark 4.2 or later: pip install 'forebay[spark]'"
+    raise ImportError(message) from error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

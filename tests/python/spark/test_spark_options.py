@@ -1,5 +1,8 @@
 """Options of a read: every rule of the connector, without a session."""
 
+import subprocess
+import sys
+
 import pytest
 
 from forebay.errors import InvalidOptionError
@@ -149,3 +152,11 @@ def test_options_that_contradict_one_another_are_refused(options):
 def test_an_end_that_stands_for_latest_lies_before_no_start():
     ends = {"startingOffsets": '{"a":{"0":3}}', "endingOffsets": '{"a":{"0":-1}}'}
     assert parse(**ends).end == Limit(offsets={("a", 0): LATEST})
+
+
+def test_without_pyspark_the_import_names_what_to_install():
+    code = "import sys; sys.modules['pyspark'] = None; import forebay.spark"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "ImportError: forebay.spark needs PySpark" in done.stderr
+    assert "forebay[spark]" in done.stderr
