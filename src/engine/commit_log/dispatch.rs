@@ -4,7 +4,7 @@
 //! is work; a reader that asks for more than is dispatched runs it until its message is there; a sender
 //! helps when the backlog is large. So what was sent can be read at once, and no timer is waited for.
 
-use super::consume_queue::{ConsumeQueue, QueueEntry};
+use super::consume_queue::{ConsumeQueue, QUEUES_MAX, QueueEntry};
 use super::index::Index;
 use super::log::{Log, Step, Walker};
 use super::queues::Queues;
@@ -18,6 +18,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Offsets of queues are below this; a larger one is damage.
+pub const OFFSET_MAX: u64 = 1 << 56;
 /// Records that one step takes at most.
 const STEP_RECORDS: usize = 4096;
 /// Records whose index slots are loaded before the first of them is put.
@@ -117,6 +119,7 @@ impl Dispatcher {
             self.log
                 .state
                 .set(Mark::Dispatched, progress.walker.position());
+            self.queues.limit_maps();
             if done {
                 break;
             }
@@ -205,10 +208,18 @@ impl Dispatcher {
             touched ^= file.touch(key.hash);
         }
         std::hint::black_box(touched);
-        for key in keys.drain(..) {
-            index.put(key.hash, key.position, key.time)?;
+        let mut put = 0;
+        let mut result = Ok(());
+        for key in keys.iter() {
+            result = index.put(key.hash, key.position, key.time);
+            if result.is_err() {
+                break;
+            }
+            put += 1;
         }
-        Ok(())
+        // Keys that found no room stay for the next try.
+        keys.drain(..put);
+        result
     }
 }
 
@@ -236,10 +247,10 @@ impl Finder {
         }
         let queue = u32::try_from(record.queue_id())
             .ok()
-            .filter(|queue| *queue < 1 << 20)?;
+            .filter(|queue| *queue < QUEUES_MAX)?;
         let offset = u64::try_from(record.queue_offset())
             .ok()
-            .filter(|o| *o < 1 << 56)?;
+            .filter(|offset| *offset < OFFSET_MAX)?;
         let topic = self.topic(topics, record.topic())?;
         let entry = QueueEntry {
             position,
@@ -265,6 +276,11 @@ impl Finder {
         }
         let queue = self.queues.get(row)?.get(column)?.as_ref()?;
         Some((queue, offset, entry))
+    }
+
+    /// The topic of the last record that was found.
+    pub fn last_topic(&self) -> Option<Arc<Topic>> {
+        self.last.clone()
     }
 
     #[inline]
@@ -324,5 +340,14 @@ pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
 
 /// Whether an error of dispatch ends the store for writers: all but a full disk, which passes.
 pub fn is_final(error: &Error) -> bool {
-    !matches!(error, Error::Full { .. })
+    match error {
+        Error::Full { .. } => false,
+        Error::Io { source, .. } => !is_full(source),
+        _ => true,
+    }
+}
+
+/// Whether the file system has no room, or its owner may not use more of it.
+pub fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

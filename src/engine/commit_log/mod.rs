@@ -16,6 +16,7 @@
 
 mod append;
 mod atomic;
+mod begin;
 mod consume_queue;
 mod copying;
 mod cursor;
@@ -25,8 +26,10 @@ mod index;
 mod layout;
 mod log;
 mod open;
+mod place;
 mod query;
 mod queues;
+mod rebuild;
 mod recover;
 mod report;
 mod service;
@@ -34,6 +37,7 @@ mod shared;
 mod spill;
 mod state;
 mod tables;
+mod trim;
 mod verify;
 
 use super::{

@@ -1,0 +1,433 @@
+//! Recovery: queues and index are loaded, the log is walked, and what they lack is put into them.
+
+use super::begin::Begin;
+use super::consume_queue::{ConsumeQueue, QueueEntry, list_queues, list_topics};
+use super::index::Index;
+use super::layout;
+use super::log::Log;
+use super::open::Opening;
+use super::place::{Bridge, Placer, leads_home};
+use super::recover::{Outcome, Trust, walk};
+use super::state::{Mark, StatePage};
+use crate::error::Result;
+use crate::mapped::{Access, Extent, MappedFileQueue};
+use crate::record::Record;
+use crate::record::properties::{Known, index_hash};
+use std::sync::Arc;
+
+/// What is to be done with keys on a walk.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    /// Position of the last record that is indexed: those before it are passed over.
+    from: Option<u64>,
+    /// Whether the walk puts them, or only notes where the first one is.
+    put: bool,
+}
+
+impl Opening<'_> {
+    /// The log as it lies on disk, every byte readable, for the walk alone.
+    fn whole_log(&self) -> Result<Arc<Log>> {
+        let directory = self.root.join("commitlog");
+        let files = MappedFileQueue::new(&self.disk, directory, self.geometry.log_file_len);
+        let found: Vec<_> = self
+            .files
+            .iter()
+            .filter(|file| file.len > 0)
+            .cloned()
+            .collect();
+        files.load(&found, Access::Read, |_| Extent::Full);
+        let state = Arc::new(StatePage::in_memory()?);
+        state.set(Mark::Published, u64::MAX);
+        Ok(Arc::new(Log {
+            files,
+            state,
+            sync: false,
+        }))
+    }
+
+    /// Walks the log and brings queues and index up to it.
+    pub(super) fn recover(&mut self, mut begin: Begin) -> Result<Outcome> {
+        let log = self.whole_log()?;
+        let min = self.min_position();
+        self.load_queues(&log, &begin)?;
+        self.confirm(&log, &mut begin)?;
+        let mut from = begin.from;
+        if !self.queues_are_complete(&log, &begin)? {
+            from = min;
+        }
+        let complete = self.load_index(&begin)?;
+        let again = self.prepare_index(&begin, complete, from)?;
+        let keys = Keys {
+            from: self.index_end().filter(|_| complete),
+            put: self.access == Access::ReadWrite && again.is_none_or(|again| again >= from),
+        };
+        let (mut outcome, mut bridges, gap) = self.walk_from(&log, from, begin.trust, keys)?;
+        if gap {
+            // A queue lacks entries below the place where the walk began.
+            self.forget_overlays(&log)?;
+            from = min;
+            (outcome, bridges, _) = self.walk_from(&log, from, begin.trust, keys)?;
+        }
+        self.recovery.clean = begin.clean;
+        self.recovery.walked_from = from;
+        self.cut_queues(outcome.end)?;
+        self.complete_index(&log, &begin, again.filter(|_| !keys.put), &outcome)?;
+        self.keep_next_offsets(&begin, from, &outcome)?;
+        self.name_losses(&mut outcome, &bridges)?;
+        for damage in &outcome.damage {
+            self.report.add(damage.clone());
+        }
+        self.durable = match begin.clean {
+            true => outcome.end,
+            false => begin.durable,
+        };
+        self.last_store_ms = outcome.last_store_ms;
+        if self.last_store_ms == 0 && outcome.end > min {
+            self.last_store_ms = last_store_ms(&log, outcome.end)?;
+        }
+        self.recovery.records_checked = outcome.records;
+        self.recovery.stale_checksums = outcome.stale_checksums;
+        self.recovery.end = outcome.end;
+        Ok(outcome)
+    }
+
+    fn walk_from(
+        &mut self,
+        log: &Arc<Log>,
+        from: u64,
+        trust: Trust,
+        keys: Keys,
+    ) -> Result<(Outcome, Vec<Bridge>, bool)> {
+        let index = self.index.clone().filter(|_| keys.put);
+        let mut placer = Placer::new(self, log, from);
+        let mut indexed = 0;
+        let mut unindexed: Option<u64> = None;
+        let mut visit = |record: &Record<'_>, position: u64, holes: u64| -> Result<()> {
+            let known = Known::read(record.raw_properties());
+            placer.place(record, &known, position, holes)?;
+            let after = keys.from.is_none_or(|end| position >= end);
+            if after && known.index_keys().next().is_some() {
+                match &index {
+                    Some(index) => indexed += put_keys(index, record, &known, position)?,
+                    None => {
+                        unindexed.get_or_insert(position);
+                    }
+                }
+            }
+            Ok(())
+        };
+        let outcome = walk(log, from, trust, &mut visit)?;
+        let (rebuilt, bridges, gap) = placer.finish();
+        self.recovery.queue_entries_rebuilt += rebuilt;
+        self.recovery.index_entries_rebuilt += indexed;
+        // The last record that has an entry may lack entries of its other keys.
+        self.unindexed = unindexed.map_or(0..0, |start| start..outcome.end);
+        Ok((outcome, bridges, gap))
+    }
+
+    /// Opens every queue that has a directory and finds its bounds.
+    fn load_queues(&self, log: &Arc<Log>, begin: &Begin) -> Result<()> {
+        let directory = &self.queues.store.directory;
+        let topics = match layout::has_foreign_queues(&*self.disk, self.root)? {
+            true => Vec::new(),
+            false => list_topics(&*self.disk, directory)?,
+        };
+        for name in topics {
+            for id in list_queues(&*self.disk, &directory.join(&name))? {
+                let (topic, _) = self.topics.get_or_add(&name, id + 1);
+                if topic.write_queues() <= id && !self.table.knows(&name) {
+                    topic.configure(id + 1, id + 1, topic.permissions());
+                }
+                let queue = ConsumeQueue::open(&self.queues.store, &name, id)?;
+                find_bounds(&queue, log)?;
+                self.queues.add(&topic, Arc::new(queue));
+                self.queues.limit_maps();
+            }
+        }
+        for (name, id, min, next) in begin.inventory.iter().flat_map(|known| &known.queues) {
+            let (topic, _) = self.topics.get_or_add(name, id + 1);
+            let queue = self.queues.get_or_add(&topic, *id);
+            if min == next && queue.is_untouched()? {
+                queue.set_bounds(*next, *next);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether every queue that is known of is there to its end, as far as a look at the corners of its
+    /// files shows.
+    fn queues_are_complete(&self, log: &Arc<Log>, begin: &Begin) -> Result<bool> {
+        if begin.from <= self.min_position() {
+            return Ok(true);
+        }
+        let queues = self.queues.all(&self.topics);
+        match &begin.inventory {
+            // Without one, something has to be there; a mark says that Forebay wrote the store, and
+            // has flushed nothing as a whole yet.
+            None if begin.marked && !begin.clean => return Ok(false),
+            None if queues.iter().all(|(_, queue)| queue.max() == 0) => return Ok(false),
+            None => {}
+            Some(inventory) => {
+                for (name, id, min, next) in &inventory.queues {
+                    let topic = self.topics.get(name);
+                    let queue = topic.and_then(|topic| self.queues.get(&topic, *id));
+                    if queue.is_none_or(|queue| queue.max() < *next || !queue.covers(*min)) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        for (topic, queue) in queues {
+            for number in queue.corners() {
+                let sound = queue.entry(number)?.is_some_and(|entry| {
+                    entry.is_filler()
+                        || entry.end() <= log.min_position()
+                        || leads_home(log, &topic, queue.id, number, entry)
+                });
+                if !sound {
+                    return Ok(false);
+                }
+            }
+            self.queues.limit_maps();
+        }
+        Ok(true)
+    }
+
+    /// Lets go of entries that were put into memory, for a walk from the first record on.
+    fn forget_overlays(&self, log: &Arc<Log>) -> Result<()> {
+        if self.access == Access::Read {
+            for (_, queue) in self.queues.all(&self.topics) {
+                if queue.forget_overlay() {
+                    find_bounds(&queue, log)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the index files; whether all that were known of are there and sound.
+    fn load_index(&self, begin: &Begin) -> Result<bool> {
+        let Some(index) = &self.index else {
+            return Ok(true);
+        };
+        let end = self.files.last().map_or(0, |file| file.start + file.len);
+        let sound = index.load(end)?;
+        let files = index.files();
+        let mut known = begin.inventory.iter().flat_map(|known| &known.index);
+        let all_there = known.clone().all(|(name, count)| {
+            let same = |path: &std::path::Path| {
+                path.file_name()
+                    .is_some_and(|found| found.to_string_lossy() == *name)
+            };
+            let file = files.iter().find(|file| same(file.path()));
+            file.is_some_and(|file| file.count() >= *count)
+        });
+        Ok(sound && all_there && (known.next().is_some() || !files.is_empty()))
+    }
+
+    pub(super) fn index_end(&self) -> Option<u64> {
+        self.index.as_ref().and_then(|index| index.end_position())
+    }
+
+    /// Takes away what of the index is not to be believed. Returns from where keys have to be put again.
+    fn prepare_index(&self, begin: &Begin, complete: bool, from: u64) -> Result<Option<u64>> {
+        let Some(index) = &self.index else {
+            return Ok(None);
+        };
+        let min = self.min_position();
+        let unmarked = (!begin.marked).then(|| self.index_end().unwrap_or(min));
+        let lagging = unmarked.filter(|end| *end < from);
+        if self.access == Access::Read {
+            let unsure = begin
+                .index_until
+                .filter(|until| self.index_end().is_some_and(|end| end >= *until));
+            return Ok(if complete {
+                unsure.or(lagging)
+            } else {
+                Some(min)
+            });
+        }
+        if !complete {
+            index.clear()?;
+            return Ok(Some(min));
+        }
+        let cut = match begin.index_until {
+            Some(until) => index.cut(until)?,
+            None => None,
+        };
+        Ok(cut.or(lagging))
+    }
+
+    /// Puts the keys that the walk could not, because they come before others.
+    fn complete_index(
+        &mut self,
+        log: &Arc<Log>,
+        begin: &Begin,
+        again: Option<u64>,
+        outcome: &Outcome,
+    ) -> Result<()> {
+        let Some(index) = self.index.clone() else {
+            return Ok(());
+        };
+        let ahead = self.index_end().is_some_and(|end| end >= outcome.end);
+        if self.access == Access::Read {
+            let start = if ahead {
+                Some(self.min_position())
+            } else {
+                again
+            };
+            if let Some(start) = start {
+                let noted = match self.unindexed.is_empty() {
+                    true => outcome.end,
+                    false => self.unindexed.start,
+                };
+                self.unindexed = start.min(noted)..outcome.end;
+            }
+            return Ok(());
+        }
+        let cut = index.cut(outcome.end)?;
+        let Some(start) = again.into_iter().chain(cut).min() else {
+            return Ok(());
+        };
+        let mut rebuilt = 0;
+        let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
+            let known = Known::read(record.raw_properties());
+            if position < outcome.end {
+                rebuilt += put_keys(&index, record, &known, position)?;
+            }
+            Ok(())
+        };
+        let trust = match begin.trust {
+            Trust::Everywhere => Trust::Everywhere,
+            Trust::Below(_) => Trust::Below(outcome.end),
+        };
+        walk(log, start, trust, &mut visit)?;
+        self.recovery.index_entries_rebuilt += rebuilt;
+        Ok(())
+    }
+
+    /// Entries behind the end of the log lead nowhere, and those before its begin are gone.
+    fn cut_queues(&self, end: u64) -> Result<()> {
+        let min = self.min_position();
+        for (_, queue) in self.queues.all(&self.topics) {
+            let mut max = queue.max();
+            while max > queue.min() {
+                match queue.entry(max - 1)? {
+                    Some(entry) if entry.is_message(end) || entry.is_filler() => break,
+                    _ => max -= 1,
+                }
+            }
+            if max < queue.max() {
+                queue.truncate(max)?;
+            }
+            queue.correct_min(min)?;
+            self.queues.limit_maps();
+        }
+        Ok(())
+    }
+
+    /// Keeps offsets from being given twice where the last messages of a queue are lost with their
+    /// entries, and the log goes on behind them.
+    fn keep_next_offsets(&self, begin: &Begin, from: u64, outcome: &Outcome) -> Result<()> {
+        let Some(inventory) = &begin.inventory else {
+            return Ok(());
+        };
+        if from > self.min_position() || outcome.end < inventory.position {
+            return Ok(());
+        }
+        for (name, id, _, next) in &inventory.queues {
+            let topic = self.topics.get(name);
+            if let Some(queue) = topic.and_then(|topic| self.queues.get(&topic, *id)) {
+                queue.bridge_to(*next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the queue entries that lead into holes, and the offsets that no record was met for: the
+    /// messages that are lost. Where the store may be written they become fillers.
+    fn name_losses(&self, outcome: &mut Outcome, bridges: &[Bridge]) -> Result<()> {
+        for damage in &mut outcome.damage {
+            let hole = damage.position..damage.position + damage.length;
+            for (topic, queue) in self.queues.all(&self.topics) {
+                for number in queue.entries_in(&hole)? {
+                    damage.lost.push((topic.name.to_string(), queue.id, number));
+                    if self.access == Access::ReadWrite {
+                        queue.put(number, QueueEntry::FILLER)?;
+                    }
+                }
+            }
+        }
+        for bridge in bridges {
+            let between = bridge.after..bridge.before;
+            let hole = outcome
+                .damage
+                .iter_mut()
+                .find(|d| between.contains(&d.position));
+            if let Some(damage) = hole {
+                let named = |number| (bridge.topic.to_string(), bridge.queue, number);
+                damage.lost.extend(bridge.offsets.clone().map(named));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Puts the entries of a record's keys, unless they are there; returns how many were put.
+fn put_keys(index: &Index, record: &Record<'_>, known: &Known<'_>, position: u64) -> Result<u64> {
+    let mut put = 0;
+    let last = index.end_position();
+    for key in known.index_keys() {
+        let hash = index_hash(record.topic(), key);
+        // A process that died between two keys of a record leaves the first in the index.
+        let there = last == Some(position)
+            && index
+                .files()
+                .iter()
+                .rev()
+                .take(2)
+                .any(|file| file.contains(hash, position));
+        if !there && last.is_none_or(|last| position >= last) {
+            index.put(hash, position, record.store_timestamp())?;
+            put += 1;
+        }
+    }
+    Ok(put)
+}
+
+/// Finds the bounds of a queue from its files: up to the last entry that leads to its own record.
+fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>) -> Result<()> {
+    let first = queue.first_on_disk().unwrap_or(0);
+    let mut max = queue.last_on_disk()?;
+    while max > first {
+        let entry = queue.entry(max - 1)?;
+        let sound = entry.is_some_and(|entry| {
+            entry.is_filler()
+                || entry.end() <= log.min_position()
+                || log.record_at(entry.position).is_ok_and(|message| {
+                    let record = message.record();
+                    record.queue_offset() == (max - 1) as i64
+                        && record.queue_id() == queue.id as i32
+                        && record.layout().total_len == entry.size
+                })
+        });
+        if sound {
+            break;
+        }
+        max -= 1;
+    }
+    queue.set_bounds(first, max);
+    Ok(())
+}
+
+/// Store time of the last record below `end`: that of the last file that holds one.
+fn last_store_ms(log: &Arc<Log>, end: u64) -> Result<i64> {
+    let start = log.files.find(end - 1).map_or(end, |file| file.start());
+    let mut last = 0;
+    let mut visit = |record: &Record<'_>, _: u64, _: u64| {
+        last = record.store_timestamp();
+        Ok(())
+    };
+    walk(log, start, Trust::Below(end), &mut visit)?;
+    Ok(last)
+}
