@@ -80,9 +80,8 @@ impl Placer {
         position: u64,
         holes: u64,
     ) -> Result<()> {
-        let found = self
-            .finder
-            .find(&self.topics, &self.queues, record, known, position);
+        let (topics, queues) = (&self.topics, &self.queues);
+        let found = self.finder.find(topics, queues, record, known, position);
         let Some((queue, offset, entry)) = found else {
             return Ok(());
         };
@@ -108,11 +107,8 @@ impl Placer {
             && last.position > position
             && !last.is_filler()
         {
-            self.refuse(
-                record,
-                position,
-                "a later record has an earlier queue offset",
-            );
+            let reason = "a later record has an earlier queue offset";
+            self.refuse(record, position, reason);
             return Ok(());
         }
         if offset > max {
