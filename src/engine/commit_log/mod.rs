@@ -29,6 +29,7 @@ mod log;
 mod open;
 mod place;
 mod query;
+mod queue_entry;
 mod queues;
 mod rebuild;
 mod recover;
