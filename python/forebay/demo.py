@@ -1,0 +1,3 @@
+"""demo"""
+def run(*, with_spark: bool) -> int:
+    return 0
