@@ -18,6 +18,7 @@ pub mod disk;
 pub mod engine;
 pub mod error;
 pub mod mapped;
+mod num;
 pub mod options;
 #[cfg(feature = "python")]
 mod python;

@@ -97,9 +97,9 @@ const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Milliseconds since the epoch by the wall clock.
 #[inline]
 pub fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| {
+        d.as_secs().cast_signed() * 1000 + i64::from(d.subsec_millis())
+    })
 }
 
 impl Store {
@@ -183,7 +183,8 @@ impl Store {
         })
     }
 
-    /// Creates a topic with `queues` queues, or gives one that has fewer that many; durable on return.
+    /// Creates a topic with `queues` queues, or gives one that has fewer that many; durable on
+    /// return.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         check_topic(name)?;
         if queues == 0 || queues > 65_536 {
@@ -216,8 +217,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`] with the bounds,
-    /// [`Error::Corrupt`] where the message is lost.
+    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`] with the
+    /// bounds, [`Error::Corrupt`] where the message is lost.
     pub fn get(&self, topic: &str, queue: u32, offset: i64) -> Result<Message> {
         let engine = self.engine()?;
         let topic = self.topic(topic)?;
@@ -281,22 +282,10 @@ impl Store {
             return nothing(ReadStatus::NoMatchedLogicQueue, 0, 0, 0);
         };
         let (min, max) = (bounds.start, bounds.end);
-        if max == 0 {
-            return nothing(ReadStatus::NoMessageInQueue, 0, min, max);
-        }
-        let start = match u64::try_from(offset) {
-            Ok(start) if start >= min => start,
-            _ => return nothing(ReadStatus::OffsetTooSmall, min, min, max),
+        let start = match start_of_read(offset, min, max) {
+            Ok(start) => start,
+            Err((status, next_offset)) => return nothing(status, next_offset, min, max),
         };
-        if start >= max {
-            let one = start == max;
-            let status = if one {
-                ReadStatus::OffsetOverflowOne
-            } else {
-                ReadStatus::OffsetOverflowBadly
-            };
-            return nothing(status, max, min, max);
-        }
         let examined = READ_EXAMINED_MIN.max(max_messages as u64);
         let end = if filter.is_empty() {
             max
@@ -379,8 +368,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// What went wrong while flushing; the store is closed all the same. [`Error::Forked`] in a child
-    /// process, where nothing is touched.
+    /// What went wrong while flushing; the store is closed all the same. [`Error::Forked`] in a
+    /// child process, where nothing is touched.
     pub fn close(&self) -> Result<()> {
         if self.shared.generation != crate::disk::fork_generation() {
             return Err(Error::Forked);
@@ -428,6 +417,18 @@ impl Drop for Shared {
         {
             let _ = self.engine.close();
         }
+    }
+}
+
+/// Where a read at `offset` of a queue with these bounds begins, or why there is nothing to read
+/// and where to go on.
+fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u64)> {
+    match u64::try_from(offset) {
+        _ if max == 0 => Err((ReadStatus::NoMessageInQueue, 0)),
+        Ok(start) if start > max => Err((ReadStatus::OffsetOverflowBadly, max)),
+        Ok(start) if start == max => Err((ReadStatus::OffsetOverflowOne, max)),
+        Ok(start) if start >= min => Ok(start),
+        _ => Err((ReadStatus::OffsetTooSmall, min)),
     }
 }
 
@@ -595,8 +596,8 @@ impl Producer {
 
     /// Sends many messages. Rows without queue and key all go to one queue, the next in turn.
     ///
-    /// Up to [`BATCH_LEN_MAX`] encoded bytes go under one lock and one flush; a longer batch goes in
-    /// such chunks. With [`Atomicity::Whole`] (up to [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is
+    /// Up to [`BATCH_LEN_MAX`] encoded bytes go under one lock and one flush; a longer batch goes
+    /// in such chunks. With [`Atomicity::Whole`] (up to [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is
     /// stored, also across a crash.
     ///
     /// # Errors

@@ -60,9 +60,9 @@ pub enum Dialect {
     /// Those of Forebay.
     #[default]
     Arrow,
-    /// Beside Forebay's names those of Spark's Kafka connector, all in the types that Spark takes from a
-    /// Python data source, which are the only ones that it takes: text is plain, timestamps are
-    /// microseconds, every column is nullable, and `headers` is null where there are none.
+    /// Beside Forebay's names those of Spark's Kafka connector, all in the types that Spark takes
+    /// from a Python data source, which are the only ones that it takes: text is plain, timestamps
+    /// are microseconds, every column is nullable, and `headers` is null where there are none.
     Spark,
 }
 

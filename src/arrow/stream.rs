@@ -286,6 +286,7 @@ mod tests {
         let shape = BatchShape {
             columns: Vec::new(),
             body_type: BodyType::Binary,
+            dialect: Dialect::Arrow,
             batch_rows: 1,
             batch_bytes: 1,
         };

@@ -80,8 +80,8 @@ pub fn lock(path: &Path) -> io::Result<LockState> {
 
 /// Whether somebody holds the lock at `path`; nothing is changed. `false` where there is no file.
 pub fn probe(path: &Path) -> io::Result<bool> {
-    // A read lock could be tested on a read-only descriptor, but the question is for the write lock,
-    // and the kernel answers it for any descriptor.
+    // A read lock could be tested on a read-only descriptor, but the question is for the write
+    // lock, and the kernel answers it for any descriptor.
     match open(path, false) {
         Ok(file) => syscall::lock_byte_zero(&file, false),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),

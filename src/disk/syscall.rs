@@ -2,7 +2,12 @@
 //!
 //! On Linux each is the call itself; elsewhere the nearest thing that is right.
 
-#![allow(unsafe_code)]
+// The casts are between the widths that the C structures use for one small constant.
+#![allow(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    clippy::unnecessary_cast
+)]
 
 use std::fs::File;
 use std::io;
@@ -125,8 +130,8 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// Sets (`lock` true) or tests an exclusive lock of byte 0 that belongs to the open file, so that no
-/// other close in this process drops it. Returns whether another holder is in the way.
+/// Sets (`lock` true) or tests an exclusive lock of byte 0 that belongs to the open file, so that
+/// no other close in this process drops it. Returns whether another holder is in the way.
 #[cfg(target_os = "linux")]
 pub fn lock_byte_zero(file: &File, lock: bool) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
@@ -203,8 +208,8 @@ pub fn watch_forks() {
     }
 }
 
-/// Remembers the descriptor of a lock, which a forked child must close: it would keep the lock alive
-/// after the parent has let go. `false` where the table is full.
+/// Remembers the descriptor of a lock, which a forked child must close: it would keep the lock
+/// alive after the parent has let go. `false` where the table is full.
 pub fn watch_descriptor(descriptor: i32) -> bool {
     LOCKS.iter().any(|slot| {
         let order = Ordering::Relaxed;

@@ -45,7 +45,8 @@ pub(crate) struct Scan {
 impl Scan {
     pub(super) fn new(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
         let mut spec = ScanSpec::default();
-        // No argument of `Store.scan`: `forebay.spark` gives it. It decides which names columns have.
+        // No argument of `Store.scan`: `forebay.spark` gives it. It decides which names columns
+        // have.
         if arguments.contains("dialect")? {
             spec.dialect = Dialect::Spark;
         }
@@ -172,7 +173,8 @@ impl Scan {
     }
 }
 
-/// The scan of a store by its arguments, for unpickling and for Spark, which gives one more: a dialect.
+/// The scan of a store by its arguments, for unpickling and for Spark, which gives one more: a
+/// dialect.
 #[pyfunction]
 pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
     Scan::new(store, arguments)

@@ -16,6 +16,7 @@ use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::mapped::{Access, Region};
+use crate::num::index;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -52,8 +53,8 @@ impl QueueEntry {
     };
 
     #[inline]
-    fn to_bytes(self) -> [u8; ENTRY_LEN as usize] {
-        let mut bytes = [0; ENTRY_LEN as usize];
+    fn to_bytes(self) -> [u8; index(ENTRY_LEN)] {
+        let mut bytes = [0; index(ENTRY_LEN)];
         bytes[..8].copy_from_slice(&self.position.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
         bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
@@ -61,7 +62,7 @@ impl QueueEntry {
     }
 
     #[inline]
-    fn from_bytes(bytes: [u8; ENTRY_LEN as usize]) -> QueueEntry {
+    fn from_bytes(bytes: [u8; index(ENTRY_LEN)]) -> QueueEntry {
         let [
             p0,
             p1,
@@ -127,8 +128,10 @@ pub struct ConsumeQueue {
     pub id: u32,
     min: AtomicU64,
     max: AtomicU64,
-    /// First entry that was stored since the last flush; `u64::MAX` without one.
-    dirty: AtomicU64,
+    /// First entry that was corrected since the last flush; `u64::MAX` without one.
+    corrected: AtomicU64,
+    /// Entries below this one were durable after the last flush.
+    synced: AtomicU64,
     touched: AtomicBool,
     /// Whether fillers stand in for offsets that no record was met for.
     bridged: AtomicBool,
@@ -176,7 +179,7 @@ impl EntryMap {
 
     #[inline]
     fn byte_of(&self, number: u64) -> usize {
-        self.base + ((number - self.first) * ENTRY_LEN) as usize
+        self.base + index((number - self.first) * ENTRY_LEN)
     }
 }
 
@@ -206,8 +209,8 @@ impl ConsumeQueue {
         let file_len = store.file_entries * ENTRY_LEN;
         let mut files = queue.files.lock();
         for file in list_files(&*store.disk, &directory)? {
-            // A file of another length, or one that does not begin where one can, holds nothing that
-            // the log would not give back.
+            // A file of another length, or one that does not begin where one can, holds nothing
+            // that the log would not give back.
             if file.len == file_len && file.start % file_len == 0 {
                 files
                     .on_disk
@@ -232,7 +235,8 @@ impl ConsumeQueue {
             id,
             min: AtomicU64::new(0),
             max: AtomicU64::new(0),
-            dirty: AtomicU64::new(u64::MAX),
+            corrected: AtomicU64::new(u64::MAX),
+            synced: AtomicU64::new(0),
             touched: AtomicBool::new(false),
             bridged: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
@@ -301,7 +305,7 @@ impl ConsumeQueue {
             return Ok(Arc::clone(region));
         }
         let path = self.directory.join(file_name(start * ENTRY_LEN));
-        let len = (self.store.file_entries * ENTRY_LEN) as usize;
+        let len = index(self.store.file_entries * ENTRY_LEN);
         let mapped = self.store.disk.map(&path, len, self.store.access);
         let region = Arc::new(mapped.map_err(|e| Error::io("map", &path, e))?);
         self.store.mapped.fetch_add(1, Ordering::Relaxed);
@@ -334,8 +338,8 @@ impl ConsumeQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that asks
-    /// for it is not to be believed.
+    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that
+    /// asks for it is not to be believed.
     pub fn put(&self, number: u64, entry: QueueEntry) -> Result<bool> {
         let max = self.max();
         if number == max {
@@ -372,16 +376,43 @@ impl ConsumeQueue {
         Ok(true)
     }
 
+    /// [`ConsumeQueue::put`] by the one that dispatches, which keeps the map of the next entries at
+    /// hand.
+    #[inline]
+    pub fn put_with(
+        &self,
+        number: u64,
+        entry: QueueEntry,
+        map: &mut Option<EntryMap>,
+    ) -> Result<bool> {
+        if let Some(map) = map
+            && number == self.max.load(Ordering::Relaxed)
+            && number >= map.first
+            && number < map.end
+        {
+            map.region.set_words(map.byte_of(number), &entry.to_bytes());
+            self.touched.store(true, Ordering::Relaxed);
+            self.max.store(number + 1, Ordering::Release);
+            return Ok(true);
+        }
+        let stored = self.put(number, entry)?;
+        *map = match self.store.access {
+            Access::ReadWrite => Some(self.writable_map(number)?),
+            Access::Read => None,
+        };
+        Ok(stored)
+    }
+
     #[inline]
     fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let map = self.writable_map(number)?;
         map.region.set_words(map.byte_of(number), &entry.to_bytes());
-        if number < self.dirty.load(Ordering::Relaxed) {
-            self.dirty.store(number, Ordering::Relaxed);
-        }
+        // Stored first, marked then: a flush between the two leaves the mark for the next one.
+        self.corrected.fetch_min(number, Ordering::AcqRel);
         Ok(())
     }
 
+    /// The map that entry `number` may be stored to; it ends where the blocks do.
     fn writable_map(&self, number: u64) -> Result<EntryMap> {
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
@@ -411,25 +442,26 @@ impl ConsumeQueue {
             reserved.map_err(|e| Error::io("reserve", &path, e))?;
             file.reserved = until;
         }
+        let end = start + file.reserved / ENTRY_LEN;
         let region = self.map(start, file)?;
         Ok(EntryMap {
             region,
             base: 0,
             first: start,
-            end: start + self.store.file_entries,
+            end,
         })
     }
 
     fn overlay_map(&self, overlay: &mut Overlay, number: u64) -> Result<EntryMap> {
         let Some(at) = number.checked_sub(overlay.from) else {
-            // Entries come in the order of the log, so the overlay begins at the first wrong one; an
-            // earlier one still says that the record is a stale copy.
+            // Entries come in the order of the log, so the overlay begins at the first wrong one;
+            // an earlier one still says that the record is a stale copy.
             let reason = format!("queue offset {number} comes after {}", overlay.from);
             return Err(Error::corrupt(&self.directory, number, reason));
         };
         let chunk = (at / OVERLAY_ENTRIES) as usize;
         while overlay.chunks.len() <= chunk {
-            let len = (OVERLAY_ENTRIES * ENTRY_LEN) as usize;
+            let len = index(OVERLAY_ENTRIES * ENTRY_LEN);
             overlay.chunks.push(self.store.spill.take(len)?);
         }
         let Some(map) = overlay.map_of(number) else {
@@ -495,8 +527,8 @@ impl ConsumeQueue {
         Ok(self.first_on_disk().unwrap_or(0))
     }
 
-    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so a
-    /// page of zeros in the middle hides nothing.
+    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so
+    /// a page of zeros in the middle hides nothing.
     fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
         const CHUNK: u64 = 20 * 1024;
         let disk = &self.store.disk;
@@ -513,7 +545,7 @@ impl ConsumeQueue {
             chunks.push(chunk);
             at = chunk + CHUNK;
         }
-        let mut buffer = vec![0; CHUNK as usize];
+        let mut buffer = vec![0; index(CHUNK)];
         for chunk in chunks.into_iter().rev() {
             let have = disk.read_at(path, chunk, &mut buffer).map_err(io)?;
             let bytes = buffer.get(..have).unwrap_or_default();
@@ -524,10 +556,18 @@ impl ConsumeQueue {
         Ok(None)
     }
 
+    /// Says that everything on disk is durable, as after a clean close.
+    pub fn set_synced(&self) {
+        self.synced.store(self.max(), Ordering::Release);
+    }
+
     /// Makes what was stored durable; returns whether there was something.
     pub fn flush(&self) -> Result<bool> {
-        let from = self.dirty.swap(u64::MAX, Ordering::AcqRel);
         let max = self.max();
+        let corrected = self.corrected.swap(u64::MAX, Ordering::AcqRel);
+        let from = corrected
+            .min(self.synced.load(Ordering::Acquire))
+            .max(self.min());
         if from >= max || self.store.access == Access::Read {
             return Ok(false);
         }
@@ -537,16 +577,17 @@ impl ConsumeQueue {
                 break;
             };
             let end = max.min(map.end);
-            let (from, len) = (map.byte_of(number), ((end - number) * ENTRY_LEN) as usize);
+            let (from, len) = (map.byte_of(number), index((end - number) * ENTRY_LEN));
             let synced = self.store.disk.sync_range(&map.region, from, len);
             synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
             number = end;
         }
+        self.synced.store(max, Ordering::Release);
         Ok(true)
     }
 
-    /// Takes away the files whose last entry leads below `min_position`, but never the last file, and
-    /// moves the first offset behind what is no longer in the log.
+    /// Takes away the files whose last entry leads below `min_position`, but never the last file,
+    /// and moves the first offset behind what is no longer in the log.
     pub fn correct_min(&self, min_position: u64) -> Result<()> {
         let max = self.max();
         let mut low = self.min();
