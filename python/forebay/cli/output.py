@@ -55,9 +55,11 @@ def write_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """Write rows in columns; columns of numbers are aligned to the right."""
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
-        all(isinstance(row[column], int | float) for row in rows) for column in range(len(head))
+        # A bool is an int, and "1" would not say what it means.
+        all(type(row[column]) is int for row in rows)
+        for column in range(len(head))
     ]
-    if sys.stdout.isatty() and _write_rich(head, cells, right):
+    if stdout().isatty() and _write_rich(head, cells, right):
         return
     widths = [
         max(len(title), *(len(row[column]) for row in cells), 0)
@@ -72,7 +74,6 @@ def write_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def _cell(value: object) -> str:
-    # A bool is an int, and "1" would not say what it means.
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:,}" if isinstance(value, int) else plain(str(value))
