@@ -51,7 +51,7 @@ fn open(path: &Path, write: bool) -> io::Result<File> {
 /// real RocketMQ's lock of the same byte conflicts with it.
 pub fn lock(path: &Path) -> io::Result<LockState> {
     let file = open(path, true)?;
-    if syscall::lock_byte_zero(&file, true)? {
+    if !syscall::lock_byte_zero(&file)? {
         return Ok(LockState::Taken);
     }
     if file.metadata()?.len() == 0 {
@@ -78,13 +78,24 @@ pub fn lock(path: &Path) -> io::Result<LockState> {
     }))
 }
 
-/// Whether somebody holds the lock at `path`; nothing is changed. `false` where there is no file.
-pub fn probe(path: &Path) -> io::Result<bool> {
+/// Who holds the lock of a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holder {
+    /// Nobody.
+    Nobody,
+    /// A Forebay: the lock belongs to an open file.
+    Forebay,
+    /// Another system, as RocketMQ: the lock belongs to a process.
+    Other,
+}
+
+/// Who holds the lock at `path`; nothing is changed. Nobody does where there is no file.
+pub fn probe(path: &Path) -> io::Result<Holder> {
     // A read lock could be tested on a read-only descriptor, but the question is for the write
     // lock, and the kernel answers it for any descriptor.
     match open(path, false) {
-        Ok(file) => syscall::lock_byte_zero(&file, false),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Ok(file) => syscall::holder_of_byte_zero(&file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Holder::Nobody),
         Err(error) => Err(error),
     }
 }

@@ -7,7 +7,7 @@ mod lock;
 mod real;
 mod syscall;
 
-pub use lock::{FileLock, LockState, lock, probe};
+pub use lock::{FileLock, Holder, LockState, lock, probe};
 pub use real::RealDisk;
 pub use syscall::{boot_id, fork_generation, host_address, watch_forks};
 

@@ -64,6 +64,27 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes a range as it is, which gives it its blocks: for file systems that cannot reserve any.
+/// Nobody else stores to the range meanwhile.
+fn write_again(file: &File, start: u64, len: u64) -> io::Result<()> {
+    let end = (start + len).min(file.metadata()?.len());
+    let mut buffer = vec![0; ZEROS_LEN];
+    let mut at = start;
+    while at < end {
+        let step = index((end - at).min(ZEROS_LEN as u64));
+        let Some(part) = buffer.get_mut(..step) else {
+            break;
+        };
+        let have = syscall::read_at(file, part, at)?;
+        if have == 0 {
+            break;
+        }
+        syscall::write_all_at(file, part.get(..have).unwrap_or_default(), at)?;
+        at += have as u64;
+    }
+    Ok(())
+}
+
 fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
     let kind = match metadata.file_type() {
         kind if kind.is_file() => Kind::File,
@@ -80,8 +101,12 @@ fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
 impl Disk for RealDisk {
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
         let file = options(true, true).create_new(true).open(path)?;
-        make_private(&file, 0o600)?;
-        file.set_len(len)
+        let made = make_private(&file, 0o600).and_then(|()| file.set_len(len));
+        if made.is_err() {
+            // A file of another length would stand in the way of the next try.
+            let _ = fs::remove_file(path);
+        }
+        made
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
@@ -111,7 +136,7 @@ impl Disk for RealDisk {
         let file = open(path, true)?;
         match syscall::reserve(&file, start, len) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                write_zeros(&file, start, len)
+                write_again(&file, start, len)
             }
             done => done,
         }

@@ -9,6 +9,7 @@
     clippy::unnecessary_cast
 )]
 
+use super::Holder;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
@@ -130,45 +131,67 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
     }
 }
 
-/// Sets (`lock` true) or tests an exclusive lock of byte 0 that belongs to the open file, so that
-/// no other close in this process drops it. Returns whether another holder is in the way.
 #[cfg(target_os = "linux")]
-pub fn lock_byte_zero(file: &File, lock: bool) -> io::Result<bool> {
-    use std::os::fd::AsRawFd;
+fn byte_zero() -> libc::flock {
     // SAFETY: the structure is plain integers, for which zero is a value.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
     range.l_type = libc::F_WRLCK as libc::c_short;
     range.l_whence = libc::SEEK_SET as libc::c_short;
     range.l_len = 1;
-    let command = if lock {
-        libc::F_OFD_SETLK
-    } else {
-        libc::F_OFD_GETLK
-    };
+    range
+}
+
+/// Tries to take an exclusive lock of byte 0 that belongs to the open file, so that no other close
+/// in this process drops it. Returns whether it was taken.
+#[cfg(target_os = "linux")]
+pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
+    use std::os::fd::AsRawFd;
+    let range = byte_zero();
     // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
-    if unsafe { libc::fcntl(file.as_raw_fd(), command, &raw mut range) } == 0 {
-        return Ok(!lock && range.l_type != libc::F_UNLCK as libc::c_short);
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
+        return Ok(true);
     }
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
-        Some(libc::EAGAIN | libc::EACCES) => Ok(true),
+        Some(libc::EAGAIN | libc::EACCES) => Ok(false),
         _ => Err(error),
     }
 }
 
+/// Who holds a lock of byte 0. A lock that belongs to an open file has no process.
+#[cfg(target_os = "linux")]
+pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
+    use std::os::fd::AsRawFd;
+    let mut range = byte_zero();
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut range) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(match (range.l_type, range.l_pid) {
+        (kind, _) if kind == libc::F_UNLCK as libc::c_short => Holder::Nobody,
+        (_, -1) => Holder::Forebay,
+        _ => Holder::Other,
+    })
+}
+
 /// See the Linux form; here the lock covers the whole file.
 #[cfg(not(target_os = "linux"))]
-pub fn lock_byte_zero(file: &File, lock: bool) -> io::Result<bool> {
+pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     match file.try_lock() {
-        Ok(()) => {
-            if !lock {
-                file.unlock()?;
-            }
-            Ok(false)
-        }
-        Err(std::fs::TryLockError::WouldBlock) => Ok(true),
+        Ok(()) => Ok(true),
+        Err(std::fs::TryLockError::WouldBlock) => Ok(false),
         Err(std::fs::TryLockError::Error(error)) => Err(error),
     }
+}
+
+/// See the Linux form; here nothing tells a Forebay from another holder.
+#[cfg(not(target_os = "linux"))]
+pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
+    if lock_byte_zero(file)? {
+        file.unlock()?;
+        return Ok(Holder::Nobody);
+    }
+    Ok(Holder::Forebay)
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);

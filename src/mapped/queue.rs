@@ -10,7 +10,7 @@ use std::sync::Arc;
 /// Length of a file name: 20 decimal digits.
 pub const NAME_LEN: usize = 20;
 
-/// The files of a directory that together are one long stretch of bytes, without gaps.
+/// The files of a directory that together are one long stretch of bytes. Only damage leaves gaps.
 #[derive(Debug)]
 pub struct MappedFileQueue {
     directory: PathBuf,
@@ -88,7 +88,9 @@ impl MappedFileQueue {
         for file in found {
             let path = self.directory.join(file_name(file.start));
             let (start, extent) = (file.start, extent(file));
-            let opened = MappedFile::open(&self.disk, path, start, self.file_len, access, extent);
+            // A file that was cut short is mapped as far as it goes.
+            let len = file.len.min(self.file_len);
+            let opened = MappedFile::open(&self.disk, path, start, len, access, extent);
             files.push(Arc::new(opened));
         }
     }
@@ -126,10 +128,15 @@ impl MappedFileQueue {
         let files = self.files.read();
         let first = files.first()?.start();
         let index = usize::try_from(position.checked_sub(first)? / self.file_len).ok()?;
-        files
-            .get(index)
-            .filter(|file| position < file.end())
-            .cloned()
+        let found = match files.get(index) {
+            Some(file) if file.start() <= position => Some(file),
+            // A file before this one is missing.
+            _ => files
+                .partition_point(|file| file.start() <= position)
+                .checked_sub(1)
+                .and_then(|index| files.get(index)),
+        };
+        found.filter(|file| position < file.end()).cloned()
     }
 
     /// The first file.
@@ -150,7 +157,7 @@ impl MappedFileQueue {
     /// Adds the file behind the last one.
     pub fn push(&self, file: Arc<MappedFile>) {
         let mut files = self.files.write();
-        debug_assert!(files.last().is_none_or(|last| last.end() == file.start()));
+        debug_assert!(files.last().is_none_or(|last| last.end() <= file.start()));
         files.push(file);
     }
 

@@ -9,6 +9,7 @@
 //! Room is secured before the first byte is stored: files are there and blocks reserved for the
 //! whole batch. So an append fails before it has stored anything, or not at all.
 
+use super::dispatch::is_full;
 use super::log::{Log, blank};
 use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
@@ -27,7 +28,7 @@ use std::time::Duration;
 pub const RESERVE_STEP: u64 = 64 << 20;
 /// Pages are faulted in ahead of the end in steps of this many bytes, where that is asked for.
 const POPULATE_STEP: u64 = 8 << 20;
-/// How long a roll waits for the allocator before it makes the file itself.
+/// How long a roll waits for a file that the allocator is at.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The end of the log: everything that the append lock guards.
@@ -288,12 +289,15 @@ impl Tail {
                 (None, Some(current)) => current.end,
                 (None, None) => with.log.files.start_of(self.position),
             };
-            let file = match self
-                .coming
-                .pop_front()
-                .map(|latch| latch.wait(ALLOCATE_TIMEOUT))
-            {
+            let coming = self.coming.pop_front();
+            let file = match coming.as_ref().map(|latch| latch.wait(ALLOCATE_TIMEOUT)) {
                 Some(Ok(file)) => file,
+                Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                    // It is still being made, so it cannot be made here too.
+                    self.coming.extend(coming);
+                    let waited_ms = ALLOCATE_TIMEOUT.as_secs() * 1000;
+                    return Err(Error::Busy { waited_ms });
+                }
                 // It could not be made ahead of use; that it can be made now is worth a try.
                 _ => self.create(with, start)?,
             };
@@ -320,9 +324,9 @@ impl Tail {
             )
         };
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
-        made.map_err(|error| match error.raw_os_error() {
-            Some(libc::ENOSPC) => no_space(with, &path, step),
-            _ => Error::io("create", &path, error),
+        made.map_err(|error| match is_full(&error) {
+            true => no_space(with, &path, step),
+            false => Error::io("create", &path, error),
         })
     }
 
@@ -374,12 +378,10 @@ fn full(
     needed: u64,
     error: io::Error,
 ) -> Error {
-    match error.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => {
-            no_space(with, file.path(), needed.saturating_sub(file.reserved()))
-        }
-        _ => Error::io(doing, file.path(), error),
+    if is_full(&error) {
+        return no_space(with, file.path(), needed.saturating_sub(file.reserved()));
     }
+    Error::io(doing, file.path(), error)
 }
 
 fn no_space(with: &Appender<'_>, path: &std::path::Path, needed: u64) -> Error {

@@ -33,6 +33,9 @@ const RESERVE_STEP: u64 = 64 << 10;
 /// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
 const GAP_MAX: u64 = 1 << 26;
 
+/// Most files that may be missing between two of a queue.
+const FILE_GAP_MAX: u64 = 64;
+
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueueEntry {
@@ -51,6 +54,18 @@ impl QueueEntry {
         size: FILLER_SIZE,
         tags_code: 0,
     };
+
+    /// Whether the entry says that no message has this offset.
+    #[inline]
+    pub fn is_filler(&self) -> bool {
+        self.size == FILLER_SIZE && self.position == 0
+    }
+
+    /// Position behind the record.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.position.saturating_add(u64::from(self.size))
+    }
 
     #[inline]
     fn to_bytes(self) -> [u8; index(ENTRY_LEN)] {
@@ -128,13 +143,14 @@ pub struct ConsumeQueue {
     pub id: u32,
     min: AtomicU64,
     max: AtomicU64,
-    /// First entry that was corrected since the last flush; `u64::MAX` without one.
-    corrected: AtomicU64,
-    /// Entries below this one were durable after the last flush.
-    synced: AtomicU64,
+    /// Number behind the last entry that is durable, as far as entries were added behind the
+    /// others.
+    flushed: AtomicU64,
+    /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
+    dirty: AtomicU64,
+    /// Whether a file was made since the last flush, whose name is not durable yet.
+    made: AtomicBool,
     touched: AtomicBool,
-    /// Whether fillers stand in for offsets that no record was met for.
-    bridged: AtomicBool,
     files: Mutex<Files>,
 }
 
@@ -208,10 +224,13 @@ impl ConsumeQueue {
         let queue = ConsumeQueue::absent(store, topic, id);
         let file_len = store.file_entries * ENTRY_LEN;
         let mut files = queue.files.lock();
+        let mut end = None;
         for file in list_files(&*store.disk, &directory)? {
             // A file of another length, or one that does not begin where one can, holds nothing
-            // that the log would not give back.
-            if file.len == file_len && file.start % file_len == 0 {
+            // that the log would not give back; nor does one that lies far behind all others.
+            let near = end.is_none_or(|end| file.start - end <= FILE_GAP_MAX * file_len);
+            if file.len == file_len && file.start % file_len == 0 && near {
+                end = Some(file.start + file_len);
                 files
                     .on_disk
                     .insert(file.start / ENTRY_LEN, QueueFile::default());
@@ -235,10 +254,10 @@ impl ConsumeQueue {
             id,
             min: AtomicU64::new(0),
             max: AtomicU64::new(0),
-            corrected: AtomicU64::new(u64::MAX),
-            synced: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            dirty: AtomicU64::new(u64::MAX),
+            made: AtomicBool::new(false),
             touched: AtomicBool::new(false),
-            bridged: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
         }
     }
@@ -315,9 +334,13 @@ impl ConsumeQueue {
 
     /// Lets go of the maps if the queue was not used since the last call.
     pub fn unmap_idle(&self) {
-        if self.touched.swap(false, Ordering::Relaxed) {
-            return;
+        if !self.touched.swap(false, Ordering::Relaxed) {
+            self.unmap();
         }
+    }
+
+    /// Lets go of the maps. They stay good for those who hold them.
+    pub fn unmap(&self) {
         for file in self.files.lock().on_disk.values_mut() {
             if file.region.take().is_some() {
                 self.store.mapped.fetch_sub(1, Ordering::Relaxed);
@@ -352,11 +375,13 @@ impl ConsumeQueue {
                 return Ok(false);
             }
             self.store_entry(number, entry)?;
+            self.dirty.fetch_min(number, Ordering::AcqRel);
             self.min.fetch_min(number, Ordering::AcqRel);
             return Ok(true);
         }
-        if max == self.min() && self.entry(max)?.is_none() {
+        if self.is_untouched()? {
             // The first message that is there: those before it were retired with their queue.
+            self.dirty.store(0, Ordering::Release);
             let start = number - number % self.store.file_entries;
             for filler in start..number {
                 self.store_entry(filler, QueueEntry::FILLER)?;
@@ -366,7 +391,6 @@ impl ConsumeQueue {
             let reason = format!("queue offset {number} behind {max}");
             return Err(Error::corrupt(&self.directory, entry.position, reason));
         } else {
-            self.bridged.store(true, Ordering::Relaxed);
             for filler in max..number {
                 self.store_entry(filler, QueueEntry::FILLER)?;
             }
@@ -407,8 +431,6 @@ impl ConsumeQueue {
     fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let map = self.writable_map(number)?;
         map.region.set_words(map.byte_of(number), &entry.to_bytes());
-        // Stored first, marked then: a flush between the two leaves the mark for the next one.
-        self.corrected.fetch_min(number, Ordering::AcqRel);
         Ok(())
     }
 
@@ -476,7 +498,9 @@ impl ConsumeQueue {
         made.map_err(|e| Error::io("create", &self.directory, e))?;
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         let created = disk.create(&path, self.store.file_entries * ENTRY_LEN);
-        created.map_err(|e| Error::io("create", &path, e))
+        created.map_err(|e| Error::io("create", &path, e))?;
+        self.made.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Cuts the queue at `max`: later entries become zeros, later files go.
@@ -484,8 +508,8 @@ impl ConsumeQueue {
         let keep = max - max % self.store.file_entries;
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
+            // Entries in memory stay: those below the end may be among them.
             self.max.store(max, Ordering::Release);
-            files.overlay = None;
             return Ok(());
         }
         let behind: Vec<u64> = files
@@ -511,6 +535,8 @@ impl ConsumeQueue {
                 erased.map_err(|e| Error::io("erase", &path, e))?;
             }
         }
+        drop(files);
+        self.flushed.fetch_min(max, Ordering::AcqRel);
         self.set_bounds(self.min(), max);
         Ok(())
     }
@@ -556,25 +582,24 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Says that everything on disk is durable, as after a clean close.
-    pub fn set_synced(&self) {
-        self.synced.store(self.max(), Ordering::Release);
-    }
-
     /// Makes what was stored durable; returns whether there was something.
     pub fn flush(&self) -> Result<bool> {
+        if self.store.access == Access::Read {
+            return Ok(false);
+        }
+        let made = self.made.swap(false, Ordering::AcqRel);
+        let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
         let max = self.max();
-        let corrected = self.corrected.swap(u64::MAX, Ordering::AcqRel);
-        let from = corrected
-            .min(self.synced.load(Ordering::Acquire))
-            .max(self.min());
-        if from >= max || self.store.access == Access::Read {
+        let from = self.flushed.load(Ordering::Acquire).min(corrected);
+        let from = from.max(self.first_on_disk().unwrap_or(0));
+        if from >= max {
             return Ok(false);
         }
         let mut number = from;
         while number < max {
             let Some(map) = self.map_of(number)? else {
-                break;
+                number = number - number % self.store.file_entries + self.store.file_entries;
+                continue;
             };
             let end = max.min(map.end);
             let (from, len) = (map.byte_of(number), index((end - number) * ENTRY_LEN));
@@ -582,26 +607,66 @@ impl ConsumeQueue {
             synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
             number = end;
         }
-        self.synced.store(max, Ordering::Release);
+        if made {
+            let parts = self.directory.ancestors().take(3);
+            for directory in parts {
+                let synced = self.store.disk.sync_directory(directory);
+                synced.map_err(|e| Error::io("sync", directory, e))?;
+            }
+        }
+        self.flushed.store(max, Ordering::Release);
         Ok(true)
+    }
+
+    /// Entry `number` if it leads to a record: no filler, and not unreadable.
+    fn readable(&self, number: u64) -> Result<Option<QueueEntry>> {
+        let entry = self.entry(number)?;
+        Ok(entry.filter(|entry| entry.size != FILLER_SIZE && entry.position < 1 << 62))
+    }
+
+    /// First number whose entry leads to `position` or behind it; the end where none does.
+    ///
+    /// Positions grow with the offset. Fillers and unreadable entries say nothing about either side
+    /// and are looked over.
+    pub fn first_from(&self, position: u64) -> Result<u64> {
+        let (mut low, mut high) = (self.min(), self.max());
+        let mut found = high;
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let mut probe = middle;
+            let mut entry = self.readable(probe)?;
+            while entry.is_none() && probe + 1 < high {
+                probe += 1;
+                entry = self.readable(probe)?;
+            }
+            match entry {
+                Some(entry) if entry.position < position => low = probe + 1,
+                Some(_) => (found, high) = (probe, middle),
+                None => high = middle,
+            }
+        }
+        Ok(found)
+    }
+
+    /// Position behind the last record that an entry leads to below `position`; `None` where no
+    /// entry does.
+    pub fn last_end_below(&self, position: u64) -> Result<Option<u64>> {
+        for number in (self.min()..self.first_from(position)?).rev() {
+            if let Some(entry) = self.readable(number)? {
+                return Ok(Some(entry.end()));
+            }
+        }
+        Ok(None)
     }
 
     /// Takes away the files whose last entry leads below `min_position`, but never the last file,
     /// and moves the first offset behind what is no longer in the log.
     pub fn correct_min(&self, min_position: u64) -> Result<()> {
-        let max = self.max();
-        let mut low = self.min();
-        let mut high = max;
-        // Positions grow with the offset; fillers and unreadable entries count as gone.
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let there = self.entry(middle)?;
-            if there.is_some_and(|e| e.size != FILLER_SIZE && e.position >= min_position) {
-                high = middle;
-            } else {
-                low = middle + 1;
-            }
-        }
+        let first = self.readable(self.min())?;
+        let low = match first.filter(|first| first.position >= min_position) {
+            Some(_) => self.min(),
+            None => self.first_from(min_position)?,
+        };
         self.min.store(low, Ordering::Release);
         if self.store.access == Access::ReadWrite {
             self.retire_files_below(low)?;
@@ -632,9 +697,24 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Whether offsets were bridged for which no record was met.
-    pub fn was_bridged(&self) -> bool {
-        self.bridged.load(Ordering::Relaxed)
+    /// Whether nothing was ever found of the queue: no entry, no file.
+    pub fn is_untouched(&self) -> Result<bool> {
+        Ok(self.max() == self.min() && self.entry(self.max())?.is_none())
+    }
+
+    /// Numbers of the first and the last entry of each file, within the bounds: a look at these
+    /// finds most of what can go wrong with a file as a whole.
+    pub fn corners(&self) -> Vec<u64> {
+        let (min, max, size) = (self.min(), self.max(), self.store.file_entries);
+        let files = self.files.lock();
+        let starts = files.on_disk.keys().copied();
+        let bounds = starts.map(|start| (start.max(min), (start + size).min(max)));
+        let mut corners: Vec<u64> = bounds
+            .filter(|(first, end)| first < end)
+            .flat_map(|(first, end)| [first, end - 1])
+            .collect();
+        corners.dedup();
+        corners
     }
 
     /// Whether files hold every entry from `min` to the end.
@@ -654,23 +734,41 @@ impl ConsumeQueue {
     /// Numbers of the entries that lead into a stretch of the log.
     pub fn entries_in(&self, positions: &std::ops::Range<u64>) -> Result<Vec<u64>> {
         let mut found = Vec::new();
-        let (mut low, mut high) = (self.min(), self.max());
-        while low < high {
-            let middle = low + (high - low) / 2;
-            match self.entry(middle)? {
-                Some(entry) if entry.position >= positions.start => high = middle,
-                _ => low = middle + 1,
-            }
-        }
-        for number in low..self.max() {
-            match self.entry(number)? {
-                Some(entry) if entry.size == FILLER_SIZE => {}
+        for number in self.first_from(positions.start)?..self.max() {
+            match self.readable(number)? {
                 Some(entry) if entry.position < positions.end => found.push(number),
                 Some(_) => break,
                 None => {}
             }
         }
         Ok(found)
+    }
+
+    /// Puts fillers up to `next`, so that no offset below it is given again. A gap that is too
+    /// large to be believed stays.
+    pub fn bridge_to(&self, next: u64) -> Result<()> {
+        let max = self.max();
+        if self.is_untouched()? {
+            self.set_bounds(next.max(max), next.max(max));
+            return Ok(());
+        }
+        if next > max && next - max <= GAP_MAX {
+            for filler in max..next {
+                self.store_entry(filler, QueueEntry::FILLER)?;
+            }
+            self.max.store(next, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Lets go of the entries in memory; whether there were any. The bounds have to be found again.
+    pub fn forget_overlay(&self) -> bool {
+        self.files.lock().overlay.take().is_some()
+    }
+
+    /// Takes what is there for durable, as a clean close left it.
+    pub fn trust_durable(&self) {
+        self.flushed.store(self.max(), Ordering::Release);
     }
 
     /// Looks for files that another process has added.
@@ -687,16 +785,58 @@ impl ConsumeQueue {
     }
 }
 
-/// Queues of a topic that have a directory: names that are numbers.
+/// Numbers of queues are below this; a table by number stays small.
+pub const QUEUES_MAX: u32 = 1 << 20;
+
+/// Topics that have a directory in `directory`, which may not be there.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] where such a name is no directory: a link would lead out of the store.
+pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
+    let io = |error| Error::io("list", directory, error);
+    if disk.look(directory).map_err(io)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let is_topic = |name: &str| super::dispatch::is_directory_name(name);
+    let mut topics = names(disk, directory, is_topic)?;
+    topics.sort_unstable();
+    Ok(topics)
+}
+
+/// Queues of a topic that have a directory: names that are numbers. Errors as [`list_topics`].
 pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
+    let number = |name: &str| -> Option<u32> {
+        let number = name
+            .parse::<u32>()
+            .ok()
+            .filter(|number| *number < QUEUES_MAX)?;
+        (number.to_string() == name).then_some(number)
+    };
+    let names = names(disk, directory, |name| number(name).is_some())?;
+    let mut queues: Vec<u32> = names.iter().filter_map(|name| number(name)).collect();
+    queues.sort_unstable();
+    Ok(queues)
+}
+
+fn names(disk: &dyn Disk, directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let entries = disk
         .list(directory)
         .map_err(|e| Error::io("list", directory, e))?;
-    let mut queues: Vec<u32> = entries
-        .into_iter()
-        .filter(|entry| entry.kind == Kind::Directory)
-        .filter_map(|entry| entry.name?.parse().ok())
-        .collect();
-    queues.sort_unstable();
-    Ok(queues)
+    let mut found = Vec::new();
+    for entry in entries {
+        let Some(name) = entry.name.filter(|name| wanted(name)) else {
+            continue;
+        };
+        // What a file manager leaves behind has a dot in its name, which no topic has.
+        if entry.kind == Kind::File && name.contains('.') {
+            continue;
+        }
+        if entry.kind != Kind::Directory {
+            let what = format!("{} is not a directory", directory.join(name).display());
+            return Err(Error::Unsupported { what });
+        }
+        found.push(name);
+    }
+    Ok(found)
 }

@@ -5,7 +5,7 @@
 //! there; a sender helps when the backlog is large. So what was sent can be read at once, and no
 //! timer is waited for.
 
-use super::consume_queue::{ConsumeQueue, EntryMap, QueueEntry};
+use super::consume_queue::{ConsumeQueue, EntryMap, QUEUES_MAX, QueueEntry};
 use super::index::Index;
 use super::log::{Log, Step, Walker};
 use super::queues::Queues;
@@ -19,6 +19,8 @@ use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// Offsets of queues are below this; a larger one is damage.
+pub const OFFSET_MAX: u64 = 1 << 56;
 /// Records that one step takes at most.
 const STEP_RECORDS: usize = 4096;
 /// Records whose index slots are loaded before the first of them is put.
@@ -118,6 +120,7 @@ impl Dispatcher {
             self.log
                 .state
                 .set(Mark::Dispatched, progress.walker.position());
+            self.queues.limit_maps();
             if done {
                 break;
             }
@@ -207,10 +210,18 @@ impl Dispatcher {
             touched ^= file.touch(key.hash);
         }
         std::hint::black_box(touched);
-        for key in keys.drain(..) {
-            index.put(key.hash, key.position, key.time)?;
+        let mut put = 0;
+        let mut result = Ok(());
+        for key in keys.iter() {
+            result = index.put(key.hash, key.position, key.time);
+            if result.is_err() {
+                break;
+            }
+            put += 1;
         }
-        Ok(())
+        // Keys that found no room stay for the next try.
+        keys.drain(..put);
+        result
     }
 }
 
@@ -237,6 +248,11 @@ pub struct QueueSlot {
 }
 
 impl QueueSlot {
+    /// The queue.
+    pub fn queue(&self) -> &Arc<ConsumeQueue> {
+        &self.queue
+    }
+
     /// Puts an entry; see [`ConsumeQueue::put`].
     #[inline]
     pub fn put(&mut self, offset: u64, entry: QueueEntry) -> Result<bool> {
@@ -263,10 +279,10 @@ impl Finder {
         }
         let queue = u32::try_from(record.queue_id())
             .ok()
-            .filter(|queue| *queue < 1 << 20)?;
+            .filter(|queue| *queue < QUEUES_MAX)?;
         let offset = u64::try_from(record.queue_offset())
             .ok()
-            .filter(|o| *o < 1 << 56)?;
+            .filter(|offset| *offset < OFFSET_MAX)?;
         self.enter(topics, record.topic())?;
         let topic = &self.last.as_ref()?.topic;
         let entry = QueueEntry {
@@ -285,6 +301,11 @@ impl Finder {
         }
         let slot = self.queues.get_mut(row)?.get_mut(column)?.as_mut()?;
         Some((slot, offset, entry))
+    }
+
+    /// The topic of the last record that was found.
+    pub fn last_topic(&self) -> Option<Arc<Topic>> {
+        self.last.as_ref().map(|found| Arc::clone(&found.topic))
     }
 
     #[cold]
@@ -377,5 +398,14 @@ pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
 
 /// Whether an error of dispatch ends the store for writers: all but a full disk, which passes.
 pub fn is_final(error: &Error) -> bool {
-    !matches!(error, Error::Full { .. })
+    match error {
+        Error::Full { .. } => false,
+        Error::Io { source, .. } => !is_full(source),
+        _ => true,
+    }
+}
+
+/// Whether the file system has no room, or its owner may not use more of it.
+pub fn is_full(error: &std::io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }

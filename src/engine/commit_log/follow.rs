@@ -4,13 +4,11 @@
 //! A queue entry is believed only below the writer's dispatched mark, and only if the record there
 //! carries its topic, queue and offset.
 
-use super::consume_queue::{ConsumeQueue, list_queues};
-use super::dispatch::is_directory_name;
+use super::consume_queue::{ConsumeQueue, list_queues, list_topics};
 use super::shared::Shared;
 use super::state::Mark;
-use crate::disk::Kind;
 use crate::engine::Topic;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Access, Extent};
 use std::sync::Arc;
@@ -20,8 +18,13 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
     let Some(source) = &shared.source else {
         return Ok(());
     };
-    let end = source.get(Mark::Dispatched);
     let log = &shared.log;
+    log.state.set(Mark::Durable, source.get(Mark::Durable));
+    if source.get(Mark::Dispatched) <= log.published() {
+        return Ok(());
+    }
+    let _alone = shared.follow_lock.lock();
+    let end = source.get(Mark::Dispatched);
     if end <= log.published() {
         return Ok(());
     }
@@ -39,10 +42,9 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
             break;
         }
     }
-    log.state.set(Mark::Published, end);
-    log.state.set(Mark::Dispatched, end);
-    log.state.set(Mark::Durable, source.get(Mark::Durable));
     log.state.set(Mark::Minimum, source.get(Mark::Minimum));
+    log.state.set(Mark::Dispatched, end);
+    log.state.set(Mark::Published, end);
     Ok(())
 }
 
@@ -53,17 +55,7 @@ pub fn refresh(shared: &Shared) -> Result<()> {
     }
     refresh_log(shared)?;
     let directory = &shared.queues.store.directory;
-    let io = |error| Error::io("list", directory, error);
-    if shared.disk.look(directory).map_err(io)?.is_none() {
-        return Ok(());
-    }
-    for entry in shared.disk.list(directory).map_err(io)? {
-        let Some(name) = entry.name.filter(|name| is_directory_name(name)) else {
-            continue;
-        };
-        if entry.kind != Kind::Directory {
-            continue;
-        }
+    for name in list_topics(&*shared.disk, directory)? {
         for id in list_queues(&*shared.disk, &directory.join(&name))? {
             let (topic, _) = shared.topics.get_or_add(&name, id + 1);
             if shared.queues.get(&topic, id).is_none() {
@@ -82,6 +74,7 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
         return Ok(());
     }
     refresh_log(shared)?;
+    let _alone = shared.follow_lock.lock();
     let end = shared.log.published();
     let holds = |number: u64| -> Result<bool> {
         let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));

@@ -20,7 +20,7 @@
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, Extent, MappedFile, Region};
-use crate::num::low_u32;
+use crate::num::{index, low_u32};
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -215,6 +215,8 @@ impl IndexFile {
         if self.word(slot_at) == count {
             self.set_word(slot_at, entry.previous);
         }
+        let last = self.entry(count - 1).position;
+        self.region.set_words(AT_END_POSITION, &last.to_be_bytes());
         self.region.set_words(self.entry_at(count), &[0; ENTRY_LEN]);
     }
 
@@ -311,9 +313,15 @@ impl Index {
             last_end = if used { last } else { last_end };
             if used && self.access == Access::ReadWrite {
                 file.drop_uncounted();
+                self.dirty.store(true, Ordering::Release);
             }
             if used {
                 files.push(Arc::new(file));
+            } else if self.access == Access::ReadWrite {
+                // It was made and not used before the process died.
+                let path = file.path();
+                let gone = self.disk.unlink(path);
+                gone.map_err(|e| Error::io("unlink", path, e))?;
             }
         }
         Ok(true)
@@ -430,8 +438,10 @@ impl Index {
     /// Puts a key's entry behind all others.
     #[inline]
     pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
-        self.dirty.store(true, Ordering::Relaxed);
-        self.current()?.put(hash, position, time)
+        self.current()?.put(hash, position, time)?;
+        // Behind the stores: a flush in between would take the mark away and miss them.
+        self.dirty.store(true, Ordering::Release);
+        Ok(())
     }
 
     /// Removes all files, to be built again from the log.
@@ -553,6 +563,10 @@ fn find_geometry(
         .is_consistent()
     };
     let guesses = [u64::from(hint.0), 5_000_000, len / 84];
+    let len_with = |(slots, entries): (u32, u32)| 4 * u64::from(slots) + 20 * u64::from(entries);
+    if len_with(hint) == len {
+        return fits(hint).then_some(hint);
+    }
     if let Some(found) = guesses
         .into_iter()
         .filter_map(with_slots)
@@ -560,7 +574,11 @@ fn find_geometry(
     {
         return Some(found);
     }
+    // Entry 1 stands behind the slots and leads to the first position.
+    let first = region.words::<8>(AT_BEGIN_POSITION);
+    let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
     (1..len / 4)
+        .filter(|slots| region.words::<8>(at(*slots)) == first)
         .filter_map(with_slots)
         .find(|guess| fits(*guess))
 }
@@ -577,6 +595,13 @@ impl IndexFile {
         }
         let (begin, end) = self.positions();
         let (first, last) = (self.entry(1), self.entry(count - 1));
+        // A process that dies while it puts an entry leaves one that is not counted.
+        let pending = (count < self.entries).then(|| self.entry(count));
+        let newest = self.word(self.slot_at(last.hash));
+        let chained = newest == count - 1
+            || pending.is_some_and(|next| newest == count && next.previous == count - 1);
+        let ended =
+            last.position == end || pending.is_some_and(|next| next.position == end && end > 0);
         self.entry(0)
             == IndexEntry {
                 hash: 0,
@@ -585,7 +610,7 @@ impl IndexFile {
                 previous: 0,
             }
             && (first.position, first.previous) == (begin, 0)
-            && last.position == end
-            && self.word(self.slot_at(last.hash)) == count - 1
+            && chained
+            && ended
     }
 }

@@ -88,7 +88,8 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         return Ok(Maker::Other);
     }
     // A creation that was cut short leaves no more than these.
-    let fresh = |e: &crate::disk::Entry| matches!(e.name.as_deref(), Some("lock" | "abort"));
+    let fresh =
+        |e: &crate::disk::Entry| matches!(e.name.as_deref(), Some("lock" | "abort" | "abort.tmp"));
     if entries.iter().all(fresh) {
         return Ok(Maker::Nobody);
     }
@@ -107,18 +108,18 @@ fn unsupported(root: &Path, what: &str) -> Error {
     }
 }
 
-/// The log's files, checked for the layouts that are not read.
-pub fn log_files(disk: &dyn Disk, root: &Path) -> Result<Vec<FoundFile>> {
+/// The log's files, checked for the layouts that are not read. `ours`: Forebay made the store.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] where another system's log lacks every other file.
+pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFile>> {
     let directory = root.join("commitlog");
-    let mut files = list_files(disk, &directory)?;
-    // A last file of no length was made and never used.
-    if files.last().is_some_and(|file| file.len == 0) {
-        files.pop();
-    }
+    let files = list_files(disk, &directory)?;
     let gaps = files
         .windows(2)
-        .filter(|pair| matches!(pair, [a, b] if a.start + a.len < b.start));
-    if files.len() > 1 && gaps.count() == files.len() - 1 {
+        .filter(|pair| matches!(pair, [a, b] if a.start.saturating_add(a.len) < b.start));
+    if !ours && files.len() > 1 && gaps.count() == files.len() - 1 {
         return Err(unsupported(
             root,
             "every other file of a log alone: a log spread over several directories",
@@ -156,10 +157,20 @@ pub fn geometry(
     files: &[FoundFile],
     options: &Options,
 ) -> Result<Geometry> {
-    let known = state.and_then(StatePage::geometry);
     // All files but a last one that was cut short have the same length.
-    let log_len = files.iter().map(|file| file.len).max();
-    let queue_len = known.map_or_else(|| queue_file_len(disk, root), |_| Ok(None))?;
+    let log_len = files
+        .iter()
+        .map(|file| file.len)
+        .filter(|len| *len > 0)
+        .max();
+    // A page that fits none of the files is another store's.
+    let known = state.and_then(StatePage::geometry).filter(|known| {
+        log_len.is_none() || files.iter().any(|file| file.len == known.log_file_len)
+    });
+    let queue_len = match known {
+        None if !has_foreign_queues(disk, root)? => queue_file_len(disk, root)?,
+        _ => None,
+    };
     let found = Geometry {
         log_file_len: known
             .map(|k| k.log_file_len)
@@ -180,49 +191,35 @@ pub fn geometry(
             .or(options.index_entries)
             .unwrap_or(20_000_000),
     };
-    let agree = |name: &str, option: Option<u64>, has: u64| match option {
-        Some(value) if value != has => Err(Error::option(
-            name,
-            value,
-            format!("the store at {} has {has}", root.display()),
-        )),
-        _ => Ok(()),
-    };
-    agree(
-        "commitlog_file_size",
-        options.commitlog_file_size,
-        found.log_file_len,
-    )?;
-    agree(
-        "queue_file_entries",
-        options.queue_file_entries,
-        found.queue_file_entries,
-    )?;
-    agree(
-        "index_slots",
-        options.index_slots.map(u64::from),
-        u64::from(found.index_slots),
-    )?;
-    agree(
-        "index_entries",
-        options.index_entries.map(u64::from),
-        u64::from(found.index_entries),
-    )?;
+    let entries = found.queue_file_entries;
+    let [slots, index_entries] = [found.index_slots, found.index_entries].map(u64::from);
+    for (name, option, has) in [
+        (
+            "commitlog_file_size",
+            options.commitlog_file_size,
+            found.log_file_len,
+        ),
+        ("queue_file_entries", options.queue_file_entries, entries),
+        ("index_slots", options.index_slots.map(u64::from), slots),
+        (
+            "index_entries",
+            options.index_entries.map(u64::from),
+            index_entries,
+        ),
+    ] {
+        if let Some(value) = option.filter(|value| *value != has) {
+            let reason = format!("the store at {} has {has}", root.display());
+            return Err(Error::option(name, value, reason));
+        }
+    }
     Ok(found)
 }
 
 /// Length of the queue files of a store that does not state it: that of the first that has one.
 fn queue_file_len(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
     let directory = root.join("consumequeue");
-    let io = |error| Error::io("list", &directory, error);
-    if disk.look(&directory).map_err(io)?.is_none() {
-        return Ok(None);
-    }
     let mut lengths = std::collections::BTreeMap::<u64, usize>::new();
-    for topic in disk.list(&directory).map_err(io)? {
-        let (Some(name), Kind::Directory) = (topic.name, topic.kind) else {
-            continue;
-        };
+    for name in super::consume_queue::list_topics(disk, &directory)? {
         let topic = directory.join(name);
         for queue in super::consume_queue::list_queues(disk, &topic)? {
             for file in list_files(disk, &topic.join(queue.to_string()))? {

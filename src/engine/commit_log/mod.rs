@@ -17,6 +17,7 @@
 
 mod append;
 mod atomic;
+mod begin;
 mod consume_queue;
 mod copying;
 mod cursor;
@@ -26,17 +27,18 @@ mod index;
 mod layout;
 mod log;
 mod open;
+mod place;
 mod query;
 mod queues;
 mod rebuild;
 mod recover;
 mod report;
 mod service;
-mod settle;
 mod shared;
 mod spill;
 mod state;
 mod tables;
+mod trim;
 mod verify;
 
 use super::{

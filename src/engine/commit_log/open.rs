@@ -1,21 +1,22 @@
 //! Opening: lock, load, recover, erase what lies behind the end, catch up queues and index, serve.
 
 use super::append::Tail;
+use super::begin::Begin;
 use super::consume_queue::QueueStore;
 use super::dispatch::Dispatcher;
 use super::index::Index;
 use super::layout::{self, Maker};
 use super::log::Log;
 use super::queues::Queues;
-use super::recover::{Outcome, Trust};
+use super::recover::Outcome;
 use super::report::Report;
 use super::shared::Shared;
 use super::state::{Geometry, Mark, StatePage};
-use super::tables::{Inventory, TopicTable};
-use crate::disk::{self, Disk, FileLock, LockState, RealDisk};
-use crate::engine::{Recovery, Topics};
+use super::tables::TopicTable;
+use crate::disk::{self, Disk, FileLock, Holder, LockState, RealDisk};
+use crate::engine::{Damage, Recovery, Topics};
 use crate::error::{Error, Result};
-use crate::mapped::queue::{FoundFile, file_name};
+use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, Preparation};
 use crate::options::{Flush, Mode, Options};
 use crate::record::HostBytes;
@@ -48,21 +49,24 @@ pub fn open(root: &Path, options: &Options) -> Result<Opened> {
     let started = Instant::now();
     let real: Arc<dyn Disk> = Arc::new(RealDisk);
     let maker = layout::recognise(&*real, root)?;
-    let mut opened = match (options.mode, maker) {
-        (Mode::Read, Maker::Nobody) => Err(Error::NotFound {
-            path: root.to_owned(),
-        }),
-        (Mode::Create, Maker::Forebay | Maker::Other) => Err(Error::Exists {
-            path: root.to_owned(),
-        }),
-        (Mode::Append, Maker::Other) if !options.adopt => Err(Error::Foreign {
-            path: root.to_owned(),
-        }),
-        (Mode::Read, _) => open_read_only(&real, root, options),
+    permit(root, options, maker)?;
+    let mut opened = match options.mode {
+        Mode::Read => open_read_only(&real, root, options),
         _ => open_for_writing(&real, root, options),
     }?;
     opened.recovery.elapsed = started.elapsed();
     Ok(opened)
+}
+
+/// Whether what is on the disk may be opened in this mode.
+fn permit(root: &Path, options: &Options, maker: Maker) -> Result<()> {
+    let path = || root.to_owned();
+    match (options.mode, maker) {
+        (Mode::Read, Maker::Nobody) => Err(Error::NotFound { path: path() }),
+        (Mode::Create, Maker::Forebay | Maker::Other) => Err(Error::Exists { path: path() }),
+        (Mode::Append, Maker::Other) if !options.adopt => Err(Error::Foreign { path: path() }),
+        _ => Ok(()),
+    }
 }
 
 /// A store on its way to being open.
@@ -80,25 +84,13 @@ pub(super) struct Opening<'a> {
     pub(super) report: Arc<Report>,
     pub(super) table: TopicTable,
     pub(super) recovery: Recovery,
+    /// Up to where the log was durable before it was opened.
+    pub(super) durable: u64,
     pub(super) last_store_ms: i64,
     pub(super) unindexed: Range<u64>,
 }
 
 fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Result<Opened> {
-    disk.create_directory(root)
-        .map_err(|e| Error::io("create", root, e))?;
-    let lock_path = root.join("lock");
-    let state = StatePage::open(&**disk, root, Access::ReadWrite)?;
-    let lock = match disk::lock(&lock_path).map_err(|e| Error::io("lock", &lock_path, e))? {
-        LockState::Held(lock) => lock,
-        LockState::Taken => {
-            let pid = state.and_then(|state| state.pid());
-            return Err(Error::Locked {
-                path: root.to_owned(),
-                pid,
-            });
-        }
-    };
     if layout::has_foreign_queues(&**disk, root)? {
         let what = format!(
             "writing to {}: its queues are kept in RocksDB or in batches; mode=\"r\" reads it",
@@ -106,6 +98,20 @@ fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Res
         );
         return Err(Error::Unsupported { what });
     }
+    disk.create_directory(root)
+        .map_err(|e| Error::io("create", root, e))?;
+    let lock_path = root.join("lock");
+    let taken = disk::lock(&lock_path).map_err(|e| Error::io("lock", &lock_path, e))?;
+    let LockState::Held(lock) = taken else {
+        let state = StatePage::open(&**disk, root, Access::Read)?;
+        return Err(Error::Locked {
+            path: root.to_owned(),
+            pid: state.and_then(|state| state.pid()),
+        });
+    };
+    // Another process may have made, written and closed the store until the lock was ours.
+    permit(root, options, layout::recognise(&**disk, root)?)?;
+    let state = StatePage::open(&**disk, root, Access::ReadWrite)?;
     let mut opening = Opening::new(disk, root, options, Access::ReadWrite, state)?;
     let host = opening.host();
     let begin = opening.mark_running()?;
@@ -124,12 +130,10 @@ fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Res
 }
 
 fn open_read_only(real: &Arc<dyn Disk>, root: &Path, options: &Options) -> Result<Opened> {
-    let lock = root.join("lock");
-    let locked = disk::probe(&lock).map_err(|e| Error::io("look at", &lock, e))?;
-    let state = StatePage::open(&**real, root, Access::Read)?;
-    let live = locked && state.as_ref().is_some_and(StatePage::is_of_this_boot);
+    let (holder, state) = look_at_writer(&**real, root)?;
+    let live = holder == Holder::Forebay && state.as_ref().is_some_and(StatePage::is_written_to);
     // A live RocketMQ may truncate its files, which a map would answer with a signal: copy instead.
-    let disk: Arc<dyn Disk> = if locked && !live {
+    let disk: Arc<dyn Disk> = if holder != Holder::Nobody && !live {
         Arc::new(super::copying::CopyingDisk)
     } else {
         Arc::clone(real)
@@ -141,6 +145,7 @@ fn open_read_only(real: &Arc<dyn Disk>, root: &Path, options: &Options) -> Resul
     }
     let begin = opening.begin(opening.abort_is_there()?)?;
     let outcome = opening.recover(begin)?;
+    opening.count_stale(&outcome)?;
     let unindexed = opening.unindexed.clone();
     let (shared, recovery) = opening.finish(&outcome)?;
     Ok(Opened {
@@ -153,13 +158,23 @@ fn open_read_only(real: &Arc<dyn Disk>, root: &Path, options: &Options) -> Resul
     })
 }
 
-/// Where recovery begins, and what it may rely on.
-#[derive(Clone, Debug)]
-pub(super) struct Begin {
-    pub(super) from: u64,
-    pub(super) trust: Trust,
-    pub(super) clean: bool,
-    pub(super) inventory: Option<Inventory>,
+/// How long a reader waits for a writer that is about to open the store.
+const WRITER_OPENS_MAX: Duration = Duration::from_secs(2);
+
+/// Who holds the lock, and the state page. A writer of ours that is still opening the store is
+/// waited for a moment: once it writes, its marks can be followed.
+fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StatePage>)> {
+    let lock = root.join("lock");
+    let deadline = Instant::now() + WRITER_OPENS_MAX;
+    loop {
+        let holder = disk::probe(&lock).map_err(|e| Error::io("look at", &lock, e))?;
+        let state = StatePage::open(disk, root, Access::Read)?;
+        let ready = state.as_ref().is_some_and(StatePage::is_written_to);
+        if holder != Holder::Forebay || ready || Instant::now() > deadline {
+            return Ok((holder, state));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 impl<'a> Opening<'a> {
@@ -170,8 +185,16 @@ impl<'a> Opening<'a> {
         access: Access,
         state: Option<StatePage>,
     ) -> Result<Opening<'a>> {
-        let files = layout::log_files(&**disk, root)?;
+        let mut files = layout::log_files(&**disk, root, state.is_some())?;
         let geometry = layout::geometry(&**disk, root, state.as_ref(), &files, options)?;
+        let report = Arc::new(Report::default());
+        files.retain(|file| {
+            let fits = file.start % geometry.log_file_len == 0;
+            if !fits {
+                report.add(misplaced(root, file));
+            }
+            fits
+        });
         let topics = Arc::new(Topics::default());
         let table = TopicTable::load(&**disk, root, &topics)?;
         let store = QueueStore {
@@ -202,9 +225,10 @@ impl<'a> Opening<'a> {
             topics,
             queues: Arc::new(Queues::new(Arc::new(store))),
             index,
-            report: Arc::new(Report::default()),
+            report,
             table,
             recovery: Recovery::default(),
+            durable: 0,
             last_store_ms: 0,
             unindexed: 0..0,
         })
@@ -230,90 +254,30 @@ impl<'a> Opening<'a> {
     /// Leaves `abort` and a running state page, durably, before anything else is changed. Returns
     /// where recovery begins, by what was there before.
     fn mark_running(&mut self) -> Result<Begin> {
+        let begin = self.begin(self.abort_is_there()?)?;
         let abort = self.root.join("abort");
-        let crashed = self.abort_is_there()?;
-        let begin = self.begin(crashed)?;
-        let at = abort.clone();
-        let io = |doing| {
-            let at = at.clone();
-            move |error| Error::io(doing, &at, error)
-        };
-        if crashed {
-            self.disk.unlink(&abort).map_err(io("unlink"))?;
-        }
         let pid = std::process::id().to_string();
-        self.disk
-            .write_at(&abort, 0, pid.as_bytes())
-            .map_err(io("write"))?;
+        // At no moment is the file away: a halt in between would look like a clean close.
+        disk::replace(&*self.disk, &abort, pid.as_bytes())
+            .map_err(|e| Error::io("write", &abort, e))?;
         for name in ["commitlog", "consumequeue", "config"] {
             let path = self.root.join(name);
             self.disk
                 .create_directory(&path)
                 .map_err(|e| Error::io("create", &path, e))?;
         }
-        self.state.set_geometry(&self.geometry);
-        self.state.set_host(&self.host());
+        self.state.set_fixed(&self.geometry, &self.host());
         self.state.end_epoch(false);
         self.state.sync(&*self.disk)?;
-        self.disk.sync_file(&abort).map_err(io("sync"))?;
-        self.disk.sync_directory(self.root).map_err(io("sync"))?;
+        self.disk
+            .sync_directory(self.root)
+            .map_err(|e| Error::io("sync", self.root, e))?;
         if let Some(parent) = self.root.parent() {
             self.disk
                 .sync_directory(parent)
                 .map_err(|e| Error::io("sync", parent, e))?;
         }
         Ok(begin)
-    }
-
-    /// Chooses where the log is walked from: as late as what is known of the last life allows.
-    fn begin(&self, crashed: bool) -> Result<Begin> {
-        let min = self.files.first().map_or(0, |file| file.start);
-        let end = self.files.last().map_or(0, |file| file.start + file.len);
-        let known = |mark| Some(self.state.get(mark)).filter(|at| (min..=end).contains(at));
-        let clean = !crashed && self.state.is_clean();
-        let inventory = match self.state.epoch() {
-            0 => None,
-            _ => Inventory::load(&*self.disk, self.root)?,
-        };
-        let by_marks = match (self.state.epoch(), clean) {
-            (0, _) => None,
-            (_, true) => known(Mark::Published).map(|at| (at, Trust::Below(at))),
-            (_, false) if crashed && self.state.is_clean() => {
-                // Another system wrote here since our clean close, and did not close.
-                known(Mark::Published).map(|at| (at, Trust::Everywhere))
-            }
-            (_, false) if self.state.is_of_this_boot() => {
-                let from = known(Mark::Dispatched).zip(known(Mark::Durable));
-                let published = self.state.get(Mark::Published);
-                from.map(|(a, b)| (a.min(b), Trust::Below(published)))
-            }
-            (_, false) => {
-                let durable = self.state.get(Mark::Durable);
-                known(Mark::Settled).map(|at| (at, Trust::Below(durable)))
-            }
-        };
-        let (from, trust) = match by_marks {
-            Some(found) => found,
-            None if !crashed => (self.last_used_file(), Trust::Everywhere),
-            None => (min, Trust::Everywhere),
-        };
-        Ok(Begin {
-            from,
-            trust,
-            clean: !crashed,
-            inventory,
-        })
-    }
-
-    /// Start of the newest log file that holds a record at its begin.
-    fn last_used_file(&self) -> u64 {
-        let directory = self.root.join("commitlog");
-        let used = self.files.iter().rev().find(|file| {
-            let mut head = [0; 8];
-            let path = directory.join(file_name(file.start));
-            self.disk.read_at(&path, 0, &mut head).is_ok() && head != [0; 8]
-        });
-        used.or(self.files.first()).map_or(0, |file| file.start)
     }
 
     /// Puts the parts together.
@@ -338,13 +302,15 @@ impl<'a> Opening<'a> {
         let min = self.files.first().map_or(0, |file| file.start);
         state.set(Mark::Minimum, min);
         if self.access == Access::ReadWrite {
-            if self.recovery.clean && self.recovery.queue_entries_rebuilt == 0 {
+            let rebuilt = self.recovery.queue_entries_rebuilt + self.recovery.index_entries_rebuilt;
+            let settled = self.recovery.clean && rebuilt == 0;
+            if settled {
                 for (_, queue) in self.queues.all(&self.topics) {
-                    queue.set_synced();
+                    queue.trust_durable();
                 }
             }
+            state.set(Mark::Settled, if settled { end } else { min });
             state.begin_epoch(end);
-            state.set(Mark::Settled, if self.recovery.clean { end } else { min });
         }
         let sync = self.options.flush == Flush::Sync && self.access == Access::ReadWrite;
         let log = Arc::new(Log { files, state, sync });
@@ -387,6 +353,7 @@ impl<'a> Opening<'a> {
             work: Default::default(),
             news: Default::default(),
             stop_bell: Default::default(),
+            follow_lock: Mutex::new(()),
             flush_interval: self.options.flush_interval,
             settle_interval: Duration::from_secs(10),
             stop: AtomicBool::new(false),
@@ -429,5 +396,18 @@ impl<'a> Opening<'a> {
             unindexed: 0..0,
             live: true,
         })
+    }
+}
+
+/// A file whose name says that it begins where no file can.
+fn misplaced(root: &Path, file: &FoundFile) -> Damage {
+    Damage {
+        path: root
+            .join("commitlog")
+            .join(crate::mapped::queue::file_name(file.start)),
+        position: file.start,
+        length: file.len,
+        reason: "no file of this log begins there".to_owned(),
+        lost: Vec::new(),
     }
 }

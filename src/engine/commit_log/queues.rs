@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Mapped queue files beyond this number are unmapped when they are idle.
-const MAPPED_MAX: u64 = 16_384;
+const MAPPED_IDLE_MAX: u64 = 8_192;
+/// Beyond this number they are unmapped at once: a process may have 65,530 maps.
+const MAPPED_MAX: u64 = 24_576;
 
 /// The queues. A queue is made when its first message is dispatched.
 #[derive(Debug)]
@@ -93,9 +95,20 @@ impl Queues {
         found
     }
 
+    /// Unmaps all queue files where more are mapped than a process may have: a queue that is used
+    /// again maps its file again.
+    #[inline]
+    pub fn limit_maps(&self) {
+        if self.store.mapped.load(Ordering::Relaxed) > MAPPED_MAX {
+            for queues in self.table.read().iter() {
+                queues.iter().flatten().for_each(|queue| queue.unmap());
+            }
+        }
+    }
+
     /// Unmaps queue files that were not used since the last call, where many are mapped.
     pub fn unmap_idle(&self) {
-        if self.store.mapped.load(Ordering::Relaxed) > MAPPED_MAX {
+        if self.store.mapped.load(Ordering::Relaxed) > MAPPED_IDLE_MAX {
             for queues in self.table.read().iter() {
                 queues.iter().flatten().for_each(|queue| queue.unmap_idle());
             }

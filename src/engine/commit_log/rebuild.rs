@@ -1,28 +1,41 @@
-//! Bringing queues and index up to the log: what is missing is added, what is wrong corrected, and
-//! what leads behind the end is cut.
+//! Recovery: queues and index are loaded, the log is walked, and what they lack is put into them.
 
-use super::consume_queue::{ConsumeQueue, FILLER_SIZE, QueueEntry, list_queues};
-use super::dispatch::{Finder, is_directory_name};
-use super::index::{Index, IndexFile};
+use super::begin::Begin;
+use super::consume_queue::{ConsumeQueue, QueueEntry, list_queues, list_topics};
+use super::index::Index;
 use super::layout;
 use super::log::Log;
-use super::open::{Begin, Opening};
+use super::open::Opening;
+use super::place::{Bridge, Placer, leads_home};
 use super::recover::{Outcome, Trust, walk};
 use super::state::{Mark, StatePage};
-use crate::disk::Kind;
-use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mapped::{Access, Extent, MappedFileQueue};
 use crate::record::Record;
 use crate::record::properties::{Known, index_hash};
 use std::sync::Arc;
+
+/// What is to be done with keys on a walk.
+#[derive(Clone, Copy, Debug)]
+struct Keys {
+    /// Position of the last record that is indexed: those before it are passed over.
+    from: Option<u64>,
+    /// Whether the walk puts them, or only notes where the first one is.
+    put: bool,
+}
 
 impl Opening<'_> {
     /// The log as it lies on disk, every byte readable, for the walk alone.
     fn whole_log(&self) -> Result<Arc<Log>> {
         let directory = self.root.join("commitlog");
         let files = MappedFileQueue::new(&self.disk, directory, self.geometry.log_file_len);
-        files.load(&self.files, Access::Read, |_| Extent::Full);
+        let found: Vec<_> = self
+            .files
+            .iter()
+            .filter(|file| file.len > 0)
+            .cloned()
+            .collect();
+        files.load(&found, Access::Read, |_| Extent::Full);
         let state = Arc::new(StatePage::in_memory()?);
         state.set(Mark::Published, u64::MAX);
         Ok(Arc::new(Log {
@@ -33,36 +46,41 @@ impl Opening<'_> {
     }
 
     /// Walks the log and brings queues and index up to it.
-    pub(super) fn recover(&mut self, begin: Begin) -> Result<Outcome> {
+    pub(super) fn recover(&mut self, mut begin: Begin) -> Result<Outcome> {
         let log = self.whole_log()?;
-        let min = self.files.first().map_or(0, |file| file.start);
+        let min = self.min_position();
         self.load_queues(&log, &begin)?;
+        self.confirm(&log, &mut begin)?;
         let mut from = begin.from;
-        if !self.queues_are_complete(&begin) {
+        if !self.queues_are_complete(&log, &begin)? {
             from = min;
+        }
+        let complete = self.load_index(&begin)?;
+        let again = self.prepare_index(&begin, complete, from)?;
+        let keys = Keys {
+            from: self.index_end().filter(|_| complete),
+            put: self.access == Access::ReadWrite && again.is_none_or(|again| again >= from),
+        };
+        let (mut outcome, mut bridges, gap) = self.walk_from(&log, from, begin.trust, keys)?;
+        if gap {
+            // A queue lacks entries below the place where the walk began.
+            self.forget_overlays(&log)?;
+            from = min;
+            (outcome, bridges, _) = self.walk_from(&log, from, begin.trust, keys)?;
         }
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
-        let index_complete = self.load_index(&begin)?;
-        let index_from = if index_complete {
-            self.index_end()
-        } else {
-            None
-        };
-        let trust = begin.trust;
-        let mut outcome = self.walk_from(&log, from, trust, index_from)?;
-        if from > min && self.has_gap() {
-            // A queue lacks entries below the place where the walk began.
-            outcome = self.walk_from(&log, min, trust, index_from)?;
-            self.recovery.walked_from = min;
-            from = min;
-        }
         self.cut_queues(outcome.end)?;
-        self.complete_index(&log, index_complete, from, &outcome)?;
-        self.name_losses(&mut outcome)?;
+        self.complete_index(&log, &begin, again.filter(|_| !keys.put), &outcome)?;
+        self.keep_next_offsets(&begin, from, &outcome)?;
+        self.name_losses(&mut outcome, &bridges)?;
         for damage in &outcome.damage {
             self.report.add(damage.clone());
         }
+        self.durable = match begin.clean {
+            true => outcome.end,
+            false => begin.durable,
+        };
         self.last_store_ms = outcome.last_store_ms;
         if self.last_store_ms == 0 && outcome.end > min {
             self.last_store_ms = last_store_ms(&log, outcome.end)?;
@@ -78,50 +96,20 @@ impl Opening<'_> {
         log: &Arc<Log>,
         from: u64,
         trust: Trust,
-        index_from: Option<u64>,
-    ) -> Result<Outcome> {
-        let (topics, queues) = (Arc::clone(&self.topics), Arc::clone(&self.queues));
-        let index = self
-            .index
-            .clone()
-            .filter(|_| self.access == Access::ReadWrite);
-        let report = Arc::clone(&self.report);
-        let mut finder = Finder::default();
-        let mut rebuilt = 0;
+        keys: Keys,
+    ) -> Result<(Outcome, Vec<Bridge>, bool)> {
+        let index = self.index.clone().filter(|_| keys.put);
+        let mut placer = Placer::new(self, log, from);
         let mut indexed = 0;
         let mut unindexed: Option<u64> = None;
-        let can_index = index_from.is_some() || self.index_end().is_none();
-        let mut visit = |record: &Record<'_>, position: u64| -> Result<()> {
+        let mut visit = |record: &Record<'_>, position: u64, holes: u64| -> Result<()> {
             let known = Known::read(record.raw_properties());
-            if let Some((queue, offset, entry)) =
-                finder.find(&topics, &queues, record, &known, position)
-            {
-                match queue.put(offset, entry) {
-                    Ok(stored) => rebuilt += u64::from(stored),
-                    Err(Error::Corrupt {
-                        path,
-                        position,
-                        reason,
-                    }) => {
-                        let lost = Vec::new();
-                        report.add(Damage {
-                            path,
-                            position,
-                            length: 0,
-                            reason,
-                            lost,
-                        });
-                    }
-                    Err(error) => return Err(error),
-                }
-            }
-            let after = index_from.is_none_or(|end| position >= end);
+            placer.place(record, &known, position, holes)?;
+            let after = keys.from.is_none_or(|end| position >= end);
             if after && known.index_keys().next().is_some() {
                 match &index {
-                    Some(index) if can_index => {
-                        indexed += put_keys(index, record, &known, position)?;
-                    }
-                    _ => {
+                    Some(index) => indexed += put_keys(index, record, &known, position)?,
+                    None => {
                         unindexed.get_or_insert(position);
                     }
                 }
@@ -129,76 +117,95 @@ impl Opening<'_> {
             Ok(())
         };
         let outcome = walk(log, from, trust, &mut visit)?;
+        let (rebuilt, bridges, gap) = placer.finish();
         self.recovery.queue_entries_rebuilt += rebuilt;
         self.recovery.index_entries_rebuilt += indexed;
-        if let Some(start) = unindexed.filter(|start| Some(*start) != index_from) {
-            self.unindexed = start..outcome.end;
-        }
-        Ok(outcome)
+        // The last record that has an entry may lack entries of its other keys.
+        self.unindexed = unindexed.map_or(0..0, |start| start..outcome.end);
+        Ok((outcome, bridges, gap))
     }
 
     /// Opens every queue that has a directory and finds its bounds.
-    fn load_queues(&self, log: &Log, begin: &Begin) -> Result<()> {
+    fn load_queues(&self, log: &Arc<Log>, begin: &Begin) -> Result<()> {
         let directory = &self.queues.store.directory;
-        let io = |error| Error::io("list", directory, error);
-        let foreign = layout::has_foreign_queues(&*self.disk, self.root)?;
-        if !foreign && self.disk.look(directory).map_err(io)?.is_some() {
-            for entry in self.disk.list(directory).map_err(io)? {
-                let Some(name) = entry.name.filter(|name| is_directory_name(name)) else {
-                    continue;
-                };
-                if entry.kind != Kind::Directory {
-                    continue;
+        let topics = match layout::has_foreign_queues(&*self.disk, self.root)? {
+            true => Vec::new(),
+            false => list_topics(&*self.disk, directory)?,
+        };
+        for name in topics {
+            for id in list_queues(&*self.disk, &directory.join(&name))? {
+                let (topic, _) = self.topics.get_or_add(&name, id + 1);
+                if topic.write_queues() <= id && !self.table.knows(&name) {
+                    topic.configure(id + 1, id + 1, topic.permissions());
                 }
-                for id in list_queues(&*self.disk, &directory.join(&name))? {
-                    let (topic, _) = self.topics.get_or_add(&name, id + 1);
-                    if topic.write_queues() <= id && !self.table.knows(&name) {
-                        topic.configure(id + 1, id + 1, topic.permissions());
-                    }
-                    let queue = ConsumeQueue::open(&self.queues.store, &name, id)?;
-                    find_bounds(&queue, log)?;
-                    self.queues.add(&topic, Arc::new(queue));
-                }
+                let queue = ConsumeQueue::open(&self.queues.store, &name, id)?;
+                find_bounds(&queue, log)?;
+                self.queues.add(&topic, Arc::new(queue));
+                self.queues.limit_maps();
             }
         }
         for (name, id, min, next) in begin.inventory.iter().flat_map(|known| &known.queues) {
             let (topic, _) = self.topics.get_or_add(name, id + 1);
             let queue = self.queues.get_or_add(&topic, *id);
-            if queue.max() == 0 && queue.first_on_disk().is_none() && min == next {
+            if min == next && queue.is_untouched()? {
                 queue.set_bounds(*next, *next);
             }
         }
         Ok(())
     }
 
-    /// Whether every queue that the last close knew of is there to its end.
-    fn queues_are_complete(&self, begin: &Begin) -> bool {
-        let Some(inventory) = &begin.inventory else {
-            // Without one: queues are there, or nothing was ever stored.
-            return self
-                .queues
-                .all(&self.topics)
-                .iter()
-                .any(|(_, queue)| queue.max() > 0)
-                || begin.from == self.files.first().map_or(0, |file| file.start);
-        };
-        inventory.queues.iter().all(|(name, id, min, next)| {
-            let queue = self
-                .topics
-                .get(name)
-                .and_then(|topic| self.queues.get(&topic, *id));
-            queue.is_some_and(|queue| queue.max() >= *next && queue.covers(*min))
-        })
+    /// Whether every queue that is known of is there to its end, as far as a look at the corners of
+    /// its files shows.
+    fn queues_are_complete(&self, log: &Arc<Log>, begin: &Begin) -> Result<bool> {
+        if begin.from <= self.min_position() {
+            return Ok(true);
+        }
+        let queues = self.queues.all(&self.topics);
+        match &begin.inventory {
+            // Without one, something has to be there; a mark says that Forebay wrote the store, and
+            // has flushed nothing as a whole yet.
+            None if begin.marked && !begin.clean => return Ok(false),
+            None if queues.iter().all(|(_, queue)| queue.max() == 0) => return Ok(false),
+            None => {}
+            Some(inventory) => {
+                for (name, id, min, next) in &inventory.queues {
+                    let topic = self.topics.get(name);
+                    let queue = topic.and_then(|topic| self.queues.get(&topic, *id));
+                    if queue.is_none_or(|queue| queue.max() < *next || !queue.covers(*min)) {
+                        return Ok(false);
+                    }
+                }
+            }
+        }
+        for (topic, queue) in queues {
+            for number in queue.corners() {
+                let sound = queue.entry(number)?.is_some_and(|entry| {
+                    entry.is_filler()
+                        || entry.end() <= log.min_position()
+                        || leads_home(log, &topic, queue.id, number, entry)
+                });
+                if !sound {
+                    return Ok(false);
+                }
+            }
+            self.queues.limit_maps();
+        }
+        Ok(true)
     }
 
-    /// Whether fillers were put into a queue because the walk began behind its missing entries.
-    fn has_gap(&self) -> bool {
-        self.queues
-            .all(&self.topics)
-            .iter()
-            .any(|(_, queue)| queue.was_bridged())
+    /// Lets go of entries that were put into memory, for a walk from the first record on.
+    fn forget_overlays(&self, log: &Arc<Log>) -> Result<()> {
+        if self.access == Access::Read {
+            for (_, queue) in self.queues.all(&self.topics) {
+                if queue.forget_overlay() {
+                    find_bounds(&queue, log)?;
+                }
+            }
+        }
+        Ok(())
     }
 
+    /// Opens the index files; whether all that were known of are there and sound.
     fn load_index(&self, begin: &Begin) -> Result<bool> {
         let Some(index) = &self.index else {
             return Ok(true);
@@ -206,78 +213,108 @@ impl Opening<'_> {
         let end = self.files.last().map_or(0, |file| file.start + file.len);
         let sound = index.load(end)?;
         let files = index.files();
-        let known = begin
-            .inventory
-            .iter()
-            .flat_map(|inventory| &inventory.index);
+        let mut known = begin.inventory.iter().flat_map(|known| &known.index);
         let all_there = known.clone().all(|(name, count)| {
-            let same = |file: &&Arc<IndexFile>| {
-                file.path()
-                    .file_name()
+            let same = |path: &std::path::Path| {
+                path.file_name()
                     .is_some_and(|found| found.to_string_lossy() == *name)
             };
-            files
-                .iter()
-                .find(same)
-                .is_some_and(|file| file.count() >= *count)
+            let file = files.iter().find(|file| same(file.path()));
+            file.is_some_and(|file| file.count() >= *count)
         });
-        Ok(sound && all_there && (known.count() > 0 || !files.is_empty()))
+        Ok(sound && all_there && (known.next().is_some() || !files.is_empty()))
     }
 
-    fn index_end(&self) -> Option<u64> {
+    pub(super) fn index_end(&self) -> Option<u64> {
         self.index.as_ref().and_then(|index| index.end_position())
     }
 
-    /// Puts what the walk could not: keys of records before it, or of a whole index that is lost.
+    /// Takes away what of the index is not to be believed. Returns from where keys have to be put
+    /// again.
+    fn prepare_index(&self, begin: &Begin, complete: bool, from: u64) -> Result<Option<u64>> {
+        let Some(index) = &self.index else {
+            return Ok(None);
+        };
+        let min = self.min_position();
+        let unmarked = (!begin.marked).then(|| self.index_end().unwrap_or(min));
+        let lagging = unmarked.filter(|end| *end < from);
+        if self.access == Access::Read {
+            let unsure = begin
+                .index_until
+                .filter(|until| self.index_end().is_some_and(|end| end >= *until));
+            return Ok(if complete {
+                unsure.or(lagging)
+            } else {
+                Some(min)
+            });
+        }
+        if !complete {
+            index.clear()?;
+            return Ok(Some(min));
+        }
+        let cut = match begin.index_until {
+            Some(until) => index.cut(until)?,
+            None => None,
+        };
+        Ok(cut.or(lagging))
+    }
+
+    /// Puts the keys that the walk could not, because they come before others.
     fn complete_index(
         &mut self,
         log: &Arc<Log>,
-        complete: bool,
-        from: u64,
+        begin: &Begin,
+        again: Option<u64>,
         outcome: &Outcome,
     ) -> Result<()> {
         let Some(index) = self.index.clone() else {
             return Ok(());
         };
-        let min = self.files.first().map_or(0, |file| file.start);
+        let ahead = self.index_end().is_some_and(|end| end >= outcome.end);
         if self.access == Access::Read {
-            if !complete || self.index_end().is_some_and(|end| end >= outcome.end) {
-                self.unindexed = min..outcome.end;
+            let start = if ahead {
+                Some(self.min_position())
+            } else {
+                again
+            };
+            if let Some(start) = start {
+                let noted = match self.unindexed.is_empty() {
+                    true => outcome.end,
+                    false => self.unindexed.start,
+                };
+                self.unindexed = start.min(noted)..outcome.end;
             }
             return Ok(());
         }
-        let again = if complete {
-            index.cut(outcome.end)?
-        } else if index.files().is_empty() && from == min {
-            // Nothing was there, and the walk has put everything.
-            None
-        } else {
-            index.clear()?;
-            Some(min)
+        let cut = index.cut(outcome.end)?;
+        let Some(start) = again.into_iter().chain(cut).min() else {
+            return Ok(());
         };
-        let Some(start) = again else { return Ok(()) };
         let mut rebuilt = 0;
-        let mut visit = |record: &Record<'_>, position: u64| -> Result<()> {
+        let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
             let known = Known::read(record.raw_properties());
             if position < outcome.end {
                 rebuilt += put_keys(&index, record, &known, position)?;
             }
             Ok(())
         };
-        walk(log, start, Trust::Below(outcome.end), &mut visit)?;
+        let trust = match begin.trust {
+            Trust::Everywhere => Trust::Everywhere,
+            Trust::Below(_) => Trust::Below(outcome.end),
+        };
+        walk(log, start, trust, &mut visit)?;
         self.recovery.index_entries_rebuilt += rebuilt;
         Ok(())
     }
 
-    /// Entries behind the end of the log lead nowhere.
+    /// Entries behind the end of the log lead nowhere, and those before its begin are gone.
     fn cut_queues(&self, end: u64) -> Result<()> {
-        let min = self.files.first().map_or(0, |file| file.start);
+        let min = self.min_position();
         for (_, queue) in self.queues.all(&self.topics) {
             let mut max = queue.max();
             while max > queue.min() {
                 match queue.entry(max - 1)? {
-                    Some(entry) if entry.is_message(end) => break,
-                    Some(entry) if entry.size == FILLER_SIZE => break,
+                    Some(entry) if entry.is_message(end) || entry.is_filler() => break,
                     _ => max -= 1,
                 }
             }
@@ -285,6 +322,7 @@ impl Opening<'_> {
                 queue.truncate(max)?;
             }
             queue.correct_min(min)?;
+            self.queues.limit_maps();
         }
         match &self.index {
             Some(index) if self.access == Access::ReadWrite => index.retire_below(min),
@@ -292,9 +330,27 @@ impl Opening<'_> {
         }
     }
 
-    /// Finds the queue entries that lead into holes: the messages that are lost. Where the store
-    /// may be written they become fillers.
-    fn name_losses(&self, outcome: &mut Outcome) -> Result<()> {
+    /// Keeps offsets from being given twice where the last messages of a queue are lost with their
+    /// entries, and the log goes on behind them.
+    fn keep_next_offsets(&self, begin: &Begin, from: u64, outcome: &Outcome) -> Result<()> {
+        let Some(inventory) = &begin.inventory else {
+            return Ok(());
+        };
+        if from > self.min_position() || outcome.end < inventory.position {
+            return Ok(());
+        }
+        for (name, id, _, next) in &inventory.queues {
+            let topic = self.topics.get(name);
+            if let Some(queue) = topic.and_then(|topic| self.queues.get(&topic, *id)) {
+                queue.bridge_to(*next)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the queue entries that lead into holes, and the offsets that no record was met for:
+    /// the messages that are lost. Where the store may be written they become fillers.
+    fn name_losses(&self, outcome: &mut Outcome, bridges: &[Bridge]) -> Result<()> {
         for damage in &mut outcome.damage {
             let hole = damage.position..damage.position + damage.length;
             for (topic, queue) in self.queues.all(&self.topics) {
@@ -304,6 +360,17 @@ impl Opening<'_> {
                         queue.put(number, QueueEntry::FILLER)?;
                     }
                 }
+            }
+        }
+        for bridge in bridges {
+            let between = bridge.after..bridge.before;
+            let hole = outcome
+                .damage
+                .iter_mut()
+                .find(|d| between.contains(&d.position));
+            if let Some(damage) = hole {
+                let named = |number| (bridge.topic.to_string(), bridge.queue, number);
+                damage.lost.extend(bridge.offsets.clone().map(named));
             }
         }
         Ok(())
@@ -333,25 +400,22 @@ fn put_keys(index: &Index, record: &Record<'_>, known: &Known<'_>, position: u64
 }
 
 /// Finds the bounds of a queue from its files: up to the last entry that leads to its own record.
-fn find_bounds(queue: &ConsumeQueue, log: &Log) -> Result<()> {
+fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>) -> Result<()> {
     let first = queue.first_on_disk().unwrap_or(0);
     let mut max = queue.last_on_disk()?;
     while max > first {
         let entry = queue.entry(max - 1)?;
         let sound = entry.is_some_and(|entry| {
-            entry.size != FILLER_SIZE
-                && log.record_at(entry.position).is_ok_and(|message| {
+            entry.is_filler()
+                || entry.end() <= log.min_position()
+                || log.record_at(entry.position).is_ok_and(|message| {
                     let record = message.record();
                     record.queue_offset() == (max - 1) as i64
                         && record.queue_id() == queue.id as i32
                         && record.layout().total_len == entry.size
                 })
         });
-        let expired = entry.is_some_and(|entry| {
-            entry.size != FILLER_SIZE
-                && entry.position + u64::from(entry.size) <= log.min_position()
-        });
-        if sound || expired {
+        if sound {
             break;
         }
         max -= 1;
@@ -360,10 +424,11 @@ fn find_bounds(queue: &ConsumeQueue, log: &Log) -> Result<()> {
     Ok(())
 }
 
+/// Store time of the last record below `end`: that of the last file that holds one.
 fn last_store_ms(log: &Arc<Log>, end: u64) -> Result<i64> {
     let start = log.files.find(end - 1).map_or(end, |file| file.start());
     let mut last = 0;
-    let mut visit = |record: &Record<'_>, _: u64| {
+    let mut visit = |record: &Record<'_>, _: u64, _: u64| {
         last = record.store_timestamp();
         Ok(())
     };

@@ -46,12 +46,13 @@ pub struct Outcome {
     pub last_store_ms: i64,
 }
 
-/// Walks the log from `from` and hands every record that holds to `visit`, with its position.
+/// Walks the log from `from` and hands every record that holds to `visit`, with its position and
+/// the number of bytes that holes before it have.
 pub fn walk(
     log: &Arc<Log>,
     from: u64,
     trust: Trust,
-    visit: &mut dyn FnMut(&Record<'_>, u64) -> Result<()>,
+    visit: &mut dyn FnMut(&Record<'_>, u64, u64) -> Result<()>,
 ) -> Result<Outcome> {
     let limit = log.files.last().map_or(from, |file| file.end());
     let mut walk = Walk {
@@ -66,6 +67,7 @@ pub fn walk(
         batch: None,
         seen: HashMap::default(),
         suspicious: false,
+        holes: 0,
         visit,
     };
     walk.run()?;
@@ -84,7 +86,9 @@ struct Walk<'a> {
     seen: HashMap<(Vec<u8>, i32), i64, foldhash::fast::RandomState>,
     /// Whether a hole lies behind: records of an earlier life may follow.
     suspicious: bool,
-    visit: &'a mut dyn FnMut(&Record<'_>, u64) -> Result<()>,
+    /// Bytes in holes.
+    holes: u64,
+    visit: &'a mut dyn FnMut(&Record<'_>, u64, u64) -> Result<()>,
 }
 
 impl Walk<'_> {
@@ -150,7 +154,7 @@ impl Walk<'_> {
                 self.finish_batch()?;
             }
             (_, Some((_, positions))) => positions.push(position),
-            (_, None) => (self.visit)(record, position)?,
+            (_, None) => (self.visit)(record, position, self.holes)?,
         }
         Ok(None)
     }
@@ -165,7 +169,7 @@ impl Walk<'_> {
             if let Step::Record(at, layout) = walker.step()?
                 && let Some(record) = walker.record(at, layout)
             {
-                (self.visit)(&record, position)?;
+                (self.visit)(&record, position, self.holes)?;
             }
         }
         Ok(())
@@ -241,6 +245,7 @@ impl Walk<'_> {
 
     fn hole(&mut self, position: u64, next: u64, flaw: Flaw) -> Result<()> {
         self.finish_batch()?;
+        self.holes += next - position;
         self.outcome.damage.push(Damage {
             path: self.log.files.path_of(self.log.files.start_of(position)),
             position,

@@ -60,6 +60,8 @@ pub struct Shared {
     pub flush_interval: Duration,
     /// Between two passes over queues, index and checkpoint.
     pub settle_interval: Duration,
+    /// Held while the files of another process are joined.
+    pub(super) follow_lock: Mutex<()>,
     pub(super) stop: AtomicBool,
     pub(super) flush_lock: Mutex<()>,
     pub(super) failure: Mutex<Option<String>>,
@@ -129,10 +131,14 @@ impl Shared {
     pub fn settle(&self) -> Result<()> {
         self.check_failed(false)?;
         let dispatched = self.dispatcher.dispatched();
+        // Taken before the flush: what it tells of is durable when it is written.
+        let inventory = self.inventory();
         if self.table_dirty.swap(false, Ordering::AcqRel) {
             let mut table = self.table.lock();
             table.update(&self.topics, crate::store::now_ms());
-            table.save(&*self.disk)?;
+            table.save(&*self.disk).inspect_err(|_| {
+                self.table_dirty.store(true, Ordering::Release);
+            })?;
         }
         if dispatched <= self.log.state.get(Mark::Settled) {
             return Ok(());
@@ -146,6 +152,7 @@ impl Shared {
             self.fail(&error);
             return Err(error);
         }
+        inventory.save(&self.disk, &self.root)?;
         self.log.state.set(Mark::Settled, dispatched);
         self.log.state.sync(&*self.disk)
     }
@@ -172,8 +179,9 @@ impl Shared {
     /// and only then the file `abort` goes.
     pub fn settle_for_close(&self, last_store_ms: i64) -> Result<()> {
         let end = self.log.published();
-        self.dispatcher.catch_up(end)?;
+        // A synchronous store dispatches only what is durable, so the flush comes first.
         self.flush_to(end)?;
+        self.dispatcher.catch_up(end)?;
         self.table_dirty.store(true, Ordering::Release);
         self.settle()?;
         self.inventory().save(&self.disk, &self.root)?;

@@ -18,6 +18,7 @@
 //! 88    u64    entries of a queue file
 //! 96    u32    slots of an index file
 //! 100   u32    entries of an index file
+//! 104   u32    CRC-32 of bytes 56 to 103
 //! 128   u64    published: end of what readers may see
 //! 192   u64    dispatched: end of what queues and index hold
 //! 256   u64    durable: end of what is on the disk
@@ -55,6 +56,7 @@ const AT_LOG_FILE_LEN: usize = 80;
 const AT_QUEUE_FILE_ENTRIES: usize = 88;
 const AT_INDEX_SLOTS: usize = 96;
 const AT_INDEX_ENTRIES: usize = 100;
+const AT_CRC: usize = 104;
 const AT_PUBLISHED: usize = 128;
 const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
@@ -178,6 +180,11 @@ impl StatePage {
         self.region.words::<16>(AT_BOOT_ID) == boot_id()
     }
 
+    /// Whether a writer of this boot is at work, or died at it.
+    pub fn is_written_to(&self) -> bool {
+        self.pid().is_some() && self.is_of_this_boot()
+    }
+
     /// Whether the last writer closed the store.
     pub fn is_clean(&self) -> bool {
         self.word(AT_CLEAN) == 1
@@ -195,8 +202,20 @@ impl StatePage {
         self.load(AT_EPOCH)
     }
 
-    /// Sizes of the files; `None` where they were never set.
+    /// Checksum of what stays as it was when the store was created: host and sizes.
+    fn fixed_crc(&self) -> u32 {
+        crc32fast::hash(&self.region.words::<{ AT_CRC - AT_HOST_LEN }>(AT_HOST_LEN))
+    }
+
+    fn fixed_holds(&self) -> bool {
+        self.word(AT_CRC) == self.fixed_crc()
+    }
+
+    /// Sizes of the files; `None` where they were never set, or are damaged.
     pub fn geometry(&self) -> Option<Geometry> {
+        if !self.fixed_holds() {
+            return None;
+        }
         let geometry = Geometry {
             log_file_len: self.load(AT_LOG_FILE_LEN),
             queue_file_entries: self.load(AT_QUEUE_FILE_ENTRIES),
@@ -206,8 +225,15 @@ impl StatePage {
         (geometry.log_file_len > 0 && geometry.queue_file_entries > 0).then_some(geometry)
     }
 
-    /// Keeps the sizes of the files.
-    pub fn set_geometry(&self, geometry: &Geometry) {
+    /// Keeps the sizes of the files and the store host.
+    pub fn set_fixed(&self, geometry: &Geometry, host: &HostBytes) {
+        self.set_geometry(geometry);
+        self.set_host(host);
+        self.region
+            .set_words(AT_CRC, &self.fixed_crc().to_ne_bytes());
+    }
+
+    fn set_geometry(&self, geometry: &Geometry) {
         self.store(AT_LOG_FILE_LEN, geometry.log_file_len);
         self.store(AT_QUEUE_FILE_ENTRIES, geometry.queue_file_entries);
         self.region
@@ -218,12 +244,14 @@ impl StatePage {
 
     /// The store host that was given at creation.
     pub fn host(&self) -> Option<HostBytes> {
+        if !self.fixed_holds() {
+            return None;
+        }
         let bytes = self.region.words::<20>(AT_HOST);
         HostBytes::from_bytes(bytes.get(..self.word(AT_HOST_LEN) as usize)?)
     }
 
-    /// Keeps the store host.
-    pub fn set_host(&self, host: &HostBytes) {
+    fn set_host(&self, host: &HostBytes) {
         let bytes = host.as_bytes();
         self.region.set_words(AT_HOST, bytes);
         self.region

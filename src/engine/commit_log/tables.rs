@@ -1,6 +1,8 @@
 //! Small files beside the log: the table of topics, the checkpoint, the next offsets.
 
-use crate::disk::{Disk, read_small, replace};
+use super::consume_queue::QUEUES_MAX;
+use super::dispatch::{OFFSET_MAX, is_directory_name};
+use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::Topics;
 use crate::error::{Error, Result};
 use crate::record::encode::check_topic;
@@ -26,6 +28,11 @@ impl TopicTable {
         let path = root.join("config").join("topics.json");
         let backup = root.join("config").join("topics.json.bak");
         let read = |path: &Path| -> Result<Option<Value>> {
+            let there = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+            if there.is_some_and(|entry| entry.kind != Kind::File) {
+                let what = format!("{} is not a regular file", path.display());
+                return Err(Error::Unsupported { what });
+            }
             let bytes = read_small(disk, path, TABLE_LEN_MAX);
             let bytes = bytes.map_err(|e| Error::io("read", path, e))?;
             let value = bytes.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).ok());
@@ -46,7 +53,7 @@ impl TopicTable {
     fn apply(&self, topics: &Topics) {
         let entries = self.root.get("topicConfigTable").and_then(Value::as_object);
         for (name, entry) in entries.into_iter().flatten() {
-            if !super::dispatch::is_directory_name(name) {
+            if !is_directory_name(name) {
                 continue;
             }
             let number = |field: &str, default: u32| {
@@ -162,6 +169,7 @@ impl Checkpoint {
 }
 
 /// `forebay.offsets`: the bounds of every queue and the index files, as of a position of the log.
+/// It is written on each full flush and on close.
 ///
 /// The log tells everything else; only the next offset of a queue whose messages are all retired
 /// stands nowhere else. On opening it also tells which caches are missing. Text, a line each:
@@ -207,12 +215,14 @@ impl Inventory {
             let fields: Vec<&str> = line.split(' ').collect();
             match *fields.as_slice() {
                 ["position", at] => inventory.position = at.parse().ok()?,
-                ["queue", topic, id, min, next] => inventory.queues.push((
-                    topic.to_owned(),
-                    id.parse().ok()?,
-                    min.parse().ok()?,
-                    next.parse().ok()?,
-                )),
+                ["queue", topic, id, min, next] => {
+                    let (min, next) = (min.parse().ok()?, next.parse().ok()?);
+                    let id = id.parse().ok().filter(|id| *id < QUEUES_MAX)?;
+                    if !is_directory_name(topic) || min > next || next >= OFFSET_MAX {
+                        return None;
+                    }
+                    inventory.queues.push((topic.to_owned(), id, min, next));
+                }
                 ["index", name, count] => {
                     inventory.index.push((name.to_owned(), count.parse().ok()?));
                 }

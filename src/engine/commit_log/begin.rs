@@ -1,0 +1,183 @@
+//! Where recovery begins: as late as what is known of the store's last life allows.
+//!
+//! The state page names positions up to which log, queues and index are known to be whole. It is a
+//! hint like every cache, so a position is believed only if a record ends there; else, and in a
+//! store of another system, the walk begins where nothing can be missed.
+
+use super::log::{Log, Step, Walker};
+use super::open::Opening;
+use super::recover::{Trust, next_record};
+use super::state::Mark;
+use super::tables::Inventory;
+use crate::error::Result;
+use crate::mapped::queue::file_name;
+use std::sync::Arc;
+
+/// A log without marks that was closed in order is walked as a whole up to this many bytes.
+const WALK_ALL_MAX: u64 = 256 << 20;
+
+/// Where recovery begins, and what it may rely on.
+#[derive(Clone, Debug)]
+pub(super) struct Begin {
+    /// Where the walk begins.
+    pub(super) from: u64,
+    /// How far behind a flaw the walk looks for records.
+    pub(super) trust: Trust,
+    /// Whether the store was closed in order.
+    pub(super) clean: bool,
+    /// Whether `from` comes from the marks of the state page.
+    pub(super) marked: bool,
+    /// Up to where the log is durable, by the marks.
+    pub(super) durable: u64,
+    /// Position from which on index entries may not have reached the disk.
+    pub(super) index_until: Option<u64>,
+    /// Bounds of the queues and index files at the last full flush.
+    pub(super) inventory: Option<Inventory>,
+}
+
+impl Opening<'_> {
+    /// First position of the log.
+    pub(super) fn min_position(&self) -> u64 {
+        self.files.first().map_or(0, |file| file.start)
+    }
+
+    /// Chooses by the state page and by whether `abort` was there.
+    pub(super) fn begin(&self, crashed: bool) -> Result<Begin> {
+        let state = &self.state;
+        let inventory = Inventory::load(&*self.disk, self.root)?;
+        let mut begin = Begin {
+            from: self.min_position(),
+            trust: Trust::Everywhere,
+            clean: !crashed && (state.epoch() == 0 || state.is_clean()),
+            marked: false,
+            durable: 0,
+            index_until: None,
+            inventory,
+        };
+        let end = self.files.last().map_or(0, |file| file.start + file.len);
+        let known = |mark| {
+            let at = state.get(mark).max(begin.from);
+            (at <= end).then_some(at)
+        };
+        let marked = match (state.epoch(), state.is_clean(), state.is_of_this_boot()) {
+            (0, _, _) => None,
+            (_, true, _) => {
+                // Forebay closed it: what lies behind is another system's, and counts wherever it
+                // is whole.
+                let told = |at: &u64| begin.inventory.as_ref().is_none_or(|i| i.position == *at);
+                known(Mark::Published)
+                    .filter(told)
+                    .map(|at| (at, Trust::Everywhere))
+            }
+            (_, _, true) => {
+                let trust = Trust::Below(state.get(Mark::Published));
+                let from = known(Mark::Dispatched).zip(known(Mark::Durable));
+                from.map(|(dispatched, durable)| (dispatched.min(durable), trust))
+            }
+            _ => {
+                let settled = known(Mark::Settled);
+                begin.index_until = Some(settled.unwrap_or(begin.from));
+                settled.map(|at| (at, Trust::Below(state.get(Mark::Durable))))
+            }
+        };
+        if let Some((from, trust)) = marked {
+            (begin.from, begin.trust, begin.marked) = (from, trust, true);
+            begin.durable = state.get(Mark::Durable);
+        }
+        Ok(begin)
+    }
+
+    /// Makes sure of the marks, now that the queues are there; chooses again where they do not
+    /// hold.
+    pub(super) fn confirm(&self, log: &Arc<Log>, begin: &mut Begin) -> Result<()> {
+        if begin.marked && self.is_boundary(log, begin.from)? {
+            return Ok(());
+        }
+        begin.trust = Trust::Everywhere;
+        begin.marked = false;
+        begin.durable = 0;
+        begin.from = self.unmarked_begin(log, begin)?;
+        begin.index_until = begin.index_until.map(|_| begin.from);
+        Ok(())
+    }
+
+    /// Whether a record ends or begins at `at`.
+    fn is_boundary(&self, log: &Arc<Log>, at: u64) -> Result<bool> {
+        let start = log.files.start_of(at).max(self.min_position());
+        if at <= start || log.record_at(at).is_ok() {
+            return Ok(true);
+        }
+        let mut from = start;
+        for (_, queue) in self.queues.all(&self.topics) {
+            match queue.last_end_below(at)? {
+                Some(end) if end == at => return Ok(true),
+                Some(end) if end < at => from = from.max(end),
+                _ => {}
+            }
+        }
+        let mut walker = Walker::new(log, from, at);
+        loop {
+            let position = walker.position();
+            match walker.step()? {
+                Step::End => return Ok(walker.position() == at),
+                Step::Blank | Step::Record(..) => {}
+                Step::Flawed(_) => match next_record(log, position + 1, at)? {
+                    Some(next) => walker.move_to(next),
+                    None => return Ok(false),
+                },
+            }
+        }
+    }
+
+    /// Where the walk begins in a store without marks.
+    ///
+    /// One that was not closed in order is walked as a whole, and so is a small one. Else its
+    /// system has dispatched in the order of the log, so all below the newest queue entry is in the
+    /// queues; that the queues are all there is shown by the first record of each log file.
+    fn unmarked_begin(&self, log: &Log, begin: &Begin) -> Result<u64> {
+        let min = self.min_position();
+        let len: u64 = self.files.iter().map(|file| file.len).sum();
+        if !begin.clean || len <= WALK_ALL_MAX {
+            return Ok(min);
+        }
+        for file in &self.files {
+            if let Ok(message) = log.record_at(file.start)
+                && !self.is_in_its_queue(&message.record(), file.start)?
+            {
+                return Ok(min);
+            }
+        }
+        let mut dispatched = min;
+        for (_, queue) in self.queues.all(&self.topics) {
+            let end = queue.last_end_below(u64::MAX)?.unwrap_or(0);
+            dispatched = dispatched.max(end);
+        }
+        let newest = log.files.start_of(dispatched);
+        Ok(self.last_used_file().min(newest).max(min))
+    }
+
+    fn is_in_its_queue(&self, record: &crate::record::Record<'_>, position: u64) -> Result<bool> {
+        let queue = std::str::from_utf8(record.topic())
+            .ok()
+            .and_then(|name| self.topics.get(name))
+            .zip(u32::try_from(record.queue_id()).ok())
+            .and_then(|(topic, id)| self.queues.get(&topic, id));
+        if !record.is_queued() {
+            return Ok(true);
+        }
+        let Some(queue) = queue else { return Ok(false) };
+        let entry = queue.entry(record.queue_offset() as u64)?;
+        Ok(entry.is_some_and(|entry| entry.position == position))
+    }
+
+    /// Start of the newest log file that holds something at its begin.
+    fn last_used_file(&self) -> u64 {
+        let directory = self.root.join("commitlog");
+        let used = self.files.iter().rev().find(|file| {
+            let mut head = [0; 8];
+            let path = directory.join(file_name(file.start));
+            self.disk.read_at(&path, 0, &mut head).is_ok() && head != [0; 8]
+        });
+        used.or(self.files.first()).map_or(0, |file| file.start)
+    }
+}

@@ -1,0 +1,128 @@
+//! The end of the log on opening: what is kept becomes durable, what lies behind is erased.
+//!
+//! Bytes that a sync failed on in the last life may look clean in the page cache and be missing on
+//! the disk, so what was not known to be durable is stored again and synced. Bytes behind the end
+//! could come back as records one day, so they become zeros before the first append.
+
+use super::open::Opening;
+use super::recover::Outcome;
+use crate::error::{Error, Result};
+use crate::mapped::queue::{FoundFile, file_name};
+use crate::mapped::{Access, PAGE};
+use crate::num::index;
+use std::path::Path;
+
+impl Opening<'_> {
+    /// Makes the end of the log final.
+    pub(super) fn settle_end(&mut self, outcome: &Outcome) -> Result<()> {
+        let directory = self.root.join("commitlog");
+        let len = self.geometry.log_file_len;
+        let min = self.min_position();
+        let mut erased = 0;
+        for mut file in std::mem::take(&mut self.files) {
+            let path = directory.join(file_name(file.start));
+            if file.start >= outcome.end && file.start > min {
+                self.disk
+                    .unlink(&path)
+                    .map_err(|e| Error::io("unlink", &path, e))?;
+                continue;
+            }
+            if file.len < len {
+                // It was cut short. A file that can be mapped has its whole length.
+                self.disk
+                    .write_at(&path, len - 1, &[0])
+                    .and_then(|()| self.disk.sync_file(&path))
+                    .map_err(|e| Error::io("lengthen", &path, e))?;
+                file.len = len;
+            }
+            self.keep(&path, &file, outcome.end)?;
+            if file.start + len > outcome.end {
+                erased += self.erase_tail(&path, outcome.end.saturating_sub(file.start))?;
+            }
+            self.files.push(file);
+        }
+        if !self.files.is_empty() {
+            self.disk
+                .sync_directory(&directory)
+                .map_err(|e| Error::io("sync", &directory, e))?;
+        }
+        self.recovery.truncated_bytes = erased;
+        Ok(())
+    }
+
+    /// Makes what a file holds below the end durable.
+    fn keep(&self, path: &Path, file: &FoundFile, end: u64) -> Result<()> {
+        let len = self.geometry.log_file_len;
+        let durable = self.durable.min(end);
+        if file.start + len <= durable || file.start >= end {
+            return Ok(());
+        }
+        let from = durable.saturating_sub(file.start);
+        let to = (end - file.start).min(len);
+        if from >= to {
+            return Ok(());
+        }
+        // A store to a hole on a full disk would be answered with a signal.
+        self.disk
+            .reserve(path, from, to - from)
+            .map_err(|e| Error::io("reserve", path, e))?;
+        let region = self.disk.map(path, index(len), Access::ReadWrite);
+        let region = region.map_err(|e| Error::io("map", path, e))?;
+        let (from, to) = (index(from), index(to));
+        region.rewrite(from, to - from);
+        let synced = region.sync(from / PAGE * PAGE, to - from / PAGE * PAGE);
+        synced.map_err(|e| Error::io("sync", path, e))
+    }
+
+    /// Turns what lies at or behind `from` of a file into zeros, where there is anything.
+    fn erase_tail(&self, path: &Path, from: u64) -> Result<u64> {
+        let len = self.geometry.log_file_len;
+        let Some(last) = self.last_byte_behind(path, from, len)? else {
+            return Ok(0);
+        };
+        let io = |error| Error::io("erase", path, error);
+        self.disk.erase(path, from, len - from).map_err(io)?;
+        self.disk.sync_file(path).map_err(io)?;
+        Ok(last - from)
+    }
+
+    /// Counts what lies behind the end, in a store that may not be written.
+    pub(super) fn count_stale(&mut self, outcome: &Outcome) -> Result<()> {
+        let directory = self.root.join("commitlog");
+        for file in self.files.iter().filter(|file| file.len > 0) {
+            let path = directory.join(file_name(file.start));
+            let len = file.len.min(self.geometry.log_file_len);
+            let from = outcome.end.saturating_sub(file.start);
+            if from < len
+                && let Some(last) = self.last_byte_behind(&path, from, len)?
+            {
+                self.recovery.truncated_bytes += last - from;
+            }
+        }
+        Ok(())
+    }
+
+    /// End of the last byte at or behind `from` that is not zero.
+    fn last_byte_behind(&self, path: &Path, from: u64, len: u64) -> Result<Option<u64>> {
+        let io = |error| Error::io("read", path, error);
+        let Some(data) = self.disk.next_data(path, from).map_err(io)? else {
+            return Ok(None);
+        };
+        let region = self.disk.map(path, index(len), Access::Read).map_err(io)?;
+        region.publish(index(len));
+        let mut at = data.max(from);
+        let mut last = None;
+        while at < len {
+            let chunk = (len - at).min(1 << 20);
+            let bytes = region.slice(index(at), chunk as usize).unwrap_or_default();
+            if let Some(found) = bytes.iter().rposition(|byte| *byte != 0) {
+                last = Some(at + found as u64 + 1);
+            }
+            at = match self.disk.next_data(path, at + chunk).map_err(io)? {
+                Some(next) => next.max(at + chunk),
+                None => break,
+            };
+        }
+        Ok(last)
+    }
+}
