@@ -1,7 +1,7 @@
 """The demo: a dead broker's directory, a million messages of our own, and Spark over both.
 
-Every figure that it prints is measured while it runs. It works in a temporary directory and removes it,
-also when it is interrupted.
+Every figure that it prints is measured while it runs. It works in a temporary directory and
+removes it, also when it is interrupted.
 """
 
 from __future__ import annotations

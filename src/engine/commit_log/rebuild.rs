@@ -85,12 +85,31 @@ impl Opening<'_> {
         };
         self.last_store_ms = outcome.last_store_ms;
         if self.last_store_ms == 0 && outcome.end > min {
-            self.last_store_ms = last_store_ms(&log, outcome.end)?;
+            self.last_store_ms = self.newest_store_ms(&log)?;
         }
         self.recovery.records_checked = outcome.records;
         self.recovery.stale_checksums = outcome.stale_checksums;
         self.recovery.end = outcome.end;
         Ok(outcome)
+    }
+
+    /// Store time of the newest record: store times never decrease, so it is that of the last
+    /// record of one of the queues.
+    fn newest_store_ms(&self, log: &Log) -> Result<i64> {
+        let mut newest = 0;
+        for (_, queue) in self.queues.all(&self.topics) {
+            let last = queue
+                .max()
+                .checked_sub(1)
+                .filter(|last| *last >= queue.min());
+            let Some(entry) = last.map(|last| queue.entry(last)).transpose()?.flatten() else {
+                continue;
+            };
+            if let Ok(message) = log.record_at(entry.position) {
+                newest = newest.max(message.record().store_timestamp());
+            }
+        }
+        Ok(newest)
     }
 
     fn walk_from(
@@ -424,16 +443,4 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>) -> Result<()> {
     }
     queue.set_bounds(first, max);
     Ok(())
-}
-
-/// Store time of the last record below `end`: that of the last file that holds one.
-fn last_store_ms(log: &Arc<Log>, end: u64) -> Result<i64> {
-    let start = log.files.find(end - 1).map_or(end, |file| file.start());
-    let mut last = 0;
-    let mut visit = |record: &Record<'_>, _: u64, _: u64| {
-        last = record.store_timestamp();
-        Ok(())
-    };
-    walk(log, start, Trust::Below(end), &mut visit)?;
-    Ok(last)
 }
