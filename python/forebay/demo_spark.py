@@ -2,7 +2,7 @@
 
 Spark writes to standard error as it likes, and its JVM outlives an interrupted call; in a child
 process neither reaches the terminal of the demo. `aggregate` starts the child; run as a module,
-this is the child.
+this file is the child.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from forebay.cli.read import Slice, report_damage
 from forebay.cli.rows import Writer
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow  # type: ignore[import-untyped]
 
 __all__ = ["add"]
 
@@ -138,7 +138,7 @@ def _write_arrow(
 
 def _sink(form: str, handle: BinaryIO, schema: pyarrow.Schema) -> Any:
     if form == "parquet":
-        from pyarrow.parquet import ParquetWriter
+        from pyarrow.parquet import ParquetWriter  # type: ignore[import-untyped]
 
         return ParquetWriter(handle, schema, compression="zstd")
     import pyarrow
