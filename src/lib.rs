@@ -5,7 +5,7 @@
 //! | layer | module |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`] |
+//! | request API | [`store`], [`scan`], [`tail`], [`ticket`] |
 //! | Arrow | [`arrow`] |
 //! | engines | [`engine`] |
 //! | records | [`record`] |
@@ -13,18 +13,28 @@
 //! | disk | [`disk`] |
 
 #![allow(missing_docs)]
+pub mod arrow;
 pub mod disk;
 pub mod engine;
 pub mod error;
 pub mod mapped;
 pub mod options;
+#[cfg(feature = "python")]
+mod python;
 pub mod record;
+pub mod scan;
 pub mod store;
+pub mod tail;
+pub mod ticket;
 
+pub use arrow::{BodyType, Column, Imported, Stream, send_arrow};
 pub use engine::{
     Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Stats, Topic, Verification,
 };
 pub use error::{Error, Result};
 pub use options::{EngineKind, Flush, Mode, Options};
 pub use record::{Draft, Message};
-pub use store::{Producer, ReadBatch, ReadStatus, Sent, Store};
+pub use scan::{Bound, Scan, ScanSpec};
+pub use store::{BatchSender, Producer, ReadBatch, ReadStatus, Sent, Store};
+pub use tail::Tail;
+pub use ticket::{Ticket, Tickets};

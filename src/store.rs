@@ -609,50 +609,136 @@ impl Producer {
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<Appended> {
-        let engine = self.shared.writer()?;
-        let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
         let mut all = Appended {
             durable: true,
             ..Appended::default()
         };
-        let mut batch = Batch::new();
-        let mut append = |batch: &mut Batch| -> Result<()> {
-            let part = engine.append(&self.topic, batch, atomicity, durability)?;
-            all.rows.extend_from_slice(&part.rows);
+        let mut add = |part: Option<Appended>| {
+            let Some(part) = part else { return };
             all.store_timestamp = part.store_timestamp;
             all.end = part.end;
             all.durable &= part.durable;
-            batch.clear();
-            Ok(())
+            if all.rows.is_empty() {
+                all.rows = part.rows;
+            } else {
+                all.rows.extend_from_slice(&part.rows);
+            }
         };
-        let now = now_ms();
-        for (row, draft) in drafts.enumerate() {
-            let pushed = draft.and_then(|draft| {
-                let fallback = (draft.keys.is_empty()).then_some(turn).or(self.queue);
-                let queue = self.queue_for(&draft, fallback)?;
-                self.push(engine, &mut batch, &self.topic, queue, &draft, now)
-            });
-            pushed.map_err(|error| error.in_row(row))?;
-            match atomicity {
-                Atomicity::Rows if batch.encoded_len() >= BATCH_LEN_MAX => append(&mut batch)?,
-                Atomicity::Whole if batch.encoded_len() > ATOMIC_BATCH_LEN_MAX => {
-                    return Err(Error::TooLarge {
-                        what: "atomic batch, encoded,".to_owned(),
-                        size: batch.encoded_len() as u64,
-                        limit: ATOMIC_BATCH_LEN_MAX as u64,
-                    });
-                }
-                _ => {}
+        let mut sender = self.batch_sender(atomicity, durability)?;
+        for draft in drafts {
+            match draft {
+                Ok(draft) => add(sender.push(&draft)?),
+                Err(error) => return Err(sender.refuse(error)),
             }
         }
-        if !batch.rows().is_empty() {
-            append(&mut batch)?;
-        }
+        add(sender.finish()?);
         Ok(all)
+    }
+
+    /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that do not
+    /// outlive their push.
+    pub fn batch_sender(
+        &self,
+        atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<BatchSender<'_>> {
+        let engine = self.shared.writer()?;
+        let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
+        let mut batch = SCRATCH.take();
+        batch.clear();
+        Ok(BatchSender {
+            producer: self,
+            engine,
+            atomicity,
+            durability,
+            turn,
+            now: now_ms(),
+            row: 0,
+            batch,
+        })
     }
 
     /// Waits until the readable end of the log is above `position`; see [`Engine::wait_readable`].
     pub fn wait_readable(&self, position: u64, timeout: Duration) -> Result<u64> {
         Ok(self.shared.engine()?.wait_readable(position, timeout))
+    }
+}
+
+/// A batch in the making; see [`Producer::batch_sender`]. What was pushed and not appended is given
+/// up when the sender is dropped.
+pub struct BatchSender<'a> {
+    producer: &'a Producer,
+    engine: &'a dyn Engine,
+    atomicity: Atomicity,
+    durability: Durability,
+    turn: u32,
+    now: i64,
+    row: usize,
+    batch: Batch,
+}
+
+impl BatchSender<'_> {
+    /// Adds a row, and appends the chunk that is full with it: then the places of its rows are
+    /// returned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send_batch`]. After an error the sender is to be dropped.
+    #[inline]
+    pub fn push(&mut self, draft: &Draft<'_>) -> Result<Option<Appended>> {
+        if let Err(error) = self.encode(draft) {
+            return Err(self.refuse(error));
+        }
+        self.row += 1;
+        match self.atomicity {
+            Atomicity::Rows if self.batch.encoded_len() >= BATCH_LEN_MAX => self.append().map(Some),
+            Atomicity::Whole if self.batch.encoded_len() > ATOMIC_BATCH_LEN_MAX => {
+                Err(Error::TooLarge {
+                    what: "atomic batch, encoded,".to_owned(),
+                    size: self.batch.encoded_len() as u64,
+                    limit: ATOMIC_BATCH_LEN_MAX as u64,
+                })
+            }
+            _ => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn encode(&mut self, draft: &Draft<'_>) -> Result<()> {
+        let producer = self.producer;
+        let turn = draft.keys.is_empty().then_some(self.turn);
+        let queue = producer.queue_for(draft, turn.or(producer.queue))?;
+        let (batch, topic) = (&mut self.batch, &producer.topic);
+        producer.push(self.engine, batch, topic, queue, draft, self.now)
+    }
+
+    /// The error of the row that comes next, told with its number.
+    pub fn refuse(&self, error: Error) -> Error {
+        error.in_row(self.row)
+    }
+
+    /// Appends what is left; nothing is returned where nothing was.
+    pub fn finish(mut self) -> Result<Option<Appended>> {
+        if self.batch.rows().is_empty() {
+            return Ok(None);
+        }
+        self.append().map(Some)
+    }
+
+    fn append(&mut self) -> Result<Appended> {
+        let (topic, batch) = (&self.producer.topic, &mut self.batch);
+        let part = self
+            .engine
+            .append(topic, batch, self.atomicity, self.durability)?;
+        self.batch.clear();
+        Ok(part)
+    }
+}
+
+impl Drop for BatchSender<'_> {
+    fn drop(&mut self) {
+        if self.batch.capacity() <= SCRATCH_LEN_MAX {
+            SCRATCH.set(std::mem::take(&mut self.batch));
+        }
     }
 }

@@ -136,15 +136,28 @@ pub enum PropertyKind {
     System,
 }
 
+/// Length of the longest message id: that of an IPv6 host.
+pub const ID_LEN_MAX: usize = 56;
+
 /// The message id of a record at `position` of the log of the store with these host bytes.
 pub fn message_id(host: &[u8], position: u64) -> String {
+    write_id(host, position, &mut [0; ID_LEN_MAX]).to_owned()
+}
+
+/// Writes a message id without allocating. A host is at most 20 bytes long; what is longer is cut.
+pub fn write_id<'a>(host: &[u8], position: u64, digits: &'a mut [u8; ID_LEN_MAX]) -> &'a str {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    let mut id = String::with_capacity(2 * host.len() + 16);
-    for byte in host.iter().chain(&position.to_be_bytes()) {
-        id.push(char::from(DIGITS[usize::from(byte >> 4)]));
-        id.push(char::from(DIGITS[usize::from(byte & 15)]));
+    let position = position.to_be_bytes();
+    let bytes = host.iter().take(20).chain(&position);
+    let mut len = 0;
+    for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
+        pair.copy_from_slice(&[
+            DIGITS[usize::from(byte >> 4)],
+            DIGITS[usize::from(byte & 15)],
+        ]);
+        len += 2;
     }
-    id
+    str::from_utf8(digits.get(..len).unwrap_or_default()).unwrap_or_default()
 }
 
 /// The position in a message id of 32 (IPv4) or 56 (IPv6) hex digits.

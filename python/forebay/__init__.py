@@ -1,0 +1,93 @@
+"""A durable message log that lives inside a Python process, in Apache RocketMQ's file formats.
+
+>>> import forebay
+>>> with forebay.open(":memory:") as store:
+...     result = store.send("orders", b"body", key="42")
+...     store.get("orders", result.queue, result.offset).body
+b'body'
+"""
+
+from forebay._forebay import (
+    BatchResult,
+    Damage,
+    Message,
+    Producer,
+    Queue,
+    ReadBatch,
+    Recovery,
+    SendResult,
+    Stats,
+    Store,
+    Tail,
+    Ticket,
+    Topic,
+    Verification,
+    __version__,
+)
+from forebay.errors import (
+    BusyError,
+    CorruptError,
+    DiskError,
+    DiskFullError,
+    DiskPermissionError,
+    FlushTimeoutError,
+    ForebayError,
+    ForeignStoreError,
+    ForkedError,
+    InvalidOptionError,
+    InvalidTopicError,
+    MessageTooLargeError,
+    NotAStoreError,
+    OffsetOutOfRangeError,
+    ReadOnlyError,
+    StoreClosedError,
+    StoreExistsError,
+    StoreFailedError,
+    StoreLockedError,
+    StoreNotFoundError,
+    UnknownTopicError,
+    UnsupportedError,
+)
+from forebay.store import ReadStatus, open  # noqa: A004 - it is called as forebay.open
+
+__all__ = [
+    "BatchResult",
+    "BusyError",
+    "CorruptError",
+    "Damage",
+    "DiskError",
+    "DiskFullError",
+    "DiskPermissionError",
+    "FlushTimeoutError",
+    "ForebayError",
+    "ForeignStoreError",
+    "ForkedError",
+    "InvalidOptionError",
+    "InvalidTopicError",
+    "Message",
+    "MessageTooLargeError",
+    "NotAStoreError",
+    "OffsetOutOfRangeError",
+    "Producer",
+    "Queue",
+    "ReadBatch",
+    "ReadOnlyError",
+    "ReadStatus",
+    "Recovery",
+    "SendResult",
+    "Stats",
+    "Store",
+    "StoreClosedError",
+    "StoreExistsError",
+    "StoreFailedError",
+    "StoreLockedError",
+    "StoreNotFoundError",
+    "Tail",
+    "Ticket",
+    "Topic",
+    "UnknownTopicError",
+    "UnsupportedError",
+    "Verification",
+    "__version__",
+    "open",
+]

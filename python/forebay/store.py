@@ -1,0 +1,115 @@
+"""Opening a store, and what reads report."""
+
+import atexit
+import contextlib
+import enum
+import os
+import weakref
+from typing import Any
+
+from forebay import _forebay
+from forebay._forebay import Store
+from forebay.errors import ForebayError
+
+__all__ = ["ReadStatus", "open"]
+
+
+class ReadStatus(enum.Enum):
+    """What a read found; `ReadBatch.next_offset` says where to go on."""
+
+    #: At least one message.
+    FOUND = "found"
+    #: Messages were there, none passed the filter.
+    NO_MATCHED_MESSAGE = "no matched message"
+    #: The topic or the queue does not exist.
+    NO_MATCHED_LOGIC_QUEUE = "no matched logic queue"
+    #: The queue has never held a message.
+    NO_MESSAGE_IN_QUEUE = "no message in queue"
+    #: The offset lies before the first message.
+    OFFSET_TOO_SMALL = "offset too small"
+    #: The offset is the next to be written.
+    OFFSET_OVERFLOW_ONE = "offset overflow one"
+    #: The offset lies further behind the end.
+    OFFSET_OVERFLOW_BADLY = "offset overflow badly"
+    #: The entries at the offset lead to no message: fillers, or damage.
+    OFFSET_FOUND_NULL = "offset found null"
+    #: The messages at the offset have just been retired.
+    MESSAGE_WAS_REMOVING = "message was removing"
+
+
+# Stores that the interpreter's exit has to close. Whatever uses a store refers to its handle, so a store
+# that is in use is in here.
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+
+def open(  # noqa: A001 - it is called as forebay.open
+    path: str | os.PathLike[str],
+    mode: str = "a",
+    *,
+    engine: str | None = None,
+    flush: str = "async",
+    adopt: bool = False,
+    **options: Any,
+) -> Store:
+    """Open a store.
+
+    Parameters
+    ----------
+    path
+        Directory of the store; ``":memory:"`` is a store that lives as long as its handle.
+    mode
+        ``"a"`` writes, and creates the store where there is none; ``"x"`` creates it, and fails if it is
+        there; ``"r"`` reads, beside a writer too, and never changes a byte.
+    engine
+        ``"commitlog"`` or ``"memory"``; by default what is on disk, a new store being a commit log.
+    flush
+        When a send returns. ``"async"``: once the message is in the page cache, safe from a crash of the
+        process, and from a power loss after ``flush_interval``. ``"sync"``: once it is on the disk.
+    adopt
+        Take over, for writing, a directory that Forebay did not create.
+    **options
+        Sizes in bytes, durations in seconds or as timedelta. Those of files (``commitlog_file_size``,
+        ``queue_file_entries``, ``index_slots``, ``index_entries``) must agree with a store that is
+        there; ``index``, ``default_queues``, ``max_message_size``, ``flush_interval``,
+        ``flush_timeout``, ``queue_flush_interval``, ``warm_up``, ``lock_memory``, ``read_ahead``,
+        ``busy_timeout``, ``checksum``, ``unique_ids`` and ``store_host`` may differ from one opening to
+        the next.
+
+    Returns
+    -------
+    Store
+        The store; use it in a ``with`` statement, or close it.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If there is no store and the mode does not create one.
+    StoreLockedError
+        If another handle or process is writing; ``pid`` says which, where that is known.
+    ForeignStoreError
+        If another system made the directory: read it with ``mode="r"`` or pass ``adopt=True``.
+    InvalidOptionError
+        If an option is unknown, out of range, or contradicts the files.
+
+    Examples
+    --------
+    >>> with forebay.open(":memory:", default_queues=2) as store:
+    ...     _ = store.send("orders", b"body")
+    ...     len(store.topics["orders"].queues)
+    2
+    """
+    store = _forebay.open_store(path, mode, engine, flush, adopt, options)
+    _stores.add(store)
+    return store
+
+
+def _reopen(path: str, given: dict[str, Any]) -> Store:
+    return open(path, **given)
+
+
+@atexit.register
+def _close_all() -> None:
+    for store in list(_stores):
+        # Nobody is left to be told: whoever wants to know of errors calls close.
+        with contextlib.suppress(ForebayError):
+            store.close()

@@ -1,0 +1,186 @@
+//! Bodies, gathered or as views.
+
+use super::ffi;
+use super::source::{record, records};
+use crate::engine::{RowRef, Rows};
+use crate::mapped::Region;
+use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray};
+use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
+use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
+use arrow_schema::ArrowError;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Bodies copied behind one another.
+///
+/// The stream bounds a batch so that the offsets hold: at most [`crate::scan::BATCH_BYTES_MAX`]
+/// bytes, or one body, which is shorter than a record.
+pub(super) struct BodyColumn {
+    offsets: Vec<i32>,
+    bytes: Vec<u8>,
+}
+
+impl BodyColumn {
+    /// Room for `len_hint` bytes and some more: batches of a scan are much alike.
+    pub(super) fn new(len_hint: usize) -> BodyColumn {
+        BodyColumn {
+            offsets: vec![0],
+            bytes: Vec::with_capacity(len_hint + len_hint / 64),
+        }
+    }
+
+    pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
+        if let Some(body) = unpacked {
+            self.bytes.extend_from_slice(body);
+            self.offsets.push(self.bytes.len() as i32);
+            return;
+        }
+        let len: usize = some.iter().map(|row| row.layout.body_len as usize).sum();
+        self.bytes.reserve(len);
+        self.offsets.reserve(some.len());
+        for record in records(rows, some) {
+            self.bytes.extend_from_slice(record.stored_body());
+            self.offsets.push(self.bytes.len() as i32);
+        }
+    }
+
+    pub(super) fn finish(self) -> Result<ArrayRef, ArrowError> {
+        let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
+        let array = BinaryArray::try_new(offsets, Buffer::from_vec(self.bytes), None)?;
+        Ok(Arc::new(array))
+    }
+}
+
+/// A region is cut into windows of this size, so that offsets into one stay within 31 bits: a body
+/// that begins below 1 GiB ends below 2 GiB.
+const WINDOW_SPAN: u64 = 1 << 30;
+/// Stands for the buffer of decompressed bodies until its number is known.
+const UNPACKED: u32 = u32::MAX;
+
+/// Views of bodies where they lie. A data buffer is a window of a mapped file, from the first to the
+/// last body of the batch in it, and shares the file's region.
+#[derive(Default)]
+pub(super) struct ViewColumn {
+    /// Offsets count from the start of the window's span until [`ViewColumn::finish`].
+    views: Vec<u128>,
+    windows: Vec<Window>,
+    by_span: HashMap<(usize, u64), u32, foldhash::fast::RandomState>,
+    unpacked: Vec<u8>,
+}
+
+struct Window {
+    region: Arc<Region>,
+    span: u64,
+    start: u64,
+    end: u64,
+}
+
+impl ViewColumn {
+    pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
+        if let Some(body) = unpacked {
+            let offset = self.unpacked.len() as u32;
+            let view = view(body, UNPACKED, offset);
+            if is_long(view) {
+                self.unpacked.extend_from_slice(body);
+            }
+            self.views.push(view);
+            return;
+        }
+        self.views.reserve(some.len());
+        let mut last = None;
+        for row in some {
+            let body = record(rows, row).stored_body();
+            let start = u64::from(row.start) + u64::from(row.layout.body_at);
+            let span = start / WINDOW_SPAN;
+            if body.len() <= MAX_INLINE_VIEW_LEN as usize {
+                self.views.push(view(body, 0, 0));
+                continue;
+            }
+            let place = (row.region, span);
+            let index = match last {
+                Some((known, index)) if known == place => index,
+                _ => self.window(rows, row, span, start),
+            };
+            last = Some((place, index));
+            if let Some(window) = self.windows.get_mut(index as usize) {
+                window.start = window.start.min(start);
+                window.end = window.end.max(start + body.len() as u64);
+            }
+            self.views
+                .push(view(body, index, (start % WINDOW_SPAN) as u32));
+        }
+    }
+
+    /// Number of the window of a row's region and span, opened where there is none.
+    fn window(&mut self, rows: &Rows, row: &RowRef, span: u64, start: u64) -> u32 {
+        let Some(region) = rows.regions.get(row.region as usize) else {
+            unreachable!("a row names a region of its rows")
+        };
+        let windows = &mut self.windows;
+        *self
+            .by_span
+            .entry((region.address(), span))
+            .or_insert_with(|| {
+                windows.push(Window {
+                    region: Arc::clone(region),
+                    span,
+                    start,
+                    end: start,
+                });
+                windows.len() as u32 - 1
+            })
+    }
+
+    pub(super) fn finish(mut self) -> Result<ArrayRef, ArrowError> {
+        let unpacked_index = self.windows.len() as u32;
+        let base = |window: &Window| (window.start - window.span * WINDOW_SPAN) as u32;
+        let bases: Vec<u32> = self.windows.iter().map(base).collect();
+        for view in self.views.iter_mut().filter(|view| is_long(**view)) {
+            let mut long = ByteView::from(*view);
+            match bases.get(long.buffer_index as usize) {
+                Some(base) => long.offset -= base,
+                None => long.buffer_index = unpacked_index,
+            }
+            *view = long.as_u128();
+        }
+        let mut buffers = Vec::with_capacity(self.windows.len() + 1);
+        for window in self.windows {
+            let len = (window.end - window.start) as usize;
+            let buffer = ffi::region_buffer(&window.region, window.start as usize, len);
+            buffers.push(buffer.ok_or_else(|| {
+                let text = format!("bytes of {} not readable", window.region.path().display());
+                ArrowError::MemoryError(text)
+            })?);
+        }
+        if !self.unpacked.is_empty() {
+            buffers.push(Buffer::from_vec(self.unpacked));
+        }
+        let views = ScalarBuffer::from(self.views);
+        Ok(Arc::new(BinaryViewArray::try_new(views, buffers, None)?))
+    }
+}
+
+#[inline]
+fn is_long(view: u128) -> bool {
+    view as u32 > MAX_INLINE_VIEW_LEN
+}
+
+/// The view of a body: the body itself where it is short, else its place.
+#[inline]
+fn view(body: &[u8], buffer: u32, offset: u32) -> u128 {
+    let len = body.len() as u32;
+    match body.first_chunk::<4>() {
+        Some(prefix) if len > MAX_INLINE_VIEW_LEN => ByteView::new(len, prefix)
+            .with_buffer_index(buffer)
+            .with_offset(offset)
+            .as_u128(),
+        _ => {
+            let mut bytes = [0; 16];
+            bytes[..4].copy_from_slice(&len.to_le_bytes());
+            if let Some(to) = bytes.get_mut(4..4 + body.len()) {
+                to.copy_from_slice(body);
+            }
+            u128::from_le_bytes(bytes)
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Builders of the columns of one batch.
+
+use super::body::{BodyColumn, ViewColumn};
+use super::schema::{BodyType, Column};
+use super::source::records;
+use super::stream::BatchShape;
+use super::text::{PropertyColumns, TopicColumn};
+use crate::engine::{RowRef, Rows};
+use crate::error::{Error, Result};
+use crate::record::{Record, message};
+use arrow_array::builder::StringBuilder;
+use arrow_array::{
+    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, TimestampMillisecondArray,
+};
+use arrow_schema::{ArrowError, SchemaRef};
+use std::sync::Arc;
+
+/// All columns of a batch in the making. Each append adds the same rows to every one.
+pub(super) struct Columns {
+    columns: Vec<(Column, Builder)>,
+    /// Keys, tags, properties and headers: all filled in one walk over the properties of a record.
+    properties: PropertyColumns,
+}
+
+enum Builder {
+    Topic(TopicColumn),
+    Narrow(Vec<i32>),
+    Wide(Vec<i64>),
+    MessageId(StringBuilder),
+    Body(BodyColumn),
+    Views(ViewColumn),
+    /// Filled with the other columns that come from the properties.
+    Property,
+}
+
+impl Columns {
+    /// Empty builders; `body_len_hint` is what the batch before held.
+    pub(super) fn new(shape: &BatchShape, body_len_hint: usize) -> Columns {
+        let builder = |column: &Column| match column {
+            Column::Topic => Builder::Topic(TopicColumn::default()),
+            Column::Queue
+            | Column::Flag
+            | Column::SysFlag
+            | Column::ReconsumeTimes
+            | Column::Size => Builder::Narrow(Vec::new()),
+            Column::Offset | Column::Position | Column::StoreTimestamp | Column::BornTimestamp => {
+                Builder::Wide(Vec::new())
+            }
+            Column::MessageId => Builder::MessageId(StringBuilder::new()),
+            Column::Body => match shape.body_type {
+                BodyType::Binary => Builder::Body(BodyColumn::new(body_len_hint)),
+                BodyType::BinaryView => Builder::Views(ViewColumn::default()),
+            },
+            Column::Keys | Column::Tags | Column::Properties | Column::Headers => Builder::Property,
+        };
+        Columns {
+            columns: shape.columns.iter().map(|c| (*c, builder(c))).collect(),
+            properties: PropertyColumns::new(&shape.columns),
+        }
+    }
+
+    /// Adds some of the rows, with this body in place of the stored ones where it is given.
+    pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
+        for (column, builder) in &mut self.columns {
+            match builder {
+                Builder::Topic(topics) => topics.append(records(rows, some)),
+                Builder::Narrow(values) => narrow(*column, values, rows, some),
+                Builder::Wide(values) => wide(*column, values, rows, some),
+                Builder::MessageId(ids) => message_ids(ids, rows, some),
+                Builder::Body(bodies) => bodies.append(rows, some, unpacked),
+                Builder::Views(views) => views.append(rows, some, unpacked),
+                Builder::Property => {}
+            }
+        }
+        if !self.properties.is_empty() {
+            self.properties.append(records(rows, some));
+        }
+    }
+
+    /// The batch.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where Arrow refuses a column, which no test has seen.
+    pub(super) fn finish(mut self, schema: &SchemaRef, rows: usize) -> Result<RecordBatch> {
+        let mut arrays = Vec::with_capacity(self.columns.len());
+        for (column, builder) in std::mem::take(&mut self.columns) {
+            arrays.push(self.array(column, builder).map_err(refused)?);
+        }
+        let options = RecordBatchOptions::new().with_row_count(Some(rows));
+        RecordBatch::try_new_with_options(Arc::clone(schema), arrays, &options).map_err(refused)
+    }
+
+    fn array(&mut self, column: Column, builder: Builder) -> Result<ArrayRef, ArrowError> {
+        Ok(match builder {
+            Builder::Topic(topics) => topics.finish()?,
+            Builder::Narrow(values) => Arc::new(Int32Array::from(values)),
+            Builder::Wide(values) => match column {
+                Column::StoreTimestamp | Column::BornTimestamp => {
+                    Arc::new(TimestampMillisecondArray::from(values).with_timezone("UTC"))
+                }
+                _ => Arc::new(Int64Array::from(values)),
+            },
+            Builder::MessageId(mut ids) => Arc::new(ids.finish()),
+            Builder::Body(bodies) => bodies.finish()?,
+            Builder::Views(views) => views.finish()?,
+            Builder::Property => self.properties.finish(column)?,
+        })
+    }
+}
+
+fn refused(error: ArrowError) -> Error {
+    Error::Unsupported {
+        what: format!("a column that Arrow refuses: {error}"),
+    }
+}
+
+fn narrow(column: Column, values: &mut Vec<i32>, rows: &Rows, some: &[RowRef]) {
+    match column {
+        Column::Flag => extend(values, rows, some, |record| record.flag()),
+        Column::SysFlag => extend(values, rows, some, |record| record.sys_flag() as i32),
+        Column::ReconsumeTimes => extend(values, rows, some, |record| record.reconsume_times()),
+        Column::Size => extend(values, rows, some, |record| {
+            record.layout().total_len as i32
+        }),
+        _ => extend(values, rows, some, |record| record.queue_id()),
+    }
+}
+
+fn wide(column: Column, values: &mut Vec<i64>, rows: &Rows, some: &[RowRef]) {
+    match column {
+        Column::Position => extend(values, rows, some, |record| record.position()),
+        Column::StoreTimestamp => extend(values, rows, some, |record| record.store_timestamp()),
+        Column::BornTimestamp => extend(values, rows, some, |record| record.born_timestamp()),
+        _ => extend(values, rows, some, |record| record.queue_offset()),
+    }
+}
+
+/// Adds one number of each record. The caller's `match` stands outside the loop.
+#[inline]
+fn extend<T>(values: &mut Vec<T>, rows: &Rows, some: &[RowRef], number: impl Fn(&Record<'_>) -> T) {
+    values.extend(records(rows, some).map(|record| number(&record)));
+}
+
+fn message_ids(ids: &mut StringBuilder, rows: &Rows, some: &[RowRef]) {
+    let mut digits = [0; message::ID_LEN_MAX];
+    for record in records(rows, some) {
+        let host = record.store_host_bytes();
+        ids.append_value(message::write_id(
+            host,
+            record.position() as u64,
+            &mut digits,
+        ));
+    }
+}

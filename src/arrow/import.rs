@@ -1,0 +1,416 @@
+//! Record batches in: each row becomes a message of one topic.
+//!
+//! | column | types | |
+//! |---|---|---|
+//! | `body` or `value` | bytes | not null; may be empty |
+//! | `key` | bytes, list of bytes | one key, or a list of them |
+//! | `keys` | bytes, list of bytes | as stored: keys separated by one space; or a list of them |
+//! | `tags` | bytes | |
+//! | `properties` | map, list of structs of two | bytes to bytes |
+//! | `queue` | whole numbers | null: as if there were no such column |
+//! | `timestamp` | timestamp, int64 (ms) | when the message was made |
+//!
+//! *Bytes* is any of binary and utf8, large, as views or in a dictionary, and fixed-size binary; what
+//! becomes text has to be UTF-8. Every column but the body may be null, by rows or as a whole.
+
+use super::ffi::guarded;
+use super::values::{Broken, Bytes, Integers, Lists, Maybe, Times, is_bytes};
+use crate::engine::{Appended, Atomicity, Durability};
+use crate::error::{Error, Result};
+use crate::record::Draft;
+use crate::store::{BatchSender, Producer};
+use arrow_array::cast::AsArray;
+use arrow_array::{Array, RecordBatch, RecordBatchReader, StructArray};
+use arrow_schema::{DataType, Schema};
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+/// What [`send_arrow`] appended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Imported {
+    /// Messages.
+    pub count: u64,
+    /// Their offsets by queue, in order. A queue has more than one range only where another sender
+    /// came between two chunks.
+    pub ranges: BTreeMap<u32, Vec<Range<u64>>>,
+    /// Store time of the last chunk, in ms.
+    pub store_timestamp: i64,
+    /// Position behind the last byte appended.
+    pub end: u64,
+    /// Whether all of them are durable already.
+    pub durable: bool,
+}
+
+/// Sends every row of `reader`; see [`Producer::send_batch`] for chunks, queues and atomicity, which
+/// are those of one batch whatever the batches of the reader are.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`] for a column that is unknown, missing or of a wrong type, before anything
+/// is sent. [`Error::Row`], counted over all batches, for a row that is refused. What the reader's
+/// producer says, where it fails.
+pub fn send_arrow(
+    producer: &Producer,
+    mut reader: impl RecordBatchReader,
+    atomicity: Atomicity,
+    durability: Durability,
+) -> Result<Imported> {
+    let plan = Plan::new(&reader.schema())?;
+    let mut imported = Imported {
+        durable: true,
+        ..Imported::default()
+    };
+    let mut sender = producer.batch_sender(atomicity, durability)?;
+    while let Some(batch) = guarded(|| reader.next().transpose())? {
+        plan.send(&batch, &mut sender, &mut imported)?;
+    }
+    imported.add(sender.finish()?);
+    Ok(imported)
+}
+
+impl Imported {
+    fn add(&mut self, part: Option<Appended>) {
+        let Some(part) = part else { return };
+        self.count += part.rows.len() as u64;
+        self.store_timestamp = part.store_timestamp;
+        self.end = part.end;
+        self.durable &= part.durable;
+        let mut rows = part.rows.iter().peekable();
+        while let Some(first) = rows.next() {
+            let mut range = first.offset..first.offset + 1;
+            // Runs in one queue are the common case: they cost one comparison a row.
+            while let Some(row) =
+                rows.next_if(|row| row.queue == first.queue && row.offset == range.end)
+            {
+                range.end = row.offset + 1;
+            }
+            let ranges = self.ranges.entry(first.queue).or_default();
+            match ranges.last_mut() {
+                Some(last) if last.end == range.start => last.end = range.end,
+                _ => ranges.push(range),
+            }
+        }
+    }
+}
+
+/// Which column of a batch is what.
+struct Plan {
+    body: usize,
+    keys: Option<(usize, KeyForm)>,
+    tags: Option<usize>,
+    properties: Option<usize>,
+    queue: Option<usize>,
+    timestamp: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum KeyForm {
+    One,
+    Stored,
+}
+
+const BYTES: &str = "binary or utf8 (large, view, fixed-size and dictionary forms too)";
+
+impl Plan {
+    fn new(schema: &Schema) -> Result<Plan> {
+        let mut body = None;
+        let mut plan = Plan {
+            body: 0,
+            keys: None,
+            tags: None,
+            properties: None,
+            queue: None,
+            timestamp: None,
+        };
+        for (index, field) in schema.fields().iter().enumerate() {
+            let (name, data_type) = (field.name().as_str(), field.data_type());
+            check_type(name, data_type)?;
+            // A column of type null is one without values.
+            let some = (*data_type != DataType::Null).then_some(index);
+            let taken = match name {
+                "body" | "value" => body.replace(index).is_some(),
+                "key" => put(&mut plan.keys, some.map(|index| (index, KeyForm::One))),
+                "keys" => put(&mut plan.keys, some.map(|index| (index, KeyForm::Stored))),
+                "tags" => put(&mut plan.tags, some),
+                "properties" => put(&mut plan.properties, some),
+                "queue" => put(&mut plan.queue, some),
+                _ => put(&mut plan.timestamp, some),
+            };
+            if taken {
+                let reason = "a batch has one column of this meaning";
+                return Err(Error::option("columns", format!("{name:?}"), reason));
+            }
+        }
+        let names = || {
+            let names: Vec<&str> = schema.fields().iter().map(|f| f.name().as_str()).collect();
+            format!("{names:?}")
+        };
+        let reason = "a column \"body\" (or \"value\") is needed";
+        plan.body = body.ok_or_else(|| Error::option("columns", names(), reason))?;
+        Ok(plan)
+    }
+
+    /// Pushes the rows of a batch.
+    fn send(
+        &self,
+        batch: &RecordBatch,
+        sender: &mut BatchSender<'_>,
+        imported: &mut Imported,
+    ) -> Result<()> {
+        let columns = Columns::new(self, batch).ok_or_else(|| {
+            let reason = "the columns are not those of the schema";
+            Error::option("data", "a record batch", reason)
+        })?;
+        let (mut keys, mut properties) = (Vec::new(), Vec::new());
+        for row in 0..batch.num_rows() {
+            keys.clear();
+            properties.clear();
+            match columns.draft(row, &mut keys, &mut properties) {
+                Ok(draft) => imported.add(sender.push(&draft)?),
+                Err(error) => return Err(sender.refuse(error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sets a place; whether it was set before.
+fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
+    let taken = place.is_some() && value.is_some();
+    *place = value.or(place.take());
+    taken
+}
+
+fn check_type(name: &str, data_type: &DataType) -> Result<()> {
+    let (good, wanted) = match name {
+        "body" | "value" => (is_bytes(data_type), BYTES.to_owned()),
+        "tags" => (is_bytes(data_type), BYTES.to_owned()),
+        "key" | "keys" => {
+            let element = match data_type {
+                DataType::List(field) | DataType::LargeList(field) => field.data_type(),
+                other => other,
+            };
+            (is_bytes(element), format!("{BYTES}, or a list of these"))
+        }
+        "properties" => (is_properties(data_type), "map<utf8, utf8>".to_owned()),
+        "queue" => (data_type.is_integer(), "a whole number".to_owned()),
+        "timestamp" => {
+            let good = matches!(data_type, DataType::Timestamp(_, _) | DataType::Int64);
+            (good, "timestamp, or int64 milliseconds".to_owned())
+        }
+        _ => {
+            let reason = "unknown; the columns are body or value, key or keys, tags, properties, \
+                          queue, timestamp";
+            return Err(Error::option("column", format!("{name:?}"), reason));
+        }
+    };
+    let no_values = *data_type == DataType::Null && !matches!(name, "body" | "value");
+    if good || no_values {
+        return Ok(());
+    }
+    let reason = format!("its type has to be {wanted}");
+    let value = format!("of type {data_type}");
+    Err(Error::option(&format!("column {name:?}"), value, reason))
+}
+
+fn is_properties(data_type: &DataType) -> bool {
+    let (DataType::Map(entry, _) | DataType::List(entry) | DataType::LargeList(entry)) = data_type
+    else {
+        return false;
+    };
+    let DataType::Struct(fields) = entry.data_type() else {
+        return false;
+    };
+    fields.len() == 2 && fields.iter().all(|field| is_bytes(field.data_type()))
+}
+
+/// The columns of one batch, ready to be read by rows.
+struct Columns<'a> {
+    body: Bytes<'a>,
+    keys: Option<(Keys<'a>, KeyForm)>,
+    tags: Option<Bytes<'a>>,
+    properties: Option<Properties<'a>>,
+    queue: Option<Integers<'a>>,
+    timestamp: Option<Times<'a>>,
+}
+
+enum Keys<'a> {
+    Text(Bytes<'a>),
+    Lists(Lists<'a>, Bytes<'a>),
+}
+
+struct Properties<'a> {
+    lists: Lists<'a>,
+    entries: &'a StructArray,
+    names: Bytes<'a>,
+    values: Bytes<'a>,
+}
+
+impl<'a> Columns<'a> {
+    /// `None` where the batch has not the columns of the plan's schema.
+    fn new(plan: &Plan, batch: &'a RecordBatch) -> Option<Columns<'a>> {
+        let column = |index: usize| -> Option<&'a dyn Array> {
+            let array = batch.columns().get(index)?;
+            Some(array.as_ref())
+        };
+        let keys = match plan.keys {
+            Some((index, form)) => Some((Keys::new(column(index)?)?, form)),
+            None => None,
+        };
+        let tags = match plan.tags {
+            Some(index) => Some(Bytes::new(column(index)?)?),
+            None => None,
+        };
+        let properties = match plan.properties {
+            Some(index) => Some(Properties::new(column(index)?)?),
+            None => None,
+        };
+        let queue = match plan.queue {
+            Some(index) => Some(Integers::new(column(index)?)?),
+            None => None,
+        };
+        let timestamp = match plan.timestamp {
+            Some(index) => Some(Times::new(column(index)?)?),
+            None => None,
+        };
+        Some(Columns {
+            body: Bytes::new(column(plan.body)?)?,
+            keys,
+            tags,
+            properties,
+            queue,
+            timestamp,
+        })
+    }
+
+    /// The message of a row; `keys` and `properties` are empty and lend their room.
+    #[inline]
+    fn draft<'b>(
+        &self,
+        row: usize,
+        keys: &'b mut Vec<&'a str>,
+        properties: &'b mut Vec<(&'a str, &'a str)>,
+    ) -> Result<Draft<'b>>
+    where
+        'a: 'b,
+    {
+        let Some(body) = known("body", self.body.get(row))? else {
+            let reason = "a message has a body; it may be empty";
+            return Err(Error::option("body", "null", reason));
+        };
+        if let Some((column, form)) = &self.keys {
+            column.read(row, *form, keys)?;
+        }
+        let tags = match &self.tags {
+            Some(column) => match known("tags", column.get(row))? {
+                Some(tags) => Some(text("tags", tags)?),
+                None => None,
+            },
+            None => None,
+        };
+        if let Some(column) = &self.properties {
+            column.read(row, properties)?;
+        }
+        let queue = match &self.queue {
+            Some(column) => known("queue", column.get(row))?.map(queue).transpose()?,
+            None => None,
+        };
+        let born_timestamp = match &self.timestamp {
+            Some(column) => known("timestamp", column.get(row))?,
+            None => None,
+        };
+        Ok(Draft {
+            body,
+            keys,
+            tags,
+            properties,
+            queue,
+            born_timestamp,
+            ..Draft::default()
+        })
+    }
+}
+
+impl<'a> Keys<'a> {
+    fn new(array: &'a dyn Array) -> Option<Keys<'a>> {
+        match Lists::new(array) {
+            Some((lists, child)) => Some(Keys::Lists(lists, Bytes::new(child)?)),
+            None => Some(Keys::Text(Bytes::new(array)?)),
+        }
+    }
+
+    fn read(&self, row: usize, form: KeyForm, keys: &mut Vec<&'a str>) -> Result<()> {
+        match self {
+            Keys::Text(column) => {
+                let Some(found) = known("keys", column.get(row))? else {
+                    return Ok(());
+                };
+                let found = text("keys", found)?;
+                match form {
+                    KeyForm::One => keys.push(found),
+                    KeyForm::Stored => keys.extend(found.split(' ').filter(|key| !key.is_empty())),
+                }
+            }
+            Keys::Lists(lists, elements) => {
+                for index in known("keys", lists.get(row))?.unwrap_or_default() {
+                    let Some(key) = known("keys", elements.get(index))? else {
+                        return Err(Error::option("keys", "a list with null", "a key is text"));
+                    };
+                    keys.push(text("keys", key)?);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a> Properties<'a> {
+    fn new(array: &'a dyn Array) -> Option<Properties<'a>> {
+        let (lists, child) = Lists::new(array)?;
+        let entries = child.as_struct_opt()?;
+        let [names, values] = entries.columns() else {
+            return None;
+        };
+        Some(Properties {
+            lists,
+            entries,
+            names: Bytes::new(names.as_ref())?,
+            values: Bytes::new(values.as_ref())?,
+        })
+    }
+
+    fn read(&self, row: usize, properties: &mut Vec<(&'a str, &'a str)>) -> Result<()> {
+        for index in known("properties", self.lists.get(row))?.unwrap_or_default() {
+            let there = index < self.entries.len() && self.entries.is_valid(index);
+            let name = known("properties", self.names.get(index))?;
+            let value = known("properties", self.values.get(index))?;
+            let (true, Some(name), Some(value)) = (there, name, value) else {
+                let reason = "a property has a name and a value";
+                return Err(Error::option("properties", "a map with null", reason));
+            };
+            properties.push((text("properties", name)?, text("properties", value)?));
+        }
+        Ok(())
+    }
+}
+
+#[inline]
+fn known<T>(name: &str, value: Maybe<T>) -> Result<Option<T>> {
+    value.map_err(|Broken| {
+        let reason = "its offsets lead outside of the array";
+        Error::option(&format!("column {name:?}"), "broken", reason)
+    })
+}
+
+#[inline]
+fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str> {
+    str::from_utf8(bytes).map_err(|_| {
+        let shown: String = String::from_utf8_lossy(bytes).chars().take(64).collect();
+        Error::option(name, format!("{shown:?}"), "it is not UTF-8")
+    })
+}
+
+#[inline]
+fn queue(number: i64) -> Result<u32> {
+    u32::try_from(number).map_err(|_| Error::option("queue", number, "it lies between 0 and 65535"))
+}

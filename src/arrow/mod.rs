@@ -1,0 +1,34 @@
+//! Arrow: scans go out as record batches, record batches come in as messages.
+//!
+//! | file | noun |
+//! |---|---|
+//! | [`schema`] | the columns, their names and types |
+//! | [`source`] | where a scan's records come from: queues, the log, or the index |
+//! | [`stream`] | records to batches, chunk by chunk |
+//! | `columns`, `text`, `body` | one builder a kind of column |
+//! | [`ffi`] | the C structs of Arrow's streams and arrays; all `unsafe` of this layer |
+//! | [`import`] | batches to messages |
+//!
+//! Nothing here knows Python: the bindings wrap what [`ffi`] hands out into capsules.
+
+mod body;
+mod columns;
+pub mod ffi;
+pub mod import;
+pub mod schema;
+pub mod source;
+pub mod stream;
+mod text;
+mod values;
+
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+mod test;
+
+pub use import::{Imported, send_arrow};
+pub use schema::{BodyType, Column};
+pub use stream::Stream;

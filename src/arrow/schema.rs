@@ -1,0 +1,172 @@
+//! The columns of a scan: names, types, and which are given where none are asked for.
+
+use crate::error::{Error, Result};
+use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
+use std::sync::Arc;
+
+/// A column of a scan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Column {
+    /// `topic`: dictionary of text, made anew for each batch.
+    Topic,
+    /// `queue`: int32.
+    Queue,
+    /// `offset`: int64, the offset in the queue.
+    Offset,
+    /// `position`: int64, the position in the log.
+    Position,
+    /// `store_timestamp`: milliseconds, UTC.
+    StoreTimestamp,
+    /// `born_timestamp`: milliseconds, UTC.
+    BornTimestamp,
+    /// `keys`: text as stored, keys separated by one space; null where there are none.
+    Keys,
+    /// `tags`: text; null where there is no tag.
+    Tags,
+    /// `properties`: the user's properties, sorted by name, the last of equal names.
+    Properties,
+    /// `headers`: the user's properties in the order in which they are stored, repeated names too.
+    Headers,
+    /// `body`: as [`BodyType`] says, decompressed.
+    Body,
+    /// `flag`: int32, the user's.
+    Flag,
+    /// `sys_flag`: int32, the bits as stored.
+    SysFlag,
+    /// `reconsume_times`: int32.
+    ReconsumeTimes,
+    /// `message_id`: text.
+    MessageId,
+    /// `size`: int32, bytes of the record in the log.
+    Size,
+}
+
+/// How bodies come out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum BodyType {
+    /// Copied into one contiguous buffer a batch.
+    #[default]
+    Binary,
+    /// Views into the mapped files; only short and compressed bodies are copied.
+    BinaryView,
+}
+
+const ALL: [(Column, &str); 16] = [
+    (Column::Topic, "topic"),
+    (Column::Queue, "queue"),
+    (Column::Offset, "offset"),
+    (Column::Position, "position"),
+    (Column::StoreTimestamp, "store_timestamp"),
+    (Column::BornTimestamp, "born_timestamp"),
+    (Column::Keys, "keys"),
+    (Column::Tags, "tags"),
+    (Column::Properties, "properties"),
+    (Column::Body, "body"),
+    (Column::Headers, "headers"),
+    (Column::Flag, "flag"),
+    (Column::SysFlag, "sys_flag"),
+    (Column::ReconsumeTimes, "reconsume_times"),
+    (Column::MessageId, "message_id"),
+    (Column::Size, "size"),
+];
+
+/// Columns of [`ALL`] that a scan gives unless it is told which; the others only if asked for.
+const DEFAULT_COLUMNS: usize = 10;
+
+impl Column {
+    /// Every column; those of [`Column::defaults`] come first.
+    pub fn all() -> impl Iterator<Item = Column> {
+        ALL.iter().map(|(column, _)| *column)
+    }
+
+    /// The columns of a scan that was not told which.
+    pub fn defaults() -> impl Iterator<Item = Column> {
+        Column::all().take(DEFAULT_COLUMNS)
+    }
+
+    /// The column of this name.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] with the names that there are.
+    pub fn parse(name: &str) -> Result<Column> {
+        let found = ALL.iter().find(|(_, known)| *known == name);
+        found.map(|(column, _)| *column).ok_or_else(|| {
+            let names: Vec<&str> = ALL.iter().map(|(_, name)| *name).collect();
+            let reason = format!("the columns are {}", names.join(", "));
+            Error::option("columns", format!("{name:?}"), reason)
+        })
+    }
+
+    /// The name.
+    pub fn name(self) -> &'static str {
+        ALL.iter()
+            .find(|(column, _)| *column == self)
+            .map_or("", |(_, name)| name)
+    }
+
+    /// Whether the properties of a record are walked for this column.
+    pub(crate) fn needs_properties(self) -> bool {
+        matches!(
+            self,
+            Column::Keys | Column::Tags | Column::Properties | Column::Headers
+        )
+    }
+
+    /// Name, type and whether there are nulls.
+    pub fn field(self, body: BodyType) -> Field {
+        let data_type = match self {
+            Column::Topic => {
+                DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
+            }
+            Column::Offset | Column::Position => DataType::Int64,
+            Column::StoreTimestamp | Column::BornTimestamp => {
+                DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))
+            }
+            Column::Keys | Column::Tags | Column::MessageId => DataType::Utf8,
+            Column::Properties => DataType::Map(properties_field(), false),
+            Column::Headers => DataType::List(headers_field()),
+            Column::Body if body == BodyType::BinaryView => DataType::BinaryView,
+            Column::Body => DataType::Binary,
+            Column::Queue
+            | Column::Flag
+            | Column::SysFlag
+            | Column::ReconsumeTimes
+            | Column::Size => DataType::Int32,
+        };
+        let nullable = matches!(self, Column::Keys | Column::Tags);
+        Field::new(self.name(), data_type, nullable)
+    }
+}
+
+/// The schema of these columns.
+pub fn schema(columns: &[Column], body: BodyType) -> SchemaRef {
+    let fields: Vec<Field> = columns.iter().map(|column| column.field(body)).collect();
+    Arc::new(Schema::new(fields))
+}
+
+/// Fields of one entry of `properties`. Names and nullability are those that pyarrow gives to
+/// `map_(utf8(), utf8())`, so that the types compare equal; no value is null.
+pub(crate) fn property_fields() -> Fields {
+    Fields::from(vec![
+        Field::new("key", DataType::Utf8, false),
+        Field::new("value", DataType::Utf8, true),
+    ])
+}
+
+pub(crate) fn properties_field() -> FieldRef {
+    let entry = DataType::Struct(property_fields());
+    Arc::new(Field::new("entries", entry, false))
+}
+
+/// Fields of one header, named and nullable as pyarrow's `struct([...])` has them.
+pub(crate) fn header_fields() -> Fields {
+    Fields::from(vec![
+        Field::new("key", DataType::Utf8, true),
+        Field::new("value", DataType::Binary, true),
+    ])
+}
+
+pub(crate) fn headers_field() -> FieldRef {
+    Arc::new(Field::new("item", DataType::Struct(header_fields()), true))
+}

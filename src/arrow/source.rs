@@ -1,0 +1,132 @@
+//! Where the records of a scan come from. A source is made at the start of a stream and is a
+//! snapshot: what is sent later is not in it.
+
+use crate::engine::{Cursor, Filter, RowRef, Rows};
+use crate::error::Result;
+use crate::record::{Message, Record};
+
+/// Records in the order of a scan.
+///
+/// A source owns its cursors and whatever regions they hold, and no handle of the store, so that it
+/// keeps no store from closing.
+pub struct Source(Kind);
+
+enum Kind {
+    /// Queue by queue, the next one last: a cursor is dropped as soon as it has ended.
+    Queues(Vec<Box<dyn Cursor>>),
+    /// The log in order of position.
+    Log(LogWalk),
+    /// Messages that were found before, the next one last.
+    Found(Vec<Message>),
+}
+
+struct LogWalk {
+    cursor: Box<dyn Cursor>,
+    end: u64,
+    filter: Filter,
+    done: bool,
+}
+
+impl Source {
+    /// One queue after the other.
+    pub fn queues(mut cursors: Vec<Box<dyn Cursor>>) -> Source {
+        cursors.reverse();
+        Source(Kind::Queues(cursors))
+    }
+
+    /// The log below the position `end`: records that stand in a queue and pass the filter.
+    pub fn log(cursor: Box<dyn Cursor>, end: u64, filter: Filter) -> Source {
+        Source(Kind::Log(LogWalk {
+            cursor,
+            end,
+            filter,
+            done: false,
+        }))
+    }
+
+    /// Messages in the order given.
+    pub fn found(mut messages: Vec<Message>) -> Source {
+        messages.reverse();
+        Source(Kind::Found(messages))
+    }
+
+    /// Adds records until `rows` holds `rows_max`, or the source has ended.
+    pub fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<()> {
+        match &mut self.0 {
+            Kind::Queues(cursors) => {
+                while let (Some(cursor), true) = (cursors.last_mut(), rows.rows.len() < rows_max) {
+                    let before = rows.rows.len();
+                    cursor.next(rows_max - before, rows)?;
+                    if rows.rows.len() == before {
+                        cursors.pop();
+                    }
+                }
+                Ok(())
+            }
+            Kind::Log(walk) => walk.fill(rows_max, rows),
+            Kind::Found(messages) => {
+                while let (true, Some(message)) = (rows.rows.len() < rows_max, messages.pop()) {
+                    let (region, start) = message.place();
+                    rows.push(region, start, *message.record().layout());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Leaks the cursors: in a child process after `fork` their locks may be held by threads that
+    /// do not exist there, and dropping them could wait for ever.
+    pub(crate) fn forget(&mut self) {
+        std::mem::forget(std::mem::replace(&mut self.0, Kind::Found(Vec::new())));
+    }
+}
+
+impl LogWalk {
+    fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<()> {
+        while !self.done && rows.rows.len() < rows_max {
+            let before = rows.rows.len();
+            self.cursor.next(rows_max - before, rows)?;
+            self.done = rows.rows.len() == before;
+            self.select(before, rows);
+        }
+        Ok(())
+    }
+
+    /// Drops those of the rows from `first` on that do not belong to the scan.
+    fn select(&mut self, first: usize, rows: &mut Rows) {
+        let mut kept = first;
+        for index in first..rows.rows.len() {
+            let Some(row) = rows.rows.get(index).copied() else {
+                break;
+            };
+            let record = record(rows, &row);
+            if record.position() as u64 >= self.end {
+                self.done = true;
+                break;
+            }
+            if record.is_queued() && (self.filter.is_empty() || self.filter.passes(&record)) {
+                rows.rows.swap(kept, index);
+                kept += 1;
+            }
+        }
+        rows.rows.truncate(kept);
+    }
+}
+
+/// The record of a row of these rows.
+#[inline]
+pub(crate) fn record<'a>(rows: &'a Rows, row: &RowRef) -> Record<'a> {
+    match rows.record(row) {
+        Some(record) => record,
+        None => unreachable!("a cursor adds a row together with its region and below its mark"),
+    }
+}
+
+/// The records of some of these rows.
+#[inline]
+pub(crate) fn records<'a>(
+    rows: &'a Rows,
+    some: &'a [RowRef],
+) -> impl ExactSizeIterator<Item = Record<'a>> {
+    some.iter().map(|row| record(rows, row))
+}

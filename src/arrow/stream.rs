@@ -1,0 +1,251 @@
+//! A stream of record batches over a [`Source`].
+//!
+//! Records are taken in chunks, and each column walks a chunk by itself: the records of a chunk are
+//! still in the cache, and no column looks at what it does not need.
+//!
+//! ```text
+//!   source --> chunk of records --> runs that fit the batch --> column builders --> batch
+//! ```
+//!
+//! A compressed body is a run of its own, for its size is known only when it is decompressed. One
+//! that cannot be decompressed is damage: its row is passed over and told in [`Scan::damage`].
+//!
+//! [`Scan::damage`]: crate::scan::Scan::damage
+
+use super::columns::Columns;
+use super::schema::{BodyType, Column, schema};
+use super::source::{Source, record};
+use crate::engine::{Damage, RowRef, Rows};
+use crate::error::{Error, Result};
+use crate::record::layout::sys_flag;
+use crate::record::{Record, message};
+use arrow_array::RecordBatch;
+use arrow_schema::SchemaRef;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Records of a chunk: few enough that they stay in a cache of 1 MiB when they are small.
+const CHUNK_ROWS: usize = 1024;
+/// Most bytes of properties in a batch. Replacing what is not UTF-8 grows text to three times its
+/// size at the most, so the 32-bit offsets of any text column hold it.
+const PROPERTIES_LEN_MAX: usize = 256 << 20;
+
+/// Where streams report rows that they had to pass over.
+pub(crate) type DamageList = Arc<Mutex<Vec<Damage>>>;
+
+/// What a batch looks like and how large it grows.
+#[derive(Clone, Debug)]
+pub struct BatchShape {
+    /// The columns in order; none at all gives batches that only count rows.
+    pub columns: Vec<Column>,
+    /// How bodies come out.
+    pub body_type: BodyType,
+    /// Most rows of a batch.
+    pub batch_rows: usize,
+    /// Most bytes of bodies in a batch, unless one body alone is longer.
+    pub batch_bytes: usize,
+}
+
+/// Record batches of one scan, as an iterator. No batch is empty.
+///
+/// The stream owns its source and the regions that it holds, and no handle of the store: it may be
+/// read and dropped after the store was closed, and from any thread.
+pub struct Stream {
+    source: Source,
+    shape: BatchShape,
+    schema: SchemaRef,
+    with_body: bool,
+    with_properties: bool,
+    rows: Rows,
+    next_row: usize,
+    /// The body of the next row, decompressed for the batch before, which it did not fit.
+    unpacked: Option<Vec<u8>>,
+    body_len_hint: usize,
+    damage: DamageList,
+    ended: bool,
+    generation: u32,
+}
+
+/// How far the batch in the making has grown.
+#[derive(Clone, Copy, Default)]
+struct Fill {
+    rows: usize,
+    body_bytes: usize,
+    property_bytes: usize,
+}
+
+impl Stream {
+    pub(crate) fn new(source: Source, shape: BatchShape, damage: DamageList) -> Stream {
+        let schema = schema(&shape.columns, shape.body_type);
+        let with_body = shape.columns.contains(&Column::Body);
+        let with_properties = shape.columns.iter().any(|column| column.needs_properties());
+        Stream {
+            source,
+            shape,
+            schema,
+            with_body,
+            with_properties,
+            rows: Rows::default(),
+            next_row: 0,
+            unpacked: None,
+            body_len_hint: 0,
+            damage,
+            ended: false,
+            generation: crate::disk::fork_generation(),
+        }
+    }
+
+    /// Schema of every batch.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// The next batch; `None` at the end, and after an error.
+    ///
+    /// # Errors
+    ///
+    /// What the engine says; [`Error::Forked`] in a child of the process that made the stream.
+    pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
+        if self.ended {
+            return Ok(None);
+        }
+        let batch = self.build();
+        self.ended = !matches!(batch, Ok(Some(_)));
+        if self.ended {
+            self.rows.clear();
+        }
+        batch
+    }
+
+    fn build(&mut self) -> Result<Option<RecordBatch>> {
+        if self.generation != crate::disk::fork_generation() {
+            return Err(Error::Forked);
+        }
+        let mut columns = Columns::new(&self.shape, self.body_len_hint);
+        let mut fill = Fill::default();
+        while fill.rows < self.shape.batch_rows {
+            if self.next_row == self.rows.rows.len() {
+                self.rows.clear();
+                self.next_row = 0;
+                self.source.fill(CHUNK_ROWS, &mut self.rows)?;
+                if self.rows.rows.is_empty() {
+                    break;
+                }
+            }
+            let run = self.plain_run(&mut fill);
+            if run > 0 {
+                let end = self.next_row + run;
+                let some = self.rows.rows.get(self.next_row..end).unwrap_or_default();
+                columns.append(&self.rows, some, None);
+                self.next_row = end;
+            } else if !self.append_unpacked(&mut columns, &mut fill) {
+                break;
+            }
+        }
+        if fill.rows == 0 {
+            return Ok(None);
+        }
+        self.body_len_hint = fill.body_bytes;
+        columns.finish(&self.schema, fill.rows).map(Some)
+    }
+
+    /// How many of the next rows fit the batch as they are; they are counted as part of it.
+    fn plain_run(&self, fill: &mut Fill) -> usize {
+        let next = self.rows.rows.get(self.next_row..).unwrap_or_default();
+        let limit = (self.shape.batch_rows - fill.rows).min(next.len());
+        let mut run = 0;
+        for row in next.get(..limit).unwrap_or_default() {
+            let mut grown = *fill;
+            if self.with_body {
+                if is_compressed(&record(&self.rows, row)) {
+                    break;
+                }
+                grown.body_bytes += row.layout.body_len as usize;
+            }
+            if !self.admits(&mut grown, row) {
+                break;
+            }
+            *fill = grown;
+            run += 1;
+        }
+        run
+    }
+
+    /// Counts a row whose body is counted already; whether the batch may grow by it.
+    #[inline]
+    fn admits(&self, grown: &mut Fill, row: &RowRef) -> bool {
+        grown.rows += 1;
+        if self.with_properties {
+            grown.property_bytes += usize::from(row.layout.properties_len);
+        }
+        grown.rows == 1
+            || (grown.body_bytes <= self.shape.batch_bytes
+                && grown.property_bytes <= PROPERTIES_LEN_MAX)
+    }
+
+    /// Adds the next row, if its body is compressed and fits. False when the batch is full.
+    fn append_unpacked(&mut self, columns: &mut Columns, fill: &mut Fill) -> bool {
+        let Some(row) = self.rows.rows.get(self.next_row).copied() else {
+            return true;
+        };
+        let found = record(&self.rows, &row);
+        if !self.with_body || !is_compressed(&found) {
+            return false;
+        }
+        let body = match self.unpacked.take() {
+            Some(body) => body,
+            None => match message::decompress(found.stored_body(), found.sys_flag()) {
+                Ok(body) => body,
+                Err(reason) => {
+                    self.damage.lock().push(self.damaged(&row, reason));
+                    self.next_row += 1;
+                    return true;
+                }
+            },
+        };
+        let mut grown = *fill;
+        grown.body_bytes += body.len();
+        if !self.admits(&mut grown, &row) {
+            self.unpacked = Some(body);
+            return false;
+        }
+        *fill = grown;
+        columns.append(&self.rows, &[row], Some(&body));
+        self.next_row += 1;
+        true
+    }
+
+    fn damaged(&self, row: &RowRef, reason: String) -> Damage {
+        let found = record(&self.rows, row);
+        let region = self.rows.regions.get(row.region as usize);
+        let topic = String::from_utf8_lossy(found.topic()).into_owned();
+        Damage {
+            path: region.map_or_else(Default::default, |region| region.path().to_owned()),
+            position: found.position() as u64,
+            length: u64::from(row.layout.total_len),
+            reason: format!("body: {reason}"),
+            lost: vec![(topic, found.queue_id() as u32, found.queue_offset() as u64)],
+        }
+    }
+}
+
+#[inline]
+fn is_compressed(record: &Record<'_>) -> bool {
+    record.sys_flag() & sys_flag::COMPRESSED != 0
+}
+
+impl Iterator for Stream {
+    type Item = Result<RecordBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.next_batch().transpose()
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        if self.generation != crate::disk::fork_generation() {
+            self.source.forget();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Scans for Python: a description that pickles, and exports through Arrow's capsules.
+
+use super::convert::{Count, Queue, items, limit, tags, text, wrong_type};
+use super::edge::{schema_capsule, stream_capsule};
+use super::errors::invalid;
+use super::report::damages;
+use super::store::Store;
+use crate::arrow::ffi::{CSchema, export};
+use crate::{BodyType, Column, ScanSpec};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
+
+/// A scan of messages as Arrow record batches; made by `Store.scan`.
+///
+/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which needs the
+/// store no longer: its batches stay good after the store is closed, and after retention has removed
+/// the files. A scan of a store that was opened for reading pickles.
+///
+/// Attributes
+/// ----------
+/// store
+///     The store.
+/// columns
+///     Names of the columns.
+/// damage
+///     A list of `Damage`: rows that this scan's streams passed over because their compressed bodies are
+///     damaged. Other damage is in `Store.damage`.
+///
+/// Examples
+/// --------
+/// >>> import polars
+/// >>> with forebay.open(":memory:") as store:
+/// ...     _ = store.producer("orders", queue=0).send_batch([b"a", b"b"])
+/// ...     frame = polars.from_arrow(store.scan("orders", columns=["offset", "body"]))
+/// >>> frame["body"].to_list()
+/// [b'a', b'b']
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct Scan {
+    core: crate::Scan,
+    store: Py<Store>,
+    arguments: Py<PyDict>,
+}
+
+impl Scan {
+    pub(super) fn new(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
+        let mut spec = ScanSpec::default();
+        for (name, value) in &arguments {
+            set(&mut spec, name.cast::<PyString>()?.to_str()?, &value)?;
+        }
+        let core = crate::Scan::new(store.get().core(), spec)?;
+        Ok(Scan {
+            core,
+            store: store.clone().unbind(),
+            arguments: arguments.unbind(),
+        })
+    }
+}
+
+fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    match name {
+        "topic" => spec.topics = Some(words(name, value)?),
+        "columns" => {
+            let names = words(name, value)?;
+            let columns = names.iter().map(|name| Column::parse(name));
+            spec.columns = Some(columns.collect::<crate::Result<_>>()?);
+        }
+        "queues" => {
+            let queues = items(name, value)?;
+            let queues = queues.iter().map(|queue| Ok(queue.extract::<Queue>()?.0));
+            spec.queues = Some(queues.collect::<PyResult<_>>()?);
+        }
+        "start" => spec.start = limit(name, value)?,
+        "end" => spec.end = limit(name, value)?,
+        "tags" => spec.tags = tags(Some(value))?,
+        "key" => spec.key = Some(text(name, value)?.to_owned()),
+        "batch_rows" => spec.batch_rows = value.extract::<Count>()?.0,
+        "batch_bytes" => spec.batch_bytes = value.extract::<Count>()?.0,
+        "body_type" => {
+            spec.body_type = match text(name, value)? {
+                "binary" => BodyType::Binary,
+                "binary_view" => BodyType::BinaryView,
+                other => {
+                    let reason = "it is \"binary\" or \"binary_view\"";
+                    return Err(invalid(name, format!("{other:?}"), reason));
+                }
+            }
+        }
+        "verify" => spec.verify = value.extract()?,
+        other => return Err(wrong_type(other, value, "an argument of scan")),
+    }
+    Ok(())
+}
+
+/// One text, or a sequence of texts.
+fn words(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
+    if object.is_instance_of::<PyString>() {
+        return Ok(vec![text(name, object)?.to_owned()]);
+    }
+    items(name, object)?
+        .iter()
+        .map(|item| text(name, item).map(str::to_owned))
+        .collect()
+}
+
+#[pymethods]
+impl Scan {
+    #[getter]
+    fn store(&self, py: Python<'_>) -> Py<Store> {
+        self.store.clone_ref(py)
+    }
+
+    #[getter]
+    fn columns(&self) -> Vec<String> {
+        self.core
+            .schema()
+            .fields()
+            .iter()
+            .map(|field| field.name().clone())
+            .collect()
+    }
+
+    #[getter]
+    fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        damages(py, self.core.damage())
+    }
+
+    /// Export a new stream. A requested schema is passed over, as the interface allows.
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let stream = py.detach(|| self.core.stream().map(export))?;
+        stream_capsule(py, stream)
+    }
+
+    /// Export the schema of the batches.
+    fn __arrow_c_schema__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        let schema = CSchema::try_from(self.core.schema().as_ref());
+        schema_capsule(
+            py,
+            schema.map_err(|error| PyValueError::new_err(error.to_string()))?,
+        )
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let mut parts = Vec::new();
+        for (name, value) in self.arguments.bind(py) {
+            parts.push(format!("{name}={}", value.repr()?));
+        }
+        Ok(format!("Scan({})", parts.join(", ")))
+    }
+
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Py<Store>, Bound<'py, PyDict>))> {
+        let again = py.import("forebay._forebay")?.getattr("scan_again")?;
+        Ok((
+            again,
+            (self.store.clone_ref(py), self.arguments.bind(py).copy()?),
+        ))
+    }
+}
+
+/// The scan of a store by its arguments, for unpickling.
+#[pyfunction]
+pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
+    Scan::new(store, arguments)
+}

@@ -1,0 +1,209 @@
+//! The arguments of `send_batch` as rows: first everything that Python gave is held, then its bytes
+//! are borrowed, so that the core can read them detached even if another thread changes the lists.
+
+use super::convert::{items, text};
+use super::draft::{Pairs, born, pair_texts, pairs};
+use super::edge;
+use super::errors::in_row;
+use crate::Draft;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyMapping, PyString};
+use std::borrow::Cow;
+
+/// Entries of all rows back to back, and where each row's end.
+struct Flat<T> {
+    all: Vec<T>,
+    ends: Vec<usize>,
+}
+
+impl<T> Flat<T> {
+    fn row(&self, row: usize) -> &[T] {
+        let start = row
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before))
+            .copied();
+        let end = self.ends.get(row).copied().unwrap_or_default();
+        self.all
+            .get(start.unwrap_or_default()..end)
+            .unwrap_or_default()
+    }
+
+    fn map<'a, U>(
+        &'a self,
+        change: impl FnOnce(&'a Vec<T>) -> PyResult<Vec<U>>,
+    ) -> PyResult<Flat<U>> {
+        Ok(Flat {
+            all: change(&self.all)?,
+            ends: self.ends.clone(),
+        })
+    }
+}
+
+/// One value for all rows, or one a row.
+enum Each<T, U> {
+    All(T),
+    Row(U),
+}
+
+/// The objects that were given.
+pub(super) struct BatchGiven<'py> {
+    bodies: Vec<Bound<'py, PyAny>>,
+    keys: Option<Flat<Bound<'py, PyAny>>>,
+    tags: Each<Option<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>>,
+    properties: Each<Pairs<'py>, Flat<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+}
+
+impl<'py> BatchGiven<'py> {
+    pub(super) fn new(
+        bodies: &Bound<'py, PyAny>,
+        keys: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<BatchGiven<'py>> {
+        let bodies = items("bodies", bodies)?;
+        let rows = bodies.len();
+        let keys = keys
+            .map(|keys| flat("keys", keys, rows, key_objects))
+            .transpose()?;
+        let tags = match tags {
+            Some(tags) if !is_text(tags) => Each::Row(one_a_row("tags", tags, rows)?),
+            one => Each::All(one.cloned()),
+        };
+        let properties = match properties {
+            None => Each::All(Pairs::new()),
+            Some(one) if one.is_instance_of::<PyMapping>() => Each::All(pairs(one)?),
+            Some(many) => Each::Row(flat("properties", many, rows, |object| pairs(object))?),
+        };
+        Ok(BatchGiven {
+            bodies,
+            keys,
+            tags,
+            properties,
+        })
+    }
+}
+
+fn is_text(object: &Bound<'_, PyAny>) -> bool {
+    object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>()
+}
+
+fn one_a_row<'py>(
+    name: &str,
+    object: &Bound<'py, PyAny>,
+    rows: usize,
+) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    let entries = items(name, object)?;
+    if entries.len() == rows {
+        return Ok(entries);
+    }
+    let text = format!(
+        "{name} has {} entries for {rows} bodies: give one a body",
+        entries.len()
+    );
+    Err(PyValueError::new_err(text))
+}
+
+/// The parts of each entry, back to back; an entry that is ``None`` has none.
+fn flat<'py, T>(
+    name: &str,
+    object: &Bound<'py, PyAny>,
+    rows: usize,
+    parts: impl Fn(&Bound<'py, PyAny>) -> PyResult<Vec<T>>,
+) -> PyResult<Flat<T>> {
+    let mut flat = Flat {
+        all: Vec::with_capacity(rows),
+        ends: Vec::with_capacity(rows),
+    };
+    for (row, entry) in one_a_row(name, object, rows)?.iter().enumerate() {
+        if !entry.is_none() {
+            flat.all
+                .extend(parts(entry).map_err(|error| in_row(object.py(), error, row))?);
+        }
+        flat.ends.push(flat.all.len());
+    }
+    Ok(flat)
+}
+
+fn key_objects<'py>(entry: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>>> {
+    if is_text(entry) {
+        Ok(vec![entry.clone()])
+    } else {
+        items("keys", entry)
+    }
+}
+
+/// The bytes of what was given.
+pub(super) struct BatchRows<'a> {
+    bodies: Vec<Cow<'a, [u8]>>,
+    keys: Option<Flat<&'a str>>,
+    tags: Each<Option<&'a str>, Vec<Option<&'a str>>>,
+    properties: Each<Vec<(&'a str, &'a str)>, Flat<(&'a str, &'a str)>>,
+    queue: Option<u32>,
+    born_timestamp: Option<i64>,
+}
+
+impl<'a> BatchRows<'a> {
+    pub(super) fn new(
+        py: Python<'_>,
+        given: &'a BatchGiven<'_>,
+        queue: Option<u32>,
+        timestamp: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<BatchRows<'a>> {
+        let mut bodies = Vec::with_capacity(given.bodies.len());
+        for (row, object) in given.bodies.iter().enumerate() {
+            bodies.push(edge::body(object).map_err(|error| in_row(py, error, row))?);
+        }
+        let key = |object| text("key", object);
+        let keys = given.keys.as_ref();
+        let keys = keys
+            .map(|keys| keys.map(|all| all.iter().map(key).collect()))
+            .transpose()?;
+        let tags = match &given.tags {
+            Each::All(tag) => Each::All(tag.as_ref().map(|tag| text("tags", tag)).transpose()?),
+            Each::Row(tags) => Each::Row(row_tags(py, tags)?),
+        };
+        let properties = match &given.properties {
+            Each::All(pairs) => Each::All(pair_texts(pairs)?),
+            Each::Row(rows) => Each::Row(rows.map(|all| pair_texts(all))?),
+        };
+        let born_timestamp = timestamp.map(born).transpose()?;
+        Ok(BatchRows {
+            bodies,
+            keys,
+            tags,
+            properties,
+            queue,
+            born_timestamp,
+        })
+    }
+
+    /// The messages in their order.
+    pub(super) fn drafts(&self) -> impl Iterator<Item = Draft<'_>> {
+        self.bodies.iter().enumerate().map(|(row, body)| Draft {
+            body,
+            keys: self.keys.as_ref().map_or(&[], |keys| keys.row(row)),
+            tags: match &self.tags {
+                Each::All(tag) => *tag,
+                Each::Row(tags) => tags.get(row).copied().flatten(),
+            },
+            properties: match &self.properties {
+                Each::All(pairs) => pairs,
+                Each::Row(rows) => rows.row(row),
+            },
+            queue: self.queue,
+            born_timestamp: self.born_timestamp,
+            ..Draft::default()
+        })
+    }
+}
+
+fn row_tags<'a>(py: Python<'_>, tags: &'a [Bound<'_, PyAny>]) -> PyResult<Vec<Option<&'a str>>> {
+    let entry = |(row, tag): (usize, &'a Bound<'_, PyAny>)| match tag.is_none() {
+        true => Ok(None),
+        false => text("tags", tag)
+            .map(Some)
+            .map_err(|error| in_row(py, error, row)),
+    };
+    tags.iter().enumerate().map(entry).collect()
+}

@@ -1,0 +1,127 @@
+//! The arguments of a send, borrowed for the time of the call. With a body of `bytes` and at most one
+//! key nothing is allocated.
+
+use super::convert::{self, Time, items, text, wrong_type};
+use super::edge;
+use super::errors::invalid;
+use crate::{Draft, Durability};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyMapping};
+
+/// What may be given with a body, as it came from Python.
+#[derive(Default)]
+pub(super) struct Given<'a, 'py> {
+    pub(super) key: Option<&'a Bound<'py, PyAny>>,
+    pub(super) keys: Option<&'a Bound<'py, PyAny>>,
+    pub(super) tags: Option<&'a Bound<'py, PyAny>>,
+    pub(super) properties: Option<&'a Bound<'py, PyAny>>,
+    pub(super) queue: Option<u32>,
+    pub(super) timestamp: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl<'py> Given<'_, 'py> {
+    /// Calls `send` with the message that `body` and the arguments make.
+    #[inline]
+    pub(super) fn with_draft<T>(
+        &self,
+        body: &Bound<'py, PyAny>,
+        send: impl FnOnce(&Draft<'_>) -> PyResult<T>,
+    ) -> PyResult<T> {
+        let body = edge::body(body)?;
+        let tags = self.tags.map(|tags| text("tags", tags)).transpose()?;
+        let (one, many_objects, many);
+        let keys: &[&str] = match (self.key, self.keys) {
+            (None, None) => &[],
+            (Some(key), None) => {
+                one = [text("key", key)?];
+                &one
+            }
+            (None, Some(keys)) => {
+                many_objects = items("keys", keys)?;
+                many = texts("keys", &many_objects)?;
+                &many
+            }
+            (Some(_), Some(_)) => {
+                return Err(PyTypeError::new_err("give key or keys, not both"));
+            }
+        };
+        let pair_objects = self.properties.map_or_else(|| Ok(Vec::new()), pairs)?;
+        let properties = pair_texts(&pair_objects)?;
+        send(&Draft {
+            body: &body,
+            keys,
+            tags,
+            properties: &properties,
+            queue: self.queue,
+            born_timestamp: self.timestamp.map(born).transpose()?,
+            ..Draft::default()
+        })
+    }
+}
+
+/// A born time: an aware `datetime` alone, as for every time that is not a bound of a search.
+pub(super) fn born(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    match Time::of_datetime("timestamp", object)? {
+        Some(time) => Ok(time.at_or_before()),
+        None => Err(wrong_type("timestamp", object, "an aware datetime")),
+    }
+}
+
+/// Texts of objects that the caller holds.
+pub(super) fn texts<'a>(name: &str, objects: &'a [Bound<'_, PyAny>]) -> PyResult<Vec<&'a str>> {
+    objects.iter().map(|object| text(name, object)).collect()
+}
+
+/// Name and value of each property, held.
+pub(super) type Pairs<'py> = Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>;
+
+/// The pairs of a mapping of properties.
+pub(super) fn pairs<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
+    if let Ok(dict) = object.cast::<PyDict>() {
+        return Ok(dict.iter().collect());
+    }
+    let Ok(mapping) = object.cast::<PyMapping>() else {
+        return Err(wrong_type(
+            "properties",
+            object,
+            "a mapping of names to values",
+        ));
+    };
+    mapping.items()?.iter().map(|item| item.extract()).collect()
+}
+
+/// The texts of pairs that the caller holds.
+pub(super) fn pair_texts<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<(&'a str, &'a str)>> {
+    let name = |object| text("the name of a property", object);
+    let value = |object| text("the value of a property", object);
+    pairs
+        .iter()
+        .map(|pair| Ok((name(&pair.0)?, value(&pair.1)?)))
+        .collect()
+}
+
+/// A delay level: 0 is none. The core knows which levels there are.
+pub(super) struct DelayLevel(pub(super) u8);
+
+impl<'py> FromPyObject<'_, 'py> for DelayLevel {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DelayLevel> {
+        let level = convert::whole_number(&object)?.and_then(|level| u8::try_from(level).ok());
+        let reason = "levels go from 1 to 18, 0 is no delay";
+        level
+            .map(DelayLevel)
+            .ok_or_else(|| invalid("delay_level", &*object, reason))
+    }
+}
+
+/// The argument `flush`: as the store was opened, or wait, or do not wait.
+#[inline]
+pub(super) fn durability(flush: Option<bool>) -> Durability {
+    match flush {
+        None => Durability::Default,
+        Some(true) => Durability::Flushed,
+        Some(false) => Durability::Written,
+    }
+}

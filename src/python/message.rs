@@ -1,0 +1,395 @@
+//! Messages and what a read returns. A message holds its record in the mapped file; everything else is
+//! decoded when it is asked for.
+
+use super::convert::datetime;
+use super::edge;
+use crate::ReadStatus;
+use crate::mapped::Region;
+use crate::record::Record;
+use crate::record::message::PropertyKind;
+use crate::record::properties::{is_reserved, pairs};
+use pyo3::exceptions::PyValueError;
+use pyo3::ffi;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::sync::Arc;
+
+/// A message of the log, immutable.
+///
+/// It holds on to the mapped file that it lies in and decodes its parts when they are asked for;
+/// ``memoryview(message)`` is the body, for an uncompressed one without a copy.
+///
+/// Two messages are equal if their records are, byte for byte: the same place, times and content. Their
+/// hash goes by topic, queue, offset and position. A message pickles, with its record.
+///
+/// Attributes
+/// ----------
+/// topic, queue, offset, position
+///     Where the message is: offset in its queue, position in the log.
+/// size
+///     Bytes of the whole record.
+/// body, stored_body
+///     The body, decompressed, and as it stands in the log. Made at each access.
+/// keys, key
+///     All keys as a tuple; the first one or None.
+/// tags
+///     The tag or None.
+/// properties, system_properties
+///     Dicts of the sender's own properties, and of those under reserved names. Neither holds keys, tags
+///     or checksum.
+/// raw_properties
+///     The properties as stored.
+/// headers
+///     The sender's own properties as a tuple of (name, bytes), in the order in which they are stored.
+/// flag, sys_flag, reconsume_times
+///     The sender's number, RocketMQ's flag bits, how often the message was delivered again.
+/// born_timestamp, store_timestamp
+///     When it was made and when it was stored, in milliseconds since the epoch.
+/// born_time, store_time
+///     The same as datetimes in UTC.
+/// born_host, store_host
+///     Addresses, as ``"10.0.0.1:10911"``.
+/// message_id
+///     RocketMQ's id, which `Store.message` takes.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     _ = store.send("orders", b"body", key="42", properties={"region": "eu"})
+/// ...     message, = store.query("orders", key="42")
+/// >>> message.body, message.key, message.properties
+/// (b'body', '42', {'region': 'eu'})
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct Message {
+    core: crate::Message,
+}
+
+impl From<crate::Message> for Message {
+    fn from(core: crate::Message) -> Message {
+        Message { core }
+    }
+}
+
+impl Message {
+    fn record(&self) -> Record<'_> {
+        self.core.record()
+    }
+
+    fn place(&self) -> (&[u8], i32, i64, i64) {
+        let record = self.record();
+        (
+            record.topic(),
+            record.queue_id(),
+            record.queue_offset(),
+            record.position(),
+        )
+    }
+}
+
+#[pymethods]
+impl Message {
+    #[getter]
+    fn topic<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
+        PyString::new(py, &self.core.topic())
+    }
+
+    #[getter]
+    fn queue(&self) -> i32 {
+        self.record().queue_id()
+    }
+
+    #[getter]
+    fn offset(&self) -> i64 {
+        self.record().queue_offset()
+    }
+
+    #[getter]
+    fn position(&self) -> i64 {
+        self.record().position()
+    }
+
+    #[getter]
+    fn size(&self) -> usize {
+        self.record().bytes().len()
+    }
+
+    #[getter]
+    fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, &self.core.body()?))
+    }
+
+    #[getter]
+    fn stored_body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.record().stored_body())
+    }
+
+    #[getter]
+    fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.core.keys())
+    }
+
+    #[getter]
+    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        self.core.keys().first().map(|key| PyString::new(py, key))
+    }
+
+    #[getter]
+    fn tags<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
+        self.core.tags().map(|tags| PyString::new(py, &tags))
+    }
+
+    #[getter]
+    fn properties(&self) -> BTreeMap<String, String> {
+        self.core.properties(PropertyKind::User)
+    }
+
+    #[getter]
+    fn system_properties(&self) -> BTreeMap<String, String> {
+        self.core.properties(PropertyKind::System)
+    }
+
+    #[getter]
+    fn raw_properties<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, self.record().raw_properties())
+    }
+
+    #[getter]
+    fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        let named = pairs(self.record().raw_properties())
+            .map(|(name, value)| (String::from_utf8_lossy(name), PyBytes::new(py, value)));
+        let own: Vec<_> = named.filter(|(name, _)| !is_reserved(name)).collect();
+        PyTuple::new(py, own)
+    }
+
+    #[getter]
+    fn flag(&self) -> i32 {
+        self.record().flag()
+    }
+
+    #[getter]
+    fn sys_flag(&self) -> u32 {
+        self.record().sys_flag()
+    }
+
+    #[getter]
+    fn born_timestamp(&self) -> i64 {
+        self.record().born_timestamp()
+    }
+
+    #[getter]
+    fn store_timestamp(&self) -> i64 {
+        self.record().store_timestamp()
+    }
+
+    #[getter]
+    fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        datetime(py, self.record().born_timestamp())
+    }
+
+    #[getter]
+    fn store_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        datetime(py, self.record().store_timestamp())
+    }
+
+    #[getter]
+    fn born_host(&self) -> String {
+        self.record().born_host().to_string()
+    }
+
+    #[getter]
+    fn store_host(&self) -> String {
+        self.record().store_host().to_string()
+    }
+
+    #[getter]
+    fn reconsume_times(&self) -> i32 {
+        self.record().reconsume_times()
+    }
+
+    #[getter]
+    fn message_id(&self) -> String {
+        self.core.id()
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        /// Bytes of a body that are shown.
+        const SHOWN: usize = 40;
+        let record = self.record();
+        let stored = record.stored_body();
+        let shown = PyBytes::new(py, stored.get(..SHOWN).unwrap_or(stored)).repr()?;
+        let more = if stored.len() > SHOWN { "..." } else { "" };
+        let keys = PyTuple::new(py, self.core.keys())?.repr()?;
+        Ok(format!(
+            "<Message {:?} queue {} offset {} position {}: keys={keys}, {} bytes {shown}{more}>",
+            self.core.topic(),
+            record.queue_id(),
+            record.queue_offset(),
+            record.position(),
+            stored.len(),
+        ))
+    }
+
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
+        let other = other.cast::<Message>().ok()?;
+        Some(self.record().bytes() == other.get().record().bytes())
+    }
+
+    fn __hash__(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.place().hash(&mut hasher);
+        hasher.finish()
+    }
+
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (Bound<'py, PyBytes>,))> {
+        let again = py
+            .import("forebay._forebay")?
+            .getattr("message_from_record")?;
+        Ok((again, (PyBytes::new(py, self.record().bytes()),)))
+    }
+
+    #[allow(
+        unsafe_code,
+        reason = "the slot is unsafe by its signature; `edge` says what holds"
+    )]
+    unsafe fn __getbuffer__(
+        slf: Bound<'_, Self>,
+        view: *mut ffi::Py_buffer,
+        flags: c_int,
+    ) -> PyResult<()> {
+        let message = slf.get();
+        match message.core.body()? {
+            std::borrow::Cow::Borrowed(bytes) => {
+                let owner = slf.clone().into_any();
+                // SAFETY: Python hands out a view to fill, and the bytes lie in the region that the
+                // message, which the view holds, keeps mapped.
+                unsafe { edge::fill(owner, bytes, view, flags) }
+            }
+            std::borrow::Cow::Owned(bytes) => {
+                let bytes = PyBytes::new(slf.py(), &bytes);
+                // SAFETY: Python hands out a view to fill.
+                unsafe { edge::delegate(&bytes, view, flags) }
+            }
+        }
+    }
+}
+
+/// The message of a record's bytes, for unpickling.
+///
+/// Raises
+/// ------
+/// ValueError
+///     If the bytes are no record.
+#[pyfunction]
+pub(crate) fn message_from_record(record: &[u8]) -> PyResult<Message> {
+    let wrong = |reason: String| PyValueError::new_err(format!("not a record: {reason}"));
+    let region = Region::anonymous(record.len(), Path::new("pickle"));
+    let region = region.map_err(|error| wrong(error.to_string()))?;
+    region.write(0, record);
+    region.publish(record.len());
+    let message = crate::Message::new(Arc::new(region), 0);
+    message
+        .map(Message::from)
+        .map_err(|flaw| wrong(flaw.to_string()))
+}
+
+/// Messages of one read, and where to go on.
+///
+/// Attributes
+/// ----------
+/// status
+///     A `ReadStatus`.
+/// messages
+///     The messages in offset order; the batch itself has a length and can be iterated too.
+/// next_offset
+///     Where the next read begins.
+/// min_offset, max_offset
+///     First offset of the queue, and the next to be written.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     _ = store.send("orders", b"a", queue=0), store.send("orders", b"b", queue=0)
+/// ...     batch = store.read("orders", queue=0, offset=0)
+/// >>> batch.status, [message.body for message in batch], batch.next_offset
+/// (<ReadStatus.FOUND: 'found'>, [b'a', b'b'], 2)
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct ReadBatch {
+    status: ReadStatus,
+    messages: Py<PyList>,
+    #[pyo3(get)]
+    next_offset: u64,
+    #[pyo3(get)]
+    min_offset: u64,
+    #[pyo3(get)]
+    max_offset: u64,
+}
+
+impl ReadBatch {
+    pub(super) fn new(py: Python<'_>, batch: crate::ReadBatch) -> PyResult<ReadBatch> {
+        Ok(ReadBatch {
+            status: batch.status,
+            messages: messages(py, batch.messages)?,
+            next_offset: batch.next_offset,
+            min_offset: batch.min_offset,
+            max_offset: batch.max_offset,
+        })
+    }
+}
+
+/// A list of messages.
+pub(super) fn messages(py: Python<'_>, messages: Vec<crate::Message>) -> PyResult<Py<PyList>> {
+    let list = PyList::new(py, messages.into_iter().map(Message::from))?;
+    Ok(list.unbind())
+}
+
+#[pymethods]
+impl ReadBatch {
+    #[getter]
+    fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        let name = match self.status {
+            ReadStatus::Found => "FOUND",
+            ReadStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
+            ReadStatus::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
+            ReadStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
+            ReadStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
+            ReadStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
+            ReadStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
+            ReadStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
+            ReadStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
+        };
+        py.import("forebay.store")?
+            .getattr("ReadStatus")?
+            .getattr(name)
+    }
+
+    #[getter]
+    fn messages(&self, py: Python<'_>) -> Py<PyList> {
+        self.messages.clone_ref(py)
+    }
+
+    fn __len__(&self, py: Python<'_>) -> usize {
+        self.messages.bind(py).len()
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.messages.bind(py).try_iter().map(Bound::into_any)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let status = self.status(py)?.getattr("name")?;
+        Ok(format!(
+            "<ReadBatch {status}: {} messages, next_offset={}, min_offset={}, max_offset={}>",
+            self.__len__(py),
+            self.next_offset,
+            self.min_offset,
+            self.max_offset
+        ))
+    }
+}

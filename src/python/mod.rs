@@ -1,0 +1,45 @@
+//! The private module `forebay._forebay`: converts arguments, detaches from the interpreter, maps
+//! errors. What a call does is in the core.
+
+mod arrow;
+mod batch;
+mod convert;
+mod draft;
+mod edge;
+mod errors;
+mod message;
+mod options;
+mod producer;
+mod report;
+mod store;
+mod tail;
+mod ticket;
+mod topic;
+
+/// The compiled half of Forebay; import `forebay` instead.
+#[pyo3::pymodule(gil_used = false)]
+mod _forebay {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::arrow::{Scan, scan_again};
+    #[pymodule_export]
+    use super::message::{Message, ReadBatch, message_from_record};
+    #[pymodule_export]
+    use super::producer::{BatchResult, Producer, SendResult};
+    #[pymodule_export]
+    use super::report::{Damage, Recovery, Stats, Verification};
+    #[pymodule_export]
+    use super::store::{Store, open_store};
+    #[pymodule_export]
+    use super::tail::Tail;
+    #[pymodule_export]
+    use super::ticket::Ticket;
+    #[pymodule_export]
+    use super::topic::{Queue, Topic};
+
+    #[pymodule_init]
+    fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {
+        module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+}

@@ -1,0 +1,148 @@
+//! The arguments of `forebay.open` as the core's options.
+
+use super::convert::{duration, whole_number, wrong_type};
+use super::errors::invalid;
+use crate::{EngineKind, Error, Flush, Mode, Options};
+use pyo3::prelude::*;
+use pyo3::types::{PyBool, PyDict, PyString};
+use std::net::{IpAddr, SocketAddr};
+
+/// Reads mode, engine, flush and the options that are given by name.
+///
+/// # Errors
+///
+/// `InvalidOptionError` for a name that is no option and for a value that is not allowed.
+pub(super) fn read(
+    mode: &str,
+    engine: Option<&str>,
+    flush: &str,
+    adopt: bool,
+    given: &Bound<'_, PyDict>,
+) -> PyResult<Options> {
+    let mut options = Options {
+        mode: read_mode(mode)?,
+        engine: read_engine(engine)?,
+        adopt,
+        flush: match flush {
+            "async" => Flush::Async,
+            "sync" => Flush::Sync,
+            other => {
+                return Err(invalid(
+                    "flush",
+                    format!("{other:?}"),
+                    "it is \"async\" or \"sync\"",
+                ));
+            }
+        },
+        ..Options::default()
+    };
+    for (name, value) in given {
+        set(&mut options, name.cast::<PyString>()?.to_str()?, &value)?;
+    }
+    Ok(options)
+}
+
+fn read_mode(mode: &str) -> PyResult<Mode> {
+    match mode {
+        "a" => Ok(Mode::Append),
+        "x" => Ok(Mode::Create),
+        "r" => Ok(Mode::Read),
+        "share" => unsupported("mode \"share\": one process writes, others read with mode=\"r\""),
+        other => Err(invalid(
+            "mode",
+            format!("{other:?}"),
+            "it is \"a\", \"r\" or \"x\"",
+        )),
+    }
+}
+
+fn read_engine(engine: Option<&str>) -> PyResult<Option<EngineKind>> {
+    match engine {
+        None => Ok(None),
+        Some("commitlog") => Ok(Some(EngineKind::CommitLog)),
+        Some("memory") => Ok(Some(EngineKind::Memory)),
+        Some("partitionlog") => unsupported("the engine \"partitionlog\""),
+        Some(other) => Err(invalid(
+            "engine",
+            format!("{other:?}"),
+            "it is \"commitlog\", \"memory\" or None",
+        )),
+    }
+}
+
+fn unsupported<T>(what: &str) -> PyResult<T> {
+    Err(Error::Unsupported {
+        what: what.to_owned(),
+    }
+    .into())
+}
+
+fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+    match name {
+        "commitlog_file_size" => options.commitlog_file_size = optional(name, value)?,
+        "queue_file_entries" => options.queue_file_entries = optional(name, value)?,
+        "index_slots" => options.index_slots = optional(name, value)?,
+        "index_entries" => options.index_entries = optional(name, value)?,
+        "default_queues" => options.default_queues = size(name, value)?,
+        "max_message_size" => options.max_message_size = size(name, value)?,
+        "index" => options.index = truth(name, value)?,
+        "warm_up" => options.warm_up = truth(name, value)?,
+        "lock_memory" => options.lock_memory = truth(name, value)?,
+        "read_ahead" => options.read_ahead = truth(name, value)?,
+        "checksum" => options.checksum = truth(name, value)?,
+        "unique_ids" => options.unique_ids = truth(name, value)?,
+        "flush_interval" => options.flush_interval = duration(name, value)?,
+        "flush_timeout" => options.flush_timeout = duration(name, value)?,
+        "queue_flush_interval" => options.queue_flush_interval = duration(name, value)?,
+        "busy_timeout" => options.busy_timeout = duration(name, value)?,
+        "store_host" => options.store_host = host(name, value)?,
+        _ => return Err(invalid(name, value.repr()?, "there is no such option")),
+    }
+    Ok(())
+}
+
+fn optional<T: TryFrom<i64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<T>> {
+    if value.is_none() {
+        Ok(None)
+    } else {
+        size(name, value).map(Some)
+    }
+}
+
+fn size<T: TryFrom<i64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
+    if value.is_instance_of::<PyBool>() || !value.hasattr("__index__")? {
+        return Err(wrong_type(name, value, "an integer"));
+    }
+    let number = whole_number(value)?.and_then(|number| T::try_from(number).ok());
+    number.ok_or_else(|| invalid(name, value, "it is out of range"))
+}
+
+fn truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
+    let truth = value.cast::<PyBool>();
+    Ok(truth
+        .map_err(|_| wrong_type(name, value, "True or False"))?
+        .is_true())
+}
+
+fn host(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<SocketAddr>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let Ok(text) = value.cast::<PyString>() else {
+        return Err(wrong_type(
+            name,
+            value,
+            "an address such as \"10.0.0.1\" or \"10.0.0.1:80\"",
+        ));
+    };
+    let text = text.to_str()?;
+    let address = text.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0));
+    let address = address.or_else(|_| text.parse::<SocketAddr>());
+    address.map(Some).map_err(|_| {
+        invalid(
+            name,
+            format!("{text:?}"),
+            "it is an IP address, with or without a port",
+        )
+    })
+}

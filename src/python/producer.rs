@@ -1,0 +1,521 @@
+//! Producers and what sends return.
+
+use super::batch::{BatchGiven, BatchRows};
+use super::convert::Queue;
+use super::draft::{DelayLevel, Given, durability};
+use super::edge::Batches;
+use super::store::Store;
+use super::ticket::Ticket;
+use crate::engine::Place;
+use crate::record::HostBytes;
+use crate::record::message::message_id;
+use crate::record::properties::SCHEDULE_TOPIC;
+use crate::{Atomicity, Draft, Durability, Sent};
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyRange};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Bodies up to this length are appended without detaching from the interpreter: an append of a few
+/// microseconds costs less than letting go of the interpreter and taking it back.
+const ATTACHED_LEN_MAX: usize = 64 * 1024;
+
+/// What the results of a producer share.
+pub(super) struct Origin {
+    pub(super) topic: Box<str>,
+    pub(super) host: HostBytes,
+}
+
+/// Where a message went.
+///
+/// Attributes are ``topic``, ``queue``, ``offset`` in the queue, ``position`` in the log,
+/// ``message_id``, ``timestamp`` (store time in milliseconds since the epoch) and ``durable``: whether
+/// the message was on the disk when the call returned. A delayed message waits under the topic of the
+/// schedule, and ``topic`` says so.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     result = store.send("orders", b"body")
+/// >>> result.topic, result.offset
+/// ('orders', 0)
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct SendResult {
+    origin: Arc<Origin>,
+    sent: Sent,
+}
+
+impl SendResult {
+    #[inline]
+    pub(super) fn new(origin: &Arc<Origin>, sent: Sent, delay_level: u8) -> SendResult {
+        let origin = match delay_level {
+            0 => Arc::clone(origin),
+            _ => Arc::new(Origin {
+                topic: SCHEDULE_TOPIC.into(),
+                host: origin.host,
+            }),
+        };
+        SendResult { origin, sent }
+    }
+}
+
+#[pymethods]
+impl SendResult {
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.origin.topic
+    }
+
+    #[getter]
+    fn queue(&self) -> u32 {
+        self.sent.place.queue
+    }
+
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.sent.place.offset
+    }
+
+    #[getter]
+    fn position(&self) -> u64 {
+        self.sent.place.position
+    }
+
+    #[getter]
+    fn message_id(&self) -> String {
+        message_id(self.origin.host.as_bytes(), self.sent.place.position)
+    }
+
+    #[getter]
+    fn timestamp(&self) -> i64 {
+        self.sent.store_timestamp
+    }
+
+    #[getter]
+    fn durable(&self) -> bool {
+        self.sent.durable
+    }
+
+    fn __repr__(&self) -> String {
+        let place = &self.sent.place;
+        format!(
+            "SendResult(topic={:?}, queue={}, offset={}, position={}, timestamp={}, durable={})",
+            self.origin.topic,
+            place.queue,
+            place.offset,
+            place.position,
+            self.sent.store_timestamp,
+            if self.sent.durable { "True" } else { "False" },
+        )
+    }
+}
+
+/// Where the messages of a batch went.
+///
+/// Attributes are ``count``, ``ranges`` (a dict from queue to the range of offsets from the batch's
+/// first message there to its last), ``timestamp`` (store time in milliseconds) and ``durable``. A
+/// batch above 4 MiB goes in several chunks, and what others send meanwhile to the same queue then
+/// lies within the range too.
+#[pyclass(frozen, get_all, module = "forebay")]
+pub(crate) struct BatchResult {
+    count: usize,
+    ranges: Py<PyDict>,
+    timestamp: i64,
+    durable: bool,
+}
+
+impl BatchResult {
+    fn of_imported(py: Python<'_>, sent: &crate::Imported) -> PyResult<BatchResult> {
+        let by_queue = PyDict::new(py);
+        for (queue, parts) in &sent.ranges {
+            if let [first, ..] = parts.as_slice() {
+                let end = parts.last().map_or(first.end, |last| last.end);
+                let [start, end] = [first.start, end].map(|offset| isize::try_from(offset));
+                by_queue.set_item(queue, PyRange::new(py, start?, end?)?)?;
+            }
+        }
+        Ok(BatchResult {
+            count: usize::try_from(sent.count)?,
+            ranges: by_queue.unbind(),
+            timestamp: sent.store_timestamp,
+            durable: sent.durable,
+        })
+    }
+
+    fn new(py: Python<'_>, appended: &crate::engine::Appended) -> PyResult<BatchResult> {
+        let by_queue = PyDict::new(py);
+        for (queue, range) in ranges(&appended.rows) {
+            by_queue.set_item(queue, PyRange::new(py, range.start, range.end)?)?;
+        }
+        Ok(BatchResult {
+            count: appended.rows.len(),
+            ranges: by_queue.unbind(),
+            timestamp: appended.store_timestamp,
+            durable: appended.durable,
+        })
+    }
+}
+
+/// From the first to the last offset of each queue.
+fn ranges(places: &[Place]) -> BTreeMap<u32, Range<isize>> {
+    let mut found: BTreeMap<u32, Range<isize>> = BTreeMap::new();
+    for run in places.chunk_by(|one, next| one.queue == next.queue) {
+        let [Some(first), Some(last)] = [run.first(), run.last()].map(|place| {
+            place.map(|place| {
+                (
+                    place.queue,
+                    isize::try_from(place.offset).unwrap_or(isize::MAX),
+                )
+            })
+        }) else {
+            continue;
+        };
+        let range = found.entry(first.0).or_insert(first.1..first.1);
+        range.end = last.1.saturating_add(1);
+    }
+    found
+}
+
+#[pymethods]
+impl BatchResult {
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let ranges = self.ranges.bind(py).repr()?;
+        let durable = if self.durable { "True" } else { "False" };
+        Ok(format!(
+            "BatchResult(count={}, ranges={ranges}, timestamp={}, durable={durable})",
+            self.count, self.timestamp
+        ))
+    }
+}
+
+/// Sends to one topic: the fast path of a loop. Made by `Store.producer`; any thread may use it.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     orders = store.producer("orders", queue=0)
+/// ...     for number in range(3):
+/// ...         _ = orders.send(b"order %d" % number, key=str(number))
+/// ...     store.get("orders", 0, 2).body
+/// b'order 2'
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct Producer {
+    core: crate::Producer,
+    store: Py<Store>,
+    origin: Arc<Origin>,
+    waits_by_default: bool,
+}
+
+impl Producer {
+    pub(super) fn new(store: &Bound<'_, Store>, core: crate::Producer) -> PyResult<Producer> {
+        let handle = store.get();
+        let host = handle.core().engine()?.style().host;
+        let origin = Arc::new(Origin {
+            topic: core.topic().into(),
+            host,
+        });
+        let waits_by_default = handle.is_sync();
+        Ok(Producer {
+            core,
+            store: store.clone().unbind(),
+            origin,
+            waits_by_default,
+        })
+    }
+
+    /// Whether the append has to be made detached: it waits for the disk, or copies for long.
+    #[inline]
+    fn has_to_detach(&self, draft: &Draft<'_>, durability: Durability) -> bool {
+        let waits = match durability {
+            Durability::Default => self.waits_by_default,
+            Durability::Flushed => true,
+            Durability::Written => false,
+        };
+        waits || draft.body.len() > ATTACHED_LEN_MAX
+    }
+
+    #[inline]
+    pub(super) fn send_given<'py>(
+        &self,
+        py: Python<'py>,
+        body: &Bound<'py, PyAny>,
+        given: &Given<'_, 'py>,
+        delay_level: u8,
+        durability: Durability,
+    ) -> PyResult<SendResult> {
+        given.with_draft(body, |draft| {
+            let sent = if self.has_to_detach(draft, durability) {
+                py.detach(|| self.core.send(draft, delay_level, durability))
+            } else {
+                self.core.send(draft, delay_level, durability)
+            };
+            Ok(SendResult::new(&self.origin, sent?, delay_level))
+        })
+    }
+}
+
+#[pymethods]
+impl Producer {
+    /// The topic's name.
+    #[getter]
+    fn topic(&self) -> &str {
+        self.core.topic()
+    }
+
+    /// Send one message.
+    ///
+    /// Parameters
+    /// ----------
+    /// body
+    ///     Any contiguous buffer: bytes, bytearray, memoryview, a NumPy array, an Arrow buffer.
+    /// key, keys
+    ///     One key or several to find the message by: text without spaces and control characters.
+    /// tags
+    ///     A word to filter by.
+    /// properties
+    ///     Names and values of your own.
+    /// queue
+    ///     Number of the queue. By default the producer's, else the first key chooses it, else the
+    ///     queues take turns.
+    /// delay_level
+    ///     1 to 18: the message waits under the topic of the schedule. 0 is no delay.
+    /// timestamp
+    ///     When the message was made, an aware datetime; by default now.
+    /// flush
+    ///     True waits until the message is durable, False does not, None does as the store was
+    ///     opened.
+    ///
+    /// Returns
+    /// -------
+    /// SendResult
+    ///     Topic, queue, offset and position of the message.
+    ///
+    /// Raises
+    /// ------
+    /// MessageTooLargeError
+    ///     If the body, or the properties together, are above the limit.
+    /// InvalidOptionError
+    ///     If a key, a tag or a property has characters that the format does not keep.
+    #[pyo3(
+        signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
+                     delay_level=DelayLevel(0), timestamp=None, flush=None),
+        text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
+                          queue=None, delay_level=0, timestamp=None, flush=None)"
+    )]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn send<'py>(
+        &self,
+        py: Python<'py>,
+        body: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        keys: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyAny>>,
+        queue: Option<Queue>,
+        delay_level: DelayLevel,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        flush: Option<bool>,
+    ) -> PyResult<SendResult> {
+        let queue = queue.map(|queue| queue.0);
+        let given = Given {
+            key,
+            keys,
+            tags,
+            properties,
+            queue,
+            timestamp,
+        };
+        self.send_given(py, body, &given, delay_level.0, durability(flush))
+    }
+
+    /// Send one message and return at once with a ticket for its durability.
+    ///
+    /// The message is in the log when the call returns; the ticket is done when it is on the disk. All
+    /// tickets that wait share one flush. Parameters are those of `send`.
+    ///
+    /// Returns
+    /// -------
+    /// Ticket
+    ///     ``done()`` and ``result(timeout)``.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     ticket = store.producer("orders").send_nowait(b"body")
+    /// ...     ticket.result().durable
+    /// True
+    #[pyo3(
+        signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
+                     delay_level=DelayLevel(0), timestamp=None),
+        text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
+                          queue=None, delay_level=0, timestamp=None)"
+    )]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn send_nowait<'py>(
+        &self,
+        py: Python<'py>,
+        body: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        keys: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyAny>>,
+        queue: Option<Queue>,
+        delay_level: DelayLevel,
+        timestamp: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Ticket> {
+        let queue = queue.map(|queue| queue.0);
+        let given = Given {
+            key,
+            keys,
+            tags,
+            properties,
+            queue,
+            timestamp,
+        };
+        given.with_draft(body, |draft| {
+            let tickets = self.store.get().tickets();
+            let send = || tickets.send(&self.core, draft, delay_level.0);
+            let ticket = match self.has_to_detach(draft, Durability::Written) {
+                true => py.detach(send)?,
+                false => send()?,
+            };
+            Ok(Ticket::new(&self.origin, ticket, delay_level.0))
+        })
+    }
+
+    /// Send many messages under one lock and one flush, in chunks of up to 4 MiB.
+    ///
+    /// Parameters
+    /// ----------
+    /// bodies
+    ///     A sequence of bodies.
+    /// keys
+    ///     One entry a message: a key, a sequence of keys, or None.
+    /// tags
+    ///     One tag for all messages, or a sequence with one entry a message.
+    /// properties
+    ///     One mapping for all messages, or a sequence with one entry a message.
+    /// queue
+    ///     Number of the queue. By default the producer's, else the first key chooses; the messages
+    ///     without key all go to one queue, the next in turn.
+    /// atomic
+    ///     All or nothing is stored, also across a crash; up to 64 MiB.
+    /// timestamp
+    ///     When the messages were made, an aware datetime; by default now.
+    /// flush
+    ///     As for `send`.
+    ///
+    /// Returns
+    /// -------
+    /// BatchResult
+    ///     How many messages went to which offsets.
+    ///
+    /// Raises
+    /// ------
+    /// ForebayError
+    ///     The error of the row that was refused, its number in ``row``. Nothing of the row's chunk
+    ///     was appended; the chunks before it were.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     orders = store.producer("orders", queue=0)
+    /// ...     orders.send_batch([b"a", b"b"], keys=["1", "2"]).ranges
+    /// {0: range(0, 2)}
+    #[pyo3(signature = (bodies, *, keys=None, tags=None, properties=None, queue=None, atomic=false,
+                        timestamp=None, flush=None))]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn send_batch<'py>(
+        &self,
+        py: Python<'py>,
+        bodies: &Bound<'py, PyAny>,
+        keys: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyAny>>,
+        queue: Option<Queue>,
+        atomic: bool,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        flush: Option<bool>,
+    ) -> PyResult<BatchResult> {
+        let given = BatchGiven::new(bodies, keys, tags, properties)?;
+        let rows = BatchRows::new(py, &given, queue.map(|queue| queue.0), timestamp)?;
+        let atomicity = if atomic {
+            Atomicity::Whole
+        } else {
+            Atomicity::Rows
+        };
+        let durability = durability(flush);
+        let drafts = || rows.drafts().map(Ok);
+        let appended = py.detach(|| self.core.send_batch(drafts(), atomicity, durability))?;
+        BatchResult::new(py, &appended)
+    }
+
+    /// Send the rows of a table, a record batch, or a stream of them.
+    ///
+    /// Parameters
+    /// ----------
+    /// data
+    ///     Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``. Columns are ``body`` (or
+    ///     ``value``), and any of ``key`` (or ``keys``), ``tags``, ``properties``, ``queue`` and
+    ///     ``timestamp``.
+    /// atomic, flush
+    ///     As for `send_batch`.
+    ///
+    /// Returns
+    /// -------
+    /// BatchResult
+    ///     How many messages went to which offsets.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidOptionError
+    ///     If a column is unknown, missing, or of a type that it cannot have: nothing is sent.
+    /// ForebayError
+    ///     The error of the row that was refused, its number, over all batches, in ``row``.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import pyarrow
+    /// >>> table = pyarrow.table({"body": [b"a", b"b"], "key": ["1", "2"]})
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     store.producer("orders").send_arrow(table).count
+    /// 2
+    #[pyo3(signature = (data, *, atomic=false, flush=None))]
+    fn send_arrow(
+        &self,
+        py: Python<'_>,
+        data: &Bound<'_, PyAny>,
+        atomic: bool,
+        flush: Option<bool>,
+    ) -> PyResult<BatchResult> {
+        let reader = Batches::of(data)?.reader();
+        let atomicity = if atomic {
+            Atomicity::Whole
+        } else {
+            Atomicity::Rows
+        };
+        let durability = durability(flush);
+        let sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, durability))?;
+        BatchResult::of_imported(py, &sent)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("Producer(topic={:?})", self.core.topic())
+    }
+
+    fn __reduce__(&self) -> PyResult<()> {
+        Err(pyo3::exceptions::PyTypeError::new_err(
+            "a producer does not pickle: open the store where it is needed",
+        ))
+    }
+}

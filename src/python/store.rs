@@ -1,0 +1,723 @@
+//! The store's handle.
+
+use super::arrow::Scan;
+use super::convert::{Count, Offset, Queue, Time, limit, tags, text, whole_number};
+use super::draft::{DelayLevel, Given, durability};
+use super::errors::invalid;
+use super::message::{Message, ReadBatch, messages};
+use super::options;
+use super::producer::{Producer, SendResult};
+use super::report::{Recovery, Stats, Verification, damages};
+use super::tail::Tail;
+use super::topic::Topic;
+use crate::engine::Filter;
+use crate::tail::AtEnd;
+use crate::{Flush, Mode, Tickets};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyInt, PyList, PyString};
+use std::path::PathBuf;
+use std::sync::OnceLock;
+
+/// An open store; made by `forebay.open`. Any thread may use it.
+///
+/// Close it, or use it in a ``with`` statement: closing makes everything durable and reports errors. What
+/// is still open when the interpreter exits is closed then. A store that was opened for reading pickles
+/// as its path and options; others refuse.
+///
+/// Attributes
+/// ----------
+/// path, engine, mode
+///     The path and mode as given, and ``"commitlog"`` or ``"memory"``.
+/// recovery
+///     What opening found and did: a `Recovery`.
+/// damage
+///     A list of all `Damage` found so far.
+/// topics
+///     A dict from name to `Topic`, system topics included.
+/// durable_position
+///     Position up to which the log is on the disk.
+/// closed
+///     Whether the store was closed.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     result = store.send("orders", b"body", key="42")
+/// ...     store.get("orders", result.queue, result.offset).body
+/// b'body'
+#[pyclass(frozen, weakref, module = "forebay")]
+pub(crate) struct Store {
+    core: crate::Store,
+    tickets: OnceLock<Tickets>,
+    /// The arguments of `open`, for pickling.
+    given: Py<PyDict>,
+    absolute: PathBuf,
+    generation: u32,
+}
+
+impl Store {
+    pub(super) fn core(&self) -> &crate::Store {
+        &self.core
+    }
+
+    pub(super) fn tickets(&self) -> &Tickets {
+        self.tickets.get_or_init(|| Tickets::new(&self.core))
+    }
+
+    pub(super) fn is_sync(&self) -> bool {
+        self.core.options().flush == Flush::Sync
+    }
+
+    fn close_detached(&self, py: Python<'_>) -> crate::Result<()> {
+        py.detach(|| {
+            if self.generation == crate::disk::fork_generation()
+                && let Some(tickets) = self.tickets.get()
+            {
+                tickets.finish();
+            }
+            self.core.close()
+        })
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        // Tidying up alone. A file may be flushed here, so other threads go on meanwhile; in the child
+        // of a fork, and once the interpreter is going away, the core's own drop does what is left.
+        if self.generation == crate::disk::fork_generation() && !self.core.is_closed() {
+            let _ = Python::try_attach(|py| self.close_detached(py));
+        }
+    }
+}
+
+/// Open a store; `forebay.open` checks and documents the arguments.
+#[pyfunction]
+pub(crate) fn open_store(
+    py: Python<'_>,
+    path: PathBuf,
+    mode: &str,
+    engine: Option<&str>,
+    flush: &str,
+    adopt: bool,
+    options: Bound<'_, PyDict>,
+) -> PyResult<Store> {
+    let parsed = options::read(mode, engine, flush, adopt, &options)?;
+    let given = options.copy()?;
+    given.set_item("mode", mode)?;
+    given.set_item("engine", engine)?;
+    given.set_item("flush", flush)?;
+    given.set_item("adopt", adopt)?;
+    let core = py.detach(|| crate::Store::open(&path, parsed))?;
+    Ok(Store {
+        core,
+        tickets: OnceLock::new(),
+        given: given.unbind(),
+        absolute: std::path::absolute(&path).unwrap_or(path),
+        generation: crate::disk::fork_generation(),
+    })
+}
+
+#[pymethods]
+impl Store {
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.core.path().to_path_buf()
+    }
+
+    #[getter]
+    fn engine(&self) -> PyResult<&'static str> {
+        Ok(self.core.engine()?.name())
+    }
+
+    #[getter]
+    fn mode(&self) -> &'static str {
+        match self.core.options().mode {
+            Mode::Append => "a",
+            Mode::Create => "x",
+            Mode::Read => "r",
+        }
+    }
+
+    #[getter]
+    fn recovery(&self) -> Recovery {
+        self.core.recovery().into()
+    }
+
+    #[getter]
+    fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        damages(py, self.core.damage())
+    }
+
+    #[getter]
+    fn topics<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
+        let py = slf.py();
+        let store = &slf.get().core;
+        let all = py.detach(|| -> crate::Result<_> {
+            let engine = store.engine()?;
+            engine.refresh()?;
+            Ok(engine.topics().all())
+        })?;
+        let topics = PyDict::new(py);
+        for topic in all {
+            topics.set_item(&*topic.name, Topic::new(slf, topic.clone()))?;
+        }
+        Ok(topics)
+    }
+
+    #[getter]
+    fn durable_position(&self) -> PyResult<u64> {
+        Ok(self.core.engine()?.durable_position())
+    }
+
+    #[getter]
+    fn closed(&self) -> bool {
+        self.core.is_closed()
+    }
+
+    /// Send one message to a topic, which is created where it is not there yet.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic
+    ///     Name of the topic.
+    /// body
+    ///     Any contiguous buffer.
+    ///
+    /// Returns
+    /// -------
+    /// SendResult
+    ///     Topic, queue, offset and position of the message.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidTopicError
+    ///     If the name is empty, too long, or has other characters than ``[%|a-zA-Z0-9_-]``.
+    ///
+    /// See Also
+    /// --------
+    /// Producer.send : The other parameters, and the fast path of a loop.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     store.send("orders", b"body", key="42", tags="paid").offset
+    /// 0
+    #[pyo3(
+        signature = (topic, body, *, key=None, keys=None, tags=None, properties=None, queue=None,
+                     delay_level=DelayLevel(0), timestamp=None, flush=None),
+        text_signature = "($self, topic, body, *, key=None, keys=None, tags=None, \
+                          properties=None, queue=None, delay_level=0, timestamp=None, flush=None)"
+    )]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn send<'py>(
+        slf: &Bound<'py, Self>,
+        topic: &str,
+        body: &Bound<'py, PyAny>,
+        key: Option<&Bound<'py, PyAny>>,
+        keys: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyAny>>,
+        queue: Option<Queue>,
+        delay_level: DelayLevel,
+        timestamp: Option<&Bound<'py, PyAny>>,
+        flush: Option<bool>,
+    ) -> PyResult<SendResult> {
+        let producer = Store::producer(slf, topic, None)?;
+        let queue = queue.map(|queue| queue.0);
+        let given = Given {
+            key,
+            keys,
+            tags,
+            properties,
+            queue,
+            timestamp,
+        };
+        producer.send_given(slf.py(), body, &given, delay_level.0, durability(flush))
+    }
+
+    /// Return a producer that is bound to a topic: the fast path of a loop.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic
+    ///     Name of the topic, which is created where it is not there yet.
+    /// queue
+    ///     Number of the queue that messages go to where they do not name one.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     store.producer("orders", queue=3).send(b"body").queue
+    /// 3
+    #[pyo3(signature = (topic, queue=None))]
+    fn producer(slf: &Bound<'_, Self>, topic: &str, queue: Option<Queue>) -> PyResult<Producer> {
+        let store = &slf.get().core;
+        let queue = queue.map(|queue| queue.0);
+        let core = slf.py().detach(|| store.producer(topic, queue))?;
+        Producer::new(slf, core)
+    }
+
+    /// Create a topic, or give one that has fewer queues as many; durable on return.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic
+    ///     Name of the topic.
+    /// queues
+    ///     How many queues, 1 to 65,536; by default the store's ``default_queues``.
+    ///
+    /// Returns
+    /// -------
+    /// Topic
+    ///     The topic.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     len(store.create_topic("orders", queues=4).queues)
+    /// 4
+    #[pyo3(signature = (topic, queues=None))]
+    fn create_topic(
+        slf: &Bound<'_, Self>,
+        topic: &str,
+        queues: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Topic> {
+        let store = &slf.get().core;
+        let queues = match queues {
+            None => store.options().default_queues,
+            Some(queues) => {
+                let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
+                number.ok_or_else(|| invalid("queues", queues, "a topic has 1 to 65536 queues"))?
+            }
+        };
+        let core = slf.py().detach(|| store.create_topic(topic, queues))?;
+        Ok(Topic::new(slf, core))
+    }
+
+    /// Make all that was sent durable.
+    ///
+    /// Returns
+    /// -------
+    /// int
+    ///     The position up to which the log is on the disk.
+    ///
+    /// Raises
+    /// ------
+    /// StoreFailedError
+    ///     If the disk refused: what was sent is in the log, its durability unknown.
+    fn flush(&self, py: Python<'_>) -> PyResult<u64> {
+        let position = py.detach(|| self.core.flush())?;
+        py.check_signals()?;
+        Ok(position)
+    }
+
+    /// Return the message at an offset of a queue.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic, queue, offset
+    ///     Where the message is.
+    ///
+    /// Raises
+    /// ------
+    /// OffsetOutOfRangeError
+    ///     If the queue does not have the offset; ``min_offset`` and ``max_offset`` say what it has.
+    /// UnknownTopicError
+    ///     If there is no such topic, or the topic has no such queue.
+    /// CorruptError
+    ///     If the message is lost to damage.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.send("orders", b"body", queue=0)
+    /// ...     store.get("orders", queue=0, offset=0).body
+    /// b'body'
+    fn get(&self, py: Python<'_>, topic: &str, queue: Queue, offset: Offset) -> PyResult<Message> {
+        Ok(py
+            .detach(|| self.core.get(topic, queue.0, offset.0))?
+            .into())
+    }
+
+    /// Read messages of a queue.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic, queue, offset
+    ///     Where to begin.
+    /// max_messages
+    ///     The most messages to return.
+    /// max_bytes
+    ///     The most bytes of records to return; the first message is returned however large it is.
+    /// tags
+    ///     Only messages with this tag, or with one of these: ``"a"``, ``"a || b"`` or ``["a", "b"]``.
+    ///
+    /// Returns
+    /// -------
+    /// ReadBatch
+    ///     Its ``status`` says what was found, ``next_offset`` where to go on.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.producer("orders", queue=0).send_batch([b"a", b"b", b"c"])
+    /// ...     batch = store.read("orders", queue=0, offset=1)
+    /// >>> [message.body for message in batch]
+    /// [b'b', b'c']
+    #[pyo3(
+        signature = (topic, queue, offset, max_messages=Count(32), max_bytes=None, tags=None),
+        text_signature = "($self, topic, queue, offset, max_messages=32, max_bytes=None, tags=None)"
+    )]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the arguments of the Python method"
+    )]
+    fn read(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue: Queue,
+        offset: Offset,
+        max_messages: Count,
+        max_bytes: Option<Count>,
+        tags: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<ReadBatch> {
+        let filter = Filter {
+            tags: self::tags(tags)?,
+            key: None,
+        };
+        let max_bytes = max_bytes.map(|bytes| bytes.0 as u64);
+        let read = || {
+            self.core
+                .read(topic, queue.0, offset.0, max_messages.0, max_bytes, &filter)
+        };
+        ReadBatch::new(py, py.detach(read)?)
+    }
+
+    /// Return the message at a position of the log, or with a message id.
+    ///
+    /// Parameters
+    /// ----------
+    /// position
+    ///     The position, or the id as `Message.message_id` has it.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     result = store.send("orders", b"body")
+    /// ...     store.message(result.message_id) == store.message(result.position)
+    /// True
+    #[pyo3(signature = (position, /))]
+    fn message(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Message> {
+        if position.is_instance_of::<PyString>() {
+            let id = text("message id", position)?;
+            return Ok(py.detach(|| self.core.message_by_id(id))?.into());
+        }
+        if !position.is_instance_of::<PyInt>() && !position.hasattr("__index__")? {
+            return Err(PyTypeError::new_err(
+                "give a position (int) or a message id (str)",
+            ));
+        }
+        let position = whole_number(position)?
+            .and_then(|number| u64::try_from(number).ok())
+            .ok_or_else(|| invalid("position", position, "it is not one of the log"))?;
+        Ok(py.detach(|| self.core.message_at(position))?.into())
+    }
+
+    /// Return the messages of a topic that have exactly this key, newest first.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic, key
+    ///     What to look for.
+    /// begin, end
+    ///     Only messages stored from ``begin`` to ``end``, both included: aware datetimes or integer
+    ///     milliseconds since the epoch.
+    /// max_messages
+    ///     The most messages to return.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.send("orders", b"a", key="42"), store.send("orders", b"b", key="42")
+    /// ...     [message.body for message in store.query("orders", key="42")]
+    /// [b'b', b'a']
+    #[pyo3(
+        signature = (topic, key, begin=None, end=None, max_messages=Count(32)),
+        text_signature = "($self, topic, key, begin=None, end=None, max_messages=32)"
+    )]
+    fn query(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        key: &Bound<'_, PyAny>,
+        begin: Option<&Bound<'_, PyAny>>,
+        end: Option<&Bound<'_, PyAny>>,
+        max_messages: Count,
+    ) -> PyResult<Py<PyList>> {
+        let key = text("key", key)?;
+        let begin = begin
+            .map(|begin| Time::or_millis("begin", begin))
+            .transpose()?;
+        let end = end.map(|end| Time::or_millis("end", end)).transpose()?;
+        let begin = begin.map_or(i64::MIN, Time::at_or_after);
+        let end = end.map_or(i64::MAX, Time::at_or_before);
+        let query = || self.core.query(topic, key, begin, end, max_messages.0);
+        messages(py, py.detach(query)?)
+    }
+
+    /// Return the offset of a queue's first message stored at or after a time.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic, queue
+    ///     Where to look.
+    /// time
+    ///     An aware datetime, or integer milliseconds since the epoch. A time before the first message
+    ///     gives the first offset, one after the last gives the next to be written.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     result = store.send("orders", b"body", queue=0)
+    /// ...     store.offset_at("orders", queue=0, time=result.timestamp + 1)
+    /// 1
+    fn offset_at(
+        &self,
+        py: Python<'_>,
+        topic: &str,
+        queue: Queue,
+        time: &Bound<'_, PyAny>,
+    ) -> PyResult<u64> {
+        let time = Time::or_millis("time", time)?.at_or_after();
+        Ok(py.detach(|| self.core.offset_at(topic, queue.0, time))?)
+    }
+
+    /// Iterate over the messages of all queues of a topic, in the order in which they were stored.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic
+    ///     Name of the topic.
+    /// start
+    ///     Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``, where
+    ///     a queue that is not named begins at its first message.
+    /// follow
+    ///     Wait for messages that are sent later. Otherwise the iterator ends where the log ends when
+    ///     it is made.
+    ///
+    /// Returns
+    /// -------
+    /// Tail
+    ///     An iterator that blocks, and answers Ctrl-C while it does.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.producer("orders").send_batch([b"a", b"b"])
+    /// ...     for message in store.tail("orders", start="earliest", follow=False):
+    /// ...         print(message.body)
+    /// b'a'
+    /// b'b'
+    #[pyo3(
+        signature = (topic, start=None, follow=true),
+        text_signature = "($self, topic, start='latest', follow=True)"
+    )]
+    fn tail(
+        slf: &Bound<'_, Self>,
+        topic: &str,
+        start: Option<&Bound<'_, PyAny>>,
+        follow: bool,
+    ) -> PyResult<Tail> {
+        let start = match start {
+            None => crate::Bound::Latest,
+            Some(given) => limit("start", given)?,
+        };
+        let at_end = if follow { AtEnd::Follow } else { AtEnd::Stop };
+        let store = &slf.get().core;
+        let core = slf
+            .py()
+            .detach(|| crate::Tail::new(store, topic, &start, at_end))?;
+        Ok(Tail::new(slf, topic, core))
+    }
+
+    /// Describe a scan of messages as Arrow record batches.
+    ///
+    /// Parameters
+    /// ----------
+    /// topic
+    ///     A topic, a sequence of topics, or None for all of them. Rows come by topic, queue and offset;
+    ///     all topics as a whole come in the order of the log.
+    /// columns
+    ///     Names of the columns in order. A column that is not asked for costs nothing.
+    /// queues
+    ///     Numbers of the queues; by default all.
+    /// start, end
+    ///     Where to begin and stop, half-open: ``"earliest"``, ``"latest"``, an aware datetime, or
+    ///     ``{queue: offset}``. ``"latest"`` is the end of each queue when a stream begins.
+    /// tags, key
+    ///     Only messages with one of these tags, and with this key.
+    /// batch_rows, batch_bytes
+    ///     The most rows, and bytes of bodies, of a batch.
+    /// body_type
+    ///     ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points into the
+    ///     mapped log files, which stay mapped while a batch is alive.
+    /// verify
+    ///     Check each record's checksums.
+    ///
+    /// Returns
+    /// -------
+    /// Scan
+    ///     Exports ``__arrow_c_stream__``: pyarrow, Polars, DuckDB and others read it.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import pyarrow
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.producer("trades").send_batch([b"AAPL 187.2", b"MSFT 402.1"])
+    /// ...     pyarrow.table(store.scan("trades", columns=["offset", "body"])).num_rows
+    /// 2
+    #[pyo3(
+        signature = (topic=None, *, columns=None, queues=None, start=None, end=None, tags=None,
+                     key=None, batch_rows=None, batch_bytes=None, body_type=None, verify=None),
+        text_signature = "($self, topic=None, *, columns=None, queues=None, start='earliest', \
+                          end='latest', tags=None, key=None, batch_rows=65536, \
+                          batch_bytes=16777216, body_type='binary', verify=True)"
+    )]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn scan<'py>(
+        slf: &Bound<'py, Self>,
+        topic: Option<&Bound<'py, PyAny>>,
+        columns: Option<&Bound<'py, PyAny>>,
+        queues: Option<&Bound<'py, PyAny>>,
+        start: Option<&Bound<'py, PyAny>>,
+        end: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        key: Option<&Bound<'py, PyAny>>,
+        batch_rows: Option<&Bound<'py, PyAny>>,
+        batch_bytes: Option<&Bound<'py, PyAny>>,
+        body_type: Option<&Bound<'py, PyAny>>,
+        verify: Option<bool>,
+    ) -> PyResult<Scan> {
+        let given = [
+            ("topic", topic),
+            ("columns", columns),
+            ("queues", queues),
+            ("start", start),
+            ("end", end),
+            ("tags", tags),
+            ("key", key),
+            ("batch_rows", batch_rows),
+            ("batch_bytes", batch_bytes),
+            ("body_type", body_type),
+        ];
+        let arguments = PyDict::new(slf.py());
+        for (name, value) in given {
+            value
+                .map(|value| arguments.set_item(name, value))
+                .transpose()?;
+        }
+        verify
+            .map(|verify| arguments.set_item("verify", verify))
+            .transpose()?;
+        Scan::new(slf, arguments)
+    }
+
+    /// Check the whole store: records, queue entries and index entries.
+    ///
+    /// Parameters
+    /// ----------
+    /// progress
+    ///     Called with the bytes checked so far and in all; an exception from it ends the check.
+    ///
+    /// Returns
+    /// -------
+    /// Verification
+    ///     What is whole and what is damaged. Nothing is repaired.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.send("orders", b"body")
+    /// ...     store.verify().ok
+    /// True
+    #[pyo3(signature = (progress=None))]
+    fn verify(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Verification> {
+        let mut stopped = None;
+        let verified = py.detach(|| {
+            self.core.verify(&mut |done, all| {
+                let told = Python::attach(|py| {
+                    py.check_signals()?;
+                    progress
+                        .as_ref()
+                        .map(|told| told.call1(py, (done, all)))
+                        .transpose()
+                });
+                stopped = told.err();
+                stopped.is_none()
+            })
+        });
+        match stopped {
+            Some(error) => Err(error),
+            None => Ok(verified?.into()),
+        }
+    }
+
+    /// Return counters since the store was opened.
+    fn stats(&self) -> PyResult<Stats> {
+        Ok(self.core.stats()?.into())
+    }
+
+    /// Make everything durable, report errors, and let go of the files. Closing again does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(self.close_detached(py)?)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
+        slf.get().core.engine()?;
+        Ok(slf)
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        _exception: &Bound<'_, pyo3::types::PyTuple>,
+    ) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        let state = if self.core.is_closed() {
+            ", closed"
+        } else {
+            ""
+        };
+        format!(
+            "<Store {:?} mode={:?}{state}>",
+            self.core.path(),
+            self.mode()
+        )
+    }
+
+    fn __reduce__<'py>(
+        &self,
+        py: Python<'py>,
+    ) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Bound<'py, PyDict>))> {
+        if self.core.options().mode != Mode::Read {
+            return Err(PyTypeError::new_err(
+                "a store that is open for writing does not pickle: open it with mode=\"r\" to hand \
+                 it to another process",
+            ));
+        }
+        let again = py.import("forebay.store")?.getattr("_reopen")?;
+        Ok((again, (self.absolute.clone(), self.given.bind(py).copy()?)))
+    }
+}

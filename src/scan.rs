@@ -1,0 +1,353 @@
+//! Scans: which messages, in which columns and batches. A [`Scan`] is a description; each
+//! [`Scan::stream`] looks at the store anew.
+//!
+//! | asked for | comes from | order |
+//! |---|---|---|
+//! | whole topics, with a key | the index | topic as asked for, queue, offset |
+//! | all topics whole | the log | position |
+//! | anything else | queue entries | topic as asked for, queue, offset |
+//!
+//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards is
+//! not in it. Its cursors are made at once, one for each queue that has something to give, because a
+//! stream holds no handle of the store by which it could make them later: it must not keep the store
+//! from closing. So a cursor is cheap to make and small until it is first used.
+
+use crate::arrow::schema::schema;
+use crate::arrow::source::Source;
+use crate::arrow::stream::{BatchShape, DamageList, Stream};
+use crate::arrow::{BodyType, Column};
+use crate::engine::{Check, Cursor, Damage, Engine, Filter, Topic};
+use crate::error::{Error, Result};
+use crate::record::Message;
+use crate::store::Store;
+use arrow_schema::SchemaRef;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Most rows of a batch that can be asked for.
+pub const BATCH_ROWS_MAX: usize = 1 << 20;
+/// Most bytes of bodies in a batch that can be asked for; Arrow's offsets have 31 bits.
+pub const BATCH_BYTES_MAX: usize = 1 << 30;
+
+/// One end of a scan.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Bound {
+    /// The first message of each queue.
+    Earliest,
+    /// Behind the newest message of each queue when the stream begins.
+    Latest,
+    /// The first message of each queue stored at or after this time (ms since the epoch).
+    Time(i64),
+    /// Offsets by queue, the same for each topic. A queue that is not named starts at its first
+    /// message and ends behind its last.
+    Offsets(BTreeMap<u32, u64>),
+}
+
+/// What to scan and how it comes out.
+#[derive(Clone, Debug)]
+pub struct ScanSpec {
+    /// Topics in order; `None`: all.
+    pub topics: Option<Vec<String>>,
+    /// Columns in order; `None`: [`Column::defaults`].
+    pub columns: Option<Vec<Column>>,
+    /// Queues; `None`: all.
+    pub queues: Option<Vec<u32>>,
+    /// Where each queue begins.
+    pub start: Bound,
+    /// Where each queue ends, exclusive.
+    pub end: Bound,
+    /// Messages with one of these tags; all where it is empty.
+    pub tags: Vec<String>,
+    /// Messages with this key.
+    pub key: Option<String>,
+    /// Most rows of a batch, 1 to [`BATCH_ROWS_MAX`].
+    pub batch_rows: usize,
+    /// Most bytes of bodies in a batch, 1 to [`BATCH_BYTES_MAX`]; one longer body is a batch alone.
+    pub batch_bytes: usize,
+    /// How bodies come out.
+    pub body_type: BodyType,
+    /// Whether checksums are checked.
+    pub verify: bool,
+}
+
+impl Default for ScanSpec {
+    fn default() -> ScanSpec {
+        ScanSpec {
+            topics: None,
+            columns: None,
+            queues: None,
+            start: Bound::Earliest,
+            end: Bound::Latest,
+            tags: Vec::new(),
+            key: None,
+            batch_rows: 65_536,
+            batch_bytes: 16 << 20,
+            body_type: BodyType::Binary,
+            verify: true,
+        }
+    }
+}
+
+/// A scan of a store. It shares the store as any handle does; its streams do not.
+#[derive(Clone)]
+pub struct Scan {
+    store: Store,
+    spec: ScanSpec,
+    shape: BatchShape,
+    schema: SchemaRef,
+    damage: DamageList,
+}
+
+impl Scan {
+    /// A scan by `spec`. Nothing is looked up: an unknown topic is met by [`Scan::stream`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for what is wrong in itself; [`Error::Closed`], [`Error::Forked`].
+    pub fn new(store: &Store, spec: ScanSpec) -> Result<Scan> {
+        store.engine()?;
+        spec.check()?;
+        let columns = match &spec.columns {
+            Some(columns) => columns.clone(),
+            None => Column::defaults().collect(),
+        };
+        let schema = schema(&columns, spec.body_type);
+        let shape = BatchShape {
+            columns,
+            body_type: spec.body_type,
+            batch_rows: spec.batch_rows,
+            batch_bytes: spec.batch_bytes,
+        };
+        Ok(Scan {
+            store: store.clone(),
+            spec,
+            shape,
+            schema,
+            damage: DamageList::default(),
+        })
+    }
+
+    /// What was asked for.
+    pub fn spec(&self) -> &ScanSpec {
+        &self.spec
+    }
+
+    /// Schema of the batches.
+    pub fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    /// Rows that streams of this scan passed over because their compressed bodies are damaged. Other
+    /// damage is in [`Store::damage`].
+    pub fn damage(&self) -> Vec<Damage> {
+        self.damage.lock().clone()
+    }
+
+    /// A stream over what is in the store at this moment.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by name,
+    /// does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond the
+    /// end of its queue; [`Error::Closed`], [`Error::Forked`].
+    pub fn stream(&self) -> Result<Stream> {
+        let engine = self.store.engine()?;
+        engine.refresh()?;
+        let source = self.source(engine)?;
+        let damage = Arc::clone(&self.damage);
+        Ok(Stream::new(source, self.shape.clone(), damage))
+    }
+
+    fn source(&self, engine: &dyn Engine) -> Result<Source> {
+        let spec = &self.spec;
+        let topics = self.topics(engine)?;
+        let whole = spec.start == Bound::Earliest && spec.end == Bound::Latest;
+        if let (Some(key), true, true) = (&spec.key, whole, self.store.options().index) {
+            return self.by_key(engine, &topics, key).map(Source::found);
+        }
+        let filter = Filter {
+            tags: spec.tags.clone(),
+            key: spec.key.clone(),
+        };
+        let check = match spec.verify {
+            true => Check::Full,
+            false => Check::Structure,
+        };
+        if whole && spec.topics.is_none() && spec.queues.is_none() {
+            let end = engine.readable_position();
+            return Ok(Source::log(engine.log_cursor(check)?, end, filter));
+        }
+        let mut cursors = Vec::new();
+        for topic in &topics {
+            self.cursors(engine, topic, &filter, check, &mut cursors)?;
+        }
+        Ok(Source::queues(cursors))
+    }
+
+    fn topics(&self, engine: &dyn Engine) -> Result<Vec<Arc<Topic>>> {
+        let Some(names) = &self.spec.topics else {
+            return Ok(engine.topics().all());
+        };
+        let topic = |name: &String| {
+            let found = engine.topics().get(name);
+            found.ok_or_else(|| Error::UnknownTopic {
+                topic: name.clone(),
+            })
+        };
+        names.iter().map(topic).collect()
+    }
+
+    /// The queues of a topic that are asked for.
+    fn queues(&self, engine: &dyn Engine, topic: &Topic) -> Result<Vec<u32>> {
+        let mut there = engine.queues(topic);
+        there.sort_unstable();
+        if self.spec.topics.is_some() {
+            let named = self.spec.named_queues();
+            if let Some(queue) = named.into_iter().find(|q| there.binary_search(q).is_err()) {
+                return Err(Error::UnknownQueue {
+                    topic: topic.name.to_string(),
+                    queue,
+                    queues: there.last().map_or(0, |last| last + 1),
+                });
+            }
+        }
+        if let Some(queues) = &self.spec.queues {
+            there.retain(|queue| queues.contains(queue));
+        }
+        Ok(there)
+    }
+
+    /// Adds a cursor for each queue of a topic that has something in the bounds.
+    fn cursors(
+        &self,
+        engine: &dyn Engine,
+        topic: &Topic,
+        filter: &Filter,
+        check: Check,
+        cursors: &mut Vec<Box<dyn Cursor>>,
+    ) -> Result<()> {
+        for queue in self.queues(engine, topic)? {
+            let bounds = engine.bounds(topic, queue)?.unwrap_or_default();
+            let offset_of = |bound: &Bound, unnamed: u64| match bound {
+                Bound::Earliest => Ok(bounds.start),
+                Bound::Latest => Ok(bounds.end),
+                Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
+                Bound::Time(time) => engine.offset_at(topic, queue, *time),
+                Bound::Offsets(offsets) => Ok(*offsets.get(&queue).unwrap_or(&unnamed)),
+            };
+            let start = offset_of(&self.spec.start, bounds.start)?;
+            let end = offset_of(&self.spec.end, bounds.end)?;
+            let named = matches!(self.spec.start, Bound::Offsets(_));
+            if named && !(bounds.start..=bounds.end).contains(&start) {
+                return Err(Error::OffsetOutOfRange {
+                    topic: topic.name.to_string(),
+                    queue,
+                    offset: i64::try_from(start).unwrap_or(i64::MAX),
+                    min: bounds.start,
+                    max: bounds.end,
+                });
+            }
+            let range = start.max(bounds.start)..end.min(bounds.end);
+            if !range.is_empty() {
+                cursors.push(engine.cursor(topic, queue, range, filter, check)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The messages with this key, by the index.
+    fn by_key(
+        &self,
+        engine: &dyn Engine,
+        topics: &[Arc<Topic>],
+        key: &str,
+    ) -> Result<Vec<Message>> {
+        let by_tag = Filter {
+            tags: self.spec.tags.clone(),
+            key: None,
+        };
+        let mut all = Vec::new();
+        for topic in topics {
+            let queues = self.queues(engine, topic)?;
+            let mut found = engine.query(topic, key, i64::MIN, i64::MAX, usize::MAX)?;
+            found.retain(|message| {
+                let record = message.record();
+                let queue = u32::try_from(record.queue_id());
+                queue.is_ok_and(|queue| queues.binary_search(&queue).is_ok())
+                    && record.is_queued()
+                    && (by_tag.is_empty() || by_tag.passes(&record))
+            });
+            found.sort_by_key(|message| {
+                let record = message.record();
+                (record.queue_id(), record.queue_offset())
+            });
+            all.append(&mut found);
+        }
+        Ok(all)
+    }
+}
+
+impl ScanSpec {
+    fn check(&self) -> Result<()> {
+        check_range("batch_rows", self.batch_rows, BATCH_ROWS_MAX)?;
+        check_range("batch_bytes", self.batch_bytes, BATCH_BYTES_MAX)?;
+        if let Some(topics) = &self.topics {
+            if topics.is_empty() {
+                return Err(Error::option("topics", "empty", "name at least one topic"));
+            }
+            check_distinct("topics", topics.iter())?;
+        }
+        if let Some(queues) = &self.queues {
+            check_distinct("queues", queues.iter())?;
+        }
+        if let Some(columns) = &self.columns {
+            check_distinct("columns", columns.iter().map(|column| column.name()))?;
+        }
+        if self.key.as_ref().is_some_and(String::is_empty) {
+            return Err(Error::option(
+                "key",
+                "empty",
+                "a key has at least one character",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Every queue that this names, by itself or by an offset in it.
+    fn named_queues(&self) -> Vec<u32> {
+        let mut named = self.queues.clone().unwrap_or_default();
+        for bound in [&self.start, &self.end] {
+            if let Bound::Offsets(offsets) = bound {
+                named.extend(offsets.keys());
+            }
+        }
+        named
+    }
+}
+
+fn check_range(name: &str, value: usize, max: usize) -> Result<()> {
+    if (1..=max).contains(&value) {
+        return Ok(());
+    }
+    Err(Error::option(
+        name,
+        value,
+        format!("it lies between 1 and {max}"),
+    ))
+}
+
+fn check_distinct<T: Ord + std::fmt::Debug + Copy>(
+    name: &str,
+    values: impl Iterator<Item = T>,
+) -> Result<()> {
+    let mut sorted: Vec<T> = values.collect();
+    sorted.sort_unstable();
+    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => Err(Error::option(
+            name,
+            format!("{:?}", pair[0]),
+            "it is named twice",
+        )),
+        None => Ok(()),
+    }
+}

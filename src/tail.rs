@@ -1,0 +1,314 @@
+//! Tails: the messages of all queues of a topic, as they come.
+//!
+//! A tail goes in rounds. A round takes the readable end of the log, reads what each queue has below
+//! it, and merges the queues by position: the messages of a round come in the order in which they
+//! were stored, and so do those of all rounds together, for what the next round finds lies above the
+//! end of this one. A queue may hand out messages above that end, because it grows meanwhile; they
+//! wait for their round.
+
+use crate::engine::{Check, Filter, Rows, Topic};
+use crate::error::{Error, Result};
+use crate::record::Message;
+use crate::scan::Bound;
+use crate::store::Store;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Messages of one queue that are read ahead.
+const LANE_LEN: usize = 256;
+
+/// What a tail does at the end of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AtEnd {
+    /// It waits for what comes.
+    Follow,
+    /// It ends, where the log ended when the tail was made.
+    Stop,
+}
+
+/// What [`Tail::next`] has to give.
+#[derive(Debug)]
+pub enum Step {
+    /// The next message.
+    Message(Message),
+    /// None came within the time allowed.
+    Nothing,
+    /// The tail is over.
+    End,
+}
+
+/// One queue of a tail.
+#[derive(Debug, Default)]
+struct Lane {
+    /// Offset of the first message that is not read yet.
+    next: u64,
+    ahead: VecDeque<Message>,
+}
+
+/// A walk over a topic that can wait. It belongs to one reader.
+pub struct Tail {
+    store: Store,
+    topic: Arc<Topic>,
+    lanes: BTreeMap<u32, Lane>,
+    /// Queues that still have messages in this round, by the position of their next one.
+    heads: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Readable end of the log that this round goes up to.
+    end: u64,
+    at_end: AtEnd,
+}
+
+impl Tail {
+    /// A tail of `topic` from `start` on.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] and [`Error::OffsetOutOfRange`] for offsets
+    /// that the topic does not have; [`Error::Closed`], [`Error::Forked`].
+    pub fn new(store: &Store, topic: &str, start: &Bound, at_end: AtEnd) -> Result<Tail> {
+        let topic = store.topic(topic)?;
+        let engine = store.engine()?;
+        let mut tail = Tail {
+            store: store.clone(),
+            topic: Arc::clone(&topic),
+            lanes: BTreeMap::new(),
+            heads: BinaryHeap::new(),
+            end: engine.readable_position(),
+            at_end,
+        };
+        let queues = engine.queues(&topic);
+        if let Bound::Offsets(offsets) = start
+            && let Some(queue) = offsets.keys().find(|queue| !queues.contains(queue))
+        {
+            return Err(Error::UnknownQueue {
+                topic: topic.name.to_string(),
+                queue: *queue,
+                queues: topic.write_queues(),
+            });
+        }
+        for queue in queues {
+            let next = tail.first_offset(queue, start)?;
+            let ahead = VecDeque::new();
+            tail.lanes.insert(queue, Lane { next, ahead });
+        }
+        tail.begin_round()?;
+        Ok(tail)
+    }
+
+    fn first_offset(&self, queue: u32, start: &Bound) -> Result<u64> {
+        let engine = self.store.engine()?;
+        let bounds = engine.bounds(&self.topic, queue)?.unwrap_or(0..0);
+        match start {
+            Bound::Earliest => Ok(bounds.start),
+            Bound::Latest => Ok(bounds.end),
+            Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
+            Bound::Time(time) => engine.offset_at(&self.topic, queue, *time),
+            Bound::Offsets(offsets) => {
+                let offset = offsets.get(&queue).copied().unwrap_or(bounds.start);
+                if (bounds.start..=bounds.end).contains(&offset) {
+                    return Ok(offset);
+                }
+                Err(Error::OffsetOutOfRange {
+                    topic: self.topic.name.to_string(),
+                    queue,
+                    offset: i64::try_from(offset).unwrap_or(i64::MAX),
+                    min: bounds.start,
+                    max: bounds.end,
+                })
+            }
+        }
+    }
+
+    /// The next message; waits for one up to `timeout`.
+    ///
+    /// # Errors
+    ///
+    /// What reading meets; [`Error::Closed`] when the store is closed meanwhile.
+    pub fn next(&mut self, timeout: Duration) -> Result<Step> {
+        if let Some(message) = self.next_of_round()? {
+            return Ok(Step::Message(message));
+        }
+        if self.at_end == AtEnd::Stop {
+            return Ok(Step::End);
+        }
+        let end = self.store.engine()?.wait_readable(self.end, timeout);
+        if end > self.end {
+            self.end = end;
+            self.begin_round()?;
+            if let Some(message) = self.next_of_round()? {
+                return Ok(Step::Message(message));
+            }
+        }
+        Ok(Step::Nothing)
+    }
+
+    /// The next message, if it can be had without reading or waiting.
+    pub fn next_ready(&mut self) -> Option<Message> {
+        let Reverse((_, queue)) = self.heads.peek()?;
+        let lane = self.lanes.get(queue)?;
+        // The one behind it has to be there too, for its position is asked for next.
+        if lane.ahead.len() < 2 {
+            None
+        } else {
+            self.next_of_round().ok().flatten()
+        }
+    }
+
+    fn begin_round(&mut self) -> Result<()> {
+        let engine = self.store.engine()?;
+        engine.refresh()?;
+        for queue in engine.queues(&self.topic) {
+            self.lanes.entry(queue).or_default();
+        }
+        let queues: Vec<u32> = self.lanes.keys().copied().collect();
+        queues.into_iter().try_for_each(|queue| self.enter(queue))
+    }
+
+    /// Lets a queue take part in the round, if it has a message below the round's end.
+    fn enter(&mut self, queue: u32) -> Result<()> {
+        let Some(lane) = self.lanes.get_mut(&queue) else {
+            return Ok(());
+        };
+        if lane.ahead.is_empty() {
+            lane.read(&self.store, &self.topic, queue)?;
+        }
+        let position = lane
+            .ahead
+            .front()
+            .map(|message| message.record().position());
+        let position = position.and_then(|position| u64::try_from(position).ok());
+        if let Some(position) = position.filter(|position| *position < self.end) {
+            self.heads.push(Reverse((position, queue)));
+        }
+        Ok(())
+    }
+
+    fn next_of_round(&mut self) -> Result<Option<Message>> {
+        let Some(Reverse((_, queue))) = self.heads.pop() else {
+            return Ok(None);
+        };
+        let message = self
+            .lanes
+            .get_mut(&queue)
+            .and_then(|lane| lane.ahead.pop_front());
+        self.enter(queue)?;
+        Ok(message)
+    }
+}
+
+impl Lane {
+    /// Reads ahead from `next` on. What retention removed before it was read is passed over.
+    fn read(&mut self, store: &Store, topic: &Topic, queue: u32) -> Result<()> {
+        let engine = store.engine()?;
+        let Some(bounds) = engine.bounds(topic, queue)? else {
+            return Ok(());
+        };
+        let first = self.next.max(bounds.start);
+        if first >= bounds.end {
+            return Ok(());
+        }
+        let all = Filter::default();
+        let mut cursor = engine.cursor(topic, queue, first..bounds.end, &all, Check::Full)?;
+        let mut rows = Rows::default();
+        cursor.next(LANE_LEN, &mut rows)?;
+        self.ahead
+            .extend(rows.rows.iter().filter_map(|row| rows.message(row)));
+        self.next = cursor.offset();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Draft, Durability, Options};
+
+    fn store() -> Store {
+        Store::open(":memory:", Options::default()).unwrap()
+    }
+
+    fn send(store: &Store, queue: u32, body: &[u8]) -> i64 {
+        let draft = Draft {
+            body,
+            queue: Some(queue),
+            ..Draft::default()
+        };
+        let producer = store.producer("t", None).unwrap();
+        producer
+            .send(&draft, 0, Durability::Default)
+            .unwrap()
+            .store_timestamp
+    }
+
+    fn bodies(tail: &mut Tail) -> Vec<String> {
+        let mut found = Vec::new();
+        while let Step::Message(message) = tail.next(Duration::ZERO).unwrap() {
+            found.push(String::from_utf8(message.body().unwrap().into_owned()).unwrap());
+        }
+        found
+    }
+
+    #[test]
+    fn messages_of_all_queues_come_in_the_order_in_which_they_were_stored() {
+        let store = store();
+        let names: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
+        for (number, name) in names.iter().enumerate() {
+            send(&store, (number * number % 5) as u32, name.as_bytes());
+        }
+        let mut tail = Tail::new(&store, "t", &Bound::Earliest, AtEnd::Stop).unwrap();
+        send(&store, 0, b"sent after the tail was made");
+        assert_eq!(bodies(&mut tail), names);
+        assert!(matches!(tail.next(Duration::ZERO).unwrap(), Step::End));
+    }
+
+    #[test]
+    fn a_tail_from_the_end_sees_what_is_sent_after_it_was_made() {
+        let store = store();
+        send(&store, 0, b"before");
+        let mut tail = Tail::new(&store, "t", &Bound::Latest, AtEnd::Follow).unwrap();
+        assert!(matches!(tail.next(Duration::ZERO).unwrap(), Step::Nothing));
+        send(&store, 7, b"one");
+        send(&store, 0, b"two");
+        assert_eq!(bodies(&mut tail), ["one", "two"]);
+    }
+
+    #[test]
+    fn a_waiting_tail_is_woken_by_a_send() {
+        let store = store();
+        send(&store, 0, b"before");
+        let mut tail = Tail::new(&store, "t", &Bound::Latest, AtEnd::Follow).unwrap();
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(move || tail.next(Duration::from_secs(600)).unwrap());
+            send(&store, 3, b"woken");
+            let Step::Message(message) = waiting.join().unwrap() else {
+                panic!("a message was sent");
+            };
+            assert_eq!(message.body().unwrap().as_ref(), b"woken");
+        });
+    }
+
+    #[test]
+    fn a_start_in_time_or_by_offsets_applies_to_each_queue() {
+        let store = store();
+        send(&store, 0, b"a");
+        send(&store, 1, b"b");
+        send(&store, 0, b"c");
+        let stop = AtEnd::Stop;
+        let from = |start: Bound| bodies(&mut Tail::new(&store, "t", &start, stop).unwrap());
+        assert_eq!(from(Bound::Offsets([(0, 1)].into())), ["b", "c"]);
+        assert_eq!(from(Bound::Offsets([(0, 2), (1, 1)].into())), [""; 0]);
+        assert_eq!(from(Bound::Time(0)), ["a", "b", "c"]);
+        assert_eq!(from(Bound::Time(i64::MAX)), [""; 0]);
+        let beyond = Tail::new(&store, "t", &Bound::Offsets([(0, 3)].into()), stop);
+        assert!(matches!(
+            beyond.err(),
+            Some(Error::OffsetOutOfRange { min: 0, max: 2, .. })
+        ));
+        let unknown = Tail::new(&store, "t", &Bound::Offsets([(99, 0)].into()), stop);
+        assert!(matches!(
+            unknown.err(),
+            Some(Error::UnknownQueue { queue: 99, .. })
+        ));
+    }
+}
