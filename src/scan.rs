@@ -7,21 +7,21 @@
 //! | all topics whole | the log | position |
 //! | anything else | queue entries | topic as asked for, queue, offset |
 //!
-//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards is
-//! not in it. Its cursors are made at once, one for each queue that has something to give, because a
-//! stream holds no handle of the store by which it could make them later: it must not keep the store
-//! from closing. So a cursor is cheap to make and small until it is first used.
+//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards
+//! is not in it. Its cursors are made at once, one for each queue that has something to give,
+//! because a stream holds no handle of the store by which it could make them later: it must not
+//! keep the store from closing. So a cursor is cheap to make and small until it is first used.
 
 use crate::arrow::schema::schema;
 use crate::arrow::source::Source;
 use crate::arrow::stream::{BatchShape, DamageList, Stream};
-use crate::arrow::{BodyType, Column};
+use crate::arrow::{BodyType, Column, Dialect};
 use crate::engine::{Check, Cursor, Damage, Engine, Filter, Topic};
 use crate::error::{Error, Result};
 use crate::record::Message;
 use crate::store::Store;
 use arrow_schema::SchemaRef;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Most rows of a batch that can be asked for.
@@ -66,6 +66,8 @@ pub struct ScanSpec {
     pub batch_bytes: usize,
     /// How bodies come out.
     pub body_type: BodyType,
+    /// Whose names and types the columns have.
+    pub dialect: Dialect,
     /// Whether checksums are checked.
     pub verify: bool,
 }
@@ -83,6 +85,7 @@ impl Default for ScanSpec {
             batch_rows: 65_536,
             batch_bytes: 16 << 20,
             body_type: BodyType::Binary,
+            dialect: Dialect::Arrow,
             verify: true,
         }
     }
@@ -111,10 +114,11 @@ impl Scan {
             Some(columns) => columns.clone(),
             None => Column::defaults().collect(),
         };
-        let schema = schema(&columns, spec.body_type);
+        let schema = schema(&columns, spec.body_type, spec.dialect);
         let shape = BatchShape {
             columns,
             body_type: spec.body_type,
+            dialect: spec.dialect,
             batch_rows: spec.batch_rows,
             batch_bytes: spec.batch_bytes,
         };
@@ -137,8 +141,8 @@ impl Scan {
         Arc::clone(&self.schema)
     }
 
-    /// Rows that streams of this scan passed over because their compressed bodies are damaged. Other
-    /// damage is in [`Store::damage`].
+    /// Rows that streams of this scan passed over because their compressed bodies are damaged.
+    /// Other damage is in [`Store::damage`].
     pub fn damage(&self) -> Vec<Damage> {
         self.damage.lock().clone()
     }
@@ -147,9 +151,9 @@ impl Scan {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by name,
-    /// does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond the
-    /// end of its queue; [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by
+    /// name, does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond
+    /// the end of its queue; [`Error::Closed`], [`Error::Forked`].
     pub fn stream(&self) -> Result<Stream> {
         let engine = self.store.engine()?;
         engine.refresh()?;
@@ -302,6 +306,18 @@ impl ScanSpec {
         }
         if let Some(columns) = &self.columns {
             check_distinct("columns", columns.iter().map(|column| column.name()))?;
+            if let Some(column) = columns.iter().find(|column| !column.is_of(self.dialect)) {
+                let reason = "it is a column of Spark's dialect alone";
+                return Err(Error::option(
+                    "columns",
+                    format!("{:?}", column.name()),
+                    reason,
+                ));
+            }
+        }
+        if self.dialect == Dialect::Spark && self.body_type == BodyType::BinaryView {
+            let reason = "Spark takes plain binary alone";
+            return Err(Error::option("body_type", "\"binary_view\"", reason));
         }
         if self.key.as_ref().is_some_and(String::is_empty) {
             return Err(Error::option(
@@ -336,18 +352,16 @@ fn check_range(name: &str, value: usize, max: usize) -> Result<()> {
     ))
 }
 
-fn check_distinct<T: Ord + std::fmt::Debug + Copy>(
+fn check_distinct<T: Ord + std::fmt::Debug>(
     name: &str,
     values: impl Iterator<Item = T>,
 ) -> Result<()> {
-    let mut sorted: Vec<T> = values.collect();
-    sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(Error::option(
-            name,
-            format!("{:?}", pair[0]),
-            "it is named twice",
-        )),
-        None => Ok(()),
+    let mut seen = BTreeSet::new();
+    for value in values {
+        let shown = format!("{value:?}");
+        if !seen.insert(value) {
+            return Err(Error::option(name, shown, "it is named twice"));
+        }
     }
+    Ok(())
 }

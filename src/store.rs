@@ -97,9 +97,9 @@ const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Milliseconds since the epoch by the wall clock.
 #[inline]
 pub fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| {
+        d.as_secs().cast_signed() * 1000 + i64::from(d.subsec_millis())
+    })
 }
 
 impl Store {
@@ -635,8 +635,8 @@ impl Producer {
         Ok(all)
     }
 
-    /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that do not
-    /// outlive their push.
+    /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that do
+    /// not outlive their push.
     pub fn batch_sender(
         &self,
         atomicity: Atomicity,
@@ -664,8 +664,8 @@ impl Producer {
     }
 }
 
-/// A batch in the making; see [`Producer::batch_sender`]. What was pushed and not appended is given
-/// up when the sender is dropped.
+/// A batch in the making; see [`Producer::batch_sender`]. What was pushed and not appended is
+/// given up when the sender is dropped.
 pub struct BatchSender<'a> {
     producer: &'a Producer,
     engine: &'a dyn Engine,

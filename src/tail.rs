@@ -1,10 +1,10 @@
 //! Tails: the messages of all queues of a topic, as they come.
 //!
-//! A tail goes in rounds. A round takes the readable end of the log, reads what each queue has below
-//! it, and merges the queues by position: the messages of a round come in the order in which they
-//! were stored, and so do those of all rounds together, for what the next round finds lies above the
-//! end of this one. A queue may hand out messages above that end, because it grows meanwhile; they
-//! wait for their round.
+//! A tail goes in rounds. A round takes the readable end of the log, reads what each queue has
+//! below it, and merges the queues by position: the messages of a round come in the order in which
+//! they were stored, and so do those of all rounds together, for what the next round finds lies
+//! above the end of this one. A queue may hand out messages above that end, because it grows
+//! meanwhile; they wait for their round.
 
 use crate::engine::{Check, Filter, Rows, Topic};
 use crate::error::{Error, Result};
@@ -253,8 +253,8 @@ mod tests {
     fn messages_of_all_queues_come_in_the_order_in_which_they_were_stored() {
         let store = store();
         let names: Vec<String> = (0..1000).map(|number| number.to_string()).collect();
-        for (number, name) in names.iter().enumerate() {
-            send(&store, (number * number % 5) as u32, name.as_bytes());
+        for (number, name) in (0..).zip(&names) {
+            send(&store, number * number % 5, name.as_bytes());
         }
         let mut tail = Tail::new(&store, "t", &Bound::Earliest, AtEnd::Stop).unwrap();
         send(&store, 0, b"sent after the tail was made");

@@ -4,8 +4,8 @@
 //!   send_nowait --> [channel] --> worker: take all that wait, flush once, complete them all
 //! ```
 //!
-//! Invariant: a ticket is completed with success only by a flush that began after its message was in
-//! the log. The worker's thread starts with the first ticket and ends with the [`Tickets`].
+//! Invariant: a ticket is completed with success only by a flush that began after its message was
+//! in the log. The worker's thread starts with the first ticket and ends with the [`Tickets`].
 
 use crate::engine::Durability;
 use crate::error::{Error, Result};

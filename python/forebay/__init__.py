@@ -15,6 +15,7 @@ from forebay._forebay import (
     Queue,
     ReadBatch,
     Recovery,
+    Scan,
     SendResult,
     Stats,
     Store,
@@ -48,7 +49,7 @@ from forebay.errors import (
     UnknownTopicError,
     UnsupportedError,
 )
-from forebay.store import ReadStatus, open  # noqa: A004 - it is called as forebay.open
+from forebay.store import ReadStatus, open
 
 __all__ = [
     "BatchResult",
@@ -74,6 +75,7 @@ __all__ = [
     "ReadOnlyError",
     "ReadStatus",
     "Recovery",
+    "Scan",
     "SendResult",
     "Stats",
     "Store",

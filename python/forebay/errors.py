@@ -1,8 +1,8 @@
 """The errors of Forebay.
 
-Every class derives from `ForebayError` and from the built-in that a Python programmer would catch, and
-carries its facts as attributes. A message says what was tried, on which path or topic, with value and
-limit, and what to do.
+Every class derives from `ForebayError` and from the built-in that a Python programmer would catch,
+and carries its facts as attributes. A message says what was tried, on which path or topic, with
+value and limit, and what to do.
 """
 
 import errno as _errno
@@ -40,8 +40,8 @@ class ForebayError(Exception):
     Attributes
     ----------
     row
-        Number of the row of a batch that was refused, from 0; `None` outside batches. Nothing of the
-        row's chunk was appended.
+        Number of the row of a batch that was refused, from 0; `None` outside batches. Nothing of
+        the row's chunk was appended.
     """
 
     row: int | None = None
@@ -95,7 +95,7 @@ class NotAStoreError(ForebayError, NotADirectoryError):
 
 
 class ForeignStoreError(ForebayError, PermissionError):
-    """Another system made the directory: read it with ``mode="r"``, or write with ``adopt=True``."""
+    """Another system made the directory: pass ``mode="r"`` to read, ``adopt=True`` to write."""
 
     _errno = _errno.EPERM
     path: str
@@ -174,7 +174,7 @@ class MessageTooLargeError(ForebayError, ValueError):
 
 
 class OffsetOutOfRangeError(ForebayError, IndexError):
-    """The offset is not in the queue: `min_offset` is the first, `max_offset` the next to be written."""
+    """The queue does not have the offset: it has those from `min_offset` below `max_offset`."""
 
     topic: str
     queue: int

@@ -37,12 +37,12 @@ class ReadStatus(enum.Enum):
     MESSAGE_WAS_REMOVING = "message was removing"
 
 
-# Stores that the interpreter's exit has to close. Whatever uses a store refers to its handle, so a store
-# that is in use is in here.
+# Stores that the interpreter's exit has to close. Whatever uses a store refers to its handle, so a
+# store that is in use is in here.
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
-def open(  # noqa: A001 - it is called as forebay.open
+def open(
     path: str | os.PathLike[str],
     mode: str = "a",
     *,
@@ -58,22 +58,23 @@ def open(  # noqa: A001 - it is called as forebay.open
     path
         Directory of the store; ``":memory:"`` is a store that lives as long as its handle.
     mode
-        ``"a"`` writes, and creates the store where there is none; ``"x"`` creates it, and fails if it is
-        there; ``"r"`` reads, beside a writer too, and never changes a byte.
+        ``"a"`` writes, and creates the store where there is none; ``"x"`` creates it, and fails if
+        it is there; ``"r"`` reads, beside a writer too, and never changes a byte.
     engine
         ``"commitlog"`` or ``"memory"``; by default what is on disk, a new store being a commit log.
     flush
-        When a send returns. ``"async"``: once the message is in the page cache, safe from a crash of the
-        process, and from a power loss after ``flush_interval``. ``"sync"``: once it is on the disk.
+        When a send returns. ``"async"``: once the message is in the page cache, safe from a crash
+        of the process, and from a power loss after ``flush_interval``. ``"sync"``: once it is on
+        the disk.
     adopt
         Take over, for writing, a directory that Forebay did not create.
     **options
-        Sizes in bytes, durations in seconds or as timedelta. Those of files (``commitlog_file_size``,
-        ``queue_file_entries``, ``index_slots``, ``index_entries``) must agree with a store that is
-        there; ``index``, ``default_queues``, ``max_message_size``, ``flush_interval``,
-        ``flush_timeout``, ``queue_flush_interval``, ``warm_up``, ``lock_memory``, ``read_ahead``,
-        ``busy_timeout``, ``checksum``, ``unique_ids`` and ``store_host`` may differ from one opening to
-        the next.
+        Sizes in bytes, durations in seconds or as timedelta. Those of files
+        (``commitlog_file_size``, ``queue_file_entries``, ``index_slots``, ``index_entries``) must
+        agree with a store that is there; ``index``, ``default_queues``, ``max_message_size``,
+        ``flush_interval``, ``flush_timeout``, ``queue_flush_interval``, ``warm_up``,
+        ``lock_memory``, ``read_ahead``, ``busy_timeout``, ``checksum``, ``unique_ids`` and
+        ``store_host`` may differ from one opening to the next.
 
     Returns
     -------

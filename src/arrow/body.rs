@@ -1,5 +1,6 @@
 //! Bodies, gathered or as views.
 
+use super::columns::offset;
 use super::ffi;
 use super::source::{record, records};
 use crate::engine::{RowRef, Rows};
@@ -32,7 +33,7 @@ impl BodyColumn {
     pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
         if let Some(body) = unpacked {
             self.bytes.extend_from_slice(body);
-            self.offsets.push(self.bytes.len() as i32);
+            self.offsets.push(offset(self.bytes.len()));
             return;
         }
         let len: usize = some.iter().map(|row| row.layout.body_len as usize).sum();
@@ -40,7 +41,7 @@ impl BodyColumn {
         self.offsets.reserve(some.len());
         for record in records(rows, some) {
             self.bytes.extend_from_slice(record.stored_body());
-            self.offsets.push(self.bytes.len() as i32);
+            self.offsets.push(offset(self.bytes.len()));
         }
     }
 
@@ -57,8 +58,8 @@ const WINDOW_SPAN: u64 = 1 << 30;
 /// Stands for the buffer of decompressed bodies until its number is known.
 const UNPACKED: u32 = u32::MAX;
 
-/// Views of bodies where they lie. A data buffer is a window of a mapped file, from the first to the
-/// last body of the batch in it, and shares the file's region.
+/// Views of bodies where they lie. A data buffer is a window of a mapped file, from the first to
+/// the last body of the batch in it, and shares the file's region.
 #[derive(Default)]
 pub(super) struct ViewColumn {
     /// Offsets count from the start of the window's span until [`ViewColumn::finish`].
@@ -78,8 +79,7 @@ struct Window {
 impl ViewColumn {
     pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
         if let Some(body) = unpacked {
-            let offset = self.unpacked.len() as u32;
-            let view = view(body, UNPACKED, offset);
+            let view = view(body, UNPACKED, low(self.unpacked.len() as u64));
             if is_long(view) {
                 self.unpacked.extend_from_slice(body);
             }
@@ -106,8 +106,7 @@ impl ViewColumn {
                 window.start = window.start.min(start);
                 window.end = window.end.max(start + body.len() as u64);
             }
-            self.views
-                .push(view(body, index, (start % WINDOW_SPAN) as u32));
+            self.views.push(view(body, index, low(start % WINDOW_SPAN)));
         }
     }
 
@@ -127,13 +126,13 @@ impl ViewColumn {
                     start,
                     end: start,
                 });
-                windows.len() as u32 - 1
+                low(windows.len() as u64 - 1)
             })
     }
 
     pub(super) fn finish(mut self) -> Result<ArrayRef, ArrowError> {
-        let unpacked_index = self.windows.len() as u32;
-        let base = |window: &Window| (window.start - window.span * WINDOW_SPAN) as u32;
+        let unpacked_index = low(self.windows.len() as u64);
+        let base = |window: &Window| low(window.start - window.span * WINDOW_SPAN);
         let bases: Vec<u32> = self.windows.iter().map(base).collect();
         for view in self.views.iter_mut().filter(|view| is_long(**view)) {
             let mut long = ByteView::from(*view);
@@ -145,8 +144,7 @@ impl ViewColumn {
         }
         let mut buffers = Vec::with_capacity(self.windows.len() + 1);
         for window in self.windows {
-            let len = (window.end - window.start) as usize;
-            let buffer = ffi::region_buffer(&window.region, window.start as usize, len);
+            let buffer = ffi::region_buffer(&window.region, window.start..window.end);
             buffers.push(buffer.ok_or_else(|| {
                 let text = format!("bytes of {} not readable", window.region.path().display());
                 ArrowError::MemoryError(text)
@@ -160,15 +158,24 @@ impl ViewColumn {
     }
 }
 
+/// A number that fits 32 bits by the bounds of batches and windows.
+#[inline]
+fn low(number: u64) -> u32 {
+    match u32::try_from(number) {
+        Ok(number) => number,
+        Err(_) => unreachable!("batches and windows are smaller than 2 GiB"),
+    }
+}
+
 #[inline]
 fn is_long(view: u128) -> bool {
-    view as u32 > MAX_INLINE_VIEW_LEN
+    ByteView::from(view).length > MAX_INLINE_VIEW_LEN
 }
 
 /// The view of a body: the body itself where it is short, else its place.
 #[inline]
 fn view(body: &[u8], buffer: u32, offset: u32) -> u128 {
-    let len = body.len() as u32;
+    let len = low(body.len() as u64);
     match body.first_chunk::<4>() {
         Some(prefix) if len > MAX_INLINE_VIEW_LEN => ByteView::new(len, prefix)
             .with_buffer_index(buffer)

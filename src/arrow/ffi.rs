@@ -1,5 +1,5 @@
-//! The edge to Arrow's C interfaces: streams out, streams and arrays in, and buffers that are mapped
-//! memory. All `unsafe` of the Arrow layer is here.
+//! The edge to Arrow's C interfaces: streams out, streams and arrays in, and buffers that are
+//! mapped memory. All `unsafe` of the Arrow layer is here.
 //!
 //! No panic crosses the edge, in either direction: a callback that panics reports an error, and so
 //! does a foreign array that the import refuses by a panic.
@@ -15,6 +15,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Schema};
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -25,7 +26,9 @@ pub use arrow_schema::ffi::FFI_ArrowSchema as CSchema;
 
 /// A part of a region as an Arrow buffer that keeps the region mapped. `None` where a part of it is
 /// not readable.
-pub(super) fn region_buffer(region: &Arc<Region>, start: usize, len: usize) -> Option<Buffer> {
+pub(super) fn region_buffer(region: &Arc<Region>, part: Range<u64>) -> Option<Buffer> {
+    let start = usize::try_from(part.start).ok()?;
+    let len = usize::try_from(part.end).ok()?.checked_sub(start)?;
     let bytes = region.slice(start, len)?;
     let address = NonNull::from(bytes).cast::<u8>();
     let owner = Arc::clone(region);

@@ -10,8 +10,8 @@
 //! | `queue` | whole numbers | null: as if there were no such column |
 //! | `timestamp` | timestamp, int64 (ms) | when the message was made |
 //!
-//! *Bytes* is any of binary and utf8, large, as views or in a dictionary, and fixed-size binary; what
-//! becomes text has to be UTF-8. Every column but the body may be null, by rows or as a whole.
+//! *Bytes* is any of binary and utf8, large, as views or in a dictionary, and fixed-size binary;
+//! what becomes text has to be UTF-8. Every column but the body may be null, by rows or as a whole.
 
 use super::ffi::guarded;
 use super::values::{Broken, Bytes, Integers, Lists, Maybe, Times, is_bytes};
@@ -41,14 +41,14 @@ pub struct Imported {
     pub durable: bool,
 }
 
-/// Sends every row of `reader`; see [`Producer::send_batch`] for chunks, queues and atomicity, which
-/// are those of one batch whatever the batches of the reader are.
+/// Sends every row of `reader`; see [`Producer::send_batch`] for chunks, queues and atomicity,
+/// which are those of one batch whatever the batches of the reader are.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] for a column that is unknown, missing or of a wrong type, before anything
-/// is sent. [`Error::Row`], counted over all batches, for a row that is refused. What the reader's
-/// producer says, where it fails.
+/// [`Error::InvalidOption`] for a column that is unknown, missing or of a wrong type, before
+/// anything is sent. [`Error::Row`], counted over all batches, for a row that is refused. What the
+/// reader's producer says, where it fails.
 pub fn send_arrow(
     producer: &Producer,
     mut reader: impl RecordBatchReader,

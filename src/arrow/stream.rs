@@ -13,7 +13,7 @@
 //! [`Scan::damage`]: crate::scan::Scan::damage
 
 use super::columns::Columns;
-use super::schema::{BodyType, Column, schema};
+use super::schema::{BodyType, Column, Dialect, schema};
 use super::source::{Source, record};
 use crate::engine::{Damage, RowRef, Rows};
 use crate::error::{Error, Result};
@@ -40,6 +40,8 @@ pub struct BatchShape {
     pub columns: Vec<Column>,
     /// How bodies come out.
     pub body_type: BodyType,
+    /// Whose names and types the columns have.
+    pub dialect: Dialect,
     /// Most rows of a batch.
     pub batch_rows: usize,
     /// Most bytes of bodies in a batch, unless one body alone is longer.
@@ -76,8 +78,8 @@ struct Fill {
 
 impl Stream {
     pub(crate) fn new(source: Source, shape: BatchShape, damage: DamageList) -> Stream {
-        let schema = schema(&shape.columns, shape.body_type);
-        let with_body = shape.columns.contains(&Column::Body);
+        let schema = schema(&shape.columns, shape.body_type, shape.dialect);
+        let with_body = shape.columns.iter().any(|column| column.is_body());
         let with_properties = shape.columns.iter().any(|column| column.needs_properties());
         Stream {
             source,
@@ -247,5 +249,59 @@ impl Drop for Stream {
         if self.generation != crate::disk::fork_generation() {
             self.source.forget();
         }
+    }
+}
+
+/// An exported stream may be released from any thread.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Stream>()
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::Cursor;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    struct Waits(Arc<AtomicBool>);
+
+    impl Cursor for Waits {
+        fn next(&mut self, _max_rows: usize, _rows: &mut Rows) -> Result<()> {
+            Ok(())
+        }
+        fn offset(&self) -> u64 {
+            0
+        }
+    }
+
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            self.0.store(true, Ordering::Relaxed);
+        }
+    }
+
+    fn stream(dropped: &Arc<AtomicBool>) -> Stream {
+        let source = Source::queues(vec![Box::new(Waits(Arc::clone(dropped)))]);
+        let shape = BatchShape {
+            columns: Vec::new(),
+            body_type: BodyType::Binary,
+            batch_rows: 1,
+            batch_bytes: 1,
+        };
+        Stream::new(source, shape, DamageList::default())
+    }
+
+    #[test]
+    fn a_child_process_gets_an_error_and_leaves_the_cursors_alone() {
+        // What a fork does: the generation that the stream remembers is not the current one.
+        let dropped = Arc::new(AtomicBool::new(false));
+        let mut forked = stream(&dropped);
+        forked.generation = forked.generation.wrapping_add(1);
+        assert!(matches!(forked.next_batch(), Err(Error::Forked)));
+        drop(forked);
+        assert!(!dropped.load(Ordering::Relaxed));
+        drop(stream(&dropped));
+        assert!(dropped.load(Ordering::Relaxed));
     }
 }

@@ -145,7 +145,7 @@ fn view<'a>(
     row: usize,
 ) -> Option<&'a [u8]> {
     let view = views.get(row)?;
-    let len = *view as u32;
+    let len = ByteView::from(*view).length;
     if len <= MAX_INLINE_VIEW_LEN {
         let start = row * size_of::<u128>() + size_of::<u32>();
         return raw.get(start..start + len as usize);

@@ -1,5 +1,6 @@
 //! Topics as every engine knows them: name, number, permissions and queue numbers.
 
+use crate::record::encode::OWN_TOPIC_PREFIX;
 use crate::record::properties;
 use parking_lot::RwLock;
 use std::collections::HashMap;
@@ -15,12 +16,12 @@ const SCHEDULE_QUEUES: u32 = 18;
 const _: () = assert!(SCHEDULE_QUEUES as usize == properties::DELAY_LEVELS_MS.len());
 
 /// Queues that a topic has which nobody created: `default`, but one for each delay level where
-/// delayed messages wait, as in RocketMQ.
+/// delayed messages wait, as in RocketMQ, and one where it is the store's own.
 pub fn initial_queues(name: &str, default: u32) -> u32 {
-    if name == properties::SCHEDULE_TOPIC {
-        SCHEDULE_QUEUES
-    } else {
-        default
+    match name {
+        properties::SCHEDULE_TOPIC => SCHEDULE_QUEUES,
+        _ if name.starts_with(OWN_TOPIC_PREFIX) => 1,
+        _ => default,
     }
 }
 

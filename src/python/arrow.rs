@@ -4,18 +4,18 @@ use super::convert::{Count, Queue, items, limit, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::invalid;
 use super::report::damages;
-use super::store::Store;
+use super::store::{Reduced, Store};
 use crate::arrow::ffi::{CSchema, export};
-use crate::{BodyType, Column, ScanSpec};
+use crate::{BodyType, Column, Dialect, ScanSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 
 /// A scan of messages as Arrow record batches; made by `Store.scan`.
 ///
-/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which needs the
-/// store no longer: its batches stay good after the store is closed, and after retention has removed
-/// the files. A scan of a store that was opened for reading pickles.
+/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which
+/// needs the store no longer: its batches stay good after the store is closed, and after retention
+/// has removed the files. A scan of a store that was opened for reading pickles.
 ///
 /// Attributes
 /// ----------
@@ -24,15 +24,15 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 /// columns
 ///     Names of the columns.
 /// damage
-///     A list of `Damage`: rows that this scan's streams passed over because their compressed bodies are
-///     damaged. Other damage is in `Store.damage`.
+///     A list of `Damage`: rows that this scan's streams passed over because their compressed
+///     bodies are damaged. Other damage is in `Store.damage`.
 ///
 /// Examples
 /// --------
 /// >>> import polars
 /// >>> with forebay.open(":memory:") as store:
 /// ...     _ = store.producer("orders", queue=0).send_batch([b"a", b"b"])
-/// ...     frame = polars.from_arrow(store.scan("orders", columns=["offset", "body"]))
+/// ...     frame = polars.DataFrame(store.scan("orders", columns=["offset", "body"]))
 /// >>> frame["body"].to_list()
 /// [b'a', b'b']
 #[pyclass(frozen, module = "forebay")]
@@ -45,6 +45,10 @@ pub(crate) struct Scan {
 impl Scan {
     pub(super) fn new(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
         let mut spec = ScanSpec::default();
+        // No argument of `Store.scan`: `forebay.spark` gives it. It decides which names columns have.
+        if arguments.contains("dialect")? {
+            spec.dialect = Dialect::Spark;
+        }
         for (name, value) in &arguments {
             set(&mut spec, name.cast::<PyString>()?.to_str()?, &value)?;
         }
@@ -62,7 +66,7 @@ fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()
         "topic" => spec.topics = Some(words(name, value)?),
         "columns" => {
             let names = words(name, value)?;
-            let columns = names.iter().map(|name| Column::parse(name));
+            let columns = names.iter().map(|name| Column::parse(name, spec.dialect));
             spec.columns = Some(columns.collect::<crate::Result<_>>()?);
         }
         "queues" => {
@@ -84,6 +88,11 @@ fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()
                     let reason = "it is \"binary\" or \"binary_view\"";
                     return Err(invalid(name, format!("{other:?}"), reason));
                 }
+            }
+        }
+        "dialect" => {
+            if text(name, value)? != "spark" {
+                return Err(wrong_type(name, value, "\"spark\""));
             }
         }
         "verify" => spec.verify = value.extract()?,
@@ -154,10 +163,7 @@ impl Scan {
         Ok(format!("Scan({})", parts.join(", ")))
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (Py<Store>, Bound<'py, PyDict>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, Py<Store>>> {
         let again = py.import("forebay._forebay")?.getattr("scan_again")?;
         Ok((
             again,
@@ -166,7 +172,7 @@ impl Scan {
     }
 }
 
-/// The scan of a store by its arguments, for unpickling.
+/// The scan of a store by its arguments, for unpickling and for Spark, which gives one more: a dialect.
 #[pyfunction]
 pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
     Scan::new(store, arguments)

@@ -2,7 +2,7 @@
 //! are borrowed, so that the core can read them detached even if another thread changes the lists.
 
 use super::convert::{items, text};
-use super::draft::{Pairs, born, pair_texts, pairs};
+use super::draft::{Pair, Pairs, Texts, born, pair_texts, pairs};
 use super::edge;
 use super::errors::in_row;
 use crate::Draft;
@@ -51,7 +51,7 @@ pub(super) struct BatchGiven<'py> {
     bodies: Vec<Bound<'py, PyAny>>,
     keys: Option<Flat<Bound<'py, PyAny>>>,
     tags: Each<Option<Bound<'py, PyAny>>, Vec<Bound<'py, PyAny>>>,
-    properties: Each<Pairs<'py>, Flat<(Bound<'py, PyAny>, Bound<'py, PyAny>)>>,
+    properties: Each<Pairs<'py>, Flat<Pair<'py>>>,
 }
 
 impl<'py> BatchGiven<'py> {
@@ -138,7 +138,7 @@ pub(super) struct BatchRows<'a> {
     bodies: Vec<Cow<'a, [u8]>>,
     keys: Option<Flat<&'a str>>,
     tags: Each<Option<&'a str>, Vec<Option<&'a str>>>,
-    properties: Each<Vec<(&'a str, &'a str)>, Flat<(&'a str, &'a str)>>,
+    properties: Each<Vec<Texts<'a>>, Flat<Texts<'a>>>,
     queue: Option<u32>,
     born_timestamp: Option<i64>,
 }
@@ -165,7 +165,7 @@ impl<'a> BatchRows<'a> {
         };
         let properties = match &given.properties {
             Each::All(pairs) => Each::All(pair_texts(pairs)?),
-            Each::Row(rows) => Each::Row(rows.map(|all| pair_texts(all))?),
+            Each::Row(rows) => Each::Row(rows.map(pair_texts)?),
         };
         let born_timestamp = timestamp.map(born).transpose()?;
         Ok(BatchRows {

@@ -1,4 +1,5 @@
-//! Arguments: numbers with bounds, times, durations, texts and tags, each with the error that names it.
+//! Arguments: numbers with bounds, times, durations, texts and tags, each with the error that names
+//! it.
 
 use super::errors::invalid;
 use crate::Bound as Limit;
@@ -25,7 +26,8 @@ impl<'py> FromPyObject<'_, 'py> for Queue {
     }
 }
 
-/// An offset, cut to the range of `i64`: beyond it no queue has one, and the error of the core says so.
+/// An offset, cut to the range of `i64`: beyond it no queue has one, and the error of the core says
+/// so.
 pub(super) struct Offset(pub(super) i64);
 
 impl<'py> FromPyObject<'_, 'py> for Offset {
@@ -55,7 +57,8 @@ impl<'py> FromPyObject<'_, 'py> for Count {
     }
 }
 
-/// The value of an integer, `None` where it does not fit `i64`. Anything that has `__index__` is one.
+/// The value of an integer, `None` where it does not fit `i64`. Anything that has `__index__` is
+/// one.
 pub(super) fn whole_number(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     match object.extract::<i64>() {
         Ok(number) => Ok(Some(number)),
@@ -64,7 +67,8 @@ pub(super) fn whole_number(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
 }
 
-/// A point in time with the microseconds of a `datetime`; integers are milliseconds since the epoch.
+/// A point in time with the microseconds of a `datetime`; integers are milliseconds since the
+/// epoch.
 #[derive(Clone, Copy)]
 pub(super) struct Time {
     micros: i128,

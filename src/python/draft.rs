@@ -1,5 +1,5 @@
-//! The arguments of a send, borrowed for the time of the call. With a body of `bytes` and at most one
-//! key nothing is allocated.
+//! The arguments of a send, borrowed for the time of the call. With a body of `bytes` and at most
+//! one key nothing is allocated.
 
 use super::convert::{self, Time, items, text, wrong_type};
 use super::edge;
@@ -73,8 +73,12 @@ pub(super) fn texts<'a>(name: &str, objects: &'a [Bound<'_, PyAny>]) -> PyResult
     objects.iter().map(|object| text(name, object)).collect()
 }
 
-/// Name and value of each property, held.
-pub(super) type Pairs<'py> = Vec<(Bound<'py, PyAny>, Bound<'py, PyAny>)>;
+/// Name and value of a property, held.
+pub(super) type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
+/// All properties of a message, held.
+pub(super) type Pairs<'py> = Vec<Pair<'py>>;
+/// Name and value of a property, borrowed.
+pub(super) type Texts<'a> = (&'a str, &'a str);
 
 /// The pairs of a mapping of properties.
 pub(super) fn pairs<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
@@ -92,7 +96,7 @@ pub(super) fn pairs<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
 }
 
 /// The texts of pairs that the caller holds.
-pub(super) fn pair_texts<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<(&'a str, &'a str)>> {
+pub(super) fn pair_texts<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<Texts<'a>>> {
     let name = |object| text("the name of a property", object);
     let value = |object| text("the value of a property", object);
     pairs

@@ -1,4 +1,5 @@
-//! The edge to C: bodies from any buffer, a message's body as a buffer, Arrow's capsules in and out.
+//! The edge to C: bodies from any buffer, a message's body as a buffer, Arrow's capsules in and
+//! out.
 //!
 //! A body of `bytes` is borrowed: nothing changes it while the call holds it. Any other buffer is
 //! copied while the interpreter is attached, for its owner may change it at any time, and a record

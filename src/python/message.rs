@@ -1,5 +1,5 @@
-//! Messages and what a read returns. A message holds its record in the mapped file; everything else is
-//! decoded when it is asked for.
+//! Messages and what a read returns. A message holds its record in the mapped file; everything else
+//! is decoded when it is asked for.
 
 use super::convert::datetime;
 use super::edge;
@@ -23,8 +23,8 @@ use std::sync::Arc;
 /// It holds on to the mapped file that it lies in and decodes its parts when they are asked for;
 /// ``memoryview(message)`` is the body, for an uncompressed one without a copy.
 ///
-/// Two messages are equal if their records are, byte for byte: the same place, times and content. Their
-/// hash goes by topic, queue, offset and position. A message pickles, with its record.
+/// Two messages are equal if their records are, byte for byte: the same place, times and content.
+/// Their hash goes by topic, queue, offset and position. A message pickles, with its record.
 ///
 /// Attributes
 /// ----------
@@ -39,12 +39,13 @@ use std::sync::Arc;
 /// tags
 ///     The tag or None.
 /// properties, system_properties
-///     Dicts of the sender's own properties, and of those under reserved names. Neither holds keys, tags
-///     or checksum.
+///     Dicts of the sender's own properties, and of those under reserved names. Neither holds keys,
+///     tags or checksum.
 /// raw_properties
 ///     The properties as stored.
 /// headers
-///     The sender's own properties as a tuple of (name, bytes), in the order in which they are stored.
+///     The sender's own properties as a tuple of (name, bytes), in the order in which they are
+///     stored.
 /// flag, sys_flag, reconsume_times
 ///     The sender's number, RocketMQ's flag bits, how often the message was delivered again.
 /// born_timestamp, store_timestamp

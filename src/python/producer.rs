@@ -30,9 +30,9 @@ pub(super) struct Origin {
 /// Where a message went.
 ///
 /// Attributes are ``topic``, ``queue``, ``offset`` in the queue, ``position`` in the log,
-/// ``message_id``, ``timestamp`` (store time in milliseconds since the epoch) and ``durable``: whether
-/// the message was on the disk when the call returned. A delayed message waits under the topic of the
-/// schedule, and ``topic`` says so.
+/// ``message_id``, ``timestamp`` (store time in milliseconds since the epoch) and ``durable``:
+/// whether the message was on the disk when the call returned. A delayed message waits under the
+/// topic of the schedule, and ``topic`` says so.
 ///
 /// Examples
 /// --------
@@ -131,7 +131,7 @@ impl BatchResult {
         for (queue, parts) in &sent.ranges {
             if let [first, ..] = parts.as_slice() {
                 let end = parts.last().map_or(first.end, |last| last.end);
-                let [start, end] = [first.start, end].map(|offset| isize::try_from(offset));
+                let [start, end] = [first.start, end].map(isize::try_from);
                 by_queue.set_item(queue, PyRange::new(py, start?, end?)?)?;
             }
         }
@@ -334,8 +334,8 @@ impl Producer {
 
     /// Send one message and return at once with a ticket for its durability.
     ///
-    /// The message is in the log when the call returns; the ticket is done when it is on the disk. All
-    /// tickets that wait share one flush. Parameters are those of `send`.
+    /// The message is in the log when the call returns; the ticket is done when it is on the disk.
+    /// All tickets that wait share one flush. Parameters are those of `send`.
     ///
     /// Returns
     /// -------

@@ -176,7 +176,8 @@ impl From<crate::Stats> for Stats {
 /// records, queue_entries, index_entries
 ///     How many are whole.
 /// stale_checksums
-///     Records whose whole-record checksum belongs to another record, as brokers leave them in copies.
+///     Records whose whole-record checksum belongs to another record, as brokers leave them in
+///     copies.
 /// damage
 ///     A list of all `Damage`.
 #[pyclass(frozen, module = "forebay")]

@@ -16,14 +16,15 @@ use crate::{Flush, Mode, Tickets};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 
 /// An open store; made by `forebay.open`. Any thread may use it.
 ///
-/// Close it, or use it in a ``with`` statement: closing makes everything durable and reports errors. What
-/// is still open when the interpreter exits is closed then. A store that was opened for reading pickles
-/// as its path and options; others refuse.
+/// Close it, or use it in a ``with`` statement: closing makes everything durable and reports
+/// errors. What is still open when the interpreter exits is closed then. A store that was opened
+/// for reading pickles as its path and options; others refuse.
 ///
 /// Attributes
 /// ----------
@@ -83,8 +84,9 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Tidying up alone. A file may be flushed here, so other threads go on meanwhile; in the child
-        // of a fork, and once the interpreter is going away, the core's own drop does what is left.
+        // Tidying up alone. A file may be flushed here, so other threads go on meanwhile; in the
+        // child of a fork, and once the interpreter is going away, the core's own drop does what is
+        // left.
         if self.generation == crate::disk::fork_generation() && !self.core.is_closed() {
             let _ = Python::try_attach(|py| self.close_detached(py));
         }
@@ -118,11 +120,14 @@ pub(crate) fn open_store(
     })
 }
 
+/// What pickling asks for: a function, and its arguments.
+pub(super) type Reduced<'py, T> = (Bound<'py, PyAny>, (T, Bound<'py, PyDict>));
+
 #[pymethods]
 impl Store {
     #[getter]
-    fn path(&self) -> PathBuf {
-        self.core.path().to_path_buf()
+    fn path(&self) -> &OsStr {
+        self.core.path().as_os_str()
     }
 
     #[getter]
@@ -325,7 +330,8 @@ impl Store {
     /// Raises
     /// ------
     /// OffsetOutOfRangeError
-    ///     If the queue does not have the offset; ``min_offset`` and ``max_offset`` say what it has.
+    ///     If the queue does not have the offset; ``min_offset`` and ``max_offset`` say what it
+    ///     has.
     /// UnknownTopicError
     ///     If there is no such topic, or the topic has no such queue.
     /// CorruptError
@@ -354,7 +360,8 @@ impl Store {
     /// max_bytes
     ///     The most bytes of records to return; the first message is returned however large it is.
     /// tags
-    ///     Only messages with this tag, or with one of these: ``"a"``, ``"a || b"`` or ``["a", "b"]``.
+    ///     Only messages with this tag, or with one of these: ``"a"``, ``"a || b"`` or ``["a",
+    ///     "b"]``.
     ///
     /// Returns
     /// -------
@@ -435,8 +442,8 @@ impl Store {
     /// topic, key
     ///     What to look for.
     /// begin, end
-    ///     Only messages stored from ``begin`` to ``end``, both included: aware datetimes or integer
-    ///     milliseconds since the epoch.
+    ///     Only messages stored from ``begin`` to ``end``, both included: aware datetimes or
+    ///     integer milliseconds since the epoch.
     /// max_messages
     ///     The most messages to return.
     ///
@@ -477,8 +484,8 @@ impl Store {
     /// topic, queue
     ///     Where to look.
     /// time
-    ///     An aware datetime, or integer milliseconds since the epoch. A time before the first message
-    ///     gives the first offset, one after the last gives the next to be written.
+    ///     An aware datetime, or integer milliseconds since the epoch. A time before the first
+    ///     message gives the first offset, one after the last gives the next to be written.
     ///
     /// Examples
     /// --------
@@ -504,11 +511,11 @@ impl Store {
     /// topic
     ///     Name of the topic.
     /// start
-    ///     Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``, where
-    ///     a queue that is not named begins at its first message.
+    ///     Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``,
+    ///     where a queue that is not named begins at its first message.
     /// follow
-    ///     Wait for messages that are sent later. Otherwise the iterator ends where the log ends when
-    ///     it is made.
+    ///     Wait for messages that are sent later. Otherwise the iterator ends where the log ends
+    ///     when it is made.
     ///
     /// Returns
     /// -------
@@ -550,8 +557,8 @@ impl Store {
     /// Parameters
     /// ----------
     /// topic
-    ///     A topic, a sequence of topics, or None for all of them. Rows come by topic, queue and offset;
-    ///     all topics as a whole come in the order of the log.
+    ///     A topic, a sequence of topics, or None for all of them. Rows come by topic, queue and
+    ///     offset; all topics as a whole come in the order of the log.
     /// columns
     ///     Names of the columns in order. A column that is not asked for costs nothing.
     /// queues
@@ -564,8 +571,8 @@ impl Store {
     /// batch_rows, batch_bytes
     ///     The most rows, and bytes of bodies, of a batch.
     /// body_type
-    ///     ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points into the
-    ///     mapped log files, which stay mapped while a batch is alive.
+    ///     ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points
+    ///     into the mapped log files, which stay mapped while a batch is alive.
     /// verify
     ///     Check each record's checksums.
     ///
@@ -707,10 +714,7 @@ impl Store {
         )
     }
 
-    fn __reduce__<'py>(
-        &self,
-        py: Python<'py>,
-    ) -> PyResult<(Bound<'py, PyAny>, (PathBuf, Bound<'py, PyDict>))> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, &OsStr>> {
         if self.core.options().mode != Mode::Read {
             return Err(PyTypeError::new_err(
                 "a store that is open for writing does not pickle: open it with mode=\"r\" to hand \
@@ -718,6 +722,9 @@ impl Store {
             ));
         }
         let again = py.import("forebay.store")?.getattr("_reopen")?;
-        Ok((again, (self.absolute.clone(), self.given.bind(py).copy()?)))
+        Ok((
+            again,
+            (self.absolute.as_os_str(), self.given.bind(py).copy()?),
+        ))
     }
 }

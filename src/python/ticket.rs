@@ -59,7 +59,8 @@ impl Ticket {
     /// Raises
     /// ------
     /// FlushTimeoutError
-    ///     If the message is not durable in time; ``result`` says where it is. Do not send it again.
+    ///     If the message is not durable in time; ``result`` says where it is. Do not send it
+    ///     again.
     /// StoreFailedError
     ///     If the flush failed: the message is in the log, its durability unknown.
     #[pyo3(signature = (timeout=None))]

@@ -146,15 +146,15 @@ pub fn message_id(host: &[u8], position: u64) -> String {
 
 /// Writes a message id without allocating. A host is at most 20 bytes long; what is longer is cut.
 pub fn write_id<'a>(host: &[u8], position: u64, digits: &'a mut [u8; ID_LEN_MAX]) -> &'a str {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let digit = |nibble: u8| match nibble {
+        0..=9 => b'0' + nibble,
+        _ => b'A' + nibble - 10,
+    };
     let position = position.to_be_bytes();
     let bytes = host.iter().take(20).chain(&position);
     let mut len = 0;
     for (pair, byte) in digits.chunks_exact_mut(2).zip(bytes) {
-        pair.copy_from_slice(&[
-            DIGITS[usize::from(byte >> 4)],
-            DIGITS[usize::from(byte & 15)],
-        ]);
+        pair.copy_from_slice(&[digit(byte >> 4), digit(byte & 15)]);
         len += 2;
     }
     str::from_utf8(digits.get(..len).unwrap_or_default()).unwrap_or_default()

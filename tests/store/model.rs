@@ -282,9 +282,11 @@ fn apply(bed: &mut Bed, operation: &Operation) -> String {
         }
         Operation::Verify => {
             let report = bed.store.verify(&mut |_, _| true).unwrap();
+            let markers = marker_count(bed);
             format!(
                 "{} records, damage {:?}",
-                report.queue_entries, report.damage
+                report.queue_entries - markers,
+                report.damage
             )
         }
         Operation::Reopen => {
@@ -292,6 +294,18 @@ fn apply(bed: &mut Bed, operation: &Operation) -> String {
             "open".to_owned()
         }
     }
+}
+
+/// Records that an engine adds around atomic batches.
+fn marker_count(bed: &Bed) -> u64 {
+    let engine = bed.store.engine().unwrap();
+    let own = engine.topics().get("rmq_sys_forebay_atomic");
+    own.map_or(0, |topic| {
+        engine
+            .bounds(&topic, 0)
+            .unwrap()
+            .map_or(0, |range| range.end)
+    })
 }
 
 fn send(bed: &Bed, topic: &str, row: &Row, delay: u8, durability: Durability) -> String {
@@ -398,7 +412,17 @@ fn list_topics(bed: &Bed) -> String {
         );
         format!("{} {queues:?} {:?}", topic.name, bounds.collect::<Vec<_>>())
     };
-    let mut topics: Vec<String> = engine.topics().all().iter().map(|t| describe(t)).collect();
+    let mut topics: Vec<String> = engine
+        .topics()
+        .all()
+        .iter()
+        .filter(|topic| {
+            !topic
+                .name
+                .starts_with(forebay::record::encode::OWN_TOPIC_PREFIX)
+        })
+        .map(|t| describe(t))
+        .collect();
     topics.sort_unstable();
     topics.join("\n")
 }

@@ -135,8 +135,8 @@ fn data_buffers_of_views_are_windows_of_the_regions_and_outlive_the_store() {
         places[0].2,
         "a window begins at its first body"
     );
-    let in_first = places.iter().filter(|place| place.0 == places[0].0);
-    let last = in_first.last().unwrap();
+    let mut in_first = places.iter().filter(|place| place.0 == places[0].0);
+    let last = in_first.next_back().unwrap();
     assert_eq!(
         first.as_ptr() as usize + first.len(),
         last.2 + last.3,

@@ -11,7 +11,9 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 
 /// A cursor that does as it is told.
-struct Fails(fn() -> Result<()>);
+struct Fails(Answer);
+
+type Answer = fn() -> Result<()>;
 
 impl Cursor for Fails {
     fn next(&mut self, _max_rows: usize, _rows: &mut Rows) -> Result<()> {
@@ -22,7 +24,7 @@ impl Cursor for Fails {
     }
 }
 
-fn failing(how: fn() -> Result<()>) -> FFI_ArrowArrayStream {
+fn failing(how: Answer) -> FFI_ArrowArrayStream {
     let source = Source::queues(vec![Box::new(Fails(how))]);
     let shape = shape(&[Column::Body], BodyType::Binary);
     export(Stream::new(source, shape, Default::default()))
@@ -83,7 +85,7 @@ fn a_stream_without_rows_or_columns_keeps_its_schema_and_counts() {
 
 #[test]
 fn errors_cross_with_their_text_and_panics_as_errors() {
-    let texts: [(fn() -> Result<()>, &str); 3] = [
+    let texts: [(Answer, &str); 3] = [
         (
             || Err(Error::corrupt("log/0", 17, "zero \0 inside")),
             "corrupt bytes in log/0 at 17: zero \u{FFFD} inside",

@@ -127,8 +127,10 @@ pub struct ConsumeQueue {
     pub id: u32,
     min: AtomicU64,
     max: AtomicU64,
-    /// First entry that was stored since the last flush; `u64::MAX` without one.
-    dirty: AtomicU64,
+    /// First entry that was corrected since the last flush; `u64::MAX` without one.
+    corrected: AtomicU64,
+    /// Entries below this one were durable after the last flush.
+    synced: AtomicU64,
     touched: AtomicBool,
     /// Whether fillers stand in for offsets that no record was met for.
     bridged: AtomicBool,
@@ -232,7 +234,8 @@ impl ConsumeQueue {
             id,
             min: AtomicU64::new(0),
             max: AtomicU64::new(0),
-            dirty: AtomicU64::new(u64::MAX),
+            corrected: AtomicU64::new(u64::MAX),
+            synced: AtomicU64::new(0),
             touched: AtomicBool::new(false),
             bridged: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
@@ -372,16 +375,42 @@ impl ConsumeQueue {
         Ok(true)
     }
 
+    /// [`ConsumeQueue::put`] by the one that dispatches, which keeps the map of the next entries at hand.
+    #[inline]
+    pub fn put_with(
+        &self,
+        number: u64,
+        entry: QueueEntry,
+        map: &mut Option<EntryMap>,
+    ) -> Result<bool> {
+        if let Some(map) = map
+            && number == self.max.load(Ordering::Relaxed)
+            && number >= map.first
+            && number < map.end
+        {
+            map.region.set_words(map.byte_of(number), &entry.to_bytes());
+            self.touched.store(true, Ordering::Relaxed);
+            self.max.store(number + 1, Ordering::Release);
+            return Ok(true);
+        }
+        let stored = self.put(number, entry)?;
+        *map = match self.store.access {
+            Access::ReadWrite => Some(self.writable_map(number)?),
+            Access::Read => None,
+        };
+        Ok(stored)
+    }
+
     #[inline]
     fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let map = self.writable_map(number)?;
         map.region.set_words(map.byte_of(number), &entry.to_bytes());
-        if number < self.dirty.load(Ordering::Relaxed) {
-            self.dirty.store(number, Ordering::Relaxed);
-        }
+        // Stored first, marked then: a flush between the two leaves the mark for the next one.
+        self.corrected.fetch_min(number, Ordering::AcqRel);
         Ok(())
     }
 
+    /// The map that entry `number` may be stored to; it ends where the blocks do.
     fn writable_map(&self, number: u64) -> Result<EntryMap> {
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
@@ -411,12 +440,13 @@ impl ConsumeQueue {
             reserved.map_err(|e| Error::io("reserve", &path, e))?;
             file.reserved = until;
         }
+        let end = start + file.reserved / ENTRY_LEN;
         let region = self.map(start, file)?;
         Ok(EntryMap {
             region,
             base: 0,
             first: start,
-            end: start + self.store.file_entries,
+            end,
         })
     }
 
@@ -524,10 +554,18 @@ impl ConsumeQueue {
         Ok(None)
     }
 
+    /// Says that everything on disk is durable, as after a clean close.
+    pub fn set_synced(&self) {
+        self.synced.store(self.max(), Ordering::Release);
+    }
+
     /// Makes what was stored durable; returns whether there was something.
     pub fn flush(&self) -> Result<bool> {
-        let from = self.dirty.swap(u64::MAX, Ordering::AcqRel);
         let max = self.max();
+        let corrected = self.corrected.swap(u64::MAX, Ordering::AcqRel);
+        let from = corrected
+            .min(self.synced.load(Ordering::Acquire))
+            .max(self.min());
         if from >= max || self.store.access == Access::Read {
             return Ok(false);
         }
@@ -542,6 +580,7 @@ impl ConsumeQueue {
             synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
             number = end;
         }
+        self.synced.store(max, Ordering::Release);
         Ok(true)
     }
 

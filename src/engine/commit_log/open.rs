@@ -700,6 +700,11 @@ impl<'a> Opening<'a> {
         let min = self.files.first().map_or(0, |file| file.start);
         state.set(Mark::Minimum, min);
         if self.access == Access::ReadWrite {
+            if self.recovery.clean && self.recovery.queue_entries_rebuilt == 0 {
+                for (_, queue) in self.queues.all(&self.topics) {
+                    queue.set_synced();
+                }
+            }
             state.begin_epoch(end);
             state.set(Mark::Settled, if self.recovery.clean { end } else { min });
         }

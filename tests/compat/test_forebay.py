@@ -1,0 +1,236 @@
+"""What Forebay writes, opened by the real RocketMQ, and back again.
+
+RocketMQ is the judge: it has to show the same messages at the same offsets and positions, find the
+same keys, cut nothing, and be able to go on appending; then Forebay has to read what it added.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import rocketmq
+from rocketmq import Job, Listing, Sizes
+
+import forebay
+
+pytestmark = pytest.mark.skipif(
+    rocketmq.unavailable() is not None, reason=str(rocketmq.unavailable())
+)
+
+# Small files, so that a few hundred messages roll all of them.
+OPTIONS: dict[str, Any] = {
+    "commitlog_file_size": 256 << 10,
+    "queue_file_entries": 100,
+    "index_slots": 100,
+    "index_entries": 400,
+    "max_message_size": 128 << 10,
+}
+SIZES = Sizes(log=256 << 10, queue=2_000, slots=100, entries=400)
+
+# Sends what `fill` sends, says so, and dies without closing.
+KILLED = """
+import os, signal, sys
+sys.path.insert(0, sys.argv[2])
+import test_forebay
+store = test_forebay.forebay.open(sys.argv[1], **test_forebay.OPTIONS)
+test_forebay.fill(store)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def fill(store: forebay.Store) -> None:
+    """Send messages of every kind: sizes, keys, tags, properties, batches, delays."""
+    for number in range(300):
+        store.send(
+            ("orders", "payments")[number % 2],
+            bytes(number % 256 for _ in range(number * 37 % 4_000)),
+            keys=[f"key-{number}", "shared"] if number % 3 else None,
+            tags=("paid", "l\u00e4nger", None)[number % 3],
+            properties={"region": "eu", "n\u00fcmero": str(number)} if number % 5 else None,
+        )
+    store.send("orders", b"")
+    store.send("large", b"x" * (100 << 10), key="large")
+    producer = store.producer("batches")
+    producer.send_batch([b"row %d" % row for row in range(250)], keys=[f"b{r}" for r in range(250)])
+    producer.send_batch([b"whole %d" % row for row in range(50)], atomic=True)
+    store.send("orders", b"later", key="later", delay_level=1)
+
+
+def as_row(message: forebay.Message) -> dict[str, Any]:
+    """The fields of a message that a row of the harness has, by its names, the body as a hash."""
+    properties = dict(message.properties) | dict(message.system_properties)
+    if message.keys:
+        properties["KEYS"] = " ".join(message.keys)
+    if message.tags is not None:
+        properties["TAGS"] = message.tags
+    return {
+        "topic": message.topic,
+        "queueId": message.queue,
+        "queueOffset": message.offset,
+        "physicalOffset": message.position,
+        "size": message.size,
+        "storeTimestamp": message.store_timestamp,
+        "bornTimestamp": message.born_timestamp,
+        "flag": message.flag,
+        "sysFlag": message.sys_flag,
+        "reconsumeTimes": message.reconsume_times,
+        "properties": properties,
+        "body": hashlib.sha256(message.stored_body).hexdigest(),
+    }
+
+
+def body_hash(row: dict[str, Any]) -> str:
+    """The SHA-256 of a row's body, which stands in a row in place of a large body."""
+    if "bodySha256" in row:
+        return str(row["bodySha256"])
+    return hashlib.sha256(base64.b64decode(row["body"])).hexdigest()
+
+
+def messages(store: forebay.Store) -> Iterator[forebay.Message]:
+    """Every message of every queue, in the order of a listing."""
+    for name in sorted(store.topics, key=str.encode):
+        for queue in store.topics[name].queues:
+            offset = queue.min_offset
+            while offset < queue.max_offset:
+                batch = store.read(name, queue=queue.id, offset=offset, max_messages=1_000)
+                yield from batch
+                offset = batch.next_offset
+
+
+def rows_of(store: forebay.Store) -> list[dict[str, Any]]:
+    return [as_row(message) for message in messages(store)]
+
+
+def rows_in(listing: Listing) -> list[dict[str, Any]]:
+    names = [*as_row_names()]
+    rows = []
+    for row in listing.messages:
+        properties = {k: v for k, v in row["properties"].items() if k != "__CRC32#"}
+        fields = {name: row[name] for name in names if name != "body"}
+        rows.append(fields | {"properties": properties, "body": body_hash(row)})
+    return rows
+
+
+def as_row_names() -> tuple[str, ...]:
+    return (
+        *("topic", "queueId", "queueOffset", "physicalOffset", "size", "storeTimestamp"),
+        *("bornTimestamp", "flag", "sysFlag", "reconsumeTimes", "properties", "body"),
+    )
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A store that was closed, and one whose writer was killed."""
+    root = tmp_path_factory.mktemp("stores")
+    closed, killed = root / "closed", root / "killed"
+    with forebay.open(closed, **OPTIONS) as store:
+        fill(store)
+    here = str(Path(__file__).parent)
+    died = subprocess.run([sys.executable, "-c", KILLED, str(killed), here], cwd=here)
+    assert died.returncode == -9
+    return {"closed": closed, "killed": killed}
+
+
+@pytest.fixture(scope="module")
+def listings(stores: dict[str, Path]) -> dict[tuple[str, str], Listing]:
+    """Both stores as both releases show them."""
+    found = {}
+    for version in ("5.5.0", "4.9.7"):
+        checked = version == "5.5.0"
+        jobs = [Job(path, SIZES, record_checksum=checked) for path in stores.values()]
+        listed = rocketmq.list_stores(jobs, version=version)  # type: ignore[arg-type]
+        for name, listing in zip(stores, listed, strict=True):
+            assert isinstance(listing, Listing), f"{version} {name}: {listing}"
+            found[version, name] = listing
+    return found
+
+
+@pytest.mark.parametrize("name", ["closed", "killed"])
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_rocketmq_shows_what_forebay_stored(
+    version: str, name: str, stores: dict[str, Path], listings: dict[tuple[str, str], Listing]
+) -> None:
+    listing = listings[version, name]
+    with forebay.open(stores[name], mode="r") as store:
+        expected = rows_of(store)
+    assert rows_in(listing) == expected
+    assert (listing.errors, listing.cut) == ((), 0)
+    # After a crash RocketMQ removes the log file that was made ahead of use and is empty, and index
+    # files that its checkpoint does not cover, which it builds again.
+    removed = [file for file in listing.deleted_files if not file.startswith("index/")]
+    assert len(removed) <= (0 if name == "closed" else 1)
+    assert listing.keys_checked > 500
+    assert listing.keys_missed == 0
+
+
+@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+def test_rocketmq_appends_and_forebay_reads_and_goes_on(
+    version: rocketmq.Version, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    with forebay.open(path, **OPTIONS) as store:
+        fill(store)
+        before = rows_of(store)
+    appended = rocketmq.append(path, count=200, seed=5, sizes=SIZES, version=version)
+    with forebay.open(path) as store:
+        after = rows_of(store)
+        positions = {row["physicalOffset"] for row in before}
+        assert [row for row in after if row["physicalOffset"] in positions] == before
+        added = [row for row in after if row["physicalOffset"] not in positions]
+        theirs = [row for row in appended.messages if row["inQueue"]]
+        assert {r["physicalOffset"]: r["body"] for r in added} == {
+            r["physicalOffset"]: body_hash(r) for r in theirs
+        }
+        for row in theirs:
+            for key in (row["keys"] or "").split():
+                found = store.query(row["topic"], key=key, max_messages=1_000)
+                assert row["physicalOffset"] in [message.position for message in found]
+        fill(store)
+        final = rows_of(store)
+        assert not store.verify().damage
+    listing = rocketmq.list_store(path, sizes=SIZES, version=version)
+    assert rows_in(listing) == final
+    assert (listing.errors, listing.cut, listing.keys_missed) == ((), 0, 0)
+
+
+def test_rocketmq_goes_on_after_a_kill_and_halts_and_forebay_recovers(
+    stores: dict[str, Path], tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    subprocess.run(["cp", "-a", "--sparse=always", stores["killed"], path], check=True)
+    appended = rocketmq.append(path, count=150, seed=9, sizes=SIZES, halt=True)
+    assert not appended.clean
+    with forebay.open(path) as store:
+        rows = rows_of(store)
+    theirs = {row["physicalOffset"] for row in appended.messages if row["inQueue"]}
+    assert theirs <= {row["physicalOffset"] for row in rows}
+
+
+def test_a_broker_delivers_and_forebay_reads_the_copies_with_stale_checksums(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "store"
+    with forebay.open(path, **OPTIONS) as store:
+        store.create_topic("orders", queues=4)
+        store.send("orders", b"now", key="now", queue=0)
+        store.send("orders", b"later", key="later", delay_level=1, queue=1)
+        store.send("orders", b"again", key="again", properties={"try": "1"}, queue=2)
+    run = rocketmq.broker(path, sizes=SIZES, send_back=("orders", 2, 0))
+    assert {"scheduled", "delayed", "retried"} <= set(run.delivered)
+    with forebay.open(path) as store:
+        assert [m.body for m in store.query("orders", key="later")] == [b"later"]
+        delivered = {m.position: m for m in messages(store)}
+        for row in (row for rows in run.delivered.values() for row in rows):
+            assert delivered[row["physicalOffset"]].stored_body == base64.b64decode(row["body"])
+        retried = [m for m in delivered.values() if m.topic.startswith("%RETRY%")]
+        assert retried
+        assert all(m.body in (b"again", b"later") or m.keys for m in retried)
+        assert not store.damage
+        assert not store.verify().damage

@@ -1,0 +1,53 @@
+"""What the tests share: a store of every engine."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+
+ENGINES = ["memory", "commitlog"]
+
+Open = Callable[..., forebay.Store]
+
+
+@pytest.fixture(params=ENGINES)
+def engine(request: pytest.FixtureRequest) -> str:
+    """Name of an engine: each test that asks for it, or for a store, runs once for each."""
+    return str(request.param)
+
+
+@pytest.fixture
+def open_store(engine: str, tmp_path: Path) -> Iterator[Open]:
+    """Open stores of the engine, small ones, and close them in the end."""
+    opened: list[forebay.Store] = []
+
+    def open_one(**options: Any) -> forebay.Store:
+        if engine == "memory":
+            path = ":memory:"
+        else:
+            path = str(tmp_path / f"store-{len(opened)}")
+            options.setdefault("commitlog_file_size", 16 << 20)
+        opened.append(forebay.open(path, **options))
+        return opened[-1]
+
+    yield open_one
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture
+def store(open_store: Open) -> forebay.Store:
+    """Return an empty store."""
+    return open_store()
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """Return the directory of a closed store with three messages in queue 0 of ``orders``."""
+    path = tmp_path / "closed"
+    with forebay.open(path, commitlog_file_size=1 << 20) as store:
+        store.producer("orders", queue=0).send_batch([b"a", b"b", b"c"], keys=["1", "2", "3"])
+    return path

@@ -1,0 +1,323 @@
+"""Bad input: the contract's error with the facts, and a store that is still usable."""
+
+import inspect
+import pickle
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+
+import numpy
+import pytest
+
+import forebay
+from forebay import errors
+
+NAIVE = datetime(2024, 1, 1)
+AWARE = datetime(2024, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def still_usable(request):
+    """Send and read after each test that had a store."""
+    store = request.getfixturevalue("store") if "store" in request.fixturenames else None
+    yield
+    if store is not None:
+        result = store.send("usable", b"still")
+        assert store.get("usable", result.queue, result.offset).body == b"still"
+
+
+@pytest.mark.parametrize(
+    "topic",
+    ["", "a" * 128, "a/b", "..", "a b", "a\x00b", "a\nb", "\u00e4", "a.b", "~", "a\\b", "$HOME"],
+)
+def test_a_topic_that_cannot_be_one_is_refused(store, topic):
+    for call in (
+        lambda: store.send(topic, b"x"),
+        lambda: store.producer(topic),
+        lambda: store.create_topic(topic, queues=1),
+    ):
+        with pytest.raises(forebay.InvalidTopicError) as error:
+            call()
+        assert isinstance(error.value, ValueError)
+        assert error.value.topic == topic
+        assert error.value.reason
+    assert store.topics == {}
+
+
+def test_the_longest_topic_and_all_its_characters_are_allowed(store):
+    for topic in ("a" * 127, "%RETRY%group", "a|b_C-9"):
+        assert store.send(topic, b"x").topic == topic
+
+
+@pytest.mark.parametrize("key", ["", "a b", "a\tb", "\x00", "\x7f", "a\x01b", "\u2003", b"c d"])
+def test_a_key_that_the_format_does_not_keep_is_refused(store, key):
+    for arguments in ({"key": key}, {"keys": ["good", key]}):
+        with pytest.raises(forebay.InvalidOptionError) as error:
+            store.send("orders", b"x", **arguments)
+        assert error.value.name == "key"
+    with pytest.raises(forebay.InvalidOptionError):
+        store.producer("orders").send_batch([b"x"], keys=[key])
+
+
+@pytest.mark.parametrize("tags", ["", " a", "a ", "a||b", "*", "a\x01b", "a\x02"])
+def test_a_tag_that_the_format_does_not_keep_is_refused(store, tags):
+    with pytest.raises(forebay.InvalidOptionError) as error:
+        store.send("orders", b"x", tags=tags)
+    assert error.value.name == "tags"
+
+
+@pytest.mark.parametrize(
+    "properties",
+    [{"": "v"}, {"n": ""}, {"n\x01": "v"}, {"n": "v\x02"}, {"KEYS": "v"}, {"__CRC32#": "v"}],
+)
+def test_a_property_that_the_format_does_not_keep_is_refused(store, properties):
+    with pytest.raises(forebay.InvalidOptionError, match="property"):
+        store.send("orders", b"x", properties=properties)
+
+
+def test_properties_above_the_limit_name_the_largest(store):
+    with pytest.raises(forebay.MessageTooLargeError, match="long") as error:
+        store.send("orders", b"x", properties={"short": "v", "long": "v" * 40_000})
+    assert error.value.size > error.value.limit == 32_767
+
+
+def test_a_body_above_the_limit_is_refused(open_store):
+    store = open_store(max_message_size=1000)
+    assert store.send("orders", bytes(1000)).offset == 0
+    with pytest.raises(forebay.MessageTooLargeError) as error:
+        store.send("orders", bytes(1001))
+    assert (error.value.size, error.value.limit) == (1001, 1000)
+    with pytest.raises(forebay.MessageTooLargeError) as error:
+        store.producer("orders").send_batch([b"", bytes(1001)])
+    assert error.value.row == 1
+    assert pickle.loads(pickle.dumps(error.value)).row == 1
+
+
+@pytest.mark.parametrize(
+    ("body", "match"),
+    [
+        ("text", "encode"),
+        (None, "NoneType"),
+        (1, "int"),
+        ([1, 2], "list"),
+        (memoryview(b"abcdef")[::2], "contiguous"),
+        (numpy.zeros((4, 4))[:, 1], "contiguous"),
+        (numpy.array([object()]), "objects"),
+    ],
+    ids=["str", "None", "int", "list", "strided", "column", "objects"],
+)
+def test_a_body_of_a_wrong_type_is_a_type_error(store, body, match):
+    orders = store.producer("orders")
+    for call in (lambda: store.send("orders", body), lambda: orders.send_nowait(body)):
+        with pytest.raises(TypeError, match=match):
+            call()
+    with pytest.raises(TypeError, match=f"row 0: .*{match}"):
+        orders.send_batch([body])
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"key": 1},
+        {"key": "a", "keys": ["b"]},
+        {"keys": "abc"},
+        {"keys": [1]},
+        {"keys": 5},
+        {"tags": 1},
+        {"properties": [("a", "b")]},
+        {"properties": {"a": 1}},
+        {"properties": {1: "a"}},
+        {"queue": "0"},
+        {"queue": 1.5},
+        {"delay_level": "1"},
+        {"flush": "yes"},
+        {"timestamp": 1_700_000_000_000},
+        {"timestamp": "2024-01-01"},
+        {"unknown": 1},
+    ],
+    ids=str,
+)
+def test_an_argument_of_a_wrong_type_is_a_type_error(store, arguments):
+    with pytest.raises(TypeError):
+        store.send("orders", b"x", **arguments)
+    assert "orders" not in store.topics or store.topics["orders"].queues[0].max_offset == 0
+
+
+@pytest.mark.parametrize("level", [-1, 19, 256, 10**30])
+def test_a_delay_level_that_does_not_exist_is_refused(store, level):
+    with pytest.raises(forebay.InvalidOptionError) as error:
+        store.send("orders", b"x", delay_level=level)
+    assert error.value.name == "delay_level"
+
+
+def test_a_queue_that_does_not_exist_is_refused(store):
+    store.create_topic("orders", queues=2)
+    with pytest.raises(forebay.UnknownTopicError) as error:
+        store.send("orders", b"x", queue=2)
+    assert (error.value.topic, error.value.queue, error.value.queues) == ("orders", 2, 2)
+    for queue in (-1, 1 << 32, 10**30):
+        with pytest.raises(forebay.InvalidOptionError):
+            store.send("orders", b"x", queue=queue)
+    for queues in (0, -1, 65_537, 1 << 40):
+        with pytest.raises(forebay.InvalidOptionError):
+            store.create_topic("orders", queues=queues)
+
+
+def test_batch_arguments_have_one_entry_a_body(store):
+    orders = store.producer("orders")
+    for arguments in ({"keys": ["a"]}, {"tags": ["a"]}, {"properties": [{}]}):
+        with pytest.raises(ValueError, match="1 entries for 2 bodies"):
+            orders.send_batch([b"a", b"b"], **arguments)
+    for bodies in (b"bytes", "text", 5, None):
+        with pytest.raises(TypeError):
+            orders.send_batch(bodies)
+
+
+def test_a_naive_datetime_is_refused_everywhere(store):
+    store.send("orders", b"x", key="k")
+    for call in (
+        lambda: store.send("orders", b"x", timestamp=NAIVE),
+        lambda: store.query("orders", "k", begin=NAIVE),
+        lambda: store.query("orders", "k", end=NAIVE),
+        lambda: store.offset_at("orders", 0, NAIVE),
+        lambda: store.tail("orders", start=NAIVE),
+        lambda: store.scan("orders", start=NAIVE),
+        lambda: store.scan("orders", end=NAIVE),
+    ):
+        with pytest.raises(forebay.InvalidOptionError, match="time zone"):
+            call()
+
+
+def test_an_integer_is_no_start_of_a_scan_or_tail(store):
+    store.send("orders", b"x")
+    for number in (0, 1_700_000_000_000):
+        for call in (
+            lambda number=number: store.tail("orders", start=number),
+            lambda number=number: store.scan("orders", start=number),
+            lambda number=number: store.scan("orders", end=number),
+        ):
+            with pytest.raises(TypeError, match="offset or time"):
+                call()
+
+
+@pytest.mark.parametrize("start", ["", "first", 1.5, [0], b"latest"])
+def test_a_start_that_is_none_is_refused(store, start):
+    store.send("orders", b"x")
+    with pytest.raises((TypeError, forebay.InvalidOptionError), match="start"):
+        store.tail("orders", start=start)
+
+
+@pytest.mark.parametrize("time", [1.5, "now", None, True])
+def test_a_time_is_a_datetime_or_milliseconds(store, time):
+    store.send("orders", b"x", queue=0)
+    with pytest.raises(TypeError, match="time"):
+        store.offset_at("orders", 0, time)
+    assert store.offset_at("orders", 0, AWARE) == 0
+    assert store.offset_at("orders", 0, -(10**30)) == 0
+    assert store.offset_at("orders", 0, 10**30) == 1
+
+
+def test_a_read_asks_for_at_least_one_message(store):
+    store.send("orders", b"x", key="k", queue=0)
+    for number in (0, -1, -(10**30)):
+        with pytest.raises(forebay.InvalidOptionError):
+            store.read("orders", 0, 0, max_messages=number)
+        with pytest.raises(forebay.InvalidOptionError):
+            store.query("orders", "k", max_messages=number)
+    assert len(store.read("orders", 0, 0, max_messages=10**30, max_bytes=10**30)) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "name"),
+    [
+        ({"no_such_option": 1}, "no_such_option"),
+        ({"transient_pool": 4}, "transient_pool"),
+        ({"mode": "w"}, "mode"),
+        ({"engine": "rocksdb"}, "engine"),
+        ({"flush": "always"}, "flush"),
+        ({"default_queues": 0}, "default_queues"),
+        ({"default_queues": -1}, "default_queues"),
+        ({"default_queues": 1 << 70}, "default_queues"),
+        ({"commitlog_file_size": 5000}, "commitlog_file_size"),
+        ({"flush_interval": -1}, "flush_interval"),
+        ({"flush_interval": float("nan")}, "flush_interval"),
+        ({"flush_timeout": timedelta(seconds=-1)}, "flush_timeout"),
+        ({"store_host": "no address"}, "store_host"),
+    ],
+    ids=str,
+)
+def test_an_option_that_is_not_allowed_is_named(options, name):
+    with pytest.raises(forebay.InvalidOptionError) as error:
+        forebay.open(":memory:", **options)
+    assert error.value.name == name
+    assert isinstance(error.value, ValueError)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"index": 1},
+        {"default_queues": True},
+        {"default_queues": 8.0},
+        {"flush_interval": "1s"},
+        {"flush_interval": True},
+        {"store_host": 5},
+        {"adopt": "yes"},
+    ],
+    ids=str,
+)
+def test_an_option_of_a_wrong_type_is_a_type_error(options):
+    with pytest.raises(TypeError):
+        forebay.open(":memory:", **options)
+
+
+def test_options_take_what_documents_say(open_store):
+    store = open_store(
+        flush_interval=timedelta(milliseconds=20),
+        flush_timeout=2,
+        queue_flush_interval=0.5,
+        busy_timeout=Fraction(1, 2),
+        store_host="10.1.2.3:99",
+        default_queues=numpy.int64(3),
+        unique_ids=True,
+        index=True,
+    )
+    result = store.send("orders", b"x")
+    message = store.get("orders", result.queue, result.offset)
+    assert message.store_host == "10.1.2.3:99"
+    assert message.message_id == result.message_id
+    assert len(message.system_properties["UNIQ_KEY"]) == 32
+    assert store.query("orders", message.system_properties["UNIQ_KEY"]) == [message]
+    assert store.topics["orders"].write_queues == 3
+
+
+def test_what_later_versions_bring_is_refused_by_name():
+    for options in ({"mode": "share"}, {"engine": "partitionlog"}):
+        with pytest.raises(forebay.UnsupportedError) as error:
+            forebay.open(":memory:", **options)
+        assert isinstance(error.value, NotImplementedError)
+
+
+def test_every_error_is_a_forebay_error_and_a_builtin():
+    classes = [getattr(errors, name) for name in errors.__all__]
+    assert all(getattr(forebay, name) is getattr(errors, name) for name in errors.__all__)
+    for one in classes:
+        assert issubclass(one, forebay.ForebayError)
+        if one is not forebay.ForebayError:
+            builtin = [base for base in one.__mro__ if base.__module__ == "builtins"]
+            assert set(builtin) - {Exception, BaseException, object}
+
+
+def test_errors_tell_their_facts_and_pickle():
+    error = forebay.StoreNotFoundError("no store at x", path="x")
+    assert (error.errno, error.filename, error.path, str(error)) == (2, "x", "x", "no store at x")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.path, str(again)) == (type(error), "x", "no store at x")
+    assert forebay.DiskError("cannot open x", path="x", errno=5).errno == 5
+    assert forebay.BusyError("busy", waited_ms=3).waited_ms == 3
+
+
+def test_public_classes_are_found_where_they_are_public():
+    for name in forebay.__all__:
+        value = getattr(forebay, name)
+        if inspect.isclass(value) and not issubclass(value, Exception):
+            assert value.__module__ in ("forebay", "forebay.store"), name

@@ -1,0 +1,193 @@
+"""Sending: what goes in comes out, and where it went."""
+
+import mmap
+from datetime import UTC, datetime, timedelta
+
+import numpy
+import pyarrow
+import pytest
+
+import forebay
+
+
+def test_a_message_comes_back_as_it_was_sent(store):
+    born = datetime(2024, 5, 1, 12, 30, 15, 123000, tzinfo=UTC)
+    result = store.send(
+        "orders",
+        b"body",
+        keys=["42", "a"],
+        tags="paid",
+        properties={"region": "eu", "zone": "1"},
+        queue=3,
+        timestamp=born,
+    )
+    message = store.get("orders", queue=3, offset=0)
+    assert (result.topic, result.queue, result.offset) == ("orders", 3, 0)
+    assert (message.topic, message.queue, message.offset) == ("orders", 3, 0)
+    assert (message.position, message.message_id) == (result.position, result.message_id)
+    assert message.body == message.stored_body == bytes(memoryview(message)) == b"body"
+    assert (message.keys, message.key, message.tags) == (("42", "a"), "42", "paid")
+    assert message.properties == {"region": "eu", "zone": "1"}
+    assert message.headers == (("region", b"eu"), ("zone", b"1"))
+    assert message.system_properties == {}
+    assert message.born_time == born
+    assert message.born_timestamp == int(born.timestamp() * 1000)
+    assert message.store_timestamp == result.timestamp
+    assert message.store_time == datetime.fromtimestamp(0, UTC) + timedelta(
+        milliseconds=result.timestamp
+    )
+    assert (message.flag, message.sys_flag & ~0x30, message.reconsume_times) == (0, 0, 0)
+    assert message.size > len(b"body")
+    assert message.store_host.endswith(":0")
+
+
+def test_properties_of_a_message_can_be_sent_again(store):
+    store.send("orders", b"x", key="k", properties={"region": "eu"}, queue=0)
+    first = store.get("orders", 0, 0)
+    store.send("orders", first.body, keys=first.keys, properties=first.properties, queue=0)
+    second = store.get("orders", 0, 1)
+    assert (second.body, second.keys, second.properties) == (b"x", ("k",), {"region": "eu"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"12345678",
+        bytearray(b"12345678"),
+        memoryview(b"xx12345678xx")[2:10],
+        numpy.frombuffer(b"12345678", dtype=numpy.int32),
+        numpy.frombuffer(b"12345678", dtype=numpy.float64).reshape(1, 1),
+        pyarrow.py_buffer(b"12345678"),
+    ],
+    ids=["bytes", "bytearray", "memoryview", "int32", "float64", "arrow"],
+)
+def test_a_body_is_any_contiguous_buffer(store, body):
+    store.send("orders", body, queue=0)
+    store.producer("orders", queue=0).send_batch([body, b"", body])
+    bodies = [message.body for message in store.read("orders", 0, 0)]
+    assert bodies == [b"12345678", b"12345678", b"", b"12345678"]
+
+
+def test_an_anonymous_map_and_a_message_are_bodies(store):
+    with mmap.mmap(-1, 4096) as page:
+        page[:5] = b"hello"
+        store.send("orders", page, queue=0)
+    store.send("orders", store.get("orders", 0, 0), queue=0)
+    assert store.get("orders", 0, 1).body == b"hello" + bytes(4091)
+
+
+def test_a_large_body_takes_the_detached_way(store):
+    body = bytes(range(256)) * 4096
+    assert store.send("orders", body, queue=0).offset == 0
+    assert store.get("orders", 0, 0).body == body
+
+
+def test_queues_are_chosen_by_argument_then_producer_then_key_then_turn(store):
+    store.create_topic("orders", queues=4)
+    orders = store.producer("orders", queue=2)
+    assert orders.send(b"x", queue=1, key="k").queue == 1
+    assert orders.send(b"x", key="k").queue == 2
+    by_key = {store.send("orders", b"x", key="k").queue for _ in range(5)}
+    assert len(by_key) == 1
+    in_turn = [store.send("orders", b"x").queue for _ in range(8)]
+    assert sorted(in_turn) == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+def test_a_delayed_message_waits_under_the_topic_of_the_schedule(store):
+    result = store.send("orders", b"later", delay_level=3, queue=1)
+    message = store.get(result.topic, result.queue, result.offset)
+    assert message.topic == result.topic == "SCHEDULE_TOPIC_XXXX"
+    assert message.queue == 2
+    assert message.system_properties["REAL_TOPIC"] == "orders"
+    assert message.system_properties["REAL_QID"] == "1"
+    assert message.properties == {}
+
+
+def test_a_batch_says_where_its_messages_went(store):
+    store.create_topic("orders", queues=4)
+    orders = store.producer("orders")
+    orders.send(b"before", queue=1)
+    keys = ["a", None, ["b", "c"], b"d"]
+    result = orders.send_batch(
+        [b"0", b"1", b"2", b"3"],
+        keys=keys,
+        tags=["t", None, "u", "t"],
+        properties=[{"n": "0"}, None, {"n": "2"}, {}],
+    )
+    assert result.count == 4
+    assert sum(len(offsets) for offsets in result.ranges.values()) == 4
+    found = {}
+    for queue, offsets in result.ranges.items():
+        for message in store.read("orders", queue, offsets.start, max_messages=len(offsets)):
+            assert message.store_timestamp == result.timestamp
+            found[message.body] = (message.keys, message.tags, message.properties)
+    assert found == {
+        b"0": (("a",), "t", {"n": "0"}),
+        b"1": ((), None, {}),
+        b"2": (("b", "c"), "u", {"n": "2"}),
+        b"3": (("d",), "t", {}),
+    }
+
+
+def test_one_tag_and_one_mapping_hold_for_a_whole_batch(store):
+    orders = store.producer("orders", queue=0)
+    result = orders.send_batch(iter([b"a", b"b"]), tags="t", properties={"n": "1"}, atomic=True)
+    assert result.ranges == {0: range(2)}
+    for message in store.read("orders", 0, 0):
+        assert (message.tags, message.properties) == ("t", {"n": "1"})
+
+
+def test_an_empty_batch_appends_nothing(store):
+    result = store.producer("orders").send_batch([])
+    assert (result.count, result.ranges) == (0, {})
+
+
+def test_a_batch_above_the_size_of_a_chunk_goes_in_order(store):
+    body = bytes(1 << 20)
+    bodies = [body + bytes([number]) for number in range(9)]
+    assert store.producer("orders", queue=0).send_batch(bodies).ranges == {0: range(9)}
+    read = store.read("orders", 0, 0).messages
+    assert [message.body[-1] for message in read] == list(range(9))
+
+
+def test_a_refused_row_is_named_and_nothing_of_its_chunk_is_appended(store):
+    orders = store.producer("orders", queue=0)
+    orders.send(b"first")
+    with pytest.raises(forebay.InvalidOptionError, match="row 1: ") as refused:
+        orders.send_batch([b"a", b"b"], keys=["good", "with space"])
+    assert refused.value.row == 1
+    assert refused.value.name == "key"
+    with pytest.raises(TypeError, match="row 2: body is str") as refused:
+        orders.send_batch([b"a", b"b", "c"])
+    assert refused.value.row == 2
+    assert store.topics["orders"].queues[0].max_offset == 1
+
+
+def test_tickets_are_completed(store):
+    orders = store.producer("orders", queue=0)
+    tickets = [orders.send_nowait(b"%d" % number, key="k") for number in range(100)]
+    results = [ticket.result(timeout=timedelta(seconds=60)) for ticket in tickets]
+    assert [result.offset for result in results] == list(range(100))
+    assert all(result.durable for result in results)
+    assert all(ticket.done() for ticket in tickets)
+    assert store.get("orders", 0, 99).body == b"99"
+
+
+def test_closing_completes_tickets(open_store):
+    store = open_store()
+    tickets = [store.producer("orders").send_nowait(b"x") for _ in range(10)]
+    store.close()
+    assert all(ticket.done() and ticket.result(0).durable for ticket in tickets)
+
+
+def test_flush_makes_all_that_was_sent_durable(store):
+    result = store.send("orders", b"x", flush=False)
+    assert store.flush() > result.position
+    assert store.durable_position > result.position
+    assert store.send("orders", b"x", flush=True).durable
+
+
+def test_a_synchronous_store_returns_durable_messages(open_store):
+    store = open_store(flush="sync")
+    assert store.send("orders", b"x").durable
+    assert store.producer("orders").send_batch([b"x", b"y"]).durable
