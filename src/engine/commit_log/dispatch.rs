@@ -210,15 +210,8 @@ impl Dispatcher {
             touched ^= file.touch(key.hash);
         }
         std::hint::black_box(touched);
-        let mut put = 0;
-        let mut result = Ok(());
-        for key in keys.iter() {
-            result = index.put(key.hash, key.position, key.time);
-            if result.is_err() {
-                break;
-            }
-            put += 1;
-        }
+        let triples = keys.iter().map(|key| (key.hash, key.position, key.time));
+        let (put, result) = index.put_all(triples);
         // Keys that found no room stay for the next try.
         keys.drain(..put);
         result
