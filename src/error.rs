@@ -1,7 +1,7 @@
 //! The one error type of the crate: variants say what the caller can do about it.
 //!
-//! Values are fields, so that each binding can hand them on as attributes. An ordinary outcome, such
-//! as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
+//! Values are fields, so that each binding can hand them on as attributes. An ordinary outcome,
+//! such as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
 
 use std::fmt;
 use std::io;

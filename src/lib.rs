@@ -18,6 +18,7 @@ pub mod disk;
 pub mod engine;
 pub mod error;
 pub mod mapped;
+mod num;
 pub mod options;
 #[cfg(feature = "python")]
 mod python;
@@ -27,7 +28,7 @@ pub mod store;
 pub mod tail;
 pub mod ticket;
 
-pub use arrow::{BodyType, Column, Imported, Stream, send_arrow};
+pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
 pub use engine::{
     Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Stats, Topic, Verification,
 };

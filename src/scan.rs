@@ -15,7 +15,7 @@
 use crate::arrow::schema::schema;
 use crate::arrow::source::Source;
 use crate::arrow::stream::{BatchShape, DamageList, Stream};
-use crate::arrow::{BodyType, Column};
+use crate::arrow::{BodyType, Column, Dialect};
 use crate::engine::{Check, Cursor, Damage, Engine, Filter, Topic};
 use crate::error::{Error, Result};
 use crate::record::Message;
@@ -66,6 +66,8 @@ pub struct ScanSpec {
     pub batch_bytes: usize,
     /// How bodies come out.
     pub body_type: BodyType,
+    /// Whose names and types the columns have.
+    pub dialect: Dialect,
     /// Whether checksums are checked.
     pub verify: bool,
 }
@@ -83,6 +85,7 @@ impl Default for ScanSpec {
             batch_rows: 65_536,
             batch_bytes: 16 << 20,
             body_type: BodyType::Binary,
+            dialect: Dialect::Arrow,
             verify: true,
         }
     }
@@ -111,10 +114,11 @@ impl Scan {
             Some(columns) => columns.clone(),
             None => Column::defaults().collect(),
         };
-        let schema = schema(&columns, spec.body_type);
+        let schema = schema(&columns, spec.body_type, spec.dialect);
         let shape = BatchShape {
             columns,
             body_type: spec.body_type,
+            dialect: spec.dialect,
             batch_rows: spec.batch_rows,
             batch_bytes: spec.batch_bytes,
         };
@@ -302,6 +306,18 @@ impl ScanSpec {
         }
         if let Some(columns) = &self.columns {
             check_distinct("columns", columns.iter().map(|column| column.name()))?;
+            if let Some(column) = columns.iter().find(|column| !column.is_of(self.dialect)) {
+                let reason = "it is a column of Spark's dialect alone";
+                return Err(Error::option(
+                    "columns",
+                    format!("{:?}", column.name()),
+                    reason,
+                ));
+            }
+        }
+        if self.dialect == Dialect::Spark && self.body_type == BodyType::BinaryView {
+            let reason = "Spark takes plain binary alone";
+            return Err(Error::option("body_type", "\"binary_view\"", reason));
         }
         if self.key.as_ref().is_some_and(String::is_empty) {
             return Err(Error::option(

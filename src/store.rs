@@ -97,9 +97,9 @@ const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Milliseconds since the epoch by the wall clock.
 #[inline]
 pub fn now_ms() -> i64 {
-    SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .map_or(0, |d| d.as_millis() as i64)
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| {
+        d.as_secs().cast_signed() * 1000 + i64::from(d.subsec_millis())
+    })
 }
 
 impl Store {
@@ -183,7 +183,8 @@ impl Store {
         })
     }
 
-    /// Creates a topic with `queues` queues, or gives one that has fewer that many; durable on return.
+    /// Creates a topic with `queues` queues, or gives one that has fewer that many; durable on
+    /// return.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         check_topic(name)?;
         if queues == 0 || queues > 65_536 {
@@ -216,8 +217,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`] with the bounds,
-    /// [`Error::Corrupt`] where the message is lost.
+    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`] with the
+    /// bounds, [`Error::Corrupt`] where the message is lost.
     pub fn get(&self, topic: &str, queue: u32, offset: i64) -> Result<Message> {
         let engine = self.engine()?;
         let topic = self.topic(topic)?;
@@ -379,8 +380,8 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// What went wrong while flushing; the store is closed all the same. [`Error::Forked`] in a child
-    /// process, where nothing is touched.
+    /// What went wrong while flushing; the store is closed all the same. [`Error::Forked`] in a
+    /// child process, where nothing is touched.
     pub fn close(&self) -> Result<()> {
         if self.shared.generation != crate::disk::fork_generation() {
             return Err(Error::Forked);
@@ -595,8 +596,8 @@ impl Producer {
 
     /// Sends many messages. Rows without queue and key all go to one queue, the next in turn.
     ///
-    /// Up to [`BATCH_LEN_MAX`] encoded bytes go under one lock and one flush; a longer batch goes in
-    /// such chunks. With [`Atomicity::Whole`] (up to [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is
+    /// Up to [`BATCH_LEN_MAX`] encoded bytes go under one lock and one flush; a longer batch goes
+    /// in such chunks. With [`Atomicity::Whole`] (up to [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is
     /// stored, also across a crash.
     ///
     /// # Errors

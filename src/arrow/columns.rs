@@ -1,16 +1,17 @@
 //! Builders of the columns of one batch.
 
 use super::body::{BodyColumn, ViewColumn};
-use super::schema::{BodyType, Column};
+use super::schema::{BodyType, Column, Dialect, LOG_APPEND_TIME};
 use super::source::records;
 use super::stream::BatchShape;
-use super::text::{PropertyColumns, TopicColumn};
+use super::text::{PropertyColumns, TopicColumn, TopicTexts};
 use crate::engine::{RowRef, Rows};
 use crate::error::{Error, Result};
 use crate::record::{Record, message};
 use arrow_array::builder::StringBuilder;
 use arrow_array::{
-    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, TimestampMillisecondArray,
+    ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
+    TimestampMillisecondArray,
 };
 use arrow_schema::{ArrowError, SchemaRef};
 use std::sync::Arc;
@@ -18,12 +19,14 @@ use std::sync::Arc;
 /// All columns of a batch in the making. Each append adds the same rows to every one.
 pub(super) struct Columns {
     columns: Vec<(Column, Builder)>,
+    dialect: Dialect,
     /// Keys, tags, properties and headers: all filled in one walk over the properties of a record.
     properties: PropertyColumns,
 }
 
 enum Builder {
     Topic(TopicColumn),
+    TopicTexts(TopicTexts),
     Narrow(Vec<i32>),
     Wide(Vec<i64>),
     MessageId(StringBuilder),
@@ -37,25 +40,35 @@ impl Columns {
     /// Empty builders; `body_len_hint` is what the batch before held.
     pub(super) fn new(shape: &BatchShape, body_len_hint: usize) -> Columns {
         let builder = |column: &Column| match column {
+            Column::Topic if shape.dialect == Dialect::Spark => {
+                Builder::TopicTexts(TopicTexts::default())
+            }
             Column::Topic => Builder::Topic(TopicColumn::default()),
             Column::Queue
+            | Column::Partition
+            | Column::TimestampType
             | Column::Flag
             | Column::SysFlag
             | Column::ReconsumeTimes
             | Column::Size => Builder::Narrow(Vec::new()),
-            Column::Offset | Column::Position | Column::StoreTimestamp | Column::BornTimestamp => {
-                Builder::Wide(Vec::new())
-            }
+            Column::Offset
+            | Column::Position
+            | Column::StoreTimestamp
+            | Column::BornTimestamp
+            | Column::Timestamp => Builder::Wide(Vec::new()),
             Column::MessageId => Builder::MessageId(StringBuilder::new()),
-            Column::Body => match shape.body_type {
+            Column::Body | Column::Value => match shape.body_type {
                 BodyType::Binary => Builder::Body(BodyColumn::new(body_len_hint)),
                 BodyType::BinaryView => Builder::Views(ViewColumn::default()),
             },
-            Column::Keys | Column::Tags | Column::Properties | Column::Headers => Builder::Property,
+            Column::Key | Column::Keys | Column::Tags | Column::Properties | Column::Headers => {
+                Builder::Property
+            }
         };
         Columns {
             columns: shape.columns.iter().map(|c| (*c, builder(c))).collect(),
-            properties: PropertyColumns::new(&shape.columns),
+            dialect: shape.dialect,
+            properties: PropertyColumns::new(&shape.columns, shape.dialect),
         }
     }
 
@@ -64,6 +77,7 @@ impl Columns {
         for (column, builder) in &mut self.columns {
             match builder {
                 Builder::Topic(topics) => topics.append(records(rows, some)),
+                Builder::TopicTexts(topics) => topics.append(records(rows, some)),
                 Builder::Narrow(values) => narrow(*column, values, rows, some),
                 Builder::Wide(values) => wide(*column, values, rows, some),
                 Builder::MessageId(ids) => message_ids(ids, rows, some),
@@ -94,10 +108,11 @@ impl Columns {
     fn array(&mut self, column: Column, builder: Builder) -> Result<ArrayRef, ArrowError> {
         Ok(match builder {
             Builder::Topic(topics) => topics.finish()?,
+            Builder::TopicTexts(topics) => topics.finish(),
             Builder::Narrow(values) => Arc::new(Int32Array::from(values)),
             Builder::Wide(values) => match column {
-                Column::StoreTimestamp | Column::BornTimestamp => {
-                    Arc::new(TimestampMillisecondArray::from(values).with_timezone("UTC"))
+                Column::StoreTimestamp | Column::BornTimestamp | Column::Timestamp => {
+                    timestamps(values, self.dialect)
                 }
                 _ => Arc::new(Int64Array::from(values)),
             },
@@ -106,6 +121,19 @@ impl Columns {
             Builder::Views(views) => views.finish()?,
             Builder::Property => self.properties.finish(column)?,
         })
+    }
+}
+
+fn timestamps(mut millis: Vec<i64>, dialect: Dialect) -> ArrayRef {
+    match dialect {
+        Dialect::Arrow => Arc::new(TimestampMillisecondArray::from(millis).with_timezone("UTC")),
+        Dialect::Spark => {
+            // What a damaged or foreign record says may lie outside the range of microseconds.
+            for time in &mut millis {
+                *time = time.saturating_mul(1000);
+            }
+            Arc::new(TimestampMicrosecondArray::from(millis).with_timezone("UTC"))
+        }
     }
 }
 
@@ -126,6 +154,7 @@ fn refused(error: ArrowError) -> Error {
 
 fn narrow(column: Column, values: &mut Vec<i32>, rows: &Rows, some: &[RowRef]) {
     match column {
+        Column::TimestampType => values.resize(values.len() + some.len(), LOG_APPEND_TIME),
         Column::Flag => extend(values, rows, some, |record| record.flag()),
         Column::SysFlag => extend(values, rows, some, |record| record.sys_flag() as i32),
         Column::ReconsumeTimes => extend(values, rows, some, |record| record.reconsume_times()),
@@ -139,7 +168,9 @@ fn narrow(column: Column, values: &mut Vec<i32>, rows: &Rows, some: &[RowRef]) {
 fn wide(column: Column, values: &mut Vec<i64>, rows: &Rows, some: &[RowRef]) {
     match column {
         Column::Position => extend(values, rows, some, |record| record.position()),
-        Column::StoreTimestamp => extend(values, rows, some, |record| record.store_timestamp()),
+        Column::StoreTimestamp | Column::Timestamp => {
+            extend(values, rows, some, |record| record.store_timestamp());
+        }
         Column::BornTimestamp => extend(values, rows, some, |record| record.born_timestamp()),
         _ => extend(values, rows, some, |record| record.queue_offset()),
     }

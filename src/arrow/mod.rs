@@ -30,5 +30,5 @@ mod values;
 mod test;
 
 pub use import::{Imported, send_arrow};
-pub use schema::{BodyType, Column};
+pub use schema::{BodyType, Column, Dialect};
 pub use stream::Stream;

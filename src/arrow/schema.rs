@@ -39,6 +39,31 @@ pub enum Column {
     MessageId,
     /// `size`: int32, bytes of the record in the log.
     Size,
+    /// `key` of [`Dialect::Spark`]: binary, the first key; null where there is none.
+    Key,
+    /// `value` of [`Dialect::Spark`]: the body.
+    Value,
+    /// `partition` of [`Dialect::Spark`]: the queue.
+    Partition,
+    /// `timestamp` of [`Dialect::Spark`]: the store time.
+    Timestamp,
+    /// `timestampType` of [`Dialect::Spark`]: int32, always [`LOG_APPEND_TIME`].
+    TimestampType,
+}
+
+/// What Kafka calls a timestamp that the log gave to a message.
+pub const LOG_APPEND_TIME: i32 = 1;
+
+/// Whose names and types the columns have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Dialect {
+    /// Those of Forebay.
+    #[default]
+    Arrow,
+    /// Beside Forebay's names those of Spark's Kafka connector, all in the types that Spark takes
+    /// from a Python data source, which are the only ones that it takes: text is plain, timestamps
+    /// are microseconds, every column is nullable, and `headers` is null where there are none.
+    Spark,
 }
 
 /// How bodies come out.
@@ -70,11 +95,20 @@ const ALL: [(Column, &str); 16] = [
     (Column::Size, "size"),
 ];
 
+/// The columns that [`Dialect::Spark`] has beside [`ALL`].
+const SPARK: [(Column, &str); 5] = [
+    (Column::Key, "key"),
+    (Column::Value, "value"),
+    (Column::Partition, "partition"),
+    (Column::Timestamp, "timestamp"),
+    (Column::TimestampType, "timestampType"),
+];
+
 /// Columns of [`ALL`] that a scan gives unless it is told which; the others only if asked for.
 const DEFAULT_COLUMNS: usize = 10;
 
 impl Column {
-    /// Every column; those of [`Column::defaults`] come first.
+    /// Every column of [`Dialect::Arrow`]; those of [`Column::defaults`] come first.
     pub fn all() -> impl Iterator<Item = Column> {
         ALL.iter().map(|(column, _)| *column)
     }
@@ -89,59 +123,91 @@ impl Column {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] with the names that there are.
-    pub fn parse(name: &str) -> Result<Column> {
-        let found = ALL.iter().find(|(_, known)| *known == name);
+    pub fn parse(name: &str, dialect: Dialect) -> Result<Column> {
+        let mut named = Column::named(dialect);
+        let found = named.find(|(_, known)| *known == name);
         found.map(|(column, _)| *column).ok_or_else(|| {
-            let names: Vec<&str> = ALL.iter().map(|(_, name)| *name).collect();
+            let names: Vec<&str> = Column::named(dialect).map(|(_, name)| *name).collect();
             let reason = format!("the columns are {}", names.join(", "));
             Error::option("columns", format!("{name:?}"), reason)
         })
     }
 
+    /// Columns and names of a dialect; Spark's own come first there.
+    fn named(dialect: Dialect) -> impl Iterator<Item = &'static (Column, &'static str)> {
+        let own: &[_] = match dialect {
+            Dialect::Arrow => &[],
+            Dialect::Spark => &SPARK,
+        };
+        own.iter().chain(&ALL)
+    }
+
+    /// Whether a dialect has this column.
+    pub(crate) fn is_of(self, dialect: Dialect) -> bool {
+        Column::named(dialect).any(|(column, _)| *column == self)
+    }
+
     /// The name.
     pub fn name(self) -> &'static str {
-        ALL.iter()
+        Column::named(Dialect::Spark)
             .find(|(column, _)| *column == self)
             .map_or("", |(_, name)| name)
+    }
+
+    /// Whether this column holds bodies.
+    pub(crate) fn is_body(self) -> bool {
+        matches!(self, Column::Body | Column::Value)
     }
 
     /// Whether the properties of a record are walked for this column.
     pub(crate) fn needs_properties(self) -> bool {
         matches!(
             self,
-            Column::Keys | Column::Tags | Column::Properties | Column::Headers
+            Column::Key | Column::Keys | Column::Tags | Column::Properties | Column::Headers
         )
     }
 
     /// Name, type and whether there are nulls.
-    pub fn field(self, body: BodyType) -> Field {
+    pub fn field(self, body: BodyType, dialect: Dialect) -> Field {
+        let spark = dialect == Dialect::Spark;
         let data_type = match self {
+            Column::Topic if spark => DataType::Utf8,
             Column::Topic => {
                 DataType::Dictionary(Box::new(DataType::Int32), Box::new(DataType::Utf8))
             }
             Column::Offset | Column::Position => DataType::Int64,
-            Column::StoreTimestamp | Column::BornTimestamp => {
-                DataType::Timestamp(TimeUnit::Millisecond, Some("UTC".into()))
+            Column::StoreTimestamp | Column::BornTimestamp | Column::Timestamp => {
+                let unit = if spark {
+                    TimeUnit::Microsecond
+                } else {
+                    TimeUnit::Millisecond
+                };
+                DataType::Timestamp(unit, Some("UTC".into()))
             }
             Column::Keys | Column::Tags | Column::MessageId => DataType::Utf8,
             Column::Properties => DataType::Map(properties_field(), false),
             Column::Headers => DataType::List(headers_field()),
-            Column::Body if body == BodyType::BinaryView => DataType::BinaryView,
-            Column::Body => DataType::Binary,
+            Column::Body | Column::Value if body == BodyType::BinaryView => DataType::BinaryView,
+            Column::Body | Column::Value | Column::Key => DataType::Binary,
             Column::Queue
+            | Column::Partition
+            | Column::TimestampType
             | Column::Flag
             | Column::SysFlag
             | Column::ReconsumeTimes
             | Column::Size => DataType::Int32,
         };
-        let nullable = matches!(self, Column::Keys | Column::Tags);
+        let nullable = spark || matches!(self, Column::Keys | Column::Tags);
         Field::new(self.name(), data_type, nullable)
     }
 }
 
 /// The schema of these columns.
-pub fn schema(columns: &[Column], body: BodyType) -> SchemaRef {
-    let fields: Vec<Field> = columns.iter().map(|column| column.field(body)).collect();
+pub fn schema(columns: &[Column], body: BodyType, dialect: Dialect) -> SchemaRef {
+    let fields: Vec<Field> = columns
+        .iter()
+        .map(|column| column.field(body, dialect))
+        .collect();
     Arc::new(Schema::new(fields))
 }
 

@@ -13,7 +13,7 @@
 //! [`Scan::damage`]: crate::scan::Scan::damage
 
 use super::columns::Columns;
-use super::schema::{BodyType, Column, schema};
+use super::schema::{BodyType, Column, Dialect, schema};
 use super::source::{Source, record};
 use crate::engine::{Damage, RowRef, Rows};
 use crate::error::{Error, Result};
@@ -40,6 +40,8 @@ pub struct BatchShape {
     pub columns: Vec<Column>,
     /// How bodies come out.
     pub body_type: BodyType,
+    /// Whose names and types the columns have.
+    pub dialect: Dialect,
     /// Most rows of a batch.
     pub batch_rows: usize,
     /// Most bytes of bodies in a batch, unless one body alone is longer.
@@ -76,8 +78,8 @@ struct Fill {
 
 impl Stream {
     pub(crate) fn new(source: Source, shape: BatchShape, damage: DamageList) -> Stream {
-        let schema = schema(&shape.columns, shape.body_type);
-        let with_body = shape.columns.contains(&Column::Body);
+        let schema = schema(&shape.columns, shape.body_type, shape.dialect);
+        let with_body = shape.columns.iter().any(|column| column.is_body());
         let with_properties = shape.columns.iter().any(|column| column.needs_properties());
         Stream {
             source,
@@ -284,6 +286,7 @@ mod tests {
         let shape = BatchShape {
             columns: Vec::new(),
             body_type: BodyType::Binary,
+            dialect: crate::arrow::Dialect::Arrow,
             batch_rows: 1,
             batch_bytes: 1,
         };

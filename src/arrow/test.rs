@@ -5,12 +5,13 @@ mod edge;
 mod import;
 mod model;
 mod scan;
+mod spark;
 
 use crate::engine::{Atomicity, Durability};
 use crate::mapped::Region;
 use crate::record::layout::sys_flag;
 use crate::record::{Batch, Draft, HostBytes, Message, RecordStyle};
-use crate::{BodyType, Column, Options, Producer, Scan, ScanSpec, Store, Stream};
+use crate::{BodyType, Column, Dialect, Options, Producer, Scan, ScanSpec, Store, Stream};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};
 use arrow_array::{Array, RecordBatch, StructArray};
@@ -148,6 +149,7 @@ fn shape(columns: &[Column], body_type: BodyType) -> super::stream::BatchShape {
     super::stream::BatchShape {
         columns: columns.to_vec(),
         body_type,
+        dialect: Dialect::Arrow,
         batch_rows: 65_536,
         batch_bytes: 16 << 20,
     }

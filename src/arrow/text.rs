@@ -1,10 +1,12 @@
 //! Columns of text. What leaves is valid UTF-8: anything else becomes U+FFFD.
 
 use super::columns::offset;
-use super::schema::{Column, header_fields, headers_field, properties_field, property_fields};
+use super::schema::{
+    Column, Dialect, header_fields, headers_field, properties_field, property_fields,
+};
 use crate::record::layout::{CRC_LEN, CRC_PROPERTY};
 use crate::record::{Record, properties};
-use arrow_array::builder::{BinaryBuilder, StringBuilder};
+use arrow_array::builder::{BinaryBuilder, NullBufferBuilder, StringBuilder};
 use arrow_array::{
     Array, ArrayRef, DictionaryArray, Int32Array, ListArray, MapArray, StringArray, StructArray,
 };
@@ -54,8 +56,35 @@ impl TopicColumn {
     }
 }
 
+/// Topics as plain text.
+#[derive(Default)]
+pub(super) struct TopicTexts {
+    texts: StringBuilder,
+    last: Vec<u8>,
+    last_text: String,
+}
+
+impl TopicTexts {
+    pub(super) fn append<'a>(&mut self, records: impl Iterator<Item = Record<'a>>) {
+        for record in records {
+            let topic = record.topic();
+            if topic != self.last {
+                self.last_text = String::from_utf8_lossy(topic).into_owned();
+                self.last.clear();
+                self.last.extend_from_slice(topic);
+            }
+            self.texts.append_value(&self.last_text);
+        }
+    }
+
+    pub(super) fn finish(mut self) -> ArrayRef {
+        Arc::new(self.texts.finish())
+    }
+}
+
 /// The columns that come from a record's properties: one walk fills those that are asked for.
 pub(super) struct PropertyColumns {
+    key: Option<BinaryBuilder>,
     keys: Option<StringBuilder>,
     tags: Option<StringBuilder>,
     properties: Option<Properties>,
@@ -71,19 +100,21 @@ struct Found<'a> {
 }
 
 impl PropertyColumns {
-    pub(super) fn new(columns: &[Column]) -> PropertyColumns {
+    pub(super) fn new(columns: &[Column], dialect: Dialect) -> PropertyColumns {
         let asked = |column| columns.contains(&column);
         PropertyColumns {
+            key: asked(Column::Key).then(BinaryBuilder::new),
             keys: asked(Column::Keys).then(StringBuilder::new),
             tags: asked(Column::Tags).then(StringBuilder::new),
             properties: asked(Column::Properties).then(Properties::default),
-            headers: asked(Column::Headers).then(Headers::default),
+            headers: asked(Column::Headers).then(|| Headers::new(dialect)),
         }
     }
 
     /// Whether none of these columns is asked for.
     pub(super) fn is_empty(&self) -> bool {
-        self.keys.is_none()
+        self.key.is_none()
+            && self.keys.is_none()
             && self.tags.is_none()
             && self.properties.is_none()
             && self.headers.is_none()
@@ -94,6 +125,9 @@ impl PropertyColumns {
         let mut found = Found::default();
         for record in records {
             found.read(record.raw_properties(), with_own);
+            if let Some(key) = &mut self.key {
+                key.append_option(found.keys.and_then(first_key));
+            }
             if let Some(keys) = &mut self.keys {
                 keys.append_option(found.keys.map(String::from_utf8_lossy));
             }
@@ -116,12 +150,18 @@ impl PropertyColumns {
             Arc::new(builder.unwrap_or_default().finish())
         };
         match column {
+            Column::Key => Ok(Arc::new(self.key.take().unwrap_or_default().finish())),
             Column::Keys => Ok(text(self.keys.take())),
             Column::Tags => Ok(text(self.tags.take())),
             Column::Headers => self.headers.take().unwrap_or_default().finish(),
             _ => self.properties.take().unwrap_or_default().finish(),
         }
     }
+}
+
+/// The first of keys that are separated by spaces.
+fn first_key(keys: &[u8]) -> Option<&[u8]> {
+    keys.split(|byte| *byte == b' ').find(|key| !key.is_empty())
 }
 
 impl<'a> Found<'a> {
@@ -223,15 +263,27 @@ struct Headers {
     ends: Ends,
     names: StringBuilder,
     values: BinaryBuilder,
+    /// Where no headers at all are null instead of an empty list.
+    nulls: Option<NullBufferBuilder>,
 }
 
 impl Headers {
+    fn new(dialect: Dialect) -> Headers {
+        Headers {
+            nulls: (dialect == Dialect::Spark).then(|| NullBufferBuilder::new(0)),
+            ..Headers::default()
+        }
+    }
+
     fn append(&mut self, own: &[(Cow<'_, str>, &[u8])]) {
         for (name, value) in own {
             self.names.append_value(name);
             self.values.append_value(value);
         }
         self.ends.push(own.len());
+        if let Some(nulls) = &mut self.nulls {
+            nulls.append(!own.is_empty());
+        }
     }
 
     fn finish(mut self) -> Result<ArrayRef, ArrowError> {
@@ -242,7 +294,8 @@ impl Headers {
         let headers = StructArray::try_new(header_fields(), columns, None)?;
         debug_assert_eq!(headers.null_count(), 0);
         let ends = self.ends.finish();
-        let list = ListArray::try_new(headers_field(), ends, Arc::new(headers), None)?;
+        let nulls = self.nulls.and_then(|mut nulls| nulls.finish());
+        let list = ListArray::try_new(headers_field(), ends, Arc::new(headers), nulls)?;
         Ok(Arc::new(list))
     }
 }

@@ -91,8 +91,8 @@ pub enum Holder {
 
 /// Who holds the lock at `path`; nothing is changed. Nobody does where there is no file.
 pub fn probe(path: &Path) -> io::Result<Holder> {
-    // A read lock could be tested on a read-only descriptor, but the question is for the write lock,
-    // and the kernel answers it for any descriptor.
+    // A read lock could be tested on a read-only descriptor, but the question is for the write
+    // lock, and the kernel answers it for any descriptor.
     match open(path, false) {
         Ok(file) => syscall::holder_of_byte_zero(&file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Holder::Nobody),

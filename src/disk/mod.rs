@@ -96,7 +96,8 @@ pub trait Disk: Send + Sync + Debug {
     fn free_space(&self, path: &Path) -> io::Result<u64>;
 }
 
-/// Replaces a small file as a whole, durably: a temporary file, sync, rename, sync of the directory.
+/// Replaces a small file as a whole, durably: a temporary file, sync, rename, sync of the
+/// directory.
 ///
 /// After a crash the file is the old or the new one, never a part of either.
 pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> {

@@ -2,6 +2,7 @@
 
 use super::{Disk, Entry, Kind, syscall};
 use crate::mapped::{Access, Region};
+use crate::num::index;
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
@@ -54,7 +55,7 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     let mut at = start;
     while at < start + len {
         let step = (start + len - at).min(ZEROS_LEN as u64);
-        let Some(part) = zeros.get(..step as usize) else {
+        let Some(part) = zeros.get(..index(step)) else {
             break;
         };
         syscall::write_all_at(file, part, at)?;

@@ -2,7 +2,12 @@
 //!
 //! On Linux each is the call itself; elsewhere the nearest thing that is right.
 
-#![allow(unsafe_code)]
+// The casts are between the widths that the C structures use for one small constant.
+#![allow(
+    unsafe_code,
+    clippy::cast_possible_truncation,
+    clippy::unnecessary_cast
+)]
 
 use super::Holder;
 use std::fs::File;
@@ -226,8 +231,8 @@ pub fn watch_forks() {
     }
 }
 
-/// Remembers the descriptor of a lock, which a forked child must close: it would keep the lock alive
-/// after the parent has let go. `false` where the table is full.
+/// Remembers the descriptor of a lock, which a forked child must close: it would keep the lock
+/// alive after the parent has let go. `false` where the table is full.
 pub fn watch_descriptor(descriptor: i32) -> bool {
     LOCKS.iter().any(|slot| {
         let order = Ordering::Relaxed;

@@ -9,6 +9,7 @@ pub use topic::{Topic, Topics};
 
 use crate::error::Result;
 use crate::mapped::Region;
+use crate::num::short;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -107,10 +108,10 @@ impl Rows {
         {
             self.regions.push(Arc::clone(region));
         }
-        let region = self.regions.len() as u32 - 1;
+        let region = short(self.regions.len()) - 1;
         self.rows.push(RowRef {
             region,
-            start: start as u32,
+            start: short(start),
             layout,
         });
     }
@@ -166,7 +167,8 @@ pub trait Cursor: Send {
     /// none are added at the end alone.
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()>;
 
-    /// Offset in its queue (or position, for a cursor over the log) behind the last record looked at.
+    /// Offset in its queue (or position, for a cursor over the log) behind the last record looked
+    /// at.
     fn offset(&self) -> u64;
 }
 
@@ -248,8 +250,8 @@ pub struct Verification {
 
 /// A store of messages. Every method may be called from any thread.
 ///
-/// Times are milliseconds since the epoch. Offsets count messages of a queue, positions are bytes of
-/// the log (in the memory engine a running number).
+/// Times are milliseconds since the epoch. Offsets count messages of a queue, positions are bytes
+/// of the log (in the memory engine a running number).
 pub trait Engine: Send + Sync {
     /// Name of the engine: `commitlog` or `memory`.
     fn name(&self) -> &'static str;
@@ -269,7 +271,8 @@ pub trait Engine: Send + Sync {
     /// Creates a topic, or gives an existing one more queues; durable on return.
     fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>>;
 
-    /// Appends encoded records of `topic` as they stand; see [`Durability`] for what holds on return.
+    /// Appends encoded records of `topic` as they stand; see [`Durability`] for what holds on
+    /// return.
     fn append(
         &self,
         topic: &Topic,
@@ -310,8 +313,8 @@ pub trait Engine: Send + Sync {
     /// Walks the whole log in order of position, all topics.
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>>;
 
-    /// The message at a queue offset; `None` where there is none in the bounds (a filler or a hole is
-    /// [`crate::Error::Corrupt`]).
+    /// The message at a queue offset; `None` where there is none in the bounds (a filler or a hole
+    /// is [`crate::Error::Corrupt`]).
     fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>>;
 
     /// The message whose record begins at `position`.
@@ -327,7 +330,8 @@ pub trait Engine: Send + Sync {
         max: usize,
     ) -> Result<Vec<Message>>;
 
-    /// Offset of the first message of a queue stored at or after `time`; the next offset if none is.
+    /// Offset of the first message of a queue stored at or after `time`; the next offset if none
+    /// is.
     fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64>;
 
     /// What opening found and did.

@@ -1,5 +1,6 @@
 //! Topics as every engine knows them: name, number, permissions and queue numbers.
 
+use crate::num::short;
 use crate::record::encode::OWN_TOPIC_PREFIX;
 use crate::record::properties;
 use parking_lot::RwLock;
@@ -120,7 +121,7 @@ impl Topics {
             return (Arc::clone(topic), false);
         }
         let topic = Arc::new(Topic {
-            id: tables.by_id.len() as u32,
+            id: short(tables.by_id.len()),
             name: name.into(),
             write_queues: AtomicU32::new(queues),
             read_queues: AtomicU32::new(queues),

@@ -1,7 +1,8 @@
 //! Files and blocks ahead of use: one thread, an ordered queue of requests, a latch for each.
 //!
 //! ```text
-//!   appender --> [requests, in order] --> allocator: create, reserve, warm up --> latch --> appender
+//!   appender --> [requests, in order] --> allocator: create, reserve, warm up --> latch -->
+//!   appender
 //! ```
 //!
 //! A request that is made early enough costs the appender nothing; one that is not waits at the
@@ -9,6 +10,7 @@
 
 use super::{MappedFile, PAGE};
 use crate::disk::Disk;
+use crate::num::index;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use std::io;
@@ -210,7 +212,7 @@ fn handle(disk: &Arc<dyn Disk>, preparation: Preparation, request: Request) {
         Request::Reserve { file, end, latch } => latch.open(file.reserve(end)),
         Request::Populate { file, start, len } => {
             if let Ok(region) = file.region() {
-                region.populate(start as usize, len as usize);
+                region.populate(index(start), index(len));
             }
         }
     }

@@ -10,6 +10,7 @@
 
 use super::{Access, Region};
 use crate::disk::Disk;
+use crate::num::index;
 use parking_lot::Mutex;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -126,7 +127,7 @@ impl MappedFile {
         }
         let len = usize::try_from(self.len).map_err(io::Error::other)?;
         let region = Arc::new(self.disk.map(&self.path, len, self.access)?);
-        region.publish(self.wrote.load(Ordering::Acquire) as usize);
+        region.publish(index(self.wrote.load(Ordering::Acquire)));
         *slot = Some(Arc::clone(&region));
         Ok(region)
     }
@@ -158,7 +159,7 @@ impl MappedFile {
         let slot = self.region.lock();
         self.wrote.fetch_max(end.min(self.len), Ordering::AcqRel);
         if let Some(region) = &*slot {
-            region.publish(end.min(self.len) as usize);
+            region.publish(index(end.min(self.len)));
         }
     }
 
@@ -189,7 +190,7 @@ impl MappedFile {
         let region = self.region()?;
         let end = end.min(self.len);
         self.disk
-            .sync_range(&region, start as usize, end.saturating_sub(start) as usize)?;
+            .sync_range(&region, index(start), index(end.saturating_sub(start)))?;
         self.flushed.fetch_max(end, Ordering::AcqRel);
         Ok(())
     }

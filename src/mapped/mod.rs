@@ -1,5 +1,5 @@
-//! Mapped files: regions of memory, files of fixed size in a row, and their allocation ahead of use.
-//! All `unsafe` over mapped bytes is in [`region`].
+//! Mapped files: regions of memory, files of fixed size in a row, and their allocation ahead of
+//! use. All `unsafe` over mapped bytes is in [`region`].
 
 pub mod allocate;
 pub mod file;

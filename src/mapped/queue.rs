@@ -37,8 +37,8 @@ pub fn file_name(start: u64) -> String {
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] where such a name is no regular file: a symbolic link or a FIFO would lead
-/// out of the store, or hang.
+/// [`Error::Unsupported`] where such a name is no regular file: a symbolic link or a FIFO would
+/// lead out of the store, or hang.
 pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
     if disk
         .look(directory)
@@ -180,8 +180,8 @@ impl MappedFileQueue {
         Ok(())
     }
 
-    /// Takes away every file that lies below `position` as a whole, but never the last. Maps of them
-    /// stay good for those who hold them. Returns how many were retired.
+    /// Takes away every file that lies below `position` as a whole, but never the last. Maps of
+    /// them stay good for those who hold them. Returns how many were retired.
     pub fn retire_below(&self, position: u64) -> Result<usize> {
         let retired: Vec<_> = {
             let mut files = self.files.write();

@@ -1,10 +1,11 @@
-//! A mapped file, or anonymous memory that stands for one: the only place that touches mapped bytes.
+//! A mapped file, or anonymous memory that stands for one: the only place that touches mapped
+//! bytes.
 //!
 //! Two kinds of access, never mixed in one range:
 //!
-//! - **Records.** Bytes are written once, at or above the *readable* mark ([`Region::write`]), and become
-//!   readable by [`Region::publish`], which only grows. [`Region::slice`] hands out `&[u8]` below the
-//!   mark alone: those bytes never change again.
+//! - **Records.** Bytes are written once, at or above the *readable* mark ([`Region::write`]), and
+//!   become readable by [`Region::publish`], which only grows. [`Region::slice`] hands out `&[u8]`
+//!   below the mark alone: those bytes never change again.
 //! - **Words.** Queue entries, index slots and marks change in place. They are read and written as
 //!   aligned atomic words, so a race gives an old or a new word and never undefined behaviour.
 //!
@@ -41,7 +42,8 @@ pub enum Access {
 }
 
 impl Region {
-    /// Maps the first `len` bytes of `file`, which has at least that length. Nothing is readable yet.
+    /// Maps the first `len` bytes of `file`, which has at least that length. Nothing is readable
+    /// yet.
     pub fn map(file: &File, path: &Path, len: usize, access: Access) -> io::Result<Region> {
         let have = file.metadata()?.len();
         if have < len as u64 {
@@ -124,8 +126,9 @@ impl Region {
         if end > self.readable() {
             return None;
         }
-        // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and below
-        // the mark no byte is stored to again: `write` refuses it. The map lives as long as `self`.
+        // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and
+        // below the mark no byte is stored to again: `write` refuses it. The map lives as long as
+        // `self`.
         Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) })
     }
 
@@ -156,8 +159,8 @@ impl Region {
                 self.path.display()
             );
         }
-        // SAFETY: the range lies within the map, is writable and above the readable mark, so that no
-        // `&[u8]` covers it; the one writer is the caller.
+        // SAFETY: the range lies within the map, is writable and above the readable mark, so that
+        // no `&[u8]` covers it; the one writer is the caller.
         unsafe {
             let to = self.map.as_mut_ptr().add(start);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
@@ -193,8 +196,8 @@ impl Region {
         self.writable
     }
 
-    /// Reads `N` bytes at `at` as words: for ranges that change in place. `N` and `at` are multiples
-    /// of 4; zeros where they lie outside the map.
+    /// Reads `N` bytes at `at` as words: for ranges that change in place. `N` and `at` are
+    /// multiples of 4; zeros where they lie outside the map.
     #[inline]
     pub fn words<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut bytes = [0; N];
@@ -208,7 +211,8 @@ impl Region {
     }
 
     /// Stores bytes as words, from the last to the first, so that a reader in another process that
-    /// sees the first word (an entry's position) sees the rest on machines that keep stores in order.
+    /// sees the first word (an entry's position) sees the rest on machines that keep stores in
+    /// order.
     ///
     /// Nothing is stored to a read-only map or outside the map.
     #[inline]
@@ -246,7 +250,8 @@ impl Region {
         }
     }
 
-    /// Faults in the pages of the range for writing, ahead of use. A hint: failure costs only speed.
+    /// Faults in the pages of the range for writing, ahead of use. A hint: failure costs only
+    /// speed.
     pub fn populate(&self, start: usize, len: usize) {
         let end = start.saturating_add(len).min(self.len());
         let start = start / PAGE * PAGE;

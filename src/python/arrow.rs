@@ -6,7 +6,7 @@ use super::errors::invalid;
 use super::report::damages;
 use super::store::{Reduced, Store};
 use crate::arrow::ffi::{CSchema, export};
-use crate::{BodyType, Column, ScanSpec};
+use crate::{BodyType, Column, Dialect, ScanSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
@@ -45,6 +45,11 @@ pub(crate) struct Scan {
 impl Scan {
     pub(super) fn new(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
         let mut spec = ScanSpec::default();
+        // No argument of `Store.scan`: `forebay.spark` gives it. It decides which names columns
+        // have.
+        if arguments.contains("dialect")? {
+            spec.dialect = Dialect::Spark;
+        }
         for (name, value) in &arguments {
             set(&mut spec, name.cast::<PyString>()?.to_str()?, &value)?;
         }
@@ -62,7 +67,7 @@ fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()
         "topic" => spec.topics = Some(words(name, value)?),
         "columns" => {
             let names = words(name, value)?;
-            let columns = names.iter().map(|name| Column::parse(name));
+            let columns = names.iter().map(|name| Column::parse(name, spec.dialect));
             spec.columns = Some(columns.collect::<crate::Result<_>>()?);
         }
         "queues" => {
@@ -84,6 +89,11 @@ fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()
                     let reason = "it is \"binary\" or \"binary_view\"";
                     return Err(invalid(name, format!("{other:?}"), reason));
                 }
+            }
+        }
+        "dialect" => {
+            if text(name, value)? != "spark" {
+                return Err(wrong_type(name, value, "\"spark\""));
             }
         }
         "verify" => spec.verify = value.extract()?,
@@ -163,7 +173,8 @@ impl Scan {
     }
 }
 
-/// The scan of a store by its arguments, for unpickling.
+/// The scan of a store by its arguments, for unpickling and for Spark, which gives one more: a
+/// dialect.
 #[pyfunction]
 pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
     Scan::new(store, arguments)

@@ -7,6 +7,7 @@ use super::layout::{
 };
 use super::properties::{self, NAME_END, VALUE_END};
 use crate::error::{Error, Result};
+use crate::num::{low_u8, low_u16, short};
 use std::net::{IpAddr, SocketAddr};
 
 /// Longest properties of a record in bytes, the checksum's 20 included.
@@ -21,6 +22,11 @@ pub const OWN_TOPIC_PREFIX: &str = "rmq_sys_forebay_";
 
 /// From this size on the body's share of the record checksum is computed outside the append lock.
 const LARGE_BODY: usize = 16 * 1024;
+
+/// How the property of the keys begins.
+const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
+/// The property of the record checksum before it is known.
+const CRC_BLANK: &[u8; CRC_LEN] = b"__CRC32#\x010000000000\x02";
 
 /// A message to be stored, as its sender gives it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -71,7 +77,7 @@ impl HostBytes {
         }
         HostBytes {
             bytes,
-            len: len as u8 + 4,
+            len: low_u8(len) + 4,
         }
     }
 
@@ -84,7 +90,7 @@ impl HostBytes {
         bytes.get_mut(..stored.len())?.copy_from_slice(stored);
         Some(HostBytes {
             bytes,
-            len: stored.len() as u8,
+            len: low_u8(stored.len()),
         })
     }
 
@@ -167,8 +173,8 @@ impl Batch {
         self.bytes.capacity()
     }
 
-    /// Encodes one message for `queue` of `topic`, born at `born_timestamp` where the draft does not
-    /// say otherwise. On an error the batch is as it was.
+    /// Encodes one message for `queue` of `topic`, born at `born_timestamp` where the draft does
+    /// not say otherwise. On an error the batch is as it was.
     ///
     /// # Errors
     ///
@@ -220,7 +226,7 @@ impl Batch {
             .reserve(fixed_len + body.len() + topic.len() + 128);
         self.header(queue, draft, style, born_timestamp);
         self.bytes.extend_from_slice(body);
-        self.bytes.push(topic.len() as u8);
+        self.bytes.push(low_u8(topic.len()));
         self.bytes.extend_from_slice(topic.as_bytes());
         let properties_at = self.bytes.len() + 2;
         self.bytes.extend_from_slice(&[0, 0]);
@@ -234,68 +240,65 @@ impl Batch {
                 PROPERTIES_LEN_MAX,
             ));
         }
-        self.put(properties_at - 2, &(properties_len as u16).to_be_bytes());
+        self.put(
+            properties_at - 2,
+            &low_u16(short(properties_len)).to_be_bytes(),
+        );
         let tail_crc = (style.checksum && body.len() >= LARGE_BODY)
             .then(|| crc32fast::hash(self.bytes.get(start + fixed_len..).unwrap_or_default()));
         if style.checksum {
-            self.bytes.extend_from_slice(CRC_PROPERTY.as_bytes());
-            self.bytes.push(NAME_END);
-            self.bytes.extend_from_slice(b"0000000000");
-            self.bytes.push(VALUE_END);
+            self.bytes.extend_from_slice(CRC_BLANK);
         }
         let len = self.bytes.len() - start;
         let limit = style.max_message_size + RECORD_OVERHEAD_MAX;
         if len > limit {
             return Err(too_large("record", len, limit));
         }
-        self.put(start, &(len as u32).to_be_bytes());
+        self.put(start, &short(len).to_be_bytes());
         Ok(Row {
             start,
-            len: len as u32,
+            len: short(len),
             queue,
-            fixed_len: fixed_len as u32,
+            fixed_len: short(fixed_len),
             tail_crc,
         })
     }
 
-    /// The fixed fields; those that depend on the place are left zero.
+    /// The fixed fields; those that depend on the place, and the total length, are left zero.
+    #[inline]
     fn header(&mut self, queue: u32, draft: &Draft<'_>, style: &RecordStyle, born: i64) {
-        let host = style.host.as_bytes();
         let crc = match draft.body {
             [] => 0,
             body => crc32fast::hash(body) & 0x7FFF_FFFF,
         };
-        let v6 = if style.host.is_v6() {
+        let host = style.host.as_bytes();
+        let v6 = style.host.is_v6();
+        let flags = if v6 {
             sys_flag::BORN_V6 | sys_flag::STORE_V6
         } else {
             0
         };
+        let mut head = [0u8; AT_BORN_HOST];
+        head[AT_MAGIC..AT_BODY_CRC].copy_from_slice(&MAGIC_V1.to_be_bytes());
+        head[AT_BODY_CRC..AT_QUEUE_ID].copy_from_slice(&crc.to_be_bytes());
+        head[AT_QUEUE_ID..AT_FLAG].copy_from_slice(&queue.to_be_bytes());
+        head[AT_FLAG..AT_QUEUE_OFFSET].copy_from_slice(&draft.flag.to_be_bytes());
+        head[AT_SYS_FLAG..AT_BORN_TIMESTAMP].copy_from_slice(&flags.to_be_bytes());
         let born = draft.born_timestamp.unwrap_or(born);
-        let mut fixed = [0u8; 112];
-        let fixed_len = 72 + 2 * host.len();
-        let mut set = |at: usize, bytes: &[u8]| {
-            if let Some(to) = fixed.get_mut(at..at + bytes.len()) {
-                to.copy_from_slice(bytes);
-            }
-        };
-        set(AT_MAGIC, &MAGIC_V1.to_be_bytes());
-        set(AT_BODY_CRC, &crc.to_be_bytes());
-        set(AT_QUEUE_ID, &queue.to_be_bytes());
-        set(AT_FLAG, &draft.flag.to_be_bytes());
-        set(AT_SYS_FLAG, &v6.to_be_bytes());
-        set(AT_BORN_TIMESTAMP, &born.to_be_bytes());
-        set(AT_BORN_HOST, host);
-        set(AT_BORN_HOST + host.len() + 8, host);
-        set(fixed_len - 16, &draft.reconsume_times.to_be_bytes());
-        set(fixed_len - 4, &(draft.body.len() as u32).to_be_bytes());
-        self.bytes
-            .extend_from_slice(fixed.get(..fixed_len).unwrap_or_default());
+        head[AT_BORN_TIMESTAMP..].copy_from_slice(&born.to_be_bytes());
+        let mut tail = [0u8; 16];
+        tail[..4].copy_from_slice(&draft.reconsume_times.to_be_bytes());
+        tail[12..].copy_from_slice(&short(draft.body.len()).to_be_bytes());
+        self.bytes.extend_from_slice(&head);
+        self.bytes.extend_from_slice(host);
+        self.bytes.extend_from_slice(&[0; 8]);
+        self.bytes.extend_from_slice(host);
+        self.bytes.extend_from_slice(&tail);
     }
 
     fn properties(&mut self, draft: &Draft<'_>) -> Result<()> {
         if let [first, rest @ ..] = draft.keys {
-            self.bytes.extend_from_slice(properties::KEYS.as_bytes());
-            self.bytes.push(NAME_END);
+            self.bytes.extend_from_slice(KEYS_BEGIN);
             check_key(first)?;
             self.bytes.extend_from_slice(first.as_bytes());
             for key in rest {
@@ -333,7 +336,8 @@ impl Batch {
         }
     }
 
-    /// Finishes a record for its place and returns its bytes. May be called again for another place.
+    /// Finishes a record for its place and returns its bytes. May be called again for another
+    /// place.
     #[inline]
     pub fn seal(&mut self, row: Row, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
         let end = row.start + row.len as usize;
@@ -379,7 +383,7 @@ fn seal_checksum(record: &mut [u8], row: Row) {
         .into_iter()
         .flatten()
     {
-        *digit = b'0' + (rest % 10) as u8;
+        *digit = b'0' + low_u8(rest as usize % 10);
         rest /= 10;
     }
 }

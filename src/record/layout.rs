@@ -1,6 +1,7 @@
 //! A record of the commit log: where its fields lie, and whether it is whole.
 //!
-//! The layout is RocketMQ's. With born and store hosts of `B` and `S` bytes (8 for IPv4, 20 for IPv6):
+//! The layout is RocketMQ's. With born and store hosts of `B` and `S` bytes (8 for IPv4, 20 for
+//! IPv6):
 //!
 //! ```text
 //! at           width  field
@@ -23,6 +24,7 @@
 //!              i16+n  properties
 //! ```
 
+use crate::num::{low_u8, low_u16, short};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Magic of a record with a topic length of one byte.
@@ -48,6 +50,7 @@ const HOST_V4: usize = 8;
 const HOST_V6: usize = 20;
 /// Bytes of a version-1 record with IPv4 hosts, an empty body, topic and properties.
 pub const RECORD_LEN_MIN: usize = 91;
+const HOST_GROWTH: usize = HOST_V6 - HOST_V4;
 const FIXED_LEN_V4: usize = 88;
 
 /// Bits of `sysFlag`.
@@ -112,6 +115,7 @@ impl std::fmt::Display for Flaw {
 }
 
 /// Reads a big-endian `u32`; zero beyond the end, which no caller that has checked lengths meets.
+#[inline]
 pub(crate) fn be_u32(bytes: &[u8], at: usize) -> u32 {
     match bytes.get(at..at + 4).and_then(|b| b.first_chunk::<4>()) {
         Some(b) => u32::from_be_bytes(*b),
@@ -120,6 +124,7 @@ pub(crate) fn be_u32(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Reads a big-endian `u64`, as [`be_u32`].
+#[inline]
 pub(crate) fn be_u64(bytes: &[u8], at: usize) -> u64 {
     match bytes.get(at..at + 8).and_then(|b| b.first_chunk::<8>()) {
         Some(b) => u64::from_be_bytes(*b),
@@ -155,69 +160,88 @@ impl Layout {
     /// The first [`Flaw`] found. A filler is [`Flaw::Magic`] with [`MAGIC_BLANK`].
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Layout, Flaw> {
-        if bytes.len() < BLANK_LEN {
-            return Err(Flaw::Length(bytes.len() as i64));
+        match bytes.first_chunk::<FIXED_LEN_V4>() {
+            Some(head) if head_u32(head, AT_MAGIC) == MAGIC_V1 => parse_from(head, bytes, 1),
+            Some(head) if head_u32(head, AT_MAGIC) == MAGIC_V2 => parse_from(head, bytes, 2),
+            _ => Err(no_record(bytes)),
         }
-        let magic = be_u32(bytes, AT_MAGIC);
-        let total = be_u32(bytes, 0) as usize;
-        let topic_width = match magic {
-            MAGIC_V1 => 1,
-            MAGIC_V2 => 2,
-            0 if total == 0 => return Err(Flaw::Empty),
-            other => return Err(Flaw::Magic(other)),
-        };
-        let shortest = RECORD_LEN_MIN + topic_width - 1;
-        if total < shortest || total > bytes.len() || total > RECORD_LEN_MAX {
-            return Err(Flaw::Length(i64::from(total as u32 as i32)));
-        }
-        let Some(record) = bytes.get(..total) else {
-            return Err(Flaw::Length(total as i64));
-        };
-        let sys_flag = be_u32(record, AT_SYS_FLAG);
-        let born = if sys_flag & sys_flag::BORN_V6 == 0 {
-            HOST_V4
-        } else {
-            HOST_V6
-        };
-        let store = if sys_flag & sys_flag::STORE_V6 == 0 {
-            HOST_V4
-        } else {
-            HOST_V6
-        };
-        let body_at = FIXED_LEN_V4 + (born - HOST_V4) + (store - HOST_V4);
-        if total < body_at + topic_width + 2 {
-            return Err(Flaw::Length(total as i64));
-        }
-        let body_len = be_u32(record, body_at - 4) as usize;
-        if body_len > total - body_at - topic_width - 2 {
-            return Err(Flaw::Field("body length"));
-        }
-        let topic_at = body_at + body_len + topic_width;
-        let topic_len = match topic_width {
-            1 => record
-                .get(topic_at - 1)
-                .copied()
-                .map_or(-1, |len| i32::from(len as i8)),
-            _ => (be_u32(record, topic_at - 4) & 0xFFFF) as i16 as i32,
-        };
-        if topic_len < 0 || topic_at + topic_len as usize + 2 > total {
-            return Err(Flaw::Field("topic length"));
-        }
-        let properties_at = topic_at + topic_len as usize + 2;
-        let properties_len = (be_u32(record, properties_at - 4) & 0xFFFF) as i16;
-        if properties_len < 0 || properties_at + properties_len as usize != total {
-            return Err(Flaw::Length(total as i64));
-        }
-        Ok(Layout {
-            total_len: total as u32,
-            body_at: body_at as u32,
-            body_len: body_len as u32,
-            topic_at: topic_at as u32,
-            properties_at: properties_at as u32,
-            topic_len: topic_len as u16,
-            properties_len: properties_len as u16,
-            store_timestamp_at: (AT_BORN_HOST + born) as u8,
-        })
+    }
+}
+
+/// Why bytes that do not begin with a record's magic, or end before one could, are none.
+#[cold]
+fn no_record(bytes: &[u8]) -> Flaw {
+    if bytes.len() < BLANK_LEN {
+        return Flaw::Length(bytes.len() as i64);
+    }
+    match (be_u32(bytes, 0), be_u32(bytes, AT_MAGIC)) {
+        (0, 0) => Flaw::Empty,
+        (total, MAGIC_V1 | MAGIC_V2) => Flaw::Length(i64::from(total.cast_signed())),
+        (_, magic) => Flaw::Magic(magic),
+    }
+}
+
+#[inline]
+fn head_u32(head: &[u8; FIXED_LEN_V4], at: usize) -> u32 {
+    be_u32(head, at)
+}
+
+#[inline]
+fn parse_from(head: &[u8; FIXED_LEN_V4], bytes: &[u8], topic_width: usize) -> Result<Layout, Flaw> {
+    let total = head_u32(head, 0) as usize;
+    let length = |total: usize| Flaw::Length(i64::from(short(total).cast_signed()));
+    let Some(record) = bytes.get(..total).filter(|_| total <= RECORD_LEN_MAX) else {
+        return Err(length(total));
+    };
+    let sys_flag = head_u32(head, AT_SYS_FLAG);
+    let (store_timestamp_at, body_at) = match sys_flag & (sys_flag::BORN_V6 | sys_flag::STORE_V6) {
+        0 => (AT_BORN_HOST + HOST_V4, FIXED_LEN_V4),
+        sys_flag::BORN_V6 => (AT_BORN_HOST + HOST_V6, FIXED_LEN_V4 + HOST_GROWTH),
+        sys_flag::STORE_V6 => (AT_BORN_HOST + HOST_V4, FIXED_LEN_V4 + HOST_GROWTH),
+        _ => (AT_BORN_HOST + HOST_V6, FIXED_LEN_V4 + 2 * HOST_GROWTH),
+    };
+    let Some(room) = total.checked_sub(body_at + topic_width + 2) else {
+        return Err(length(total));
+    };
+    let body_len = be_u32(record, body_at - 4) as usize;
+    if body_len > room {
+        return Err(Flaw::Field("body length"));
+    }
+    let topic_at = body_at + body_len + topic_width;
+    // The length is signed in the format: a set top bit is damage.
+    let topic_len = match topic_width {
+        1 => record
+            .get(topic_at - 1)
+            .map_or(usize::MAX, |len| usize::from(*len)),
+        _ => be_u16(record, topic_at - 2),
+    };
+    let topic_len_max = if topic_width == 1 { 0x7F } else { 0x7FFF };
+    if topic_len > topic_len_max || body_len + topic_len > room {
+        return Err(Flaw::Field("topic length"));
+    }
+    let properties_at = topic_at + topic_len + 2;
+    let properties_len = be_u16(record, properties_at - 2);
+    if properties_len > 0x7FFF || properties_at + properties_len != total {
+        return Err(length(total));
+    }
+    Ok(Layout {
+        total_len: short(total),
+        body_at: short(body_at),
+        body_len: short(body_len),
+        topic_at: short(topic_at),
+        properties_at: short(properties_at),
+        topic_len: low_u16(short(topic_len)),
+        properties_len: low_u16(short(properties_len)),
+        store_timestamp_at: low_u8(store_timestamp_at),
+    })
+}
+
+/// Reads a big-endian `u16`; beyond the end a value that no length has.
+#[inline]
+fn be_u16(bytes: &[u8], at: usize) -> usize {
+    match bytes.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
+        Some(b) => usize::from(u16::from_be_bytes(*b)),
+        None => usize::MAX,
     }
 }
 
@@ -330,7 +354,7 @@ impl<'a> Record<'a> {
     }
 
     fn host(&self, at: usize, len: usize) -> SocketAddr {
-        let port = be_u32(self.bytes, at + len - 4) as u16;
+        let port = low_u16(be_u32(self.bytes, at + len - 4));
         let ip = if len == HOST_V4 {
             IpAddr::V4(Ipv4Addr::from_bits(be_u32(self.bytes, at)))
         } else {
@@ -396,21 +420,22 @@ impl<'a> Record<'a> {
         if tail.first_chunk::<9>() != Some(CRC_PREFIX) || tail.last() != Some(&0x02) {
             return None;
         }
-        let mut value = 0u64;
-        for digit in tail.get(9..19)?.iter().rev() {
-            if !digit.is_ascii_digit() {
-                return None;
-            }
-            value = value * 10 + u64::from(digit - b'0');
+        // Ten digits, the least significant first.
+        let (low, high) = tail.get(9..19)?.split_first_chunk::<8>()?;
+        let [nine, ten] = *high.first_chunk::<2>()?;
+        if !nine.is_ascii_digit() || !ten.is_ascii_digit() {
+            return None;
         }
+        let high = u64::from(nine - b'0') + 10 * u64::from(ten - b'0');
+        let value = eight_digits(u64::from_be_bytes(*low))? + 100_000_000 * high;
         u32::try_from(value).ok()
     }
 
     /// Checks what a read needs: the position, and the checksum over all bytes that there is.
     ///
     /// A whole-record checksum that fits covers the body too. One that does not fit is passed over
-    /// where the record is a broker's copy of another (it carries `REAL_TOPIC` or `RETRY_TOPIC`) and
-    /// the body's own checksum fits: the broker copies the property and it is stale there.
+    /// where the record is a broker's copy of another (it carries `REAL_TOPIC` or `RETRY_TOPIC`)
+    /// and the body's own checksum fits: the broker copies the property and it is stale there.
     ///
     /// # Errors
     ///
@@ -423,7 +448,7 @@ impl<'a> Record<'a> {
         let Some(stated) = self.stated_crc() else {
             return self.check_body().map(|()| Freshness::Fresh);
         };
-        let covered = self.part(0, self.layout.total_len - CRC_LEN as u32);
+        let covered = self.part(0, self.layout.total_len - short(CRC_LEN));
         if crc32fast::hash(covered) & 0x7FFF_FFFF == stated {
             return Ok(Freshness::Fresh);
         }
@@ -451,6 +476,24 @@ impl<'a> Record<'a> {
             Err(Flaw::BodyChecksum)
         }
     }
+}
+
+/// The number that eight ASCII digits stand for, the most significant in the lowest byte; `None`
+/// where one is no digit.
+///
+/// Pairs, then fours, then all eight are joined by one multiplication each.
+#[inline]
+fn eight_digits(digits: u64) -> Option<u64> {
+    const HIGH: u64 = 0xF0F0_F0F0_F0F0_F0F0;
+    const ZEROS: u64 = 0x3030_3030_3030_3030;
+    const SIXES: u64 = 0x0606_0606_0606_0606;
+    if digits & HIGH != ZEROS || digits.wrapping_add(SIXES) & HIGH != ZEROS {
+        return None;
+    }
+    let ones = digits - ZEROS;
+    let pairs = (ones.wrapping_mul(10) + (ones >> 8)) & 0x00FF_00FF_00FF_00FF;
+    let fours = (pairs.wrapping_mul(100) + (pairs >> 16)) & 0x0000_FFFF_0000_FFFF;
+    Some((fours.wrapping_mul(10_000) + (fours >> 32)) & 0xFFFF_FFFF)
 }
 
 /// Whether the whole-record checksum was made for this record.

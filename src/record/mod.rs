@@ -1,5 +1,5 @@
-//! Records: the bytes of one message in the log. [`layout`] reads, [`encode`] writes, [`properties`]
-//! is their map of names and values, [`message`] is a record that a caller can keep.
+//! Records: the bytes of one message in the log. [`layout`] reads, [`encode`] writes,
+//! [`properties`] is their map of names and values, [`message`] is a record that a caller can keep.
 
 pub mod encode;
 pub mod layout;

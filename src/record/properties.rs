@@ -4,6 +4,8 @@
 //! 0x01, with an empty name or an empty value is dropped, the last of several equal names wins, and
 //! the last 0x02 may be missing. Writing always ends with 0x02.
 
+use super::layout::{CRC_LEN, CRC_PROPERTY};
+
 /// Between a name and its value.
 pub const NAME_END: u8 = 0x01;
 /// Behind a value.
@@ -94,15 +96,18 @@ const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
 
 /// Whether a name is kept for the system: users may not set it.
 pub fn is_reserved(name: &str) -> bool {
-    RESERVED.contains(&name) || name.starts_with(TRANSIENT_PREFIX)
+    // All reserved names begin with a capital letter, a digit or an underscore; most users' do not.
+    let first = name.as_bytes().first();
+    first.is_some_and(|byte| byte.is_ascii_uppercase() || matches!(byte, b'0'..=b'9' | b'_'))
+        && (RESERVED.contains(&name) || name.starts_with(TRANSIENT_PREFIX))
 }
 
 /// Goes over the pairs as stored, in order, without those that do not count.
 pub fn pairs(raw: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     raw.split(|byte| *byte == VALUE_END).filter_map(|piece| {
         let at = piece.iter().position(|byte| *byte == NAME_END)?;
-        let (name, value) = piece.split_at(at);
-        let value = value.get(1..)?;
+        let (name, value) = piece.split_at_checked(at)?;
+        let (_, value) = value.split_first()?;
         (!name.is_empty() && !value.is_empty()).then_some((name, value))
     })
 }
@@ -136,6 +141,11 @@ impl<'a> Known<'a> {
     #[inline]
     pub fn read(raw: &'a [u8]) -> Known<'a> {
         let mut known = Known::default();
+        // The checksum, where there is one, is the last property and none of these.
+        let raw = match raw.split_last_chunk::<CRC_LEN>() {
+            Some((rest, last)) if last.starts_with(CRC_PROPERTY.as_bytes()) => rest,
+            _ => raw,
+        };
         for (name, value) in pairs(raw) {
             match name {
                 b"KEYS" => known.keys = Some(value),
@@ -180,8 +190,27 @@ pub fn java_hash_from(hash: i32, text: &[u8]) -> i32 {
 /// Hash that the index uses for a key of a topic: of `topic#key`, never negative.
 #[inline]
 pub fn index_hash(topic: &[u8], key: &[u8]) -> u32 {
-    let hash = java_hash_from(java_hash_from(java_hash(topic), b"#"), key);
-    hash.checked_abs().unwrap_or(0) as u32
+    TopicHash::new(topic).of(key)
+}
+
+/// [`index_hash`] for keys of one topic, whose share of the hash is computed once.
+#[derive(Clone, Copy, Debug)]
+pub struct TopicHash(i32);
+
+impl TopicHash {
+    /// For keys of `topic`.
+    pub fn new(topic: &[u8]) -> TopicHash {
+        TopicHash(java_hash_from(java_hash(topic), b"#"))
+    }
+
+    /// Hash of a key.
+    #[inline]
+    pub fn of(self, key: &[u8]) -> u32 {
+        java_hash_from(self.0, key)
+            .checked_abs()
+            .unwrap_or(0)
+            .cast_unsigned()
+    }
 }
 
 /// The tag code of a queue entry: the tag's hash with its sign, 0 without a tag.

@@ -7,6 +7,7 @@ same keys, cut nothing, and be able to go on appending; then Forebay has to read
 from __future__ import annotations
 
 import base64
+import hashlib
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -63,10 +64,7 @@ def fill(store: forebay.Store) -> None:
 
 
 def as_row(message: forebay.Message) -> dict[str, Any]:
-    """The fields of a message that a row of the harness has, by its names.
-
-    A row of a large message states the hash of its body in place of the body.
-    """
+    """The fields of a message that a row of the harness has, by its names, the body as a hash."""
     properties = dict(message.properties) | dict(message.system_properties)
     if message.keys:
         properties["KEYS"] = " ".join(message.keys)
@@ -84,8 +82,15 @@ def as_row(message: forebay.Message) -> dict[str, Any]:
         "sysFlag": message.sys_flag,
         "reconsumeTimes": message.reconsume_times,
         "properties": properties,
-        "body": base64.b64encode(message.stored_body).decode(),
+        "body": hashlib.sha256(message.stored_body).hexdigest(),
     }
+
+
+def body_hash(row: dict[str, Any]) -> str:
+    """The SHA-256 of a row's body, which stands in a row in place of a large body."""
+    if "bodySha256" in row:
+        return str(row["bodySha256"])
+    return hashlib.sha256(base64.b64decode(row["body"])).hexdigest()
 
 
 def messages(store: forebay.Store) -> Iterator[forebay.Message]:
@@ -108,7 +113,8 @@ def rows_in(listing: Listing) -> list[dict[str, Any]]:
     rows = []
     for row in listing.messages:
         properties = {k: v for k, v in row["properties"].items() if k != "__CRC32#"}
-        rows.append({name: row.get(name) for name in names} | {"properties": properties})
+        fields = {name: row[name] for name in names if name != "body"}
+        rows.append(fields | {"properties": properties, "body": body_hash(row)})
     return rows
 
 
@@ -155,7 +161,11 @@ def test_rocketmq_shows_what_forebay_stored(
     with forebay.open(stores[name], mode="r") as store:
         expected = rows_of(store)
     assert rows_in(listing) == expected
-    assert (listing.errors, listing.cut, listing.deleted_files) == ((), 0, ())
+    assert (listing.errors, listing.cut) == ((), 0)
+    # After a crash RocketMQ removes the log file that was made ahead of use and is empty, and index
+    # files that its checkpoint does not cover, which it builds again.
+    removed = [file for file in listing.deleted_files if not file.startswith("index/")]
+    assert len(removed) <= (0 if name == "closed" else 1)
     assert listing.keys_checked > 500
     assert listing.keys_missed == 0
 
@@ -176,7 +186,7 @@ def test_rocketmq_appends_and_forebay_reads_and_goes_on(
         added = [row for row in after if row["physicalOffset"] not in positions]
         theirs = [row for row in appended.messages if row["inQueue"]]
         assert {r["physicalOffset"]: r["body"] for r in added} == {
-            r["physicalOffset"]: r["body"] for r in theirs
+            r["physicalOffset"]: body_hash(r) for r in theirs
         }
         for row in theirs:
             for key in (row["keys"] or "").split():

@@ -43,9 +43,14 @@ fn default_columns_have_the_types_of_the_contract() {
     let nullable: Vec<_> = schema.fields().iter().filter(|f| f.is_nullable()).collect();
     assert_eq!(nullable.len(), 2, "keys and tags alone have nulls");
     for column in Column::all() {
-        assert_eq!(Column::parse(column.name()).unwrap(), column);
+        assert_eq!(
+            Column::parse(column.name(), Dialect::Arrow).unwrap(),
+            column
+        );
     }
-    let error = Column::parse("value").unwrap_err().to_string();
+    let error = Column::parse("value", Dialect::Arrow)
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("\"value\"") && error.contains("store_timestamp"),
         "{error}"

@@ -1,12 +1,13 @@
-//! Appending: position and queue offset are given, records are sealed and copied, the end is published,
-//! all under one lock.
+//! Appending: position and queue offset are given, records are sealed and copied, the end is
+//! published, all under one lock.
 //!
 //! ```text
-//!   check, size, encode (outside) --> lock --> secure room --> seal and copy --> publish --> unlock
+//!   check, size, encode (outside) --> lock --> secure room --> seal and copy --> publish -->
+//!   unlock
 //! ```
 //!
-//! Room is secured before the first byte is stored: files are there and blocks reserved for the whole
-//! batch. So an append fails before it has stored anything, or not at all.
+//! Room is secured before the first byte is stored: files are there and blocks reserved for the
+//! whole batch. So an append fails before it has stored anything, or not at all.
 
 use super::dispatch::is_full;
 use super::log::{Log, blank};
@@ -15,6 +16,7 @@ use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
 use crate::mapped::allocate::create;
 use crate::mapped::{Allocator, Latch, MappedFile, Preparation, Region};
+use crate::num::index;
 use crate::record::Batch;
 use crate::record::layout::BLANK_LEN;
 use std::collections::VecDeque;
@@ -178,20 +180,21 @@ impl Tail {
         appended.end = self.position;
         if let Some(current) = &self.current {
             let wrote = self.position - current.file.start();
-            current.region.publish_alone(wrote as usize);
+            current.region.publish_alone(index(wrote));
         }
         with.log.state.set(Mark::Published, self.position);
         self.look_ahead(with);
         Ok(appended)
     }
 
-    /// The byte of the current file where a record of `len` bytes goes; rolls where it does not fit.
+    /// The byte of the current file where a record of `len` bytes goes; rolls where it does not
+    /// fit.
     #[inline]
     fn room_for(&mut self, with: &Appender<'_>, len: u64) -> Result<usize> {
         if let Some(current) = &self.current
             && self.position + len + BLANK_LEN as u64 <= current.end
         {
-            return Ok((self.position - current.file.start()) as usize);
+            return Ok(index(self.position - current.file.start()));
         }
         self.roll(with)?;
         Ok(0)
@@ -200,7 +203,7 @@ impl Tail {
     /// Fills the current file up and goes to the next, which `secure` has made ready.
     fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
         if let Some(current) = self.current.take() {
-            let at = (self.position - current.file.start()) as usize;
+            let at = index(self.position - current.file.start());
             current
                 .region
                 .write(at, &blank(current.end - self.position));

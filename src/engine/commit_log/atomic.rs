@@ -1,7 +1,7 @@
 //! Atomic batches: a begin record, the rows, an end record, appended under one hold of the lock.
 //!
-//! Nothing can follow an unfinished batch, so recovery finds it at the end of the log and cuts it back
-//! to its begin record. The two records are ordinary messages of a system topic:
+//! Nothing can follow an unfinished batch, so recovery finds it at the end of the log and cuts it
+//! back to its begin record. The two records are ordinary messages of a system topic:
 //!
 //! ```text
 //! topic  rmq_sys_forebay_atomic, queue 0
@@ -10,6 +10,7 @@
 //! ```
 
 use crate::error::Result;
+use crate::num::short;
 use crate::record::properties::{TAGS, find};
 use crate::record::{Batch, Draft, Record, RecordStyle};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,7 +37,7 @@ pub fn encode(rows: usize, style: &RecordStyle, clock_ms: i64) -> Result<(Batch,
     let mut body = [0u8; 20];
     body[..8].copy_from_slice(&clock_ms.to_be_bytes());
     body[8..16].copy_from_slice(&count.to_be_bytes());
-    body[16..].copy_from_slice(&(rows as u32).to_be_bytes());
+    body[16..].copy_from_slice(&short(rows).to_be_bytes());
     let one = |tag| {
         let mut batch = Batch::new();
         let draft = Draft {

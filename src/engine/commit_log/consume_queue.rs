@@ -16,6 +16,7 @@ use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::mapped::{Access, Region};
+use crate::num::index;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -67,8 +68,8 @@ impl QueueEntry {
     }
 
     #[inline]
-    fn to_bytes(self) -> [u8; ENTRY_LEN as usize] {
-        let mut bytes = [0; ENTRY_LEN as usize];
+    fn to_bytes(self) -> [u8; index(ENTRY_LEN)] {
+        let mut bytes = [0; index(ENTRY_LEN)];
         bytes[..8].copy_from_slice(&self.position.to_be_bytes());
         bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
         bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
@@ -76,7 +77,7 @@ impl QueueEntry {
     }
 
     #[inline]
-    fn from_bytes(bytes: [u8; ENTRY_LEN as usize]) -> QueueEntry {
+    fn from_bytes(bytes: [u8; index(ENTRY_LEN)]) -> QueueEntry {
         let [
             p0,
             p1,
@@ -142,10 +143,10 @@ pub struct ConsumeQueue {
     pub id: u32,
     min: AtomicU64,
     max: AtomicU64,
-    /// Number behind the last entry that is durable, as far as entries were added behind the others.
-    flushed: AtomicU64,
-    /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
-    dirty: AtomicU64,
+    /// First entry that was corrected since the last flush; `u64::MAX` without one.
+    corrected: AtomicU64,
+    /// Entries below this one were durable after the last flush.
+    synced: AtomicU64,
     /// Whether a file was made since the last flush, whose name is not durable yet.
     made: AtomicBool,
     touched: AtomicBool,
@@ -193,7 +194,7 @@ impl EntryMap {
 
     #[inline]
     fn byte_of(&self, number: u64) -> usize {
-        self.base + ((number - self.first) * ENTRY_LEN) as usize
+        self.base + index((number - self.first) * ENTRY_LEN)
     }
 }
 
@@ -252,8 +253,8 @@ impl ConsumeQueue {
             id,
             min: AtomicU64::new(0),
             max: AtomicU64::new(0),
-            flushed: AtomicU64::new(0),
-            dirty: AtomicU64::new(u64::MAX),
+            corrected: AtomicU64::new(u64::MAX),
+            synced: AtomicU64::new(0),
             made: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
@@ -322,7 +323,7 @@ impl ConsumeQueue {
             return Ok(Arc::clone(region));
         }
         let path = self.directory.join(file_name(start * ENTRY_LEN));
-        let len = (self.store.file_entries * ENTRY_LEN) as usize;
+        let len = index(self.store.file_entries * ENTRY_LEN);
         let mapped = self.store.disk.map(&path, len, self.store.access);
         let region = Arc::new(mapped.map_err(|e| Error::io("map", &path, e))?);
         self.store.mapped.fetch_add(1, Ordering::Relaxed);
@@ -359,8 +360,8 @@ impl ConsumeQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that asks
-    /// for it is not to be believed.
+    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that
+    /// asks for it is not to be believed.
     pub fn put(&self, number: u64, entry: QueueEntry) -> Result<bool> {
         let max = self.max();
         if number == max {
@@ -373,13 +374,11 @@ impl ConsumeQueue {
                 return Ok(false);
             }
             self.store_entry(number, entry)?;
-            self.dirty.fetch_min(number, Ordering::AcqRel);
             self.min.fetch_min(number, Ordering::AcqRel);
             return Ok(true);
         }
         if self.is_untouched()? {
             // The first message that is there: those before it were retired with their queue.
-            self.dirty.store(0, Ordering::Release);
             let start = number - number % self.store.file_entries;
             for filler in start..number {
                 self.store_entry(filler, QueueEntry::FILLER)?;
@@ -398,13 +397,43 @@ impl ConsumeQueue {
         Ok(true)
     }
 
+    /// [`ConsumeQueue::put`] by the one that dispatches, which keeps the map of the next entries at
+    /// hand.
+    #[inline]
+    pub fn put_with(
+        &self,
+        number: u64,
+        entry: QueueEntry,
+        map: &mut Option<EntryMap>,
+    ) -> Result<bool> {
+        if let Some(map) = map
+            && number == self.max.load(Ordering::Relaxed)
+            && number >= map.first
+            && number < map.end
+        {
+            map.region.set_words(map.byte_of(number), &entry.to_bytes());
+            self.touched.store(true, Ordering::Relaxed);
+            self.max.store(number + 1, Ordering::Release);
+            return Ok(true);
+        }
+        let stored = self.put(number, entry)?;
+        *map = match self.store.access {
+            Access::ReadWrite => Some(self.writable_map(number)?),
+            Access::Read => None,
+        };
+        Ok(stored)
+    }
+
     #[inline]
     fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let map = self.writable_map(number)?;
         map.region.set_words(map.byte_of(number), &entry.to_bytes());
+        // Stored first, marked then: a flush between the two leaves the mark for the next one.
+        self.corrected.fetch_min(number, Ordering::AcqRel);
         Ok(())
     }
 
+    /// The map that entry `number` may be stored to; it ends where the blocks do.
     fn writable_map(&self, number: u64) -> Result<EntryMap> {
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
@@ -434,25 +463,26 @@ impl ConsumeQueue {
             reserved.map_err(|e| Error::io("reserve", &path, e))?;
             file.reserved = until;
         }
+        let end = start + file.reserved / ENTRY_LEN;
         let region = self.map(start, file)?;
         Ok(EntryMap {
             region,
             base: 0,
             first: start,
-            end: start + self.store.file_entries,
+            end,
         })
     }
 
     fn overlay_map(&self, overlay: &mut Overlay, number: u64) -> Result<EntryMap> {
         let Some(at) = number.checked_sub(overlay.from) else {
-            // Entries come in the order of the log, so the overlay begins at the first wrong one; an
-            // earlier one still says that the record is a stale copy.
+            // Entries come in the order of the log, so the overlay begins at the first wrong one;
+            // an earlier one still says that the record is a stale copy.
             let reason = format!("queue offset {number} comes after {}", overlay.from);
             return Err(Error::corrupt(&self.directory, number, reason));
         };
         let chunk = (at / OVERLAY_ENTRIES) as usize;
         while overlay.chunks.len() <= chunk {
-            let len = (OVERLAY_ENTRIES * ENTRY_LEN) as usize;
+            let len = index(OVERLAY_ENTRIES * ENTRY_LEN);
             overlay.chunks.push(self.store.spill.take(len)?);
         }
         let Some(map) = overlay.map_of(number) else {
@@ -505,7 +535,7 @@ impl ConsumeQueue {
             }
         }
         drop(files);
-        self.flushed.fetch_min(max, Ordering::AcqRel);
+        self.synced.fetch_min(max, Ordering::AcqRel);
         self.set_bounds(self.min(), max);
         Ok(())
     }
@@ -522,8 +552,8 @@ impl ConsumeQueue {
         Ok(self.first_on_disk().unwrap_or(0))
     }
 
-    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so a
-    /// page of zeros in the middle hides nothing.
+    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so
+    /// a page of zeros in the middle hides nothing.
     fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
         const CHUNK: u64 = 20 * 1024;
         let disk = &self.store.disk;
@@ -540,7 +570,7 @@ impl ConsumeQueue {
             chunks.push(chunk);
             at = chunk + CHUNK;
         }
-        let mut buffer = vec![0; CHUNK as usize];
+        let mut buffer = vec![0; index(CHUNK)];
         for chunk in chunks.into_iter().rev() {
             let have = disk.read_at(path, chunk, &mut buffer).map_err(io)?;
             let bytes = buffer.get(..have).unwrap_or_default();
@@ -551,15 +581,20 @@ impl ConsumeQueue {
         Ok(None)
     }
 
+    /// Says that everything on disk is durable, as after a clean close.
+    pub fn set_synced(&self) {
+        self.synced.store(self.max(), Ordering::Release);
+    }
+
     /// Makes what was stored durable; returns whether there was something.
     pub fn flush(&self) -> Result<bool> {
         if self.store.access == Access::Read {
             return Ok(false);
         }
         let made = self.made.swap(false, Ordering::AcqRel);
-        let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
+        let corrected = self.corrected.swap(u64::MAX, Ordering::AcqRel);
         let max = self.max();
-        let from = self.flushed.load(Ordering::Acquire).min(corrected);
+        let from = self.synced.load(Ordering::Acquire).min(corrected);
         let from = from.max(self.first_on_disk().unwrap_or(0));
         if from >= max {
             return Ok(false);
@@ -571,7 +606,7 @@ impl ConsumeQueue {
                 continue;
             };
             let end = max.min(map.end);
-            let (from, len) = (map.byte_of(number), ((end - number) * ENTRY_LEN) as usize);
+            let (from, len) = (map.byte_of(number), index((end - number) * ENTRY_LEN));
             let synced = self.store.disk.sync_range(&map.region, from, len);
             synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
             number = end;
@@ -583,7 +618,7 @@ impl ConsumeQueue {
                 synced.map_err(|e| Error::io("sync", directory, e))?;
             }
         }
-        self.flushed.store(max, Ordering::Release);
+        self.synced.store(max, Ordering::Release);
         Ok(true)
     }
 
@@ -628,8 +663,8 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Takes away the files whose last entry leads below `min_position`, but never the last file, and
-    /// moves the first offset behind what is no longer in the log.
+    /// Takes away the files whose last entry leads below `min_position`, but never the last file,
+    /// and moves the first offset behind what is no longer in the log.
     pub fn correct_min(&self, min_position: u64) -> Result<()> {
         let first = self.readable(self.min())?;
         let low = match first.filter(|first| first.position >= min_position) {
@@ -733,11 +768,6 @@ impl ConsumeQueue {
     /// Lets go of the entries in memory; whether there were any. The bounds have to be found again.
     pub fn forget_overlay(&self) -> bool {
         self.files.lock().overlay.take().is_some()
-    }
-
-    /// Takes what is there for durable, as a clean close left it.
-    pub fn trust_durable(&self) {
-        self.flushed.store(self.max(), Ordering::Release);
     }
 
     /// Looks for files that another process has added.

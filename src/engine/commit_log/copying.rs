@@ -3,11 +3,12 @@
 
 use crate::disk::{Disk, Entry, RealDisk};
 use crate::mapped::{Access, Region};
+use crate::num::index;
 use std::io;
 use std::path::Path;
 
-/// Reads like [`RealDisk`], but a map is a copy of what the file held when it was made. It refuses to
-/// change anything.
+/// Reads like [`RealDisk`], but a map is a copy of what the file held when it was made. It refuses
+/// to change anything.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyingDisk;
 
@@ -23,12 +24,12 @@ impl Disk for CopyingDisk {
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
         while let Some(data) = RealDisk.next_data(path, at)?.filter(|at| *at < len as u64) {
-            let part = (len - data as usize).min(CHUNK);
+            let part = (len - index(data)).min(CHUNK);
             let have = RealDisk.read_at(path, data, buffer.get_mut(..part).unwrap_or_default())?;
             if have == 0 {
                 break;
             }
-            region.write(data as usize, buffer.get(..have).unwrap_or_default());
+            region.write(index(data), buffer.get(..have).unwrap_or_default());
             at = data + have as u64;
         }
         Ok(region)

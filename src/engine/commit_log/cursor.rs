@@ -1,14 +1,16 @@
-//! Cursors: records of a queue in the order of their offsets, or of the log in the order of positions.
+//! Cursors: records of a queue in the order of their offsets, or of the log in the order of
+//! positions.
 
-use super::consume_queue::{ConsumeQueue, EntryMap, FILLER_SIZE};
+use super::consume_queue::{ConsumeQueue, EntryMap, QueueEntry};
 use super::log::{Log, Step, Walker};
 use super::recover::next_record;
 use super::report::Report;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::mapped::Region;
+use crate::num::index;
 use crate::record::properties::java_hash;
-use crate::record::{Flaw, Freshness, Layout, Record};
+use crate::record::{Flaw, Freshness, Record};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -57,9 +59,10 @@ impl QueueCursor {
         }
     }
 
-    /// The record that an entry leads to.
+    /// Adds the record that an entry leads to, if it passes the filter; gives back what is wrong
+    /// with an entry or record that does not hold.
     #[inline]
-    fn record(&mut self, number: u64) -> Result<Found> {
+    fn take(&mut self, number: u64, rows: &mut Rows) -> Result<Option<Flaw>> {
         if self
             .entries
             .as_ref()
@@ -68,17 +71,17 @@ impl QueueCursor {
             self.entries = self.queue.map_of(number)?;
         }
         let Some(entries) = &self.entries else {
-            return Ok(Found::Wrong(Flaw::Empty));
+            return Ok(Some(Flaw::Empty));
         };
         let entry = entries.entry(number);
-        if entry.size == FILLER_SIZE && entry.position == 0 {
-            return Ok(Found::Filler);
+        if entry == QueueEntry::FILLER {
+            return Ok(None);
         }
         if !entry.is_message(self.end) {
-            return Ok(Found::Wrong(Flaw::Field("queue entry")));
+            return Ok(Some(Flaw::Field("queue entry")));
         }
         if !self.tag_codes.is_empty() && !self.tag_codes.contains(&entry.tags_code) {
-            return Ok(Found::Filler);
+            return Ok(None);
         }
         if self
             .file
@@ -86,7 +89,7 @@ impl QueueCursor {
             .is_none_or(|(range, _)| !range.contains(&entry.position))
         {
             let Some(file) = self.log.files.find(entry.position) else {
-                return Ok(Found::Wrong(Flaw::Empty));
+                return Ok(Some(Flaw::Empty));
             };
             let region = file
                 .region()
@@ -94,20 +97,31 @@ impl QueueCursor {
             self.file = Some((file.start()..file.end(), region));
         }
         let Some((range, region)) = &self.file else {
-            return Ok(Found::Filler);
+            return Ok(None);
         };
-        let start = (entry.position - range.start) as usize;
-        match check_record(
-            region.tail(start),
+        let start = index(entry.position - range.start);
+        let Some(bytes) = region.slice(start, entry.size as usize) else {
+            return Ok(Some(Flaw::Length(i64::from(entry.size))));
+        };
+        let meant = (&*self.topic, self.queue.id, number);
+        let record = match check_record(bytes, entry.position, meant) {
+            Ok(record) if record.layout().total_len == entry.size => record,
+            Ok(_) => return Ok(Some(Flaw::Field("size in the queue entry"))),
+            Err(flaw) => return Ok(Some(flaw)),
+        };
+        Ok(keep(
+            self.check,
+            &self.filter,
+            &self.report,
+            &record,
             entry.position,
-            &self.topic,
-            self.queue.id,
-            number,
-        ) {
-            Ok(layout) if layout.total_len == entry.size => Ok(Found::Record(start, layout)),
-            Ok(_) => Ok(Found::Wrong(Flaw::Field("size in the queue entry"))),
-            Err(flaw) => Ok(Found::Wrong(flaw)),
-        }
+        )
+        .map_or_else(Some, |kept| {
+            if kept {
+                rows.push(region, start, *record.layout());
+            }
+            None
+        }))
     }
 
     /// Handles an entry that does not lead to its record: the log may still have it.
@@ -140,70 +154,51 @@ impl QueueCursor {
         });
         if let Some(position) = found {
             let message = self.log.record_at(position)?;
-            let (region, start) = message.place();
-            let Ok(layout) = Layout::parse(region.tail(start)) else {
-                return Ok(());
-            };
-            self.push(region, start, layout, position, rows);
+            let record = message.record();
+            let kept = keep(self.check, &self.filter, &self.report, &record, position);
+            if kept == Ok(true) {
+                let (region, start) = message.place();
+                rows.push(region, start, *record.layout());
+            }
         }
         Ok(())
     }
-
-    #[inline]
-    fn push(
-        &self,
-        region: &Arc<Region>,
-        start: usize,
-        layout: Layout,
-        position: u64,
-        rows: &mut Rows,
-    ) -> bool {
-        let bytes = region
-            .slice(start, layout.total_len as usize)
-            .unwrap_or_default();
-        let Ok(record) = Record::with_layout(bytes, layout) else {
-            return false;
-        };
-        if self.check == Check::Full {
-            match record.check(position) {
-                Ok(Freshness::Fresh) => {}
-                Ok(Freshness::Stale) => self.report.stale(),
-                Err(_) => return false,
-            }
-        }
-        if self.filter.is_empty() || self.filter.passes(&record) {
-            rows.push(region, start, layout);
-        }
-        true
-    }
 }
 
-enum Found {
-    Record(usize, Layout),
-    Filler,
-    Wrong(Flaw),
-}
-
-/// Checks that the record at the start of `bytes` is the one that an entry means.
+/// Whether a record passes the filter, once its checksums were checked as far as is asked for.
 #[inline]
-fn check_record(
-    bytes: &[u8],
+fn keep(
+    check: Check,
+    filter: &Filter,
+    report: &Report,
+    record: &Record<'_>,
     position: u64,
-    topic: &Topic,
-    queue: u32,
-    offset: u64,
-) -> Result<Layout, Flaw> {
+) -> Result<bool, Flaw> {
+    if check == Check::Full && record.check(position)? == Freshness::Stale {
+        report.stale();
+    }
+    Ok(filter.is_empty() || filter.passes(record))
+}
+
+/// The record at the start of `bytes`, if it is the one that an entry means: of this topic, queue
+/// and offset.
+#[inline]
+fn check_record<'a>(
+    bytes: &'a [u8],
+    position: u64,
+    (topic, queue, offset): (&Topic, u32, u64),
+) -> Result<Record<'a>, Flaw> {
     let record = Record::parse(bytes)?;
-    if record.position() != position as i64 {
+    if record.position() != position.cast_signed() {
         return Err(Flaw::Position(record.position()));
     }
-    if record.queue_offset() != offset as i64
-        || record.queue_id() != queue as i32
+    if record.queue_offset() != offset.cast_signed()
+        || record.queue_id() != queue.cast_signed()
         || record.topic() != topic.name.as_bytes()
     {
         return Err(Flaw::Field("queue entry: the record is another's"));
     }
-    Ok(*record.layout())
+    Ok(record)
 }
 
 impl Cursor for QueueCursor {
@@ -212,18 +207,8 @@ impl Cursor for QueueCursor {
         while self.range.start < self.range.end && rows.rows.len() < target {
             let number = self.range.start;
             self.range.start += 1;
-            match self.record(number)? {
-                Found::Filler => {}
-                Found::Wrong(flaw) => self.locate(number, flaw, rows)?,
-                Found::Record(start, layout) => {
-                    let Some((range, region)) = &self.file else {
-                        continue;
-                    };
-                    let position = range.start + start as u64;
-                    if !self.push(region, start, layout, position, rows) {
-                        self.locate(number, Flaw::RecordChecksum, rows)?;
-                    }
-                }
+            if let Some(flaw) = self.take(number, rows)? {
+                self.locate(number, flaw, rows)?;
             }
         }
         Ok(())
@@ -248,7 +233,7 @@ pub fn locate(
         let Some(entry) = entry else { return Ok(None) };
         let sound = log.record_at(entry.position).is_ok_and(|message| {
             let record = message.record();
-            check_record(record.bytes(), entry.position, topic, queue.id, number).is_ok()
+            check_record(record.bytes(), entry.position, (topic, queue.id, number)).is_ok()
         });
         Ok(sound.then(|| entry.position..entry.position + u64::from(entry.size)))
     };
@@ -281,7 +266,7 @@ pub fn locate(
                     return Ok(None);
                 };
                 let bytes = record.bytes();
-                let meant = check_record(bytes, position, topic, queue.id, number).is_ok();
+                let meant = check_record(bytes, position, (topic, queue.id, number)).is_ok();
                 if meant && record.check(position).is_ok() {
                     return Ok(Some(position));
                 }

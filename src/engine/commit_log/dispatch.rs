@@ -1,10 +1,11 @@
 //! Dispatch: queue entries and index entries, built from the log in its order.
 //!
-//! It is a *step* that anyone may run under the dispatch lock. A thread of the engine runs it while there
-//! is work; a reader that asks for more than is dispatched runs it until its message is there; a sender
-//! helps when the backlog is large. So what was sent can be read at once, and no timer is waited for.
+//! It is a *step* that anyone may run under the dispatch lock. A thread of the engine runs it while
+//! there is work; a reader that asks for more than is dispatched runs it until its message is
+//! there; a sender helps when the backlog is large. So what was sent can be read at once, and no
+//! timer is waited for.
 
-use super::consume_queue::{ConsumeQueue, QUEUES_MAX, QueueEntry};
+use super::consume_queue::{ConsumeQueue, EntryMap, QUEUES_MAX, QueueEntry};
 use super::index::Index;
 use super::log::{Log, Step, Walker};
 use super::queues::Queues;
@@ -13,7 +14,7 @@ use crate::engine::topic::Topic;
 use crate::engine::{Damage, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
-use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC};
+use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC, TopicHash};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -183,9 +184,10 @@ impl Dispatcher {
             queue.put(offset, entry)?;
         }
         if self.index.is_some() {
-            let (topic, time) = (record.topic(), record.store_timestamp());
+            let time = record.store_timestamp();
+            let topic = finder.topic_hash(&self.topics, record.topic());
             for key in known.index_keys() {
-                let hash = properties::index_hash(topic, key);
+                let hash = topic.of(key);
                 keys.push(PendingKey {
                     hash,
                     position,
@@ -196,8 +198,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Puts the keys of a batch. Their slots are loaded first: the loads of a batch overlap, and the
-    /// puts that follow find them in the cache.
+    /// Puts the keys of a batch. Their slots are loaded first: the loads of a batch overlap, and
+    /// the puts that follow find them in the cache.
     fn put_keys(&self, keys: &mut Vec<PendingKey>) -> Result<()> {
         let Some(index) = self.index.as_ref().filter(|_| !keys.is_empty()) else {
             return Ok(());
@@ -226,10 +228,40 @@ impl Dispatcher {
 /// Finds the queue of a record, remembering what the last records needed.
 #[derive(Debug, Default)]
 pub struct Finder {
-    topics: HashMap<Box<[u8]>, Arc<Topic>, foldhash::fast::RandomState>,
-    queues: Vec<Vec<Option<Arc<ConsumeQueue>>>>,
-    last: Option<Arc<Topic>>,
+    topics: HashMap<Box<[u8]>, Found, foldhash::fast::RandomState>,
+    queues: Vec<Vec<Option<QueueSlot>>>,
+    slots: usize,
+    last: Option<Found>,
 }
+
+#[derive(Clone, Debug)]
+struct Found {
+    topic: Arc<Topic>,
+    hash: TopicHash,
+}
+
+/// A queue and the map that its next entries go to.
+#[derive(Debug)]
+pub struct QueueSlot {
+    queue: Arc<ConsumeQueue>,
+    map: Option<EntryMap>,
+}
+
+impl QueueSlot {
+    /// The queue.
+    pub fn queue(&self) -> &Arc<ConsumeQueue> {
+        &self.queue
+    }
+
+    /// Puts an entry; see [`ConsumeQueue::put`].
+    #[inline]
+    pub fn put(&mut self, offset: u64, entry: QueueEntry) -> Result<bool> {
+        self.queue.put_with(offset, entry, &mut self.map)
+    }
+}
+
+/// More maps than this are not kept at hand.
+const SLOTS_MAX: usize = 16_384;
 
 impl Finder {
     /// Queue, offset and entry of a record; `None` where it stands in no queue.
@@ -241,7 +273,7 @@ impl Finder {
         record: &Record<'_>,
         known: &Known<'_>,
         position: u64,
-    ) -> Option<(&Arc<ConsumeQueue>, u64, QueueEntry)> {
+    ) -> Option<(&mut QueueSlot, u64, QueueEntry)> {
         if !record.is_queued() {
             return None;
         }
@@ -251,61 +283,87 @@ impl Finder {
         let offset = u64::try_from(record.queue_offset())
             .ok()
             .filter(|offset| *offset < OFFSET_MAX)?;
-        let topic = self.topic(topics, record.topic())?;
+        self.enter(topics, record.topic())?;
+        let topic = &self.last.as_ref()?.topic;
         let entry = QueueEntry {
             position,
             size: record.layout().total_len,
             tags_code: entry_code(record, known),
         };
         let (row, column) = (topic.id as usize, queue as usize);
-        if self
+        let there = self
             .queues
             .get(row)
-            .and_then(|queues| queues.get(column)?.as_ref())
-            .is_none()
-        {
-            let found = queues.get_or_add(&topic, queue);
-            if self.queues.len() <= row {
-                self.queues.resize_with(row + 1, Vec::new);
-            }
-            let cached = self.queues.get_mut(row)?;
-            if cached.len() <= column {
-                cached.resize_with(column + 1, || None);
-            }
-            *cached.get_mut(column)? = Some(found);
+            .and_then(|queues| queues.get(column)?.as_ref());
+        if there.is_none() {
+            let queue = queues.get_or_add(topic, queue);
+            self.add_slot(row, column, QueueSlot { queue, map: None });
         }
-        let queue = self.queues.get(row)?.get(column)?.as_ref()?;
-        Some((queue, offset, entry))
+        let slot = self.queues.get_mut(row)?.get_mut(column)?.as_mut()?;
+        Some((slot, offset, entry))
     }
 
     /// The topic of the last record that was found.
     pub fn last_topic(&self) -> Option<Arc<Topic>> {
-        self.last.clone()
+        self.last.as_ref().map(|found| Arc::clone(&found.topic))
     }
 
+    #[cold]
+    fn add_slot(&mut self, row: usize, column: usize, slot: QueueSlot) {
+        if self.slots >= SLOTS_MAX {
+            self.queues.clear();
+            self.slots = 0;
+        }
+        if self.queues.len() <= row {
+            self.queues.resize_with(row + 1, Vec::new);
+        }
+        let Some(queues) = self.queues.get_mut(row) else {
+            unreachable!("just resized")
+        };
+        if queues.len() <= column {
+            queues.resize_with(column + 1, || None);
+        }
+        if let Some(place) = queues.get_mut(column) {
+            *place = Some(slot);
+            self.slots += 1;
+        }
+    }
+
+    /// Hash for the keys of a topic.
     #[inline]
-    fn topic(&mut self, topics: &Topics, name: &[u8]) -> Option<Arc<Topic>> {
-        if let Some(last) = self
+    pub fn topic_hash(&mut self, topics: &Topics, name: &[u8]) -> TopicHash {
+        match self.enter(topics, name).and(self.last.as_ref()) {
+            Some(found) => found.hash,
+            None => TopicHash::new(name),
+        }
+    }
+
+    /// Makes the topic of this name the last one met.
+    #[inline]
+    fn enter(&mut self, topics: &Topics, name: &[u8]) -> Option<()> {
+        if self
             .last
             .as_ref()
-            .filter(|last| last.name.as_bytes() == name)
+            .is_some_and(|last| last.topic.name.as_bytes() == name)
         {
-            return Some(Arc::clone(last));
+            return Some(());
         }
-        let topic = match self.topics.get(name) {
-            Some(topic) => Arc::clone(topic),
-            None => {
-                // A name that is no text, or that would be a path, is damage; no queue is made.
-                let text = std::str::from_utf8(name)
-                    .ok()
-                    .filter(|text| is_directory_name(text))?;
-                let topic = topics.get_or_add(text, 1).0;
-                self.topics.insert(name.into(), Arc::clone(&topic));
-                topic
-            }
+        if let Some(found) = self.topics.get(name) {
+            self.last = Some(found.clone());
+            return Some(());
+        }
+        // A name that is no text, or that would be a path, is damage; no queue is made.
+        let text = std::str::from_utf8(name)
+            .ok()
+            .filter(|text| is_directory_name(text))?;
+        let topic = topics.get_or_add(text, 1).0;
+        let found = Found {
+            topic,
+            hash: TopicHash::new(name),
         };
-        self.last = Some(Arc::clone(&topic));
-        Some(topic)
+        self.topics.insert(name.into(), found.clone());
+        self.last = Some(found);
+        Some(())
     }
 }
 

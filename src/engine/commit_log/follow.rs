@@ -1,4 +1,5 @@
-//! Reading beside a writer in another process: its marks are followed, its files joined as they come.
+//! Reading beside a writer in another process: its marks are followed, its files joined as they
+//! come.
 //!
 //! A queue entry is believed only below the writer's dispatched mark, and only if the record there
 //! carries its topic, queue and offset.

@@ -20,6 +20,7 @@
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, Extent, MappedFile, Region};
+use crate::num::low_u32;
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -179,12 +180,12 @@ impl IndexFile {
         let seconds = if begin <= 0 {
             0
         } else {
-            ((time - begin) / 1000).clamp(0, 0x7FFF_FFFF)
+            i32::try_from(((time - begin) / 1000).max(0)).unwrap_or(i32::MAX)
         };
         let mut bytes = [0; ENTRY_LEN];
         bytes[..4].copy_from_slice(&hash.to_be_bytes());
         bytes[4..12].copy_from_slice(&position.to_be_bytes());
-        bytes[12..16].copy_from_slice(&(seconds as u32).to_be_bytes());
+        bytes[12..16].copy_from_slice(&seconds.to_be_bytes());
         bytes[16..].copy_from_slice(&previous.to_be_bytes());
         self.region.set_words(self.entry_at(count), &bytes);
         self.set_word(slot_at, count);
@@ -294,8 +295,8 @@ impl Index {
         }
     }
 
-    /// Opens the files that are there. What cannot be an index file of this log, whose end is `end`,
-    /// ends the index: it and what comes behind it is left out, and `false` returned.
+    /// Opens the files that are there. What cannot be an index file of this log, whose end is
+    /// `end`, ends the index: it and what comes behind it is left out, and `false` returned.
     pub fn load(&self, end: u64) -> Result<bool> {
         let names = list_names(&*self.disk, &self.directory)?;
         let mut files = self.files.write();
@@ -534,9 +535,9 @@ fn file_name_now() -> u64 {
 
 /// Finds how many slots and entries a file has, which it does not say.
 ///
-/// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then every
-/// number of slots that the length allows, each checked against what the header says of the first and
-/// the last entry. `None` where nothing fits: the file is damaged.
+/// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then
+/// every number of slots that the length allows, each checked against what the header says of the
+/// first and the last entry. `None` where nothing fits: the file is damaged.
 fn find_geometry(
     file: &Arc<MappedFile>,
     region: &Arc<Region>,
@@ -548,7 +549,7 @@ fn find_geometry(
         let rest = len.checked_sub(4 * slots)?;
         let entries = rest / ENTRY_LEN as u64;
         (slots > 0 && entries > 1 && rest.is_multiple_of(ENTRY_LEN as u64))
-            .then_some((slots as u32, entries as u32))
+            .then_some((low_u32(slots), low_u32(entries)))
     };
     let fits = |(slots, entries): (u32, u32)| {
         let (file, region) = (Arc::clone(file), Arc::clone(region));

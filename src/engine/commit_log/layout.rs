@@ -1,5 +1,5 @@
-//! What a directory is: a store of ours, one that RocketMQ left, something else; and the sizes of its
-//! files, which no file states.
+//! What a directory is: a store of ours, one that RocketMQ left, something else; and the sizes of
+//! its files, which no file states.
 
 use super::state::{Geometry, StatePage};
 use crate::disk::{Disk, Kind};
@@ -23,8 +23,8 @@ pub enum Maker {
 ///
 /// # Errors
 ///
-/// [`Error::NotAStore`] for a file or another's directory, [`Error::Unsupported`] for layouts that are
-/// recognised and not read, and for names that are links or pipes.
+/// [`Error::NotAStore`] for a file or another's directory, [`Error::Unsupported`] for layouts that
+/// are recognised and not read, and for names that are links or pipes.
 pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     let not_a_store = |reason: &str| Error::NotAStore {
         path: root.to_owned(),

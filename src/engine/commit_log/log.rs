@@ -3,6 +3,7 @@
 use super::state::{Mark, StatePage};
 use crate::error::{Error, Result};
 use crate::mapped::{MappedFileQueue, Region};
+use crate::num::{index, low_u32};
 use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
 use crate::record::{Flaw, Layout, Message, Record};
 use std::sync::Arc;
@@ -60,7 +61,7 @@ impl Log {
         let region = file
             .region()
             .map_err(|e| Error::io("map", file.path(), e))?;
-        let start = (position - file.start()) as usize;
+        let start = index(position - file.start());
         let found = Message::new(region, start);
         let flawed = |flaw: Flaw| Error::corrupt(file.path(), position, flaw.to_string());
         let message = found.map_err(flawed)?;
@@ -150,7 +151,7 @@ impl Walker {
                 .map_err(|e| Error::io("map", file.path(), e))?;
             self.current = Some((start, region));
         }
-        Ok(Some((self.position - start) as usize))
+        Ok(Some(index(self.position - start)))
     }
 
     /// Looks at the next record and goes behind it.
@@ -197,7 +198,7 @@ pub fn is_blank(bytes: &[u8], left: usize) -> bool {
 pub fn blank(left: u64) -> [u8; BLANK_LEN] {
     let mut bytes = [0; BLANK_LEN];
     let (size, magic) = bytes.split_at_mut(AT_MAGIC);
-    size.copy_from_slice(&(left as u32).to_be_bytes());
+    size.copy_from_slice(&low_u32(left).to_be_bytes());
     magic.copy_from_slice(&MAGIC_BLANK.to_be_bytes());
     bytes
 }

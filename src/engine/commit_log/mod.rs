@@ -12,7 +12,8 @@
 //!   forebay.offsets bounds of the queues at the last close                   tables
 //! ```
 //!
-//! The log is the truth; the rest is built from it by [`dispatch`] and checked against it by [`open`].
+//! The log is the truth; the rest is built from it by [`dispatch`] and checked against it by
+//! [`open`].
 
 mod append;
 mod atomic;
@@ -33,11 +34,11 @@ mod rebuild;
 mod recover;
 mod report;
 mod service;
+mod settle;
 mod shared;
 mod spill;
 mod state;
 mod tables;
-mod trim;
 mod verify;
 
 use super::{
@@ -118,7 +119,7 @@ impl CommitLog {
                 .tail
                 .try_lock_for(self.busy_timeout)
                 .ok_or_else(|| Error::Busy {
-                    waited_ms: self.busy_timeout.as_millis() as u64,
+                    waited_ms: u64::try_from(self.busy_timeout.as_millis()).unwrap_or(u64::MAX),
                 })?,
         };
         if self.closed.load(Ordering::Acquire) {

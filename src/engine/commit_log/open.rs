@@ -306,7 +306,7 @@ impl<'a> Opening<'a> {
             let settled = self.recovery.clean && rebuilt == 0;
             if settled {
                 for (_, queue) in self.queues.all(&self.topics) {
-                    queue.trust_durable();
+                    queue.set_synced();
                 }
             }
             state.set(Mark::Settled, if settled { end } else { min });

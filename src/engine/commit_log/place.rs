@@ -82,10 +82,10 @@ impl Placer {
         let found = self
             .finder
             .find(&self.topics, &self.queues, record, known, position);
-        let Some((queue, offset, entry)) = found else {
+        let Some((slot, offset, entry)) = found else {
             return Ok(());
         };
-        let queue = Arc::clone(queue);
+        let queue = Arc::clone(slot.queue());
         let Some(topic) = self.finder.last_topic() else {
             return Ok(());
         };

@@ -36,7 +36,8 @@ impl Question<'_> {
     }
 }
 
-/// Messages that fit, newest first. What the index does not hold (`unindexed`) is looked for in the log.
+/// Messages that fit, newest first. What the index does not hold (`unindexed`) is looked for in the
+/// log.
 pub fn by_key(
     shared: &Shared,
     question: &Question<'_>,

@@ -285,6 +285,7 @@ impl Opening<'_> {
             }
             return Ok(());
         }
+        index.retire_below(self.min_position())?;
         let cut = index.cut(outcome.end)?;
         let Some(start) = again.into_iter().chain(cut).min() else {
             return Ok(());

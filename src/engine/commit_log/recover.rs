@@ -3,9 +3,10 @@
 //! A record counts if its length sum, magic, position and checksums hold. Where one does not:
 //!
 //! - below the *trusted* position (what is known to have been there), or in a store that another
-//!   system wrote, the walk looks for the next record that holds. If there is one, the bytes between
-//!   are a hole: reported, passed over, nothing behind it is lost. Behind a hole, a store time that
-//!   goes back or a queue offset that was met already marks a record of an earlier life of the file.
+//!   system wrote, the walk looks for the next record that holds. If there is one, the bytes
+//!   between are a hole: reported, passed over, nothing behind it is lost. Behind a hole, a store
+//!   time that goes back or a queue offset that was met already marks a record of an earlier life
+//!   of the file.
 //! - elsewhere the log ends there.
 //!
 //! An atomic batch without its end record is cut back to its begin record.
@@ -15,6 +16,7 @@ use super::log::{Log, Step, Walker, is_blank};
 use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::mapped::queue::MappedFileQueue;
+use crate::num::index;
 use crate::record::layout::{AT_MAGIC, AT_POSITION, MAGIC_V1, MAGIC_V2, be_u32, be_u64};
 use crate::record::{Flaw, Freshness, Record};
 use std::collections::HashMap;
@@ -223,8 +225,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what holds at `position` is no leftover: a record that is not older than the last one,
-    /// or a filler that leads to such a record.
+    /// Whether what holds at `position` is no leftover: a record that is not older than the last
+    /// one, or a filler that leads to such a record.
     fn leads_on(&self, position: u64) -> Result<bool> {
         let mut walker = Walker::new(self.log, position, self.limit);
         let mut step = walker.step()?;
@@ -266,15 +268,15 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
         let region = file
             .region()
             .map_err(|e| Error::io("map", file.path(), e))?;
-        let mut at = from.saturating_sub(file.start()) as usize;
-        let until = (end.min(file.end()) - file.start()) as usize;
+        let mut at = index(from.saturating_sub(file.start()));
+        let until = index(end.min(file.end()) - file.start());
         while at < until {
             // Stretches that were never written hold nothing; the kernel knows them.
             let data = next_data(&log.files, &file, at as u64)?;
-            let Some(data) = data.filter(|data| (*data as usize) < until) else {
+            let Some(data) = data.filter(|data| index(*data) < until) else {
                 break;
             };
-            at = at.max(data as usize);
+            at = at.max(index(data));
             let chunk_end = until.min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
             let bytes = region.tail(at);
             if let Some(found) = search(

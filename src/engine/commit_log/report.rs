@@ -39,11 +39,6 @@ impl Report {
         self.damage.lock().clone()
     }
 
-    /// How many places.
-    pub fn len(&self) -> usize {
-        self.damage.lock().len()
-    }
-
     /// Counts a record with another record's checksum.
     pub fn stale(&self) {
         self.stale.fetch_add(1, Ordering::Relaxed);

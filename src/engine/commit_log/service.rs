@@ -1,7 +1,7 @@
 //! The threads of a store that is written: dispatch, and flush with its checkpoint.
 //!
-//! Each is a loop around a step that others may run too; a thread is only its driver. They are started
-//! with the store and joined on close, and none of them ever waits for a caller.
+//! Each is a loop around a step that others may run too; a thread is only its driver. They are
+//! started with the store and joined on close, and none of them ever waits for a caller.
 
 use super::shared::Shared;
 use parking_lot::{Condvar, Mutex};

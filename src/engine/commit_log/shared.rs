@@ -99,9 +99,9 @@ impl Shared {
         Err(Error::Failed { reason, appended })
     }
 
-    /// Makes the log durable up to `position`: one sync of what is not durable yet, shared by all who
-    /// wait for it. A failure is final: the kernel may have marked the pages clean, so a second try
-    /// would report what is not true.
+    /// Makes the log durable up to `position`: one sync of what is not durable yet, shared by all
+    /// who wait for it. A failure is final: the kernel may have marked the pages clean, so a second
+    /// try would report what is not true.
     pub fn flush_to(&self, position: u64) -> Result<()> {
         if self.log.state.get(Mark::Durable) >= position {
             return Ok(());
@@ -175,8 +175,8 @@ impl Shared {
         }
     }
 
-    /// Writes what a clean close leaves: everything durable, inventory, checkpoint, then the flag, and
-    /// only then the file `abort` goes.
+    /// Writes what a clean close leaves: everything durable, inventory, checkpoint, then the flag,
+    /// and only then the file `abort` goes.
     pub fn settle_for_close(&self, last_store_ms: i64) -> Result<()> {
         let end = self.log.published();
         // A synchronous store dispatches only what is durable, so the flush comes first.

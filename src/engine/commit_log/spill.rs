@@ -1,5 +1,5 @@
-//! Memory for queue entries that are missing on a disk that may not be written: plain memory up to a
-//! bound, beyond it temporary files elsewhere.
+//! Memory for queue entries that are missing on a disk that may not be written: plain memory up to
+//! a bound, beyond it temporary files elsewhere.
 
 use crate::error::{Error, Result};
 use crate::mapped::{Access, Region};

@@ -26,14 +26,15 @@
 //! 384   u64    settled: end of what is durable in log, queues and index alike
 //! ```
 //!
-//! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache outlives
-//! a process. After a power loss `durable` and `settled` are lower bounds (each is stored only after
-//! the sync that it tells of) and the other two mean nothing. The page is a hint like every cache: no
-//! value is believed before the log confirms it.
+//! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache
+//! outlives a process. After a power loss `durable` and `settled` are lower bounds (each is stored
+//! only after the sync that it tells of) and the other two mean nothing. The page is a hint like
+//! every cache: no value is believed before the log confirms it.
 
 use crate::disk::{Disk, Kind, boot_id};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
+use crate::num::short;
 use crate::record::HostBytes;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -254,7 +255,7 @@ impl StatePage {
         let bytes = host.as_bytes();
         self.region.set_words(AT_HOST, bytes);
         self.region
-            .set_words(AT_HOST_LEN, &(bytes.len() as u32).to_ne_bytes());
+            .set_words(AT_HOST_LEN, &short(bytes.len()).to_ne_bytes());
     }
 
     /// Begins an epoch: this process writes, from `end` on.

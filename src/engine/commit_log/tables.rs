@@ -22,8 +22,8 @@ pub struct TopicTable {
 
 impl TopicTable {
     /// Reads the table of the store at `root` and gives its topics to `topics`. Where the file is
-    /// missing, empty or no JSON, its backup is read, as RocketMQ does; where both are, the table is
-    /// empty.
+    /// missing, empty or no JSON, its backup is read, as RocketMQ does; where both are, the table
+    /// is empty.
     pub fn load(disk: &dyn Disk, root: &Path, topics: &Topics) -> Result<TopicTable> {
         let path = root.join("config").join("topics.json");
         let backup = root.join("config").join("topics.json.bak");
@@ -146,21 +146,8 @@ pub struct Checkpoint {
 pub const CHECKPOINT_LEN: usize = 4096;
 
 impl Checkpoint {
-    /// Reads it; zeros where there is none.
-    pub fn load(disk: &dyn Disk, root: &Path) -> Result<Checkpoint> {
-        let path = root.join("checkpoint");
-        let bytes = read_small(disk, &path, 1 << 20).map_err(|e| Error::io("read", &path, e))?;
-        let bytes = bytes.unwrap_or_default();
-        let long = |at| crate::record::layout::be_u64(&bytes, at) as i64;
-        Ok(Checkpoint {
-            log_ms: long(0),
-            queues_ms: long(8),
-            index_ms: long(16),
-        })
-    }
-
-    /// Writes it in place, durably. Each value stands in one sector, so a crash leaves the old or the
-    /// new one; the other fields of the file stay.
+    /// Writes it in place, durably. Each value stands in one sector, so a crash leaves the old or
+    /// the new one; the other fields of the file stay.
     pub fn save(&self, disk: &dyn Disk, root: &Path) -> Result<()> {
         let path = root.join("checkpoint");
         let io = |error| Error::io("write", &path, error);

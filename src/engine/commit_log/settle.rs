@@ -9,6 +9,7 @@ use super::recover::Outcome;
 use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, file_name};
 use crate::mapped::{Access, PAGE};
+use crate::num::index;
 use std::path::Path;
 
 impl Opening<'_> {
@@ -65,9 +66,9 @@ impl Opening<'_> {
         self.disk
             .reserve(path, from, to - from)
             .map_err(|e| Error::io("reserve", path, e))?;
-        let region = self.disk.map(path, len as usize, Access::ReadWrite);
+        let region = self.disk.map(path, index(len), Access::ReadWrite);
         let region = region.map_err(|e| Error::io("map", path, e))?;
-        let (from, to) = (from as usize, to as usize);
+        let (from, to) = (index(from), index(to));
         region.rewrite(from, to - from);
         let synced = region.sync(from / PAGE * PAGE, to - from / PAGE * PAGE);
         synced.map_err(|e| Error::io("sync", path, e))
@@ -107,18 +108,13 @@ impl Opening<'_> {
         let Some(data) = self.disk.next_data(path, from).map_err(io)? else {
             return Ok(None);
         };
-        let region = self
-            .disk
-            .map(path, len as usize, Access::Read)
-            .map_err(io)?;
-        region.publish(len as usize);
+        let region = self.disk.map(path, index(len), Access::Read).map_err(io)?;
+        region.publish(index(len));
         let mut at = data.max(from);
         let mut last = None;
         while at < len {
             let chunk = (len - at).min(1 << 20);
-            let bytes = region
-                .slice(at as usize, chunk as usize)
-                .unwrap_or_default();
+            let bytes = region.slice(index(at), index(chunk)).unwrap_or_default();
             if let Some(found) = bytes.iter().rposition(|byte| *byte != 0) {
                 last = Some(at + found as u64 + 1);
             }

@@ -1,0 +1,54 @@
+"""Stores as Spark DataFrames: ``spark.read.format("forebay")``.
+
+The options and columns are those of Spark's Kafka connector, so a job moves by changing the format and
+the address::
+
+    import forebay.spark
+
+    forebay.spark.register(spark)
+    orders = spark.read.format("forebay").option("subscribe", "orders").load("events")
+    orders.groupBy("partition").count().show()
+
+Spark finds the source by itself where this package is installed beside it. `register` also tells the
+source how many tasks the cluster runs at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from forebay.spark.source import ForebayDataSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["ForebayDataSource", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format ``"forebay"`` known to a session, and the session's parallelism to the format.
+
+    Parameters
+    ----------
+    spark
+        The session. Without registration, or where the session does not tell its parallelism, as a
+        remote one, a read is cut into as many partitions as the driver's machine has processors.
+
+    Examples
+    --------
+    >>> forebay.spark.register(spark)  # doctest: +SKIP
+    """
+    # Partitions are planned in a process of its own that knows neither session nor configuration. What
+    # it needs travels with the class, which Spark pickles by value because no module has this one.
+    parallelism = _parallelism(spark)
+    source = type("ForebayDataSource", (ForebayDataSource,), {"parallelism": parallelism})
+    spark.dataSource.register(source)
+
+
+def _parallelism(spark: SparkSession) -> int | None:
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (AttributeError, PySparkException):
+        return None

@@ -1,0 +1,277 @@
+"""The options of a read, by the names and rules of Spark's Kafka connector."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+from urllib.parse import unquote, urlsplit
+
+from forebay.spark.columns import KAFKA_COLUMNS, parse_columns
+from forebay.spark.errors import invalid
+
+#: Offsets in JSON that stand for an end of the queue.
+LATEST, EARLIEST = -1, -2
+
+#: A topic and the number of a queue; the connector calls a queue a partition.
+TopicQueue = tuple[str, int]
+
+_STRATEGIES = ("subscribe", "subscribePattern", "assign")
+_NAMES = (
+    "path",
+    *_STRATEGIES,
+    "startingOffsets",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "startingTimestamp",
+    "endingOffsets",
+    "endingOffsetsByTimestamp",
+    "endingTimestamp",
+    "minPartitions",
+    "maxRecordsPerPartition",
+    "failOnDataLoss",
+    "includeHeaders",
+    "columns",
+)
+_LONG_MAX = 2**63 - 1
+_INT_MAX = 2**31 - 1
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Limit:
+    """One end of a read: offsets or times by queue, or one time, or an end of every queue."""
+
+    #: Offset of every queue where nothing else is given: `EARLIEST` or `LATEST`.
+    everywhere: int = LATEST
+    offsets: dict[TopicQueue, int] | None = None
+    times: dict[TopicQueue, int] | None = None
+    time: int | None = None
+
+
+@dataclass(frozen=True)
+class ReadOptions:
+    """What to read; of `topics`, `pattern` and `assignment` one is given."""
+
+    path: str
+    topics: tuple[str, ...] | None = None
+    pattern: re.Pattern[str] | None = None
+    assignment: dict[str, tuple[int, ...]] | None = None
+    start: Limit = field(default_factory=lambda: Limit(EARLIEST))
+    end: Limit = field(default_factory=Limit)
+    #: Whether a starting time behind a queue's newest message means its end, and is no error.
+    latest_if_no_match: bool = False
+    min_partitions: int | None = None
+    records_max: int | None = None
+    fail_on_data_loss: bool = True
+    columns: tuple[str, ...] = KAFKA_COLUMNS
+
+
+def parse_options(given: Mapping[str, str]) -> ReadOptions:
+    """Return the options of a read; names are given in any case.
+
+    Raises
+    ------
+    InvalidOptionError
+        If a name is unknown, a value is not allowed, or options contradict one another.
+    """
+    options = _by_name(given)
+    strategies = [name for name in _STRATEGIES if name in options]
+    if len(strategies) != 1:
+        number = "one" if not strategies else "only one"
+        reason = f"{number} of subscribe, subscribePattern and assign must be specified"
+        raise invalid("options", sorted(options), reason)
+    start = _limit(options, "starting", Limit(EARLIEST))
+    end = _limit(options, "ending", Limit(LATEST))
+    _check_order(start, end)
+    strategy = options.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
+    if strategy not in ("error", "latest"):
+        name = "startingOffsetsByTimestampStrategy"
+        raise invalid(name, options[name], 'it is "error" or "latest"')
+    return ReadOptions(
+        path=_path(options.get("path", "")),
+        topics=_parsed(options, "subscribe", _topics),
+        pattern=_parsed(options, "subscribePattern", _pattern),
+        assignment=_parsed(options, "assign", _assignment),
+        start=start,
+        end=end,
+        latest_if_no_match=strategy == "latest",
+        min_partitions=_positive(options, "minPartitions", _INT_MAX),
+        records_max=_positive(options, "maxRecordsPerPartition", _LONG_MAX),
+        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        columns=_columns(options),
+    )
+
+
+def _by_name(given: Mapping[str, str]) -> dict[str, str]:
+    """Give each option the name by which it is documented; Spark hands them over in lower case."""
+    names = {name.lower(): name for name in _NAMES}
+    options = {}
+    for name, value in given.items():
+        known = names.get(name.lower())
+        if known is None:
+            reason = f"there is no such option; there are {', '.join(_NAMES)}"
+            if name.lower().startswith("kafka."):
+                reason = "options of a Kafka client have no meaning for a directory"
+            raise invalid(name, value, reason)
+        options[known] = value
+    return options
+
+
+def _parsed(
+    options: Mapping[str, str], name: str, parse: Callable[[str, str], _T]
+) -> _T | None:
+    return parse(name, options[name]) if name in options else None
+
+
+def _path(text: str) -> str:
+    if not text:
+        raise invalid("path", text, "give the directory of the store: .load(path)")
+    url = urlsplit(text)
+    if url.scheme == "file":
+        return unquote(url.path)
+    if url.scheme or text == ":memory:":
+        raise invalid("path", text, "it is a directory that every worker reaches as a local one")
+    return text
+
+
+def _topics(name: str, text: str) -> tuple[str, ...]:
+    names = [part.strip() for part in text.split(",")]
+    topics = tuple(dict.fromkeys(name for name in names if name))
+    if not topics:
+        raise invalid(name, text, "there are no topics to subscribe to")
+    return topics
+
+
+def _pattern(name: str, text: str) -> re.Pattern[str]:
+    if not text.strip():
+        raise invalid(name, text, "the pattern to subscribe to is empty")
+    try:
+        return re.compile(text.strip())
+    except re.error as error:
+        raise invalid(name, text, f"it is no regular expression: {error}") from error
+
+
+def _assignment(name: str, text: str) -> dict[str, tuple[int, ...]]:
+    expected = 'expected e.g. {"topicA":[0,1],"topicB":[0,1]}'
+    found = _json_object(name, text, expected)
+    assignment = {}
+    for topic, queues in found.items():
+        if not isinstance(queues, list) or not all(_is_queue(queue) for queue in queues):
+            raise invalid(name, text, expected)
+        assignment[topic] = tuple(sorted(set(queues)))
+    if not any(assignment.values()):
+        raise invalid(name, text, "there are no partitions to assign")
+    return assignment
+
+
+def _limit(options: Mapping[str, str], side: str, default: Limit) -> Limit:
+    """Read the options of one end; like the connector, a time goes before times before offsets."""
+    time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
+    if time in options:
+        text = options[time].strip()
+        if not _is_number(text):
+            raise invalid(time, text, "expected a single long value: milliseconds since the epoch")
+        return Limit(time=int(text))
+    if times in options:
+        expected = 'expected e.g. {"topicA":{"0":123456789,"1":123456789}}'
+        return Limit(times=_by_queue(times, options[times], expected, least=-_LONG_MAX))
+    if offsets not in options:
+        return default
+    text = options[offsets].strip()
+    word = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
+    expected = 'expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
+    found = None if word else _by_queue(offsets, text, expected, least=EARLIEST)
+    refused, kind = (LATEST, "latest") if side == "starting" else (EARLIEST, "earliest")
+    if word == refused:
+        raise invalid(offsets, text, f"{side} offset can't be {kind} for batch queries")
+    for (topic, queue), offset in (found or {}).items():
+        if offset == refused:
+            reason = f"{side} offset for {topic}-{queue} can't be {kind} for batch queries"
+            raise invalid(offsets, text, reason)
+    return Limit(everywhere=word, offsets=None) if word else Limit(offsets=found)
+
+
+def _by_queue(name: str, text: str, expected: str, least: int) -> dict[TopicQueue, int]:
+    numbers = {}
+    for topic, queues in _json_object(name, text, expected).items():
+        if not isinstance(queues, dict):
+            raise invalid(name, text, expected)
+        for queue, number in queues.items():
+            whole = isinstance(number, int) and not isinstance(number, bool)
+            if not queue.isdecimal() or not whole or not least <= number <= _LONG_MAX:
+                raise invalid(name, text, expected)
+            numbers[topic, int(queue)] = number
+    return numbers
+
+
+def _json_object(name: str, text: str, expected: str) -> dict[str, object]:
+    try:
+        found = json.loads(text)
+    except ValueError as error:
+        raise invalid(name, text, expected) from error
+    if not isinstance(found, dict):
+        raise invalid(name, text, expected)
+    return found
+
+
+def _check_order(start: Limit, end: Limit) -> None:
+    """Refuse an end before its start where both are known without the store."""
+    if start.time is not None and end.time is not None and start.time > end.time:
+        reason = f"it lies before startingTimestamp, {start.time}"
+        raise invalid("endingTimestamp", end.time, reason)
+    for kind, starts, ends in (
+        ("Offsets", start.offsets, end.offsets),
+        ("OffsetsByTimestamp", start.times, end.times),
+    ):
+        if starts is None or ends is None:
+            continue
+        if starts.keys() != ends.keys():
+            reason = f"it must name the partitions of starting{kind}: {_names(starts)}"
+            raise invalid(f"ending{kind}", _names(ends), reason)
+        for place, first in starts.items():
+            if 0 <= ends[place] < first:
+                reason = f"it lies before the start {first} of {place[0]}-{place[1]}"
+                raise invalid(f"ending{kind}", ends[place], reason)
+
+
+def _names(places: Mapping[TopicQueue, int]) -> str:
+    return ", ".join(f"{topic}-{queue}" for topic, queue in sorted(places))
+
+
+def _is_queue(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _INT_MAX
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[+-]?[0-9]{1,19}", text) is not None and abs(int(text)) <= _LONG_MAX
+
+
+def _positive(options: Mapping[str, str], name: str, most: int) -> int | None:
+    if name not in options:
+        return None
+    text = options[name].strip()
+    if not _is_number(text) or not 0 < int(text) <= most:
+        raise invalid(name, text, "it must be positive, and a whole number")
+    return int(text)
+
+
+def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    if name not in options:
+        return default
+    truth = {"true": True, "false": False}.get(options[name].strip().lower())
+    if truth is None:
+        raise invalid(name, options[name], 'it is "true" or "false"')
+    return truth
+
+
+def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
+    with_headers = _truth(options, "includeHeaders", default=False)
+    if "columns" not in options:
+        return (*KAFKA_COLUMNS, "headers") if with_headers else KAFKA_COLUMNS
+    columns = parse_columns(options["columns"])
+    if with_headers and "headers" not in columns:
+        raise invalid("includeHeaders", "true", "headers is not among the columns that are named")
+    return columns
