@@ -128,6 +128,77 @@ impl Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Error::UnknownTopic { topic } => write!(f, "no topic {topic:?} in the store"),
+            Error::UnknownQueue {
+                topic,
+                queue,
+                queues,
+            } => {
+                write!(
+                    f,
+                    "topic {topic:?} has no queue {queue}: it has {queues} queues, from 0"
+                )
+            }
+            Error::InvalidTopic { topic, reason } => write!(f, "topic {topic:?}: {reason}"),
+            Error::InvalidOption {
+                name,
+                value,
+                reason,
+            } => write!(f, "{name} is {value}: {reason}"),
+            Error::TooLarge { what, size, limit } => {
+                write!(f, "{what} is {size} bytes, limit {limit}")
+            }
+            Error::OffsetOutOfRange {
+                topic,
+                queue,
+                offset,
+                min,
+                max,
+            } => write!(
+                f,
+                "offset {offset} of topic {topic:?} queue {queue} is out of range: {min} to {max} \
+                 (exclusive)"
+            ),
+            Error::Corrupt {
+                path,
+                position,
+                reason,
+            } => {
+                write!(
+                    f,
+                    "corrupt bytes in {} at {position}: {reason}",
+                    path.display()
+                )
+            }
+            Error::Unsupported { what } => write!(f, "not supported: {what}"),
+            Error::Full { path, needed, free } => write!(
+                f,
+                "no space for {needed} bytes at {}: {free} bytes are free; nothing was appended, \
+                 sending works again when there is room",
+                path.display()
+            ),
+            Error::FlushTimeout { timeout_ms } => write!(
+                f,
+                "not durable within {timeout_ms} ms: the message is in the log, do not send it \
+                 again, flush"
+            ),
+            Error::Row { row, source } => write!(f, "row {row}: {source}"),
+            Error::Io {
+                doing,
+                path,
+                source,
+            } => {
+                write!(f, "cannot {doing} {}: {source}", path.display())
+            }
+            handle => handle.fmt_of_handle(f),
+        }
+    }
+}
+
+impl Error {
+    /// What is wrong with a store or a handle as a whole.
+    fn fmt_of_handle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Error::NotFound { path } => {
                 write!(
                     f,
@@ -181,72 +252,11 @@ impl fmt::Display for Error {
                 f,
                 "this handle was opened before fork: open the store again in the child process"
             ),
-            Error::UnknownTopic { topic } => write!(f, "no topic {topic:?} in the store"),
-            Error::UnknownQueue {
-                topic,
-                queue,
-                queues,
-            } => {
-                write!(
-                    f,
-                    "topic {topic:?} has no queue {queue}: it has {queues} queues, from 0"
-                )
-            }
-            Error::InvalidTopic { topic, reason } => write!(f, "topic {topic:?}: {reason}"),
-            Error::InvalidOption {
-                name,
-                value,
-                reason,
-            } => write!(f, "{name} is {value}: {reason}"),
-            Error::TooLarge { what, size, limit } => {
-                write!(f, "{what} is {size} bytes, limit {limit}")
-            }
-            Error::OffsetOutOfRange {
-                topic,
-                queue,
-                offset,
-                min,
-                max,
-            } => write!(
-                f,
-                "offset {offset} of topic {topic:?} queue {queue} is out of range: {min} to {max} \
-                 (exclusive)"
-            ),
-            Error::Corrupt {
-                path,
-                position,
-                reason,
-            } => {
-                write!(
-                    f,
-                    "corrupt bytes in {} at {position}: {reason}",
-                    path.display()
-                )
-            }
-            Error::Unsupported { what } => write!(f, "not supported: {what}"),
-            Error::Full { path, needed, free } => write!(
-                f,
-                "no space for {needed} bytes at {}: {free} bytes are free; nothing was appended, \
-                 sending works again when there is room",
-                path.display()
-            ),
             Error::Busy { waited_ms } => write!(
                 f,
                 "the log has been busy for {waited_ms} ms: nothing was appended, try again"
             ),
-            Error::FlushTimeout { timeout_ms } => write!(
-                f,
-                "not durable within {timeout_ms} ms: the message is in the log, do not send it \
-                 again, flush"
-            ),
-            Error::Row { row, source } => write!(f, "row {row}: {source}"),
-            Error::Io {
-                doing,
-                path,
-                source,
-            } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
+            _ => Ok(()),
         }
     }
 }

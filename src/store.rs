@@ -282,22 +282,10 @@ impl Store {
             return nothing(ReadStatus::NoMatchedLogicQueue, 0, 0, 0);
         };
         let (min, max) = (bounds.start, bounds.end);
-        if max == 0 {
-            return nothing(ReadStatus::NoMessageInQueue, 0, min, max);
-        }
-        let start = match u64::try_from(offset) {
-            Ok(start) if start >= min => start,
-            _ => return nothing(ReadStatus::OffsetTooSmall, min, min, max),
+        let start = match start_of_read(offset, min, max) {
+            Ok(start) => start,
+            Err((status, next_offset)) => return nothing(status, next_offset, min, max),
         };
-        if start >= max {
-            let one = start == max;
-            let status = if one {
-                ReadStatus::OffsetOverflowOne
-            } else {
-                ReadStatus::OffsetOverflowBadly
-            };
-            return nothing(status, max, min, max);
-        }
         let examined = READ_EXAMINED_MIN.max(max_messages as u64);
         let end = if filter.is_empty() {
             max
@@ -429,6 +417,18 @@ impl Drop for Shared {
         {
             let _ = self.engine.close();
         }
+    }
+}
+
+/// Where a read at `offset` of a queue with these bounds begins, or why there is nothing to read
+/// and where to go on.
+fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u64)> {
+    match u64::try_from(offset) {
+        _ if max == 0 => Err((ReadStatus::NoMessageInQueue, 0)),
+        Ok(start) if start > max => Err((ReadStatus::OffsetOverflowBadly, max)),
+        Ok(start) if start == max => Err((ReadStatus::OffsetOverflowOne, max)),
+        Ok(start) if start >= min => Ok(start),
+        _ => Err((ReadStatus::OffsetTooSmall, min)),
     }
 }
 

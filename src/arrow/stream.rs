@@ -286,7 +286,7 @@ mod tests {
         let shape = BatchShape {
             columns: Vec::new(),
             body_type: BodyType::Binary,
-            dialect: crate::arrow::Dialect::Arrow,
+            dialect: Dialect::Arrow,
             batch_rows: 1,
             batch_bytes: 1,
         };

@@ -64,14 +64,14 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a range as it is, which gives it its blocks: for file systems that cannot reserve any. Nobody
-/// else stores to the range meanwhile.
+/// Writes a range as it is, which gives it its blocks: for file systems that cannot reserve any.
+/// Nobody else stores to the range meanwhile.
 fn write_again(file: &File, start: u64, len: u64) -> io::Result<()> {
     let end = (start + len).min(file.metadata()?.len());
     let mut buffer = vec![0; ZEROS_LEN];
     let mut at = start;
     while at < end {
-        let step = (end - at).min(ZEROS_LEN as u64) as usize;
+        let step = index((end - at).min(ZEROS_LEN as u64));
         let Some(part) = buffer.get_mut(..step) else {
             break;
         };

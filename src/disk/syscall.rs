@@ -141,8 +141,8 @@ fn byte_zero() -> libc::flock {
     range
 }
 
-/// Tries to take an exclusive lock of byte 0 that belongs to the open file, so that no other close in
-/// this process drops it. Returns whether it was taken.
+/// Tries to take an exclusive lock of byte 0 that belongs to the open file, so that no other close
+/// in this process drops it. Returns whether it was taken.
 #[cfg(target_os = "linux")]
 pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     use std::os::fd::AsRawFd;

@@ -1,7 +1,7 @@
 """Stores as Spark DataFrames: ``spark.read.format("forebay")``.
 
-The options and columns are those of Spark's Kafka connector, so a job moves by changing the format and
-the address::
+The options and columns are those of Spark's Kafka connector, so a job moves by changing the format
+and the address::
 
     import forebay.spark
 
@@ -9,15 +9,21 @@ the address::
     orders = spark.read.format("forebay").option("subscribe", "orders").load("events")
     orders.groupBy("partition").count().show()
 
-Spark finds the source by itself where this package is installed beside it. `register` also tells the
-source how many tasks the cluster runs at once.
+Spark finds the source by itself where this package is installed beside it. `register` also tells
+the source how many tasks the cluster runs at once.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.spark.source import ForebayDataSource
+try:
+    from forebay.spark.source import ForebayDataSource
+except ModuleNotFoundError as error:
+    if error.name is None or error.name.partition(".")[0] != "pyspark":
+        raise
+    message = "forebay.spark needs PySpark 4.2 or later: pip install 'forebay[spark]'"
+    raise ImportError(message) from error
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +32,7 @@ __all__ = ["ForebayDataSource", "register"]
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format ``"forebay"`` known to a session, and the session's parallelism to the format.
+    """Make the format known to a session, and the session's parallelism to the format.
 
     Parameters
     ----------
@@ -38,8 +44,8 @@ def register(spark: SparkSession) -> None:
     --------
     >>> forebay.spark.register(spark)  # doctest: +SKIP
     """
-    # Partitions are planned in a process of its own that knows neither session nor configuration. What
-    # it needs travels with the class, which Spark pickles by value because no module has this one.
+    # Partitions are planned in a process of its own that knows neither session nor configuration.
+    # What it needs travels with the class, which is pickled by value because no module has it.
     parallelism = _parallelism(spark)
     source = type("ForebayDataSource", (ForebayDataSource,), {"parallelism": parallelism})
     spark.dataSource.register(source)

@@ -75,4 +75,3 @@ def schema_of(columns: tuple[str, ...]) -> StructType:
     for name in columns:
         schema.add(name, kinds[_TYPES[name]])
     return schema
-

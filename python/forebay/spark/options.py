@@ -120,9 +120,7 @@ def _by_name(given: Mapping[str, str]) -> dict[str, str]:
     return options
 
 
-def _parsed(
-    options: Mapping[str, str], name: str, parse: Callable[[str, str], _T]
-) -> _T | None:
+def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str, str], _T]) -> _T | None:
     return parse(name, options[name]) if name in options else None
 
 

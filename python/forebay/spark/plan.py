@@ -52,8 +52,8 @@ def cut(ranges: Iterable[Range], parts: int, records_max: int | None) -> list[li
     """Cut ranges into groups of nearly as many messages each, in the order of the ranges.
 
     There are `parts` groups, or more where `records_max` messages in each demand it, or fewer where
-    there are not that many messages. A group may hold a part of one queue or all of many, so a topic
-    of one queue occupies every core, and one of 10,000 queues does not make 10,000 tasks.
+    there are not that many messages. A group may hold a part of one queue or all of many, so a
+    topic of one queue occupies every core, and one of 10,000 queues does not make 10,000 tasks.
     """
     ranges = [found for found in ranges if len(found) > 0]
     total = sum(len(found) for found in ranges)
@@ -179,7 +179,7 @@ class Planner:
             return offset
         if self._options.fail_on_data_loss:
             message = (
-                f"offset {offset} of {topic}-{queue} is not there: the queue has {least} to {most}; "
+                f"{topic}-{queue} has no offset {offset}: it has {least} to {most}; "
                 'set failOnDataLoss to "false" to read what there is'
             )
             raise OffsetOutOfRangeError(

@@ -1,8 +1,8 @@
 """The data source: planned in one process, read in many.
 
-Nothing is shared between these but what Spark pickles, so planning opens the store, pins the offsets of
-each task, and closes it; each worker opens it again. Batches come from Rust in Spark's own types, and
-what lies between is a socket.
+Nothing is shared between these but what Spark pickles, so planning opens the store, pins the
+offsets of each task, and closes it; each worker opens it again. Batches come from Rust in Spark's
+own types and go to the JVM through a socket; no value of a row is touched in Python.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 import forebay
@@ -24,13 +25,13 @@ from forebay.spark.options import ReadOptions, parse_options
 from forebay.spark.plan import Planner, Range, cut, processors
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
     from forebay import Store
 
-#: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here and
-#: one in the JVM.
+#: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here
+#: and one in the JVM.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
 
@@ -80,7 +81,8 @@ class ForebayReader(DataSourceReader):
     def partitions(self) -> list[InputPartition]:
         """Cut what the store holds at this moment into tasks.
 
-        The ends of all queues are taken here, so a job reads a snapshot, whatever is sent meanwhile.
+        The ends of all queues are taken here: a read is a snapshot, whatever is sent meanwhile.
+        Spark plans a DataFrame once, at its first action, so all its actions read the same.
         """
         options = self._options
         # Workers run elsewhere: a relative path is the driver's.
@@ -98,7 +100,9 @@ class ForebayReader(DataSourceReader):
         assert isinstance(partition, ForebayPartition)
         if not partition.ranges:
             return
-        store = _opened.store(partition.plan, partition.path)
+        task = TaskContext.get()
+        stage = None if task is None else task.stageId()
+        store = _opened.store(partition.plan, partition.path, stage)
         by_topic: dict[str, list[Range]] = {}
         for found in partition.ranges:
             by_topic.setdefault(found.topic, []).append(found)
@@ -110,6 +114,10 @@ class ForebayReader(DataSourceReader):
     ) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
+        wanted = sum(len(found) for found in ranges)
+        if not self._options.fail_on_data_loss:
+            # What retention has removed since the read was planned.
+            ranges = list(_still_there(store, ranges))
         arguments: dict[str, Any] = {
             "dialect": "spark",
             "topic": topic,
@@ -121,52 +129,58 @@ class ForebayReader(DataSourceReader):
             "batch_bytes": BATCH_BYTES,
         }
         scan = _forebay.scan_again(store, arguments)
-        missing = sum(len(found) for found in ranges)
         for batch in pyarrow.RecordBatchReader.from_stream(scan):
-            missing -= batch.num_rows
+            wanted -= batch.num_rows
             yield batch
-        if missing:
-            self._report_loss(store, topic, ranges, missing, [*scan.damage, *store.damage])
+        if wanted:
+            self._report_loss(store, topic, ranges, wanted, [*scan.damage, *store.damage])
 
     def _report_loss(
         self, store: Store, topic: str, ranges: list[Range], missing: int, damage: list[Any]
     ) -> None:
-        """Fail for messages that damage has cost, or log them where the options say so.
+        """Fail for messages that are not there, or log them where the options say so.
 
-        Between the first and the last offset of a queue every offset has its message, so a row too few
-        is a message lost.
+        Between the first and the last offset of a queue every offset has its message, so a row too
+        few is a message lost.
         """
         places = ", ".join(f"{topic}-{r.queue} [{r.start}, {r.end})" for r in ranges[:4])
         more = f" and {len(ranges) - 4} more" if len(ranges) > 4 else ""
         first = damage[0] if damage else None
-        reason = f"{missing} messages of {places}{more} are lost to damage"
+        reason = f"{missing} messages of {places}{more} are lost"
         if first is not None:
-            reason += f", first at {first.position} of {first.path}: {first.reason}"
+            reason += f" to damage, first at {first.position} of {first.path}: {first.reason}"
         if not self._options.fail_on_data_loss:
             _log.warning("%s", reason)
             return
         raise CorruptError(
             f'{reason}; set failOnDataLoss to "false" to read the others',
-            path=str(store.path if first is None else first.path),
+            path=first.path if first is not None else str(store.path),
             position=0 if first is None else first.position,
             reason=reason,
         )
 
 
+def _still_there(store: Store, ranges: list[Range]) -> Iterator[Range]:
+    for found in ranges:
+        queue = next(q for q in store.topics[found.topic].queues if q.id == found.queue)
+        start = min(max(found.start, queue.min_offset), queue.max_offset)
+        yield Range(found.topic, found.queue, start, max(start, found.end))
+
+
 class _Opened:
     """The store that this worker has open; workers run many tasks of a job, one at a time.
 
-    It is kept for the tasks of one plan only. Every action of Spark is planned anew, so nothing stale is
-    ever read, not even where the directory has been replaced by another between two actions.
+    It is kept for the tasks of one stage, no longer: between two actions the directory may have
+    been replaced by another, and open files would still show the old one.
     """
 
     def __init__(self) -> None:
-        self._key: tuple[str, str, int] | None = None
+        self._key: tuple[str, str, int | None] | None = None
         self._store: Store | None = None
 
-    def store(self, plan: str, path: str) -> Store:
-        key = (plan, path, os.getpid())
-        if self._store is None or self._key != key:
+    def store(self, plan: str, path: str, stage: int | None) -> Store:
+        key = (plan, path, stage)
+        if self._store is None or self._key != key or stage is None:
             self.close()
             self._store = forebay.open(path, mode="r")
             self._key = key

@@ -295,7 +295,7 @@ impl Tail {
                 Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
                     // It is still being made, so it cannot be made here too.
                     self.coming.extend(coming);
-                    let waited_ms = ALLOCATE_TIMEOUT.as_millis() as u64;
+                    let waited_ms = ALLOCATE_TIMEOUT.as_secs() * 1000;
                     return Err(Error::Busy { waited_ms });
                 }
                 // It could not be made ahead of use; that it can be made now is worth a try.

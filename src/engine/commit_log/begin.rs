@@ -1,8 +1,8 @@
 //! Where recovery begins: as late as what is known of the store's last life allows.
 //!
-//! The state page names positions up to which log, queues and index are known to be whole. It is a hint
-//! like every cache, so a position is believed only if a record ends there; else, and in a store of
-//! another system, the walk begins where nothing can be missed.
+//! The state page names positions up to which log, queues and index are known to be whole. It is a
+//! hint like every cache, so a position is believed only if a record ends there; else, and in a
+//! store of another system, the walk begins where nothing can be missed.
 
 use super::log::{Log, Step, Walker};
 use super::open::Opening;
@@ -87,7 +87,8 @@ impl Opening<'_> {
         Ok(begin)
     }
 
-    /// Makes sure of the marks, now that the queues are there; chooses again where they do not hold.
+    /// Makes sure of the marks, now that the queues are there; chooses again where they do not
+    /// hold.
     pub(super) fn confirm(&self, log: &Arc<Log>, begin: &mut Begin) -> Result<()> {
         if begin.marked && self.is_boundary(log, begin.from)? {
             return Ok(());
@@ -130,9 +131,9 @@ impl Opening<'_> {
 
     /// Where the walk begins in a store without marks.
     ///
-    /// One that was not closed in order is walked as a whole, and so is a small one. Else its system
-    /// has dispatched in the order of the log, so all below the newest queue entry is in the queues;
-    /// that the queues are all there is shown by the first record of each log file.
+    /// One that was not closed in order is walked as a whole, and so is a small one. Else its
+    /// system has dispatched in the order of the log, so all below the newest queue entry is in the
+    /// queues; that the queues are all there is shown by the first record of each log file.
     fn unmarked_begin(&self, log: &Log, begin: &Begin) -> Result<u64> {
         let min = self.min_position();
         let len: u64 = self.files.iter().map(|file| file.len).sum();

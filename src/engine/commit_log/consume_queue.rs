@@ -1,17 +1,9 @@
 //! A consume queue: for each message of one queue of a topic, where its record lies in the log.
 //!
-//! Entry `k` is at byte `20 k` of a row of files:
-//!
-//! ```text
-//! at  width  field
-//! 0   i64    position of the record in the log
-//! 8   i32    size of the record
-//! 12  i64    tag code: hash of the tag, 0 without; for a delayed message the time of its delivery
-//! ```
-//!
-//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. Entries are
+//! Entry `k` is at byte `20 k` of a row of files, see [`queue_entry`](super::queue_entry). Entries are
 //! read and written as words, because a rebuild corrects them in place.
 
+pub use super::queue_entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
@@ -23,11 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes of an entry.
-pub const ENTRY_LEN: u64 = 20;
-const _: () = assert!(ENTRY_LEN == 8 + 4 + 8);
-/// Size that marks a filler.
-pub const FILLER_SIZE: u32 = 0x7FFF_FFFF;
 /// Blocks are reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 64 << 10;
 /// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
@@ -35,87 +22,6 @@ const GAP_MAX: u64 = 1 << 26;
 
 /// Most files that may be missing between two of a queue.
 const FILE_GAP_MAX: u64 = 64;
-
-/// One entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueEntry {
-    /// Position of the record.
-    pub position: u64,
-    /// Size of the record.
-    pub size: u32,
-    /// Hash of the tag, or delivery time.
-    pub tags_code: i64,
-}
-
-impl QueueEntry {
-    /// No message has this offset.
-    pub const FILLER: QueueEntry = QueueEntry {
-        position: 0,
-        size: FILLER_SIZE,
-        tags_code: 0,
-    };
-
-    /// Whether the entry says that no message has this offset.
-    #[inline]
-    pub fn is_filler(&self) -> bool {
-        self.size == FILLER_SIZE && self.position == 0
-    }
-
-    /// Position behind the record.
-    #[inline]
-    pub fn end(&self) -> u64 {
-        self.position.saturating_add(u64::from(self.size))
-    }
-
-    #[inline]
-    fn to_bytes(self) -> [u8; index(ENTRY_LEN)] {
-        let mut bytes = [0; index(ENTRY_LEN)];
-        bytes[..8].copy_from_slice(&self.position.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
-        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
-        bytes
-    }
-
-    #[inline]
-    fn from_bytes(bytes: [u8; index(ENTRY_LEN)]) -> QueueEntry {
-        let [
-            p0,
-            p1,
-            p2,
-            p3,
-            p4,
-            p5,
-            p6,
-            p7,
-            s0,
-            s1,
-            s2,
-            s3,
-            t0,
-            t1,
-            t2,
-            t3,
-            t4,
-            t5,
-            t6,
-            t7,
-        ] = bytes;
-        QueueEntry {
-            position: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
-            size: u32::from_be_bytes([s0, s1, s2, s3]),
-            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
-        }
-    }
-
-    /// Whether the entry leads to a record that may lie below `end`.
-    #[inline]
-    pub fn is_message(&self, end: u64) -> bool {
-        self.size > 0
-            && self.size < FILLER_SIZE
-            && self.position < end
-            && self.position + u64::from(self.size) <= end
-    }
-}
 
 /// What all queues of a store share.
 #[derive(Debug)]
@@ -143,10 +49,11 @@ pub struct ConsumeQueue {
     pub id: u32,
     min: AtomicU64,
     max: AtomicU64,
-    /// First entry that was corrected since the last flush; `u64::MAX` without one.
-    corrected: AtomicU64,
-    /// Entries below this one were durable after the last flush.
-    synced: AtomicU64,
+    /// Number behind the last entry that is durable, as far as entries were added behind the
+    /// others.
+    flushed: AtomicU64,
+    /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
+    dirty: AtomicU64,
     /// Whether a file was made since the last flush, whose name is not durable yet.
     made: AtomicBool,
     touched: AtomicBool,
@@ -172,30 +79,6 @@ struct Overlay {
     from: u64,
     /// Each with room for [`OVERLAY_ENTRIES`] from a byte of the region on.
     chunks: Vec<(Arc<Region>, usize)>,
-}
-
-/// A map with entries of a queue.
-#[derive(Clone, Debug)]
-pub struct EntryMap {
-    region: Arc<Region>,
-    base: usize,
-    /// Number of its first entry.
-    pub first: u64,
-    /// Number behind its last entry.
-    pub end: u64,
-}
-
-impl EntryMap {
-    /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored.
-    #[inline]
-    pub fn entry(&self, number: u64) -> QueueEntry {
-        QueueEntry::from_bytes(self.region.words(self.byte_of(number)))
-    }
-
-    #[inline]
-    fn byte_of(&self, number: u64) -> usize {
-        self.base + index((number - self.first) * ENTRY_LEN)
-    }
 }
 
 /// Entries of a chunk of an overlay.
@@ -225,8 +108,8 @@ impl ConsumeQueue {
         let mut files = queue.files.lock();
         let mut end = None;
         for file in list_files(&*store.disk, &directory)? {
-            // A file of another length, or one that does not begin where one can, holds nothing that
-            // the log would not give back; nor does one that lies far behind all others.
+            // A file of another length, or one that does not begin where one can, holds nothing
+            // that the log would not give back; nor does one that lies far behind all others.
             let near = end.is_none_or(|end| file.start - end <= FILE_GAP_MAX * file_len);
             if file.len == file_len && file.start % file_len == 0 && near {
                 end = Some(file.start + file_len);
@@ -253,8 +136,8 @@ impl ConsumeQueue {
             id,
             min: AtomicU64::new(0),
             max: AtomicU64::new(0),
-            corrected: AtomicU64::new(u64::MAX),
-            synced: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            dirty: AtomicU64::new(u64::MAX),
             made: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             files: Mutex::new(Files::default()),
@@ -374,11 +257,13 @@ impl ConsumeQueue {
                 return Ok(false);
             }
             self.store_entry(number, entry)?;
+            self.dirty.fetch_min(number, Ordering::AcqRel);
             self.min.fetch_min(number, Ordering::AcqRel);
             return Ok(true);
         }
         if self.is_untouched()? {
             // The first message that is there: those before it were retired with their queue.
+            self.dirty.store(0, Ordering::Release);
             let start = number - number % self.store.file_entries;
             for filler in start..number {
                 self.store_entry(filler, QueueEntry::FILLER)?;
@@ -428,8 +313,6 @@ impl ConsumeQueue {
     fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let map = self.writable_map(number)?;
         map.region.set_words(map.byte_of(number), &entry.to_bytes());
-        // Stored first, marked then: a flush between the two leaves the mark for the next one.
-        self.corrected.fetch_min(number, Ordering::AcqRel);
         Ok(())
     }
 
@@ -535,7 +418,7 @@ impl ConsumeQueue {
             }
         }
         drop(files);
-        self.synced.fetch_min(max, Ordering::AcqRel);
+        self.flushed.fetch_min(max, Ordering::AcqRel);
         self.set_bounds(self.min(), max);
         Ok(())
     }
@@ -581,20 +464,15 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Says that everything on disk is durable, as after a clean close.
-    pub fn set_synced(&self) {
-        self.synced.store(self.max(), Ordering::Release);
-    }
-
     /// Makes what was stored durable; returns whether there was something.
     pub fn flush(&self) -> Result<bool> {
         if self.store.access == Access::Read {
             return Ok(false);
         }
         let made = self.made.swap(false, Ordering::AcqRel);
-        let corrected = self.corrected.swap(u64::MAX, Ordering::AcqRel);
+        let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
         let max = self.max();
-        let from = self.synced.load(Ordering::Acquire).min(corrected);
+        let from = self.flushed.load(Ordering::Acquire).min(corrected);
         let from = from.max(self.first_on_disk().unwrap_or(0));
         if from >= max {
             return Ok(false);
@@ -618,7 +496,7 @@ impl ConsumeQueue {
                 synced.map_err(|e| Error::io("sync", directory, e))?;
             }
         }
-        self.synced.store(max, Ordering::Release);
+        self.flushed.store(max, Ordering::Release);
         Ok(true)
     }
 
@@ -652,8 +530,8 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Position behind the last record that an entry leads to below `position`; `None` where no entry
-    /// does.
+    /// Position behind the last record that an entry leads to below `position`; `None` where no
+    /// entry does.
     pub fn last_end_below(&self, position: u64) -> Result<Option<u64>> {
         for number in (self.min()..self.first_from(position)?).rev() {
             if let Some(entry) = self.readable(number)? {
@@ -706,8 +584,8 @@ impl ConsumeQueue {
         Ok(self.max() == self.min() && self.entry(self.max())?.is_none())
     }
 
-    /// Numbers of the first and the last entry of each file, within the bounds: a look at these finds
-    /// most of what can go wrong with a file as a whole.
+    /// Numbers of the first and the last entry of each file, within the bounds: a look at these
+    /// finds most of what can go wrong with a file as a whole.
     pub fn corners(&self) -> Vec<u64> {
         let (min, max, size) = (self.min(), self.max(), self.store.file_entries);
         let files = self.files.lock();
@@ -748,8 +626,8 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Puts fillers up to `next`, so that no offset below it is given again. A gap that is too large to
-    /// be believed stays.
+    /// Puts fillers up to `next`, so that no offset below it is given again. A gap that is too
+    /// large to be believed stays.
     pub fn bridge_to(&self, next: u64) -> Result<()> {
         let max = self.max();
         if self.is_untouched()? {
@@ -768,6 +646,11 @@ impl ConsumeQueue {
     /// Lets go of the entries in memory; whether there were any. The bounds have to be found again.
     pub fn forget_overlay(&self) -> bool {
         self.files.lock().overlay.take().is_some()
+    }
+
+    /// Takes what is there for durable, as a clean close left it.
+    pub fn trust_durable(&self) {
+        self.flushed.store(self.max(), Ordering::Release);
     }
 
     /// Looks for files that another process has added.

@@ -20,7 +20,7 @@
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, Extent, MappedFile, Region};
-use crate::num::low_u32;
+use crate::num::{index, low_u32};
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -576,7 +576,7 @@ fn find_geometry(
     }
     // Entry 1 stands behind the slots and leads to the first position.
     let first = region.words::<8>(AT_BEGIN_POSITION);
-    let at = |slots: u64| HEADER_LEN + 4 * slots as usize + ENTRY_LEN + 4;
+    let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
     (1..len / 4)
         .filter(|slots| region.words::<8>(at(*slots)) == first)
         .filter_map(with_slots)

@@ -191,34 +191,27 @@ pub fn geometry(
             .or(options.index_entries)
             .unwrap_or(20_000_000),
     };
-    let agree = |name: &str, option: Option<u64>, has: u64| match option {
-        Some(value) if value != has => Err(Error::option(
-            name,
-            value,
-            format!("the store at {} has {has}", root.display()),
-        )),
-        _ => Ok(()),
-    };
-    agree(
-        "commitlog_file_size",
-        options.commitlog_file_size,
-        found.log_file_len,
-    )?;
-    agree(
-        "queue_file_entries",
-        options.queue_file_entries,
-        found.queue_file_entries,
-    )?;
-    agree(
-        "index_slots",
-        options.index_slots.map(u64::from),
-        u64::from(found.index_slots),
-    )?;
-    agree(
-        "index_entries",
-        options.index_entries.map(u64::from),
-        u64::from(found.index_entries),
-    )?;
+    let entries = found.queue_file_entries;
+    let [slots, index_entries] = [found.index_slots, found.index_entries].map(u64::from);
+    for (name, option, has) in [
+        (
+            "commitlog_file_size",
+            options.commitlog_file_size,
+            found.log_file_len,
+        ),
+        ("queue_file_entries", options.queue_file_entries, entries),
+        ("index_slots", options.index_slots.map(u64::from), slots),
+        (
+            "index_entries",
+            options.index_entries.map(u64::from),
+            index_entries,
+        ),
+    ] {
+        if let Some(value) = option.filter(|value| *value != has) {
+            let reason = format!("the store at {} has {has}", root.display());
+            return Err(Error::option(name, value, reason));
+        }
+    }
     Ok(found)
 }
 

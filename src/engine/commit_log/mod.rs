@@ -29,16 +29,17 @@ mod log;
 mod open;
 mod place;
 mod query;
+mod queue_entry;
 mod queues;
 mod rebuild;
 mod recover;
 mod report;
 mod service;
-mod settle;
 mod shared;
 mod spill;
 mod state;
 mod tables;
+mod trim;
 mod verify;
 
 use super::{

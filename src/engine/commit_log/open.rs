@@ -161,8 +161,8 @@ fn open_read_only(real: &Arc<dyn Disk>, root: &Path, options: &Options) -> Resul
 /// How long a reader waits for a writer that is about to open the store.
 const WRITER_OPENS_MAX: Duration = Duration::from_secs(2);
 
-/// Who holds the lock, and the state page. A writer of ours that is still opening the store is waited
-/// for a moment: once it writes, its marks can be followed.
+/// Who holds the lock, and the state page. A writer of ours that is still opening the store is
+/// waited for a moment: once it writes, its marks can be followed.
 fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StatePage>)> {
     let lock = root.join("lock");
     let deadline = Instant::now() + WRITER_OPENS_MAX;
@@ -306,7 +306,7 @@ impl<'a> Opening<'a> {
             let settled = self.recovery.clean && rebuilt == 0;
             if settled {
                 for (_, queue) in self.queues.all(&self.topics) {
-                    queue.set_synced();
+                    queue.trust_durable();
                 }
             }
             state.set(Mark::Settled, if settled { end } else { min });

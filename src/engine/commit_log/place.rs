@@ -1,8 +1,9 @@
 //! The place of a record in its queue, on recovery: what may be believed of a queue offset.
 //!
-//! A record that carries no checksum over its head can have a wrong queue, offset or topic. So an offset
-//! that leaves a gap is believed only if something explains the gap: messages that were retired, or
-//! that a hole has swallowed. And an entry that leads to its own record stays, whoever else claims it.
+//! A record that carries no checksum over its head can have a wrong queue, offset or topic. So an
+//! offset that leaves a gap is believed only if something explains the gap: messages that were
+//! retired, or that a hole has swallowed. And an entry that leads to its own record stays, whoever
+//! else claims it.
 
 use super::consume_queue::{ConsumeQueue, QueueEntry};
 use super::dispatch::Finder;
@@ -79,13 +80,12 @@ impl Placer {
         position: u64,
         holes: u64,
     ) -> Result<()> {
-        let found = self
-            .finder
-            .find(&self.topics, &self.queues, record, known, position);
-        let Some((slot, offset, entry)) = found else {
+        let (topics, queues) = (&self.topics, &self.queues);
+        let found = self.finder.find(topics, queues, record, known, position);
+        let Some((queue, offset, entry)) = found else {
             return Ok(());
         };
-        let queue = Arc::clone(slot.queue());
+        let queue = Arc::clone(queue.queue());
         let Some(topic) = self.finder.last_topic() else {
             return Ok(());
         };
@@ -107,11 +107,8 @@ impl Placer {
             && last.position > position
             && !last.is_filler()
         {
-            self.refuse(
-                record,
-                position,
-                "a later record has an earlier queue offset",
-            );
+            let reason = "a later record has an earlier queue offset";
+            self.refuse(record, position, reason);
             return Ok(());
         }
         if offset > max {

@@ -95,8 +95,8 @@ impl Queues {
         found
     }
 
-    /// Unmaps all queue files where more are mapped than a process may have: a queue that is used again
-    /// maps its file again.
+    /// Unmaps all queue files where more are mapped than a process may have: a queue that is used
+    /// again maps its file again.
     #[inline]
     pub fn limit_maps(&self) {
         if self.store.mapped.load(Ordering::Relaxed) > MAPPED_MAX {

@@ -155,8 +155,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Whether every queue that is known of is there to its end, as far as a look at the corners of its
-    /// files shows.
+    /// Whether every queue that is known of is there to its end, as far as a look at the corners of
+    /// its files shows.
     fn queues_are_complete(&self, log: &Arc<Log>, begin: &Begin) -> Result<bool> {
         if begin.from <= self.min_position() {
             return Ok(true);
@@ -230,7 +230,8 @@ impl Opening<'_> {
         self.index.as_ref().and_then(|index| index.end_position())
     }
 
-    /// Takes away what of the index is not to be believed. Returns from where keys have to be put again.
+    /// Takes away what of the index is not to be believed. Returns from where keys have to be put
+    /// again.
     fn prepare_index(&self, begin: &Begin, complete: bool, from: u64) -> Result<Option<u64>> {
         let Some(index) = &self.index else {
             return Ok(None);
@@ -286,7 +287,6 @@ impl Opening<'_> {
             }
             return Ok(());
         }
-        index.retire_below(self.min_position())?;
         let cut = index.cut(outcome.end)?;
         let Some(start) = again.into_iter().chain(cut).min() else {
             return Ok(());
@@ -325,7 +325,10 @@ impl Opening<'_> {
             queue.correct_min(min)?;
             self.queues.limit_maps();
         }
-        Ok(())
+        match &self.index {
+            Some(index) if self.access == Access::ReadWrite => index.retire_below(min),
+            _ => Ok(()),
+        }
     }
 
     /// Keeps offsets from being given twice where the last messages of a queue are lost with their
@@ -346,8 +349,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Finds the queue entries that lead into holes, and the offsets that no record was met for: the
-    /// messages that are lost. Where the store may be written they become fillers.
+    /// Finds the queue entries that lead into holes, and the offsets that no record was met for:
+    /// the messages that are lost. Where the store may be written they become fillers.
     fn name_losses(&self, outcome: &mut Outcome, bridges: &[Bridge]) -> Result<()> {
         for damage in &mut outcome.damage {
             let hole = damage.position..damage.position + damage.length;

@@ -46,8 +46,8 @@ pub struct Outcome {
     pub last_store_ms: i64,
 }
 
-/// Walks the log from `from` and hands every record that holds to `visit`, with its position and the
-/// number of bytes that holes before it have.
+/// Walks the log from `from` and hands every record that holds to `visit`, with its position and
+/// the number of bytes that holes before it have.
 pub fn walk(
     log: &Arc<Log>,
     from: u64,

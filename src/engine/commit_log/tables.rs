@@ -168,8 +168,8 @@ impl Checkpoint {
     }
 }
 
-/// `forebay.offsets`: the bounds of every queue and the index files, as of a position of the log. It is
-/// written on each full flush and on close.
+/// `forebay.offsets`: the bounds of every queue and the index files, as of a position of the log.
+/// It is written on each full flush and on close.
 ///
 /// The log tells everything else; only the next offset of a queue whose messages are all retired
 /// stands nowhere else. On opening it also tells which caches are missing. Text, a line each:

@@ -1,8 +1,8 @@
 //! The end of the log on opening: what is kept becomes durable, what lies behind is erased.
 //!
-//! Bytes that a sync failed on in the last life may look clean in the page cache and be missing on the
-//! disk, so what was not known to be durable is stored again and synced. Bytes behind the end could
-//! come back as records one day, so they become zeros before the first append.
+//! Bytes that a sync failed on in the last life may look clean in the page cache and be missing on
+//! the disk, so what was not known to be durable is stored again and synced. Bytes behind the end
+//! could come back as records one day, so they become zeros before the first append.
 
 use super::open::Opening;
 use super::recover::Outcome;
@@ -114,7 +114,7 @@ impl Opening<'_> {
         let mut last = None;
         while at < len {
             let chunk = (len - at).min(1 << 20);
-            let bytes = region.slice(index(at), index(chunk)).unwrap_or_default();
+            let bytes = region.slice(index(at), chunk as usize).unwrap_or_default();
             if let Some(found) = bytes.iter().rposition(|byte| *byte != 0) {
                 last = Some(at + found as u64 + 1);
             }

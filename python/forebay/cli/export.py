@@ -1,0 +1,181 @@
+"""The verb export: messages as a file that other systems read.
+
+Parquet and Arrow are written batch by batch from a scan, JSON lines and CSV message by message, so
+the memory that is needed does not grow with the store. The file gets its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import forebay
+from forebay.cli.arguments import UsageError, add_bounds, add_store, limit
+from forebay.cli.output import Progress, human, write_line
+from forebay.cli.read import Slice, report_damage
+from forebay.cli.rows import Writer
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["add"]
+
+_ENDINGS = {
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".arrow": "arrow",
+    ".ipc": "arrow",
+    ".feather": "arrow",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+}
+_FORMATS = ("parquet", "arrow", "jsonl", "csv")
+#: A batch becomes a row group of Parquet, which readers skip and decode as one.
+_BATCH_ROWS = 262_144
+_BATCH_BYTES = 64 << 20
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to a parser's."""
+    text = "write messages to a Parquet, Arrow IPC, JSON lines or CSV file"
+    parser = verbs.add_parser("export", help=text, description=text, allow_abbrev=False)
+    add_store(parser)
+    parser.add_argument("output", metavar="FILE", help="its ending says the format")
+    parser.add_argument(
+        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+    )
+    add_bounds(parser)
+    parser.add_argument("--format", choices=_FORMATS, help="the format, whatever the ending is")
+    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    parser.set_defaults(run=_export)
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    target = Path(arguments.output)
+    form = arguments.format or _ENDINGS.get(target.suffix.lower())
+    if form is None:
+        reason = f"the ending of {target.name} says no format: use one of {', '.join(_ENDINGS)}"
+        raise UsageError(f"{reason}, or --format")
+    limits = {
+        "start": limit(arguments.start, arguments.queue),
+        "end": limit(arguments.end, arguments.queue),
+    }
+    if form in ("parquet", "arrow"):
+        _need_pyarrow(form)
+    _check_target(target, force=arguments.force)
+    with forebay.open(arguments.store, mode="r") as store:
+        slices = _slices(store, arguments, limits)
+        total = sum(len(part) for part in slices)
+        with Progress("exporting") as progress, _written_whole(target) as handle:
+            if form in ("parquet", "arrow"):
+                rows, damage = _write_arrow(store, arguments, limits, handle, form, progress, total)
+            else:
+                rows = _write_text(slices, handle, form, progress, total)
+                damage = store.damage
+        noun = "message" if rows == 1 else "messages"
+        write_line(f"wrote {rows:,} {noun} to {target}, {human(target.stat().st_size)}")
+        return report_damage(damage)
+
+
+def _slices(
+    store: forebay.Store, arguments: argparse.Namespace, limits: dict[str, Any]
+) -> list[Slice]:
+    topics = arguments.topic or sorted(store.topics)
+    return [
+        Slice(store, topic, queues=arguments.queue, tags=arguments.tags, **limits)
+        for topic in topics
+    ]
+
+
+def _write_text(
+    slices: list[Slice], handle: BinaryIO, form: str, progress: Progress, total: int
+) -> int:
+    writer = Writer(handle, form)
+    rows = 0
+    for part in slices:
+        for message in part:
+            writer.write(message)
+            rows += 1
+            if rows % 1024 == 0:
+                progress(rows, total)
+    return rows
+
+
+def _write_arrow(
+    store: forebay.Store,
+    arguments: argparse.Namespace,
+    limits: dict[str, Any],
+    handle: BinaryIO,
+    form: str,
+    progress: Progress,
+    total: int,
+) -> tuple[int, list[forebay.Damage]]:
+    import pyarrow
+
+    scan = store.scan(
+        arguments.topic,
+        queues=arguments.queue,
+        tags=arguments.tags,
+        batch_rows=_BATCH_ROWS,
+        batch_bytes=_BATCH_BYTES,
+        **limits,
+    )
+    rows = 0
+    batches = pyarrow.RecordBatchReader.from_stream(scan)
+    with _sink(form, handle, batches.schema) as sink:
+        for batch in batches:
+            sink.write_batch(batch)
+            rows += batch.num_rows
+            progress(rows, total)
+    return rows, [*scan.damage, *store.damage]
+
+
+def _sink(form: str, handle: BinaryIO, schema: pyarrow.Schema) -> Any:
+    if form == "parquet":
+        from pyarrow.parquet import ParquetWriter
+
+        return ParquetWriter(handle, schema, compression="zstd")
+    import pyarrow
+
+    return pyarrow.ipc.new_file(handle, schema)
+
+
+def _need_pyarrow(form: str) -> None:
+    try:
+        import pyarrow  # noqa: F401
+    except ImportError as error:
+        reason = f"writing {form} needs pyarrow: pip install 'forebay[arrow]'"
+        raise forebay.UnsupportedError(reason) from error
+
+
+def _check_target(target: Path, *, force: bool) -> None:
+    try:
+        mode = target.lstat().st_mode
+    except FileNotFoundError:
+        return
+    # A rename would put a file in the place of a folder's link or of a device.
+    if not stat.S_ISREG(mode):
+        raise FileExistsError(f"{target} is there, and is no regular file")
+    if not force:
+        raise FileExistsError(f"{target} is there; --force replaces it")
+
+
+@contextlib.contextmanager
+def _written_whole(target: Path) -> Iterator[BinaryIO]:
+    """Open a file beside the target that takes its name when all went well, and else goes away."""
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    with open(temporary, "xb") as handle:
+        try:
+            yield handle
+            handle.flush()
+            os.fsync(handle.fileno())
+            os.replace(temporary, target)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise

@@ -1,0 +1,190 @@
+"""Verbs that look at a store as a whole: info, topics, verify."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from typing import Any
+
+import forebay
+from forebay.cli.arguments import add_store
+from forebay.cli.output import Progress, human, write_json, write_line, write_table
+
+__all__ = ["add", "damage_line", "places"]
+
+
+def add(verbs: Any) -> None:
+    """Add the verbs to a parser's."""
+    for name, run, text in (
+        ("info", _info, "show what opening a store finds: state, sizes, marks, damage"),
+        ("topics", _topics, "list the topics of a store"),
+        ("verify", _verify, "check every record, queue entry and index entry"),
+    ):
+        parser = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
+        add_store(parser)
+        parser.add_argument("--json", action="store_true", help="write a JSON document")
+        if name == "topics":
+            parser.add_argument("--queues", action="store_true", help="a row for each queue")
+        parser.set_defaults(run=run)
+
+
+def damage_line(damage: forebay.Damage) -> str:
+    """Say where a store is damaged and what that costs."""
+    line = f"{damage.path} at {damage.position}: {damage.reason}"
+    if damage.length:
+        line += f" ({damage.length:,} bytes)"
+    if damage.lost:
+        places = ", ".join(f"{topic}-{queue}@{offset}" for topic, queue, offset in damage.lost[:8])
+        more = f" and {len(damage.lost) - 8:,} more" if len(damage.lost) > 8 else ""
+        line += f"; lost: {places}{more}"
+    return line
+
+
+def places(damage: list[forebay.Damage]) -> str:
+    """Say how many places are damaged."""
+    return "1 place" if len(damage) == 1 else f"{len(damage):,} places"
+
+
+def _info(arguments: argparse.Namespace) -> int:
+    with forebay.open(arguments.store, mode="r") as store:
+        topics = store.topics.values()
+        messages = sum(_messages(topic) for topic in topics)
+        facts = {
+            "path": store.path,
+            "engine": store.engine,
+            "topics": len(topics),
+            "queues": sum(len(topic.queues) for topic in topics),
+            "messages": messages,
+            "marks": _marks(store.stats()),
+            "recovery": store.recovery._asdict(),
+            "damage": [damage._asdict() for damage in store.damage],
+            "sizes": _sizes(arguments.store),
+        }
+        if arguments.json:
+            write_json(facts)
+        else:
+            _write_info(facts, store.damage)
+    return 0
+
+
+def _marks(stats: forebay.Stats) -> dict[str, int]:
+    names = ("min_position", "durable", "dispatched", "published")
+    return {name: getattr(stats, name) for name in names}
+
+
+def _write_info(facts: dict[str, Any], damage: list[forebay.Damage]) -> None:
+    found, marks = facts["recovery"], facts["marks"]
+    held = f"{facts['messages']:,} in {facts['topics']:,} topics of {facts['queues']:,} queues"
+    ended = "cleanly" if found["clean"] else "uncleanly: its writer runs, or did not close it"
+    opened = f"in {found['elapsed'] * 1000:.1f} ms; {found['records_checked']:,} records checked"
+    lines = [
+        ("path", facts["path"]),
+        ("engine", facts["engine"]),
+        ("messages", held),
+        ("log", f"from {marks['min_position']:,} to {marks['published']:,}"),
+        ("durable to", f"{marks['durable']:,}"),
+        ("queues built to", f"{marks['dispatched']:,}"),
+        ("ended", ended),
+        ("opened", opened),
+    ]
+    for name, what in (
+        ("truncated_bytes", "bytes beyond the valid end"),
+        ("queue_entries_rebuilt", "queue entries rebuilt"),
+        ("index_entries_rebuilt", "index entries rebuilt"),
+        ("stale_checksums", "copies with the checksum of their original"),
+    ):
+        if found[name]:
+            lines.append(("found", f"{found[name]:,} {what}"))
+    lines.append(("damage", places(damage) if damage else "none"))
+    for name, value in lines:
+        write_line(f"{name + ':':<17}{value}")
+    for place in damage:
+        write_line(f"  {damage_line(place)}")
+    write_line()
+    rows = [
+        (row["name"], row["files"], human(row["bytes"]), human(row["allocated"]))
+        for row in facts["sizes"]
+    ]
+    write_table(("folder", "files", "length", "on disk"), rows)
+
+
+def _sizes(root: str) -> list[dict[str, Any]]:
+    """Return lengths and blocks of the files below each folder; most files have holes."""
+    rows: dict[str, dict[str, Any]] = {}
+    for folder, _folders, files in os.walk(root):
+        top = os.path.relpath(folder, root).split(os.sep)[0]
+        for name in files:
+            try:
+                found = os.lstat(os.path.join(folder, name))
+            except FileNotFoundError:
+                # A writer retires files while this looks.
+                continue
+            row = rows.setdefault(top, {"name": top, "files": 0, "bytes": 0, "allocated": 0})
+            row["files"] += 1
+            row["bytes"] += found.st_size
+            row["allocated"] += found.st_blocks * 512
+    return [rows[name] for name in sorted(rows)]
+
+
+def _messages(topic: forebay.Topic) -> int:
+    return sum(queue.max_offset - queue.min_offset for queue in topic.queues)
+
+
+def _topics(arguments: argparse.Namespace) -> int:
+    with forebay.open(arguments.store, mode="r") as store:
+        # A topic asks its store for offsets, so it is of no use when that is closed.
+        _write_topics([topic for _, topic in sorted(store.topics.items())], arguments)
+    return 0
+
+
+def _write_topics(topics: list[forebay.Topic], arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        write_json([_topic(topic) for topic in topics])
+    elif arguments.queues:
+        rows = [
+            (topic.name, queue.id, queue.min_offset, queue.max_offset)
+            for topic in topics
+            for queue in topic.queues
+        ]
+        write_table(("topic", "queue", "min offset", "max offset"), rows)
+    else:
+        totals = [
+            (topic.name, len(topic.queues), _messages(topic), topic.readable, topic.writable)
+            for topic in topics
+        ]
+        write_table(("topic", "queues", "messages", "readable", "writable"), totals)
+
+
+def _topic(topic: forebay.Topic) -> dict[str, Any]:
+    return {
+        "name": topic.name,
+        "messages": _messages(topic),
+        "read_queues": topic.read_queues,
+        "write_queues": topic.write_queues,
+        "readable": topic.readable,
+        "writable": topic.writable,
+        "queues": [
+            {"id": queue.id, "min_offset": queue.min_offset, "max_offset": queue.max_offset}
+            for queue in topic.queues
+        ],
+    }
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    with forebay.open(arguments.store, mode="r") as store, Progress("verifying") as progress:
+        report = store.verify(progress)
+    if arguments.json:
+        names = ("ok", "records", "queue_entries", "index_entries", "stale_checksums")
+        facts = {name: getattr(report, name) for name in names}
+        write_json(facts | {"damage": [place._asdict() for place in report.damage]})
+        return 0 if report.ok else 1
+    for place in report.damage:
+        write_line(damage_line(place))
+    whole = (
+        f"{report.records:,} records, {report.queue_entries:,} queue entries and "
+        f"{report.index_entries:,} index entries are whole"
+    )
+    if report.stale_checksums:
+        whole += f"; {report.stale_checksums:,} copies carry the checksum of their original"
+    write_line(whole if report.ok else f"damaged in {places(report.damage)}; {whole}")
+    return 0 if report.ok else 1

@@ -1,0 +1,225 @@
+"""Verbs that print messages: cat, tail, query."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import itertools
+import sys
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import forebay
+from forebay.cli.arguments import Limit, add_bounds, add_store, count, limit, moment, number
+from forebay.cli.look import damage_line, places
+from forebay.cli.output import plain, stdout
+from forebay.cli.rows import FORMATS, Writer
+
+__all__ = ["Slice", "add", "report_damage"]
+
+
+def add(verbs: Any) -> None:
+    """Add the verbs to a parser's."""
+    text = "print messages of topics, in the order in which they were stored"
+    cat = verbs.add_parser("cat", help=text, description=text, allow_abbrev=False)
+    add_store(cat)
+    cat.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, one after the other")
+    add_bounds(cat)
+    cat.add_argument("--limit", metavar="N", type=count, help="stop after so many messages")
+    _add_format(cat)
+    cat.set_defaults(run=_cat)
+
+    text = "print the newest messages of a topic, and those that come"
+    tail = verbs.add_parser("tail", help=text, description=text, allow_abbrev=False)
+    add_store(tail)
+    tail.add_argument("topic", metavar="TOPIC")
+    tail.add_argument(
+        "-n", "--limit", metavar="N", type=number, default=10, help="newest messages to begin with"
+    )
+    tail.add_argument("-f", "--follow", action="store_true", help="wait for messages, until Ctrl-C")
+    tail.add_argument("--queue", metavar="N", type=number, action="append", help="only this queue")
+    tail.add_argument("--tags", metavar="TAG", action="append", help="only messages with this tag")
+    _add_format(tail)
+    tail.set_defaults(run=_tail)
+
+    text = "print the messages of a topic that have a key, newest first"
+    query = verbs.add_parser("query", help=text, description=text, allow_abbrev=False)
+    add_store(query)
+    query.add_argument("topic", metavar="TOPIC")
+    query.add_argument("key", metavar="KEY")
+    when = "a time with its zone, or milliseconds since the epoch"
+    query.add_argument("--begin", metavar="TIME", type=moment, help=f"stored at or after: {when}")
+    query.add_argument("--end", metavar="TIME", type=moment, help="stored before or at: the same")
+    query.add_argument("--limit", metavar="N", type=count, default=32, help="default 32")
+    _add_format(query)
+    query.set_defaults(run=_query)
+
+
+def _add_format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--format",
+        choices=FORMATS,
+        default="jsonl",
+        help="jsonl: a JSON object a line (default); csv; raw: the bodies alone",
+    )
+    parser.add_argument(
+        "--json", dest="format", action="store_const", const="jsonl", help="the same as jsonl"
+    )
+    parser.add_argument(
+        "--full", action="store_true", help="in JSON also hosts, flags and system properties"
+    )
+    parser.add_argument(
+        "--delimiter",
+        metavar="TEXT",
+        default="\\n",
+        help=r"what follows each raw body; \n (default), \t, \r, \0, or nothing",
+    )
+
+
+class Slice:
+    """The messages of a topic between two bounds, in the order in which they were stored.
+
+    Bounds become offsets of each queue at once, so what is sent meanwhile is not in it.
+    """
+
+    def __init__(
+        self,
+        store: forebay.Store,
+        topic: str,
+        *,
+        queues: list[int] | None = None,
+        tags: list[str] | None = None,
+        start: Limit = "earliest",
+        end: Limit = "latest",
+        last: int | None = None,
+    ) -> None:
+        self._store = store
+        self._topic = topic
+        self._tags = tags
+        found = store.topics.get(topic)
+        if found is None:
+            raise forebay.UnknownTopicError(f'there is no topic "{topic}"', topic=topic)
+        known = {queue.id: queue for queue in found.queues}
+        for asked in queues or []:
+            if asked not in known:
+                reason = f"topic {topic} has no queue {asked}: it has {len(known)}"
+                raise forebay.UnknownTopicError(reason, topic=topic, queue=asked)
+        self._starts: dict[int, int] = {}
+        self._ends: dict[int, int] = {}
+        for name, queue in known.items():
+            if queues is None or name in queues:
+                self._starts[name] = self._offset(queue, start, queue.min_offset)
+                stop = self._offset(queue, end, queue.max_offset)
+                self._ends[name] = min(stop, queue.max_offset)
+                if last is not None:
+                    # The newest of all queues together are among the newest of each.
+                    self._starts[name] = max(self._starts[name], stop - last)
+            else:
+                self._starts[name] = self._ends[name] = queue.max_offset
+        if isinstance(start, dict):
+            # A queue that is not there is the store's to refuse.
+            self._starts |= {n: offset for n, offset in start.items() if n not in known}
+
+    @property
+    def ends(self) -> dict[int, int]:
+        """Offset behind the last message of each queue."""
+        return dict(self._ends)
+
+    def __len__(self) -> int:
+        """Return how many messages there are at most."""
+        return sum(max(end - self._starts[queue], 0) for queue, end in self._ends.items())
+
+    def __iter__(self) -> Iterator[forebay.Message]:
+        """Read the messages."""
+        open_queues = {queue for queue, end in self._ends.items() if self._starts[queue] < end}
+        tail = self._store.tail(self._topic, start=self._starts, follow=False)
+        while open_queues:
+            message = next(tail, None)
+            if message is None:
+                return
+            end = self._ends.get(message.queue, 0)
+            if message.offset >= end - 1:
+                open_queues.discard(message.queue)
+            if message.offset < end and (self._tags is None or message.tags in self._tags):
+                yield message
+
+    def _offset(self, queue: forebay.Queue, where: Limit, unnamed: int) -> int:
+        """Return the offset that a bound means; `unnamed` is that of a queue it does not name."""
+        if where == "earliest":
+            return queue.min_offset
+        if where == "latest":
+            return queue.max_offset
+        if isinstance(where, datetime):
+            return self._store.offset_at(self._topic, queue.id, where)
+        assert not isinstance(where, str)
+        return where.get(queue.id, unnamed)
+
+
+def report_damage(damage: list[forebay.Damage]) -> int:
+    """Tell that messages are missing; return the status that this gives."""
+    if not damage:
+        return 0
+    line = (
+        f"forebay: what is intact is there; damaged in {places(damage)}: {damage_line(damage[0])}"
+    )
+    print(plain(line), file=sys.stderr)
+    return 1
+
+
+def _cat(arguments: argparse.Namespace) -> int:
+    queues = arguments.queue
+    start, end = limit(arguments.start, queues), limit(arguments.end, queues)
+    left = arguments.limit
+    with forebay.open(arguments.store, mode="r") as store:
+        slices = [
+            Slice(store, topic, queues=queues, tags=arguments.tags, start=start, end=end)
+            for topic in arguments.topic
+        ]
+        writer = _writer(arguments)
+        for message in itertools.islice(itertools.chain.from_iterable(slices), left):
+            writer.write(message)
+        return report_damage(store.damage)
+
+
+def _tail(arguments: argparse.Namespace) -> int:
+    topic, queues, tags = arguments.topic, arguments.queue, arguments.tags
+    with forebay.open(arguments.store, mode="r") as store:
+        newest = Slice(store, topic, queues=queues, tags=tags, last=_reach(arguments))
+        writer = _writer(arguments)
+        for message in collections.deque(newest, maxlen=arguments.limit):
+            writer.write(message)
+        if not arguments.follow:
+            return report_damage(store.damage)
+        stdout().flush()
+        for message in store.tail(topic, start=newest.ends, follow=True):
+            wanted = queues is None or message.queue in queues
+            if wanted and (tags is None or message.tags in tags):
+                writer.write(message)
+                # Whoever follows wants each message when it comes, in a pipe too.
+                stdout().flush()
+    return 0
+
+
+def _reach(arguments: argparse.Namespace) -> int | None:
+    """Return how far back to look in each queue; with tags nobody knows, so everywhere."""
+    return None if arguments.tags and arguments.limit else int(arguments.limit)
+
+
+def _query(arguments: argparse.Namespace) -> int:
+    with forebay.open(arguments.store, mode="r") as store:
+        found = store.query(
+            arguments.topic,
+            arguments.key,
+            begin=arguments.begin,
+            end=arguments.end,
+            max_messages=arguments.limit,
+        )
+        writer = _writer(arguments)
+        for message in found:
+            writer.write(message)
+        return report_damage(store.damage)
+
+
+def _writer(arguments: argparse.Namespace) -> Writer:
+    return Writer(stdout(), arguments.format, full=arguments.full, delimiter=arguments.delimiter)

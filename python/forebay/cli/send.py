@@ -1,0 +1,160 @@
+"""The verb send: messages from arguments, from a file, or from lines."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Iterator
+from typing import Any, BinaryIO
+
+import forebay
+from forebay.cli.arguments import UsageError, add_store, number, pair
+from forebay.cli.output import write_json, write_line
+
+__all__ = ["add"]
+
+#: Longest line and file that is taken into memory; the store's own limit is usually far below.
+_BODY_MAX = 64 << 20
+#: A batch has a price of its own, which so many messages share.
+_BATCH_MESSAGES = 1000
+_READ_BYTES = 64 << 10
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to a parser's."""
+    text = "send messages to a topic; the store is made where there is none"
+    parser = verbs.add_parser(
+        "send",
+        help=text,
+        description=text,
+        epilog="Without BODY and --file each line of standard input is a message.",
+        allow_abbrev=False,
+    )
+    add_store(parser)
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument("body", metavar="BODY", nargs="*", help="each is a message")
+    parser.add_argument("--file", metavar="PATH", help="the content of a file is one message")
+    parser.add_argument(
+        "--key", metavar="KEY", action="append", help="key of each message; several may be given"
+    )
+    parser.add_argument("--tags", metavar="TAG", help="tag of each message")
+    parser.add_argument(
+        "--property",
+        metavar="NAME=VALUE",
+        type=pair,
+        action="append",
+        default=[],
+        help="property of each message; several may be given",
+    )
+    parser.add_argument(
+        "--queue",
+        metavar="N",
+        type=number,
+        help="queue; by key, else in turn, where it is not given",
+    )
+    parser.add_argument(
+        "--sync", action="store_true", help="wait until each message is on the disk"
+    )
+    parser.add_argument(
+        "--adopt", action="store_true", help="write to a directory that Forebay did not create"
+    )
+    parser.add_argument("--json", action="store_true", help="write results as JSON lines")
+    parser.set_defaults(run=_send)
+
+
+def _send(arguments: argparse.Namespace) -> int:
+    if arguments.body and arguments.file is not None:
+        raise UsageError("give bodies or --file, not both")
+    bodies = [os.fsencode(body) for body in arguments.body]
+    if arguments.file is not None:
+        # It is read first, so that a mistyped name makes no store.
+        bodies = [_read_file(arguments.file)]
+    if not bodies and sys.stdin is None:
+        raise UsageError("there is no standard input: give bodies or --file")
+    flush = "sync" if arguments.sync else "async"
+    with forebay.open(arguments.store, flush=flush, adopt=arguments.adopt) as store:
+        if bodies:
+            for body in bodies:
+                _show(_send_one(store, arguments, body), arguments)
+        else:
+            _send_lines(store, arguments, sys.stdin.buffer)
+    return 0
+
+
+def _send_one(
+    store: forebay.Store, arguments: argparse.Namespace, body: bytes
+) -> forebay.SendResult:
+    return store.send(
+        arguments.topic,
+        body,
+        keys=arguments.key,
+        tags=arguments.tags,
+        properties=dict(arguments.property),
+        queue=arguments.queue,
+    )
+
+
+def _show(result: forebay.SendResult, arguments: argparse.Namespace) -> None:
+    if arguments.json:
+        names = ("topic", "queue", "offset", "position", "message_id", "timestamp", "durable")
+        write_json({name: getattr(result, name) for name in names})
+    else:
+        place = f"queue {result.queue} offset {result.offset} position {result.position}"
+        write_line(f"{result.topic} {place} id {result.message_id}")
+
+
+def _send_lines(store: forebay.Store, arguments: argparse.Namespace, source: BinaryIO) -> None:
+    producer = store.producer(arguments.topic, queue=arguments.queue)
+    queues: dict[int, dict[str, int]] = {}
+    count = 0
+    for lines in _batches(source):
+        keys = None if arguments.key is None else [arguments.key] * len(lines)
+        try:
+            result = producer.send_batch(
+                lines, keys=keys, tags=arguments.tags, properties=dict(arguments.property)
+            )
+        except forebay.ForebayError as error:
+            sent = store.stats().messages_sent
+            line = "" if error.row is None else f"line {count + error.row + 1}: "
+            raise ValueError(f"{line}{error}; {sent:,} messages were sent before") from error
+        count += result.count
+        for queue, offsets in result.ranges.items():
+            place = queues.setdefault(queue, {"first": offsets.start, "next": offsets.stop})
+            place["next"] = offsets.stop
+    store.flush()
+    if arguments.json:
+        by_queue = {str(queue): queues[queue] for queue in sorted(queues)}
+        write_json({"topic": arguments.topic, "count": count, "queues": by_queue})
+    else:
+        noun = "message" if count == 1 else "messages"
+        write_line(f"sent {count:,} {noun} to {arguments.topic} in {len(queues)} queues")
+
+
+def _batches(source: BinaryIO) -> Iterator[list[bytes]]:
+    """Cut the input into lines and give out those that are there, not waiting for more."""
+    pending: list[bytes] = []
+    pending_bytes = 0
+    # A read returns as soon as anything is there: a pipe that trickles is sent as it comes.
+    while chunk := source.read1(_READ_BYTES):  # type: ignore[attr-defined]
+        *lines, rest = chunk.split(b"\n")
+        if lines:
+            lines[0] = b"".join([*pending, lines[0]])
+            pending, pending_bytes = [], 0
+        if rest:
+            pending.append(rest)
+            pending_bytes += len(rest)
+        if pending_bytes > _BODY_MAX:
+            raise ValueError(f"a line is longer than {_BODY_MAX:,} bytes")
+        for first in range(0, len(lines), _BATCH_MESSAGES):
+            yield lines[first : first + _BATCH_MESSAGES]
+    if pending:
+        yield [b"".join(pending)]
+
+
+def _read_file(path: str) -> bytes:
+    with open(path, "rb") as handle:
+        body = handle.read(_BODY_MAX + 1)
+    if len(body) > _BODY_MAX:
+        raise ValueError(f"{path} is longer than {_BODY_MAX:,} bytes")
+    return body

@@ -1,0 +1,122 @@
+"""The Spark part of the demo, in a process of its own.
+
+Spark writes to standard error as it likes, and its JVM outlives an interrupted call; in a child process
+neither reaches the terminal of the demo. `aggregate` starts the child; run as a module, this is the child.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+__all__ = ["aggregate", "missing"]
+
+#: A machine on which Spark takes longer has another problem.
+_TIMEOUT_SECONDS = 300
+
+
+def missing() -> str | None:
+    """Return what is missing for Spark, or `None`."""
+    for package in ("pyspark", "pyarrow"):
+        if importlib.util.find_spec(package) is None:
+            return f"{package} is not installed: pip install 'forebay[spark]'"
+    home = os.environ.get("JAVA_HOME")
+    if shutil.which("java") is None and not (home and Path(home, "bin", "java").exists()):
+        return "there is no java: it needs a JDK 17 or later"
+    return None
+
+
+def aggregate(stores: list[Path], folder: Path) -> dict[str, Any] | str:
+    """Count the messages of stores by topic; return what was found, or why nothing was.
+
+    Parameters
+    ----------
+    stores
+        Directories of the stores.
+    folder
+        Where Spark keeps its files; it is made.
+    """
+    folder.mkdir()
+    environment = os.environ | {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_LOCAL_DIRS": str(folder),
+    }
+    command = [sys.executable, "-m", "forebay.demo_spark", *(str(path) for path in stores)]
+    with open(folder / "log", "wb") as log:
+        try:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=folder,
+                env=environment,
+                timeout=_TIMEOUT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"it took longer than {_TIMEOUT_SECONDS} seconds"
+    if done.returncode:
+        return _last_line(folder / "log")
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(errors="replace").split("\n")
+    said = [line.strip() for line in lines if line.strip()]
+    return said[-1] if said else "it said nothing"
+
+
+def _main(stores: list[str]) -> None:
+    from pyspark.sql import SparkSession, functions
+
+    import forebay.spark
+
+    begin = time.perf_counter()
+    builder = SparkSession.builder.master("local[*]").appName("forebay demo")
+    for name, value in (
+        ("spark.ui.enabled", "false"),
+        ("spark.driver.host", "127.0.0.1"),
+        ("spark.driver.bindAddress", "127.0.0.1"),
+        ("spark.sql.shuffle.partitions", "2"),
+    ):
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    forebay.spark.register(spark)
+    started = time.perf_counter()
+    frames = [
+        spark.read.format("forebay").option("subscribePattern", ".*").load(path) for path in stores
+    ]
+    messages = frames[0]
+    for frame in frames[1:]:
+        messages = messages.union(frame)
+    counted = messages.groupBy("topic").agg(
+        functions.count("*"),
+        functions.sum(functions.octet_length("value")),
+        functions.countDistinct("partition"),
+    )
+    rows = [list(row) for row in counted.orderBy("topic").collect()]
+    found = {
+        "version": spark.version,
+        "cores": spark.sparkContext.defaultParallelism,
+        "partitions": messages.rdd.getNumPartitions(),
+        "start": started - begin,
+        "took": time.perf_counter() - started,
+        "rows": rows,
+    }
+    spark.stop()
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    _main(sys.argv[1:])

@@ -1,0 +1,51 @@
+"""Executors in processes of their own, which share nothing with the driver but the disk."""
+
+import json
+import os
+import subprocess
+import sys
+
+from conftest import CONFIGURATION
+
+JOB = """
+import json
+import sys
+
+from pyspark.sql import SparkSession, functions
+
+import forebay.spark
+
+builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+for name, value in json.loads(sys.argv[1]).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+forebay.spark.register(spark)
+frame = spark.read.format("forebay").option("subscribe", "orders,one").load("events")
+pids = frame.rdd.mapPartitions(lambda rows: [(__import__("os").getppid(), len(list(rows)))])
+total = frame.agg(functions.sum(functions.length("value"))).collect()[0][0]
+print(json.dumps({"tasks": pids.collect(), "total": total}))
+spark.stop()
+"""
+
+
+def test_a_cluster_reads_a_path_that_is_relative_to_the_driver(events, tmp_path):
+    """Two executors with a core each: the one topic is split between them."""
+    workers = tmp_path / "workers"
+    environment = os.environ | {"SPARK_WORKER_DIR": str(workers)}
+    environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-c", JOB, json.dumps(CONFIGURATION)],
+        cwd=os.path.dirname(events.path),
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    result = json.loads(done.stdout)
+    sent = events.of("orders", "one")
+    assert result["total"] == sum(len(message.body) for message in sent)
+    assert [rows for _, rows in result["tasks"]] == [80, 80]
+    assert len({pid for pid, _ in result["tasks"]}) == 2
