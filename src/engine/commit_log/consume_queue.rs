@@ -1,7 +1,7 @@
 //! A consume queue: for each message of one queue of a topic, where its record lies in the log.
 //!
-//! Entry `k` is at byte `20 k` of a row of files, see [`queue_entry`](super::queue_entry). Entries are
-//! read and written as words, because a rebuild corrects them in place.
+//! Entry `k` is at byte `20 k` of a row of files, see [`QueueEntry`]. Entries are read and written as
+//! words, because a rebuild corrects them in place.
 
 pub use super::queue_entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
 use crate::disk::{Disk, Kind};

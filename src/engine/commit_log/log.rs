@@ -7,6 +7,7 @@ use crate::num::{index, low_u32};
 use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
 use crate::record::{Flaw, Layout, Message, Record};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The log's files and its marks.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct Log {
     pub state: Arc<StatePage>,
     /// Whether readers see what is durable alone.
     pub sync: bool,
+    /// End of the blocks that the current file has.
+    pub ready: AtomicU64,
 }
 
 impl Log {
@@ -24,6 +27,12 @@ impl Log {
     #[inline]
     pub fn published(&self) -> u64 {
         self.state.get(Mark::Published)
+    }
+
+    /// End of what can be appended without reserving blocks or going to another file.
+    #[inline]
+    pub fn ready_end(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// End of what readers may see: the published end, or in a synchronous store the durable one.

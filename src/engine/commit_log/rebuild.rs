@@ -15,6 +15,7 @@ use crate::mapped::{Access, Extent, MappedFileQueue};
 use crate::record::Record;
 use crate::record::properties::{Known, index_hash};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What is to be done with keys on a walk.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +44,7 @@ impl Opening<'_> {
             files,
             state,
             sync: false,
+            ready: AtomicU64::new(0),
         }))
     }
 
