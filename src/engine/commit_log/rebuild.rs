@@ -2,6 +2,7 @@
 
 use super::begin::Begin;
 use super::consume_queue::{ConsumeQueue, QueueEntry, list_queues, list_topics};
+use super::dispatch::is_indexed;
 use super::index::Index;
 use super::layout;
 use super::log::Log;
@@ -127,7 +128,7 @@ impl Opening<'_> {
             let known = Known::read(record.raw_properties());
             placer.place(record, &known, position, holes)?;
             let after = keys.from.is_none_or(|end| position >= end);
-            if after && known.index_keys().next().is_some() {
+            if after && is_indexed(record) && known.index_keys().next().is_some() {
                 match &index {
                     Some(index) => indexed += put_keys(index, record, &known, position)?,
                     None => {
@@ -314,7 +315,7 @@ impl Opening<'_> {
         let mut rebuilt = 0;
         let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
             let known = Known::read(record.raw_properties());
-            if position < outcome.end {
+            if position < outcome.end && is_indexed(record) {
                 rebuilt += put_keys(&index, record, &known, position)?;
             }
             Ok(())
