@@ -77,8 +77,8 @@ fn batch(report: &mut Report) {
     contest(report, &mut [&mut send]);
 }
 
-/// One message a call to each of many topics in turn, against the same load on one topic. The topics'
-/// queues are there before the clock starts: each has been sent one message.
+/// One message a call to each of many topics in turn, against the same load on one topic. The
+/// topics' queues are there before the clock starts: each has been sent one message.
 fn topics(report: &mut Report) {
     // The names of the many are longer than the one; the load is the same number of messages.
     let keys = Keys::new(message_count(120));

@@ -1,4 +1,5 @@
-//! Reading: messages a second by `read`, latency of a query by key, rows and bytes a second of scans.
+//! Reading: messages a second by `read`, latency of a query by key, rows and bytes a second of
+//! scans.
 //!
 //! The stores are in the page cache: what is measured is the code, not the disk.
 //! Groups: `read`, `query`, `scan`, `large`.

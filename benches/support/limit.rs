@@ -13,8 +13,8 @@ pub(crate) fn count(body_len: usize) -> f64 {
     (run_bytes() as usize / record_len(body_len)) as f64
 }
 
-/// Writes a run of records: for each the checksum of the body, that of the record, and its copy into a
-/// map whose blocks are reserved and whose pages are not there yet.
+/// Writes a run of records: for each the checksum of the body, that of the record, and its copy
+/// into a map whose blocks are reserved and whose pages are not there yet.
 pub(crate) fn records(body_len: usize) -> Span {
     let len = record_len(body_len);
     let bytes = run_bytes() as usize;

@@ -54,7 +54,8 @@ pub(crate) fn options() -> Options {
 /// A new store in a directory of its own.
 ///
 /// It is *ready* as every store is that was just opened: its first log file has its full length and
-/// blocks for the first 64 MiB; the next blocks, and pages a little ahead, come while it is written.
+/// blocks for the first 64 MiB; the next blocks, and pages a little ahead, come while it is
+/// written.
 pub(crate) fn new_store(options: Options) -> (Scratch, Store) {
     let scratch = Scratch::new();
     let store = Store::open(scratch.path().join("store"), options).unwrap();

@@ -1,4 +1,5 @@
-//! What all benches share: how much to run, where, medians of alternating runs, and the stores they fill.
+//! What all benches share: how much to run, where, medians of alternating runs, and the stores they
+//! fill.
 
 #![allow(dead_code, reason = "each bench is a crate of its own and uses a part")]
 

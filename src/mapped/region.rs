@@ -136,9 +136,9 @@ impl Region {
         if end > mark {
             return None;
         }
-        // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and below
-        // the mark no byte is stored to again: `write` refuses it. The mark only grows, so an earlier
-        // value serves too. The map lives as long as `self`.
+        // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and
+        // below the mark no byte is stored to again: `write` refuses it. The mark only grows, so an
+        // earlier value serves too. The map lives as long as `self`.
         Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) })
     }
 
@@ -287,8 +287,8 @@ impl Region {
     }
 }
 
-/// A region with its readable mark as it was at some time: for a walk right behind the appender, which
-/// would wait for the mark's cache line at every record if it looked at the mark itself.
+/// A region with its readable mark as it was at some time: for a walk right behind the appender,
+/// which would wait for the mark's cache line at every record if it looked at the mark itself.
 #[derive(Debug)]
 pub struct Window {
     region: Arc<Region>,

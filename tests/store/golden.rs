@@ -1,8 +1,8 @@
-//! Stores that the real RocketMQ wrote are read message for message, as they were left and after they
-//! are taken over.
+//! Stores that the real RocketMQ wrote are read message for message, as they were left and after
+//! they are taken over.
 //!
-//! Each store lies beside the listing of what RocketMQ itself showed of it. The repository has small
-//! copies; the whole set is read too where the environment or the neighbouring folder has it.
+//! Each store lies beside the listing of what RocketMQ itself showed of it. The repository has
+//! small copies; the whole set is read too where the environment or the neighbouring folder has it.
 
 use crate::folder;
 use base64_decode::decode;
@@ -280,8 +280,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every part of KEYS and every unique id of the listing finds exactly its messages; of long listings
-/// every `step`th key is asked for.
+/// Every part of KEYS and every unique id of the listing finds exactly its messages; of long
+/// listings every `step`th key is asked for.
 ///
 /// Prepared messages are indexed too, those that were rolled back are not.
 fn assert_keys(store: &Store, golden: &Golden, step: usize) {
@@ -452,8 +452,8 @@ fn assert_queue_files(golden: &Golden) {
     }
 }
 
-/// Reads a store as it was left: everything equal to the listing, and not a name, byte or time of the
-/// directory changes.
+/// Reads a store as it was left: everything equal to the listing, and not a name, byte or time of
+/// the directory changes.
 fn reads_as_it_was_left(golden: &Golden) {
     let before = folder::listing(&golden.root);
     let store = golden.read_only();

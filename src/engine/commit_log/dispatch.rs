@@ -372,8 +372,8 @@ pub fn is_directory_name(name: &str) -> bool {
         && name != ".."
 }
 
-/// Whether the keys of a record stand in the index: those of a prepared message do, as in RocketMQ, those
-/// of one that was rolled back do not.
+/// Whether the keys of a record stand in the index: those of a prepared message do, as in RocketMQ,
+/// those of one that was rolled back do not.
 #[inline]
 pub fn is_indexed(record: &Record<'_>) -> bool {
     record.sys_flag() & sys_flag::TRANSACTION != sys_flag::ROLLBACK

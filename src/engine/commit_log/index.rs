@@ -444,8 +444,8 @@ impl Index {
         Ok(())
     }
 
-    /// [`Index::put`] for many: hash, position and store time of each. Returns how many were put, all
-    /// where there is no error. The file is looked up once for all that fit it.
+    /// [`Index::put`] for many: hash, position and store time of each. Returns how many were put,
+    /// all where there is no error. The file is looked up once for all that fit it.
     pub fn put_all(&self, keys: impl Iterator<Item = (u32, u64, i64)>) -> (usize, Result<()>) {
         let mut put = 0;
         let put_each = || {
