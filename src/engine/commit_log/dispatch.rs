@@ -206,9 +206,7 @@ impl Dispatcher {
             touched ^= file.touch(key.hash);
         }
         std::hint::black_box(touched);
-        for key in keys.drain(..) {
-            index.put(key.hash, key.position, key.time)?;
-        }
+        index.put_all(keys.drain(..).map(|key| (key.hash, key.position, key.time)))?;
         Ok(())
     }
 }
