@@ -442,6 +442,9 @@ impl ConsumeQueue {
         }
         let end = start + file.reserved / ENTRY_LEN;
         let region = self.map(start, file)?;
+        // A store into a page that is not there yet would make the kernel read ahead around it: 128 KiB
+        // of zeros for each of many queues, where one page is wanted.
+        region.advise_random();
         Ok(EntryMap {
             region,
             base: 0,
