@@ -127,8 +127,11 @@ format: $(PYTHON_READY)  ## write Rust and Python files in the house's format
 	$(BIN)/ruff check --quiet --fix-only $(PYTHON_SOURCES)
 	$(BIN)/ruff format --quiet $(PYTHON_SOURCES)
 
-bench:  ## measure the core; figures need a quiet machine
-	$(CARGO) bench --locked
+bench: dev  ## measure core and package against their thresholds; figures need a quiet machine
+	@rm -rf target/bench
+	@$(CARGO) bench --locked --quiet
+	@$(BIN)/python benches/python/bench.py
+	@printf '\n'; $(BIN)/python benches/summary.py
 
 docs: dev $(DOCS_READY)  ## build docs/, the Python reference and the Rust reference into site/
 	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean

@@ -659,6 +659,12 @@ impl Producer {
         })
     }
 
+    /// Whether a send would not wait; see [`Engine::is_ready_for`].
+    #[inline]
+    pub fn is_ready_for(&self, len: usize) -> bool {
+        self.shared.engine.is_ready_for(len)
+    }
+
     /// Waits until the readable end of the log is above `position`; see [`Engine::wait_readable`].
     pub fn wait_readable(&self, position: u64, timeout: Duration) -> Result<u64> {
         Ok(self.shared.engine()?.wait_readable(position, timeout))

@@ -181,6 +181,10 @@ impl Engine for Memory {
         appended
     }
 
+    fn is_ready_for(&self, _: usize) -> bool {
+        true
+    }
+
     fn flush(&self) -> Result<u64> {
         self.state()?;
         Ok(self.durable_position())

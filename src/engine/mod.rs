@@ -281,6 +281,10 @@ pub trait Engine: Send + Sync {
         durability: Durability,
     ) -> Result<Appended>;
 
+    /// Whether an append of a record of `len` bytes would, as things stand, neither wait for
+    /// another sender nor make a file or reserve blocks. A hint: another sender may come first.
+    fn is_ready_for(&self, len: usize) -> bool;
+
     /// Makes all that was appended before the call durable and returns the durable position.
     fn flush(&self) -> Result<u64>;
 

@@ -9,4 +9,4 @@ pub mod region;
 pub use allocate::{Allocator, Latch, Preparation};
 pub use file::{Extent, MappedFile};
 pub use queue::{FoundFile, MappedFileQueue};
-pub use region::{Access, PAGE, Region};
+pub use region::{Access, PAGE, Region, Window};

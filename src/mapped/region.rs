@@ -14,10 +14,12 @@
 
 #![allow(unsafe_code)]
 
+use crossbeam_utils::CachePadded;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
@@ -28,7 +30,9 @@ pub const PAGE: usize = 4096;
 pub struct Region {
     map: MmapRaw,
     path: PathBuf,
-    readable: AtomicUsize,
+    /// On a cache line of its own: the appender moves it with every record, and whoever reads needs
+    /// the fields beside it.
+    readable: CachePadded<AtomicUsize>,
     writable: bool,
 }
 
@@ -60,7 +64,7 @@ impl Region {
         Ok(Region {
             map,
             path: path.to_owned(),
-            readable: AtomicUsize::new(0),
+            readable: CachePadded::new(AtomicUsize::new(0)),
             writable,
         })
     }
@@ -68,7 +72,7 @@ impl Region {
     /// Memory without a file, for engines and overlays that keep nothing on disk.
     pub fn anonymous(len: usize, name: &Path) -> io::Result<Region> {
         let map = MmapOptions::new().len(len.max(1)).map_anon()?.into();
-        let readable = AtomicUsize::new(0);
+        let readable = CachePadded::new(AtomicUsize::new(0));
         Ok(Region {
             map,
             path: name.to_owned(),
@@ -122,13 +126,19 @@ impl Region {
     /// The readable bytes at `start`, `None` where a part of them is not readable.
     #[inline]
     pub fn slice(&self, start: usize, len: usize) -> Option<&[u8]> {
+        self.slice_below(self.readable(), start, len)
+    }
+
+    /// The bytes at `start` below `mark`, a value that the readable mark of this region has had.
+    #[inline]
+    fn slice_below(&self, mark: usize, start: usize, len: usize) -> Option<&[u8]> {
         let end = start.checked_add(len)?;
-        if end > self.readable() {
+        if end > mark {
             return None;
         }
         // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and
-        // below the mark no byte is stored to again: `write` refuses it. The map lives as long as
-        // `self`.
+        // below the mark no byte is stored to again: `write` refuses it. The mark only grows, so an
+        // earlier value serves too. The map lives as long as `self`.
         Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) })
     }
 
@@ -274,5 +284,45 @@ impl Region {
         #[cfg(unix)]
         self.map.lock()?;
         Ok(())
+    }
+}
+
+/// A region with its readable mark as it was at some time: for a walk right behind the appender,
+/// which would wait for the mark's cache line at every record if it looked at the mark itself.
+#[derive(Debug)]
+pub struct Window {
+    region: Arc<Region>,
+    mark: usize,
+}
+
+impl Window {
+    /// The region as far as it is readable.
+    pub fn new(region: Arc<Region>) -> Window {
+        let mark = region.readable();
+        Window { region, mark }
+    }
+
+    /// Looks at the mark again.
+    pub fn refresh(&mut self) {
+        self.mark = self.region.readable();
+    }
+
+    /// The region.
+    #[inline]
+    pub fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// As [`Region::slice`].
+    #[inline]
+    pub fn slice(&self, start: usize, len: usize) -> Option<&[u8]> {
+        self.region.slice_below(self.mark, start, len)
+    }
+
+    /// As [`Region::tail`].
+    #[inline]
+    pub fn tail(&self, start: usize) -> &[u8] {
+        self.slice(start.min(self.mark), self.mark.saturating_sub(start))
+            .unwrap_or_default()
     }
 }

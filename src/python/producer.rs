@@ -224,7 +224,8 @@ impl Producer {
         })
     }
 
-    /// Whether the append has to be made detached: it waits for the disk, or copies for long.
+    /// Whether the append has to be made detached: it waits for the disk or another
+    /// sender, makes a file, or copies for long.
     #[inline]
     fn has_to_detach(&self, draft: &Draft<'_>, durability: Durability) -> bool {
         let waits = match durability {
@@ -232,7 +233,8 @@ impl Producer {
             Durability::Flushed => true,
             Durability::Written => false,
         };
-        waits || draft.body.len() > ATTACHED_LEN_MAX
+        let len = draft.body.len();
+        waits || len > ATTACHED_LEN_MAX || !self.core.is_ready_for(len)
     }
 
     #[inline]

@@ -376,16 +376,25 @@ fn seal_checksum(record: &mut [u8], row: Row) {
             hasher.finalize()
         }
     };
-    let mut rest = crc & 0x7FFF_FFFF;
     let digits_at = covered + CRC_PROPERTY.len() + 1;
-    for digit in record
-        .get_mut(digits_at..digits_at + 10)
-        .into_iter()
-        .flatten()
-    {
-        *digit = b'0' + low_u8(rest as usize % 10);
-        rest /= 10;
+    if let Some(digits) = record.get_mut(digits_at..digits_at + 10) {
+        digits.copy_from_slice(&decimal_backwards(crc & 0x7FFF_FFFF));
     }
+}
+
+/// Ten decimal digits, the lowest first. The halves do not wait for one another.
+#[inline]
+fn decimal_backwards(value: u32) -> [u8; 10] {
+    let mut digits = [b'0'; 10];
+    let (low, high) = digits.split_at_mut(5);
+    let (mut low_rest, mut high_rest) = (value % 100_000, value / 100_000);
+    for (low, high) in low.iter_mut().zip(high) {
+        *low += low_u8((low_rest % 10) as usize);
+        *high += low_u8((high_rest % 10) as usize);
+        low_rest /= 10;
+        high_rest /= 10;
+    }
+    digits
 }
 
 fn too_large(what: &str, size: usize, limit: usize) -> Error {

@@ -64,7 +64,7 @@ def fill(store: forebay.Store) -> None:
 
 
 def as_row(message: forebay.Message) -> dict[str, Any]:
-    """The fields of a message that a row of the harness has, by its names, the body as a hash."""
+    """Give the fields of a message that a row of the harness has, by its names, the body as a hash."""
     properties = dict(message.properties) | dict(message.system_properties)
     if message.keys:
         properties["KEYS"] = " ".join(message.keys)
@@ -87,7 +87,7 @@ def as_row(message: forebay.Message) -> dict[str, Any]:
 
 
 def body_hash(row: dict[str, Any]) -> str:
-    """The SHA-256 of a row's body, which stands in a row in place of a large body."""
+    """Hash a row's body; a row states the hash in place of a large body."""
     if "bodySha256" in row:
         return str(row["bodySha256"])
     return hashlib.sha256(base64.b64decode(row["body"])).hexdigest()
@@ -127,7 +127,7 @@ def as_row_names() -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """A store that was closed, and one whose writer was killed."""
+    """Make a store that was closed, and one whose writer was killed."""
     root = tmp_path_factory.mktemp("stores")
     closed, killed = root / "closed", root / "killed"
     with forebay.open(closed, **OPTIONS) as store:

@@ -40,6 +40,8 @@ macro_rules! on_engine {
 
 mod batches;
 mod bed;
+mod folder;
+mod golden;
 mod lifecycle;
 mod model;
 mod query;

@@ -22,6 +22,7 @@ use crate::record::layout::BLANK_LEN;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Blocks of a log file are reserved in steps of this many bytes.
@@ -183,6 +184,10 @@ impl Tail {
             current.region.publish_alone(index(wrote));
         }
         with.log.state.set(Mark::Published, self.position);
+        if let Some(current) = &self.current {
+            let ready = current.file.start() + current.file.reserved();
+            with.log.ready.store(ready, Ordering::Relaxed);
+        }
         self.look_ahead(with);
         Ok(appended)
     }

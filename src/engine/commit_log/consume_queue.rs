@@ -1,17 +1,9 @@
 //! A consume queue: for each message of one queue of a topic, where its record lies in the log.
 //!
-//! Entry `k` is at byte `20 k` of a row of files:
-//!
-//! ```text
-//! at  width  field
-//! 0   i64    position of the record in the log
-//! 8   i32    size of the record
-//! 12  i64    tag code: hash of the tag, 0 without; for a delayed message the time of its delivery
-//! ```
-//!
-//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. Entries are
-//! read and written as words, because a rebuild corrects them in place.
+//! Entry `k` is at byte `20 k` of a row of files, see [`QueueEntry`]. Entries are read and written
+//! as words, because a rebuild corrects them in place.
 
+pub use super::queue_entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
@@ -23,11 +15,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Bytes of an entry.
-pub const ENTRY_LEN: u64 = 20;
-const _: () = assert!(ENTRY_LEN == 8 + 4 + 8);
-/// Size that marks a filler.
-pub const FILLER_SIZE: u32 = 0x7FFF_FFFF;
 /// Blocks are reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 64 << 10;
 /// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
@@ -35,87 +22,6 @@ const GAP_MAX: u64 = 1 << 26;
 
 /// Most files that may be missing between two of a queue.
 const FILE_GAP_MAX: u64 = 64;
-
-/// One entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueueEntry {
-    /// Position of the record.
-    pub position: u64,
-    /// Size of the record.
-    pub size: u32,
-    /// Hash of the tag, or delivery time.
-    pub tags_code: i64,
-}
-
-impl QueueEntry {
-    /// No message has this offset.
-    pub const FILLER: QueueEntry = QueueEntry {
-        position: 0,
-        size: FILLER_SIZE,
-        tags_code: 0,
-    };
-
-    /// Whether the entry says that no message has this offset.
-    #[inline]
-    pub fn is_filler(&self) -> bool {
-        self.size == FILLER_SIZE && self.position == 0
-    }
-
-    /// Position behind the record.
-    #[inline]
-    pub fn end(&self) -> u64 {
-        self.position.saturating_add(u64::from(self.size))
-    }
-
-    #[inline]
-    fn to_bytes(self) -> [u8; index(ENTRY_LEN)] {
-        let mut bytes = [0; index(ENTRY_LEN)];
-        bytes[..8].copy_from_slice(&self.position.to_be_bytes());
-        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
-        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
-        bytes
-    }
-
-    #[inline]
-    fn from_bytes(bytes: [u8; index(ENTRY_LEN)]) -> QueueEntry {
-        let [
-            p0,
-            p1,
-            p2,
-            p3,
-            p4,
-            p5,
-            p6,
-            p7,
-            s0,
-            s1,
-            s2,
-            s3,
-            t0,
-            t1,
-            t2,
-            t3,
-            t4,
-            t5,
-            t6,
-            t7,
-        ] = bytes;
-        QueueEntry {
-            position: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
-            size: u32::from_be_bytes([s0, s1, s2, s3]),
-            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
-        }
-    }
-
-    /// Whether the entry leads to a record that may lie below `end`.
-    #[inline]
-    pub fn is_message(&self, end: u64) -> bool {
-        self.size > 0
-            && self.size < FILLER_SIZE
-            && self.position < end
-            && self.position + u64::from(self.size) <= end
-    }
-}
 
 /// What all queues of a store share.
 #[derive(Debug)]
@@ -173,30 +79,6 @@ struct Overlay {
     from: u64,
     /// Each with room for [`OVERLAY_ENTRIES`] from a byte of the region on.
     chunks: Vec<(Arc<Region>, usize)>,
-}
-
-/// A map with entries of a queue.
-#[derive(Clone, Debug)]
-pub struct EntryMap {
-    region: Arc<Region>,
-    base: usize,
-    /// Number of its first entry.
-    pub first: u64,
-    /// Number behind its last entry.
-    pub end: u64,
-}
-
-impl EntryMap {
-    /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored.
-    #[inline]
-    pub fn entry(&self, number: u64) -> QueueEntry {
-        QueueEntry::from_bytes(self.region.words(self.byte_of(number)))
-    }
-
-    #[inline]
-    fn byte_of(&self, number: u64) -> usize {
-        self.base + index((number - self.first) * ENTRY_LEN)
-    }
 }
 
 /// Entries of a chunk of an overlay.
@@ -466,6 +348,9 @@ impl ConsumeQueue {
         }
         let end = start + file.reserved / ENTRY_LEN;
         let region = self.map(start, file)?;
+        // A store into a page that is not there yet would make the kernel read ahead around it: 128
+        // KiB of zeros for each of many queues, where one page is wanted.
+        region.advise_random();
         Ok(EntryMap {
             region,
             base: 0,

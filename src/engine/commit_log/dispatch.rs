@@ -14,6 +14,7 @@ use crate::engine::topic::Topic;
 use crate::engine::{Damage, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
+use crate::record::layout::sys_flag;
 use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC, TopicHash};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -183,7 +184,7 @@ impl Dispatcher {
         {
             queue.put(offset, entry)?;
         }
-        if self.index.is_some() {
+        if self.index.is_some() && is_indexed(record) {
             let time = record.store_timestamp();
             let topic = finder.topic_hash(&self.topics, record.topic());
             for key in known.index_keys() {
@@ -210,15 +211,8 @@ impl Dispatcher {
             touched ^= file.touch(key.hash);
         }
         std::hint::black_box(touched);
-        let mut put = 0;
-        let mut result = Ok(());
-        for key in keys.iter() {
-            result = index.put(key.hash, key.position, key.time);
-            if result.is_err() {
-                break;
-            }
-            put += 1;
-        }
+        let triples = keys.iter().map(|key| (key.hash, key.position, key.time));
+        let (put, result) = index.put_all(triples);
         // Keys that found no room stay for the next try.
         keys.drain(..put);
         result
@@ -376,6 +370,13 @@ pub fn is_directory_name(name: &str) -> bool {
         && name.bytes().all(allowed)
         && name != "."
         && name != ".."
+}
+
+/// Whether the keys of a record stand in the index: those of a prepared message do, as in RocketMQ,
+/// those of one that was rolled back do not.
+#[inline]
+pub fn is_indexed(record: &Record<'_>) -> bool {
+    record.sys_flag() & sys_flag::TRANSACTION != sys_flag::ROLLBACK
 }
 
 /// The code of a queue entry: of the tag, or the delivery time of a delayed message.

@@ -444,6 +444,26 @@ impl Index {
         Ok(())
     }
 
+    /// [`Index::put`] for many: hash, position and store time of each. Returns how many were put,
+    /// all where there is no error. The file is looked up once for all that fit it.
+    pub fn put_all(&self, keys: impl Iterator<Item = (u32, u64, i64)>) -> (usize, Result<()>) {
+        let mut put = 0;
+        let put_each = || {
+            let mut file = self.current()?;
+            for (hash, position, time) in keys {
+                if file.is_full() {
+                    file = self.current()?;
+                }
+                file.put(hash, position, time)?;
+                put += 1;
+            }
+            Ok(())
+        };
+        let result = put_each();
+        self.dirty.store(true, Ordering::Release);
+        (put, result)
+    }
+
     /// Removes all files, to be built again from the log.
     pub fn clear(&self) -> Result<()> {
         self.files.write().clear();

@@ -2,11 +2,12 @@
 
 use super::state::{Mark, StatePage};
 use crate::error::{Error, Result};
-use crate::mapped::{MappedFileQueue, Region};
+use crate::mapped::{MappedFileQueue, Region, Window};
 use crate::num::{index, low_u32};
 use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
 use crate::record::{Flaw, Layout, Message, Record};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The log's files and its marks.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub struct Log {
     pub state: Arc<StatePage>,
     /// Whether readers see what is durable alone.
     pub sync: bool,
+    /// End of the blocks that the current file has.
+    pub ready: AtomicU64,
 }
 
 impl Log {
@@ -24,6 +27,12 @@ impl Log {
     #[inline]
     pub fn published(&self) -> u64 {
         self.state.get(Mark::Published)
+    }
+
+    /// End of what can be appended without reserving blocks or going to another file.
+    #[inline]
+    pub fn ready_end(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
     }
 
     /// End of what readers may see: the published end, or in a synchronous store the durable one.
@@ -102,7 +111,7 @@ pub struct Walker {
     log: Arc<Log>,
     position: u64,
     end: u64,
-    current: Option<(u64, Arc<Region>)>,
+    current: Option<(u64, Window)>,
 }
 
 impl Walker {
@@ -130,12 +139,15 @@ impl Walker {
     /// Moves the end of the walk.
     pub fn extend(&mut self, end: u64) {
         self.end = end;
+        if let Some((_, window)) = &mut self.current {
+            window.refresh();
+        }
     }
 
     /// The file that the last step was in.
     #[inline]
     pub fn region(&self) -> Option<&Arc<Region>> {
-        self.current.as_ref().map(|(_, region)| region)
+        self.current.as_ref().map(|(_, window)| window.region())
     }
 
     /// Maps the file of the position; the byte of the file that the position is.
@@ -149,7 +161,7 @@ impl Walker {
             let region = file
                 .region()
                 .map_err(|e| Error::io("map", file.path(), e))?;
-            self.current = Some((start, region));
+            self.current = Some((start, Window::new(region)));
         }
         Ok(Some(index(self.position - start)))
     }
@@ -163,17 +175,18 @@ impl Walker {
         let Some(at) = self.enter()? else {
             return Ok(Step::Flawed(Flaw::Empty));
         };
-        let Some((start, region)) = &self.current else {
+        let Some((start, window)) = &self.current else {
             return Ok(Step::End);
         };
-        let bytes = region.tail(at);
+        let bytes = window.tail(at);
+        let file_len = window.region().len();
         match Layout::parse(bytes) {
             Ok(layout) => {
                 self.position += u64::from(layout.total_len);
                 Ok(Step::Record(at, layout))
             }
-            Err(Flaw::Magic(MAGIC_BLANK)) if is_blank(bytes, region.len() - at) => {
-                self.position = start + region.len() as u64;
+            Err(Flaw::Magic(MAGIC_BLANK)) if is_blank(bytes, file_len - at) => {
+                self.position = start + file_len as u64;
                 Ok(Step::Blank)
             }
             Err(flaw) => Ok(Step::Flawed(flaw)),
@@ -182,8 +195,8 @@ impl Walker {
 
     /// The record of the last step.
     pub fn record(&self, at: usize, layout: Layout) -> Option<Record<'_>> {
-        let region = self.region()?;
-        Record::with_layout(region.slice(at, layout.total_len as usize)?, layout).ok()
+        let (_, window) = self.current.as_ref()?;
+        Record::with_layout(window.slice(at, layout.total_len as usize)?, layout).ok()
     }
 }
 

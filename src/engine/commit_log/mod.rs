@@ -29,6 +29,7 @@ mod log;
 mod open;
 mod place;
 mod query;
+mod queue_entry;
 mod queues;
 mod rebuild;
 mod recover;
@@ -48,6 +49,7 @@ use super::{
 use crate::disk::FileLock;
 use crate::error::{Error, Result};
 use crate::options::{Flush, Mode, Options};
+use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Message, RecordStyle};
 use append::Appender;
 use parking_lot::Mutex;
@@ -253,6 +255,16 @@ impl Engine for CommitLog {
             appended.durable = true;
         }
         Ok(appended)
+    }
+
+    #[inline]
+    fn is_ready_for(&self, len: usize) -> bool {
+        let log = &self.shared.log;
+        let published = log.published();
+        let end = published + len as u64 + RECORD_OVERHEAD_MAX as u64;
+        end <= log.ready_end()
+            && published.saturating_sub(self.shared.dispatcher.dispatched()) <= BACKLOG_MAX
+            && !self.shared.tail.is_locked()
     }
 
     fn flush(&self) -> Result<u64> {

@@ -313,7 +313,13 @@ impl<'a> Opening<'a> {
             state.begin_epoch(end);
         }
         let sync = self.options.flush == Flush::Sync && self.access == Access::ReadWrite;
-        let log = Arc::new(Log { files, state, sync });
+        let ready = AtomicU64::new(0);
+        let log = Arc::new(Log {
+            files,
+            state,
+            sync,
+            ready,
+        });
         let recovery = self.recovery.clone();
         let shared = self.shared(log, end, None)?;
         Ok((Arc::new(shared), recovery))
@@ -380,6 +386,7 @@ impl<'a> Opening<'a> {
             files,
             state,
             sync: false,
+            ready: AtomicU64::new(0),
         });
         if let Some(index) = &self.index {
             index.load(u64::MAX)?;

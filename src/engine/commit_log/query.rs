@@ -1,6 +1,7 @@
 //! Finding messages: by key through the index, by time through the store times of a queue.
 
 use super::consume_queue::{ConsumeQueue, FILLER_SIZE};
+use super::dispatch::is_indexed;
 use super::index::IndexFile;
 use super::log::{Step, Walker};
 use super::recover::next_record;
@@ -30,6 +31,7 @@ impl Question<'_> {
         let time = record.store_timestamp();
         let known = Known::read(record.raw_properties());
         record.topic() == self.topic.name.as_bytes()
+            && is_indexed(record)
             && time >= self.begin
             && time <= self.end
             && known.index_keys().any(|key| key == self.key.as_bytes())

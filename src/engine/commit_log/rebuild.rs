@@ -2,6 +2,7 @@
 
 use super::begin::Begin;
 use super::consume_queue::{ConsumeQueue, QueueEntry, list_queues, list_topics};
+use super::dispatch::is_indexed;
 use super::index::Index;
 use super::layout;
 use super::log::Log;
@@ -14,6 +15,7 @@ use crate::mapped::{Access, Extent, MappedFileQueue};
 use crate::record::Record;
 use crate::record::properties::{Known, index_hash};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// What is to be done with keys on a walk.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +44,7 @@ impl Opening<'_> {
             files,
             state,
             sync: false,
+            ready: AtomicU64::new(0),
         }))
     }
 
@@ -83,12 +86,31 @@ impl Opening<'_> {
         };
         self.last_store_ms = outcome.last_store_ms;
         if self.last_store_ms == 0 && outcome.end > min {
-            self.last_store_ms = last_store_ms(&log, outcome.end)?;
+            self.last_store_ms = self.newest_store_ms(&log)?;
         }
         self.recovery.records_checked = outcome.records;
         self.recovery.stale_checksums = outcome.stale_checksums;
         self.recovery.end = outcome.end;
         Ok(outcome)
+    }
+
+    /// Store time of the newest record: store times never decrease, so it is that of the last
+    /// record of one of the queues.
+    fn newest_store_ms(&self, log: &Log) -> Result<i64> {
+        let mut newest = 0;
+        for (_, queue) in self.queues.all(&self.topics) {
+            let last = queue
+                .max()
+                .checked_sub(1)
+                .filter(|last| *last >= queue.min());
+            let Some(entry) = last.map(|last| queue.entry(last)).transpose()?.flatten() else {
+                continue;
+            };
+            if let Ok(message) = log.record_at(entry.position) {
+                newest = newest.max(message.record().store_timestamp());
+            }
+        }
+        Ok(newest)
     }
 
     fn walk_from(
@@ -106,7 +128,7 @@ impl Opening<'_> {
             let known = Known::read(record.raw_properties());
             placer.place(record, &known, position, holes)?;
             let after = keys.from.is_none_or(|end| position >= end);
-            if after && known.index_keys().next().is_some() {
+            if after && is_indexed(record) && known.index_keys().next().is_some() {
                 match &index {
                     Some(index) => indexed += put_keys(index, record, &known, position)?,
                     None => {
@@ -293,7 +315,7 @@ impl Opening<'_> {
         let mut rebuilt = 0;
         let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
             let known = Known::read(record.raw_properties());
-            if position < outcome.end {
+            if position < outcome.end && is_indexed(record) {
                 rebuilt += put_keys(&index, record, &known, position)?;
             }
             Ok(())
@@ -422,16 +444,4 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>) -> Result<()> {
     }
     queue.set_bounds(first, max);
     Ok(())
-}
-
-/// Store time of the last record below `end`: that of the last file that holds one.
-fn last_store_ms(log: &Arc<Log>, end: u64) -> Result<i64> {
-    let start = log.files.find(end - 1).map_or(end, |file| file.start());
-    let mut last = 0;
-    let mut visit = |record: &Record<'_>, _: u64, _: u64| {
-        last = record.store_timestamp();
-        Ok(())
-    };
-    walk(log, start, Trust::Below(end), &mut visit)?;
-    Ok(last)
 }

@@ -1,0 +1,147 @@
+//! Appending, asynchronous flush: messages a second until the last send returned, and until queues
+//! and index had caught up with it. Each alternates with its limit, or with what it is compared to.
+//!
+//! Groups: `single`, `kib`, `batch`, `topics`, `threads`.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation,
+    reason = "a bench may panic"
+)]
+
+mod support;
+
+use forebay::{Draft, Durability, Producer, Store};
+use support::load::{
+    Keys, TOPIC, message_count, new_store, options, rates, send_all, send_batches, wait_dispatched,
+};
+use support::{Clock, Figure, Report, contest, is_wanted, limit};
+
+const UNIT: &str = "messages/s";
+const TOPICS: usize = 10_000;
+const THREADS: usize = 4;
+
+fn main() {
+    let mut report = Report::new("append");
+    if is_wanted("single") {
+        single(&mut report);
+    }
+    if is_wanted("kib") {
+        kib(&mut report);
+    }
+    if is_wanted("batch") {
+        batch(&mut report);
+    }
+    if is_wanted("topics") {
+        topics(&mut report);
+    }
+    if is_wanted("threads") {
+        threads(&mut report);
+    }
+}
+
+fn single(report: &mut Report) {
+    let keys = Keys::new(message_count(100));
+    let mut limit = || limit::records(100).rates("100 B: limit", UNIT, limit::count(100));
+    let mut send = || one_producer("100 B", &[0x5A; 100], &keys);
+    contest(report, &mut [&mut limit, &mut send]);
+}
+
+fn kib(report: &mut Report) {
+    let keys = Keys::new(message_count(1024));
+    let mut limit = || limit::records(1024).rates("1 KiB: limit", UNIT, limit::count(1024));
+    let mut send = || one_producer("1 KiB", &[0x5A; 1024], &keys);
+    contest(report, &mut [&mut limit, &mut send]);
+}
+
+fn one_producer(name: &str, body: &[u8], keys: &Keys) -> Vec<Figure> {
+    let (_scratch, store) = new_store(options());
+    let producer = store.producer(TOPIC, Some(0)).unwrap();
+    let figures = rates(name, &store, keys.len(), || send_all(&producer, body, keys));
+    store.close().unwrap();
+    figures
+}
+
+fn batch(report: &mut Report) {
+    let keys = Keys::new(message_count(100));
+    let mut send = || {
+        let (_scratch, store) = new_store(options());
+        let producer = store.producer(TOPIC, Some(0)).unwrap();
+        let send = || send_batches(&producer, &[0x5A; 100], &keys);
+        let figures = rates("batches of 1,000, 100 B", &store, keys.len(), send);
+        store.close().unwrap();
+        figures
+    };
+    contest(report, &mut [&mut send]);
+}
+
+/// One message a call to each of many topics in turn, against the same load on one topic. The
+/// topics' queues are there before the clock starts: each has been sent one message.
+fn topics(report: &mut Report) {
+    // The names of the many are longer than the one; the load is the same number of messages.
+    let keys = Keys::new(message_count(120));
+    let run = |name: &str, topics: usize| {
+        let (_scratch, store) = new_store(options());
+        let producers = producers(&store, topics);
+        wait_dispatched(&store);
+        let send = || {
+            for number in 0..keys.len() {
+                send_one(&producers[number % topics], keys.get(number));
+            }
+        };
+        let figures = rates(name, &store, keys.len(), send);
+        store.close().unwrap();
+        figures
+    };
+    let mut one = || run("1 topic", 1);
+    let mut many = || run("10,000 topics", TOPICS);
+    contest(report, &mut [&mut one, &mut many]);
+}
+
+fn producers(store: &Store, topics: usize) -> Vec<Producer> {
+    let producer = |number| {
+        let name = format!("topic-{number:05}");
+        let producer = store.producer(&name, Some(0)).unwrap();
+        send_one(&producer, "first---");
+        producer
+    };
+    (0..topics).map(producer).collect()
+}
+
+fn send_one(producer: &Producer, key: &str) {
+    let draft = Draft {
+        body: &[0x5A; 100],
+        keys: &[key],
+        ..Draft::default()
+    };
+    producer.send(&draft, 0, Durability::Default).unwrap();
+}
+
+/// The same load from one thread and from four at once.
+fn threads(report: &mut Report) {
+    let keys = Keys::new(message_count(100));
+    let run = |name: &str, threads: usize| {
+        let (_scratch, store) = new_store(options());
+        let send_share = |first: usize| {
+            let producer = store.producer(TOPIC, Some(0)).unwrap();
+            for number in (first..keys.len()).step_by(threads) {
+                send_one(&producer, keys.get(number));
+            }
+        };
+        let clock = Clock::start();
+        std::thread::scope(|scope| {
+            for first in 0..threads {
+                let send_share = &send_share;
+                scope.spawn(move || send_share(first));
+            }
+        });
+        let rate = keys.len() as f64 / clock.stop().wall;
+        store.close().unwrap();
+        vec![(name.to_owned(), UNIT, rate)]
+    };
+    let mut one = || run("1 sending thread", 1);
+    let mut four = || run("4 sending threads", THREADS);
+    contest(report, &mut [&mut one, &mut four]);
+}

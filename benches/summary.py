@@ -1,0 +1,80 @@
+"""Print the figures of `make bench` beside what is asked of them: met, or not met.
+
+The benches leave their medians in target/bench/*.tsv. A threshold is a number, or a share of another
+figure of the same run.
+"""
+
+import pathlib
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+# Bench, figure, "at least" or "at most", a number or a figure with its factor, unit.
+Threshold = tuple[str, str, str, float | tuple[str, float]]
+THRESHOLDS: list[Threshold] = [
+    ("append", "100 B: send", "at least", ("100 B: limit", 0.5)),
+    ("append", "100 B: send", "at least", 5.92e6),  # 8 times RocketMQ's own store
+    ("append", "100 B: until caught up", "at least", 4e6),
+    ("append", "1 KiB: send", "at least", ("1 KiB: limit", 0.6)),
+    ("append", "batches of 1,000, 100 B: send", "at least", 8e6),
+    ("append", "10,000 topics: send", "at least", ("1 topic: send", 0.9)),
+    ("append", "10,000 topics: until caught up", "at least", ("1 topic: until caught up", 0.7)),
+    ("append", "4 sending threads", "at least", ("1 sending thread", 0.9)),
+    ("read", "query by key: p50", "at most", 2e3),
+    ("read", "query by key: p99", "at most", 20e3),
+    ("read", "scan, 100 B: views, checked", "at least", 20e6),
+    ("read", "scan, 100 B: gathered, checked", "at least", 20e6),
+    ("read", "scan, 16 KiB: gathered, checked", "at least", ("scan, 16 KiB: memcpy", 0.6)),
+    ("open", "memory outside the maps, 10,000 queues", "at most", 64),
+    ("open", "empty store: open", "at most", 5),
+    ("open", "empty store: create", "at most", 5),
+    ("open", "store of one message: on disk", "at most", 100),
+    ("python", "producer.send", "at least", 3e6),
+    ("python", "send_batch(1,000)", "at least", 6e6),
+    ("python", "send_arrow, 65,536 rows", "at least", 7e6),
+    ("python", "read(1,000)", "at least", 2e6),
+    ("python", "query by key: p50", "at most", 5e3),
+    ("python", "query by key: p99", "at most", 20e3),
+]
+
+
+def short(value: float) -> str:
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size:
+            return f"{value / size:.2f} {letter}"
+    return f"{value:.2f} "
+
+
+def load(bench: str) -> dict[str, tuple[float, str]]:
+    """Read a bench's figures; of one that was measured twice the last counts."""
+    path = ROOT / "target" / "bench" / f"{bench}.tsv"
+    if not path.exists():
+        return {}
+    rows = [line.split("\t") for line in path.read_text().splitlines()]
+    return {row[0]: (float(row[2]), row[1]) for row in rows}
+
+
+def main() -> None:
+    figures = {bench: load(bench) for bench in ("append", "read", "open", "python")}
+    print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'asked for':>21}")
+    for bench, name, sense, asked in THRESHOLDS:
+        if name not in figures[bench]:
+            print(f"{bench:<8}{name:<44}{'-':>12}")
+            continue
+        value, unit = figures[bench][name]
+        note = ""
+        limit = asked
+        if isinstance(limit, tuple):
+            base, factor = limit
+            if base not in figures[bench]:
+                continue
+            limit = figures[bench][base][0] * factor
+            note = f" ({factor:.0%} of {base}; is {value / limit * factor:.0%})"
+        is_met = value >= limit if sense == "at least" else value <= limit
+        verdict = "met" if is_met else "NOT MET"
+        text = f"{sense} {short(limit)}"
+        print(f"{bench:<8}{name:<44}{short(value):>12} {text:>21} {unit:<11}{verdict}{note}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+//! The load: messages with bodies of one length, each with a key of its own of 8 bytes.
+
+use super::{Clock, Figure, ON_CPU, Scratch, on_cpu_of, run_bytes};
+use forebay::{Atomicity, Draft, Durability, Options, Producer, Result, Store};
+use std::time::Duration;
+
+/// The topic that benches of one topic send to. [`record_len`] counts on its length.
+pub(crate) const TOPIC: &str = "bench";
+
+/// Bytes of a record with a body of this length, a key of 8 bytes and the whole-record checksum.
+pub(crate) const fn record_len(body_len: usize) -> usize {
+    let keys = "KEYS".len() + 1 + 8 + 1;
+    91 + body_len + TOPIC.len() + keys + 20
+}
+
+/// Messages of a run: as many as fill it, less a little, so that they stay in one log file and a
+/// sender never waits for the next.
+pub(crate) fn message_count(body_len: usize) -> usize {
+    let bytes = run_bytes() as usize;
+    (bytes - bytes / 256) / record_len(body_len)
+}
+
+/// Keys `00000000`, `00000001` and so on, made before the clock starts.
+pub(crate) struct Keys(String);
+
+impl Keys {
+    pub(crate) fn new(count: usize) -> Keys {
+        use std::fmt::Write;
+        let mut text = String::with_capacity(8 * count);
+        for number in 0..count {
+            write!(text, "{number:08}").unwrap();
+        }
+        Keys(text)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len() / 8
+    }
+
+    #[inline]
+    pub(crate) fn get(&self, number: usize) -> &str {
+        &self.0[8 * number..8 * number + 8]
+    }
+}
+
+/// Options of a bench: asynchronous flush and one queue a topic, otherwise the defaults.
+pub(crate) fn options() -> Options {
+    Options {
+        default_queues: 1,
+        ..Options::default()
+    }
+}
+
+/// A new store in a directory of its own.
+///
+/// It is *ready* as every store is that was just opened: its first log file has its full length and
+/// blocks for the first 64 MiB; the next blocks, and pages a little ahead, come while it is
+/// written.
+pub(crate) fn new_store(options: Options) -> (Scratch, Store) {
+    let scratch = Scratch::new();
+    let store = Store::open(scratch.path().join("store"), options).unwrap();
+    // The first message makes the log file, the queue and the index file.
+    let first = store.producer(TOPIC, Some(0)).unwrap();
+    first
+        .send(&Draft::default(), 0, Durability::Default)
+        .unwrap();
+    wait_dispatched(&store);
+    (scratch, store)
+}
+
+/// Waits until queues and index have caught up, without taking part in the work.
+pub(crate) fn wait_dispatched(store: &Store) {
+    loop {
+        let stats = store.stats().unwrap();
+        if stats.dispatched >= stats.published {
+            return;
+        }
+        std::thread::sleep(Duration::from_micros(100));
+    }
+}
+
+/// Sends one message a call, one for each key.
+pub(crate) fn send_all(producer: &Producer, body: &[u8], keys: &Keys) {
+    for number in 0..keys.len() {
+        let keys = [keys.get(number)];
+        let draft = Draft {
+            body,
+            keys: &keys,
+            ..Draft::default()
+        };
+        producer.send(&draft, 0, Durability::Default).unwrap();
+    }
+}
+
+/// Sends batches of 1,000 messages.
+pub(crate) fn send_batches(producer: &Producer, body: &[u8], keys: &Keys) {
+    let mut block: Vec<[&str; 1]> = Vec::with_capacity(1000);
+    let mut next = 0;
+    while next < keys.len() {
+        let end = (next + 1000).min(keys.len());
+        block.clear();
+        block.extend((next..end).map(|number| [keys.get(number)]));
+        let drafts = block.iter().map(|keys| -> Result<Draft<'_>> {
+            Ok(Draft {
+                body,
+                keys,
+                ..Draft::default()
+            })
+        });
+        producer
+            .send_batch(drafts, Atomicity::Rows, Durability::Default)
+            .unwrap();
+        next = end;
+    }
+}
+
+/// Figures of a run: messages a second until `send` returned, until queues and index had caught up,
+/// and what the thread that dispatches spent.
+pub(crate) fn rates(name: &str, store: &Store, count: usize, send: impl FnOnce()) -> Vec<Figure> {
+    const UNIT: &str = "messages/s";
+    let dispatch_before = on_cpu_of("forebay-dispatc");
+    let clock = Clock::start();
+    send();
+    let sent = clock.stop();
+    wait_dispatched(store);
+    let dispatched = clock.stop();
+    let dispatch = on_cpu_of("forebay-dispatc") - dispatch_before;
+    let count = count as f64;
+    let mut figures = sent.rates(&format!("{name}: send"), UNIT, count);
+    let caught_up = format!("{name}: until caught up");
+    figures.push((caught_up, UNIT, count / dispatched.wall));
+    let by_dispatch = format!("{name}: dispatch thread {ON_CPU}");
+    figures.push((by_dispatch, UNIT, count / dispatch));
+    figures
+}
