@@ -464,20 +464,6 @@ impl Index {
         (put, result)
     }
 
-    /// [`Index::put`] for many: hash, position and store time of each. The file is looked up once for
-    /// all that fit it.
-    pub fn put_all(&self, keys: impl Iterator<Item = (u32, u64, i64)>) -> Result<()> {
-        let mut file = self.current()?;
-        self.dirty.store(true, Ordering::Relaxed);
-        for (hash, position, time) in keys {
-            if file.is_full() {
-                file = self.current()?;
-            }
-            file.put(hash, position, time)?;
-        }
-        Ok(())
-    }
-
     /// Removes all files, to be built again from the log.
     pub fn clear(&self) -> Result<()> {
         self.files.write().clear();
