@@ -338,7 +338,8 @@ fn search(bytes: &[u8], len: usize, position: u64, left: usize) -> Option<u64> {
     let first = (MAGIC_V1 >> 24) as u8;
     let mut at = 0;
     while at < len {
-        let candidates = bytes.get(at + AT_MAGIC..)?;
+        // Not beyond `len`: what follows may be a gigabyte of nothing, read anew for each chunk.
+        let candidates = bytes.get(at + AT_MAGIC..bytes.len().min(len + AT_MAGIC))?;
         // Magics of records begin with one byte, that of a filler with another.
         let skip = memchr::memchr2(first, 0xCB, candidates)?;
         at += skip;

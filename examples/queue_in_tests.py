@@ -1,0 +1,49 @@
+"""Use a queue in tests without a broker: the memory engine behaves as the store on disk does.
+
+The code under test takes a store and does not see the difference. Nothing is written anywhere, and
+nothing has to be started or cleaned up.
+"""
+
+import unittest
+
+import forebay
+
+
+def bill_orders(store: forebay.Store, queue: int, offset: int) -> int:
+    """Bill the paid orders of a queue from an offset on; return where to go on next time.
+
+    This is the code under test: it runs on any store.
+    """
+    orders = store.read("orders", queue, offset, max_messages=100, tags="paid")
+    for order in orders:
+        bill = b"bill for " + order.body
+        store.send("bills", bill, keys=order.keys, properties=order.properties)
+    return orders.next_offset
+
+
+class BillingTest(unittest.TestCase):
+    def setUp(self) -> None:
+        self.store = forebay.open(":memory:", default_queues=1)
+        self.addCleanup(self.store.close)
+
+    def test_paid_orders_are_billed_once(self) -> None:
+        self.store.send("orders", b"apples", key="1", tags="paid", properties={"region": "eu"})
+        self.store.send("orders", b"pears", key="2", tags="open")
+
+        offset = bill_orders(self.store, 0, 0)
+        offset = bill_orders(self.store, 0, offset)
+
+        bills = list(self.store.tail("bills", start="earliest", follow=False))
+        self.assertEqual([bill.body for bill in bills], [b"bill for apples"])
+        self.assertEqual(bills[0].properties, {"region": "eu"})
+        self.assertEqual(offset, 2)
+
+    def test_a_bill_is_found_by_the_key_of_its_order(self) -> None:
+        self.store.send("orders", b"apples", key="1", tags="paid")
+        bill_orders(self.store, 0, 0)
+        (bill,) = self.store.query("bills", key="1")
+        self.assertEqual(bill.body, b"bill for apples")
+
+
+if __name__ == "__main__":
+    unittest.main()
