@@ -184,6 +184,25 @@ pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     }
 }
 
+/// Gives the lock of byte 0 back, whoever has copies of the descriptor.
+#[cfg(target_os = "linux")]
+pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let mut range = byte_zero();
+    range.l_type = libc::F_UNLCK as libc::c_short;
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// See the Linux form.
+#[cfg(not(target_os = "linux"))]
+pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
+    file.unlock()
+}
+
 /// Who holds a lock of byte 0. A lock that belongs to an open file has no process.
 #[cfg(target_os = "linux")]
 pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {

@@ -120,7 +120,8 @@ impl ConsumeQueue {
         for file in list_files(&*store.disk, &directory)? {
             // A file of another length, or one that does not begin where one can, holds nothing
             // that the log would not give back; nor does one that lies far behind all others.
-            let near = end.is_none_or(|end| file.start - end <= FILE_GAP_MAX * file_len);
+            let gap = end.map_or(0, |end| file.start.saturating_sub(end));
+            let near = gap <= FILE_GAP_MAX * file_len;
             if file.len == file_len && file.start % file_len == 0 && near {
                 end = Some(file.start + file_len);
                 files
