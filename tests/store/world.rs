@@ -94,7 +94,7 @@ impl World {
         let draft = Draft {
             body: &body,
             keys: &texts,
-            tags: (number % 2 == 0).then_some("even"),
+            tags: number.is_multiple_of(2).then_some("even"),
             queue: Some(queue),
             ..Draft::default()
         };
@@ -155,11 +155,6 @@ impl World {
     /// Forgets what lies before a position of the log.
     pub(crate) fn retire(&mut self, min: u64) {
         self.sent.retain(|_, message| message.position >= min);
-    }
-
-    /// Forgets one message.
-    pub(crate) fn lose(&mut self, position: u64) {
-        self.sent.retain(|_, message| message.position != position);
     }
 
     /// Everything is there, and nothing else: by offset, by key, by time, by position.
