@@ -1,7 +1,7 @@
 """Print the figures of `make bench` beside what is asked of them: met, or not met.
 
-The benches leave their medians in target/bench/*.tsv. A threshold is a number, or a share of another
-figure of the same run.
+The benches leave their medians in target/bench/*.tsv. A threshold is a number, or a share of
+another figure of the same run.
 """
 
 import pathlib

@@ -1,7 +1,8 @@
 """The Python package, measured: medians of several runs, each against the same kind of store.
 
-The load is that of the Rust benches: bodies of 100 bytes, each message with a key of its own of 8
-characters, one topic, one queue, asynchronous flush. The loop that calls is part of what is measured.
+The load is that of the Rust benches: bodies of 100 bytes, each message with a key of its own of
+8 characters, one topic, one queue, asynchronous flush. The loop that calls is part of what is
+measured.
 """
 
 import contextlib

@@ -24,8 +24,11 @@ use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Records of a chunk: few enough that they stay in a cache of 1 MiB when they are small.
-const CHUNK_ROWS: usize = 1024;
+/// Most records of a chunk.
+const CHUNK_ROWS_MAX: usize = 1024;
+/// Bytes of records that a chunk aims at: they are walked once to check them and once more by each
+/// column, and stay in the cache of one core meanwhile.
+const CHUNK_BYTES: usize = 256 << 10;
 /// Most bytes of properties in a batch. Replacing what is not UTF-8 grows text to three times its
 /// size at the most, so the 32-bit offsets of any text column hold it.
 const PROPERTIES_LEN_MAX: usize = 256 << 20;
@@ -127,9 +130,10 @@ impl Stream {
         let mut fill = Fill::default();
         while fill.rows < self.shape.batch_rows {
             if self.next_row == self.rows.rows.len() {
+                let chunk = self.chunk_rows();
                 self.rows.clear();
                 self.next_row = 0;
-                self.source.fill(CHUNK_ROWS, &mut self.rows)?;
+                self.source.fill(chunk, &mut self.rows)?;
                 if self.rows.rows.is_empty() {
                     break;
                 }
@@ -149,6 +153,16 @@ impl Stream {
         }
         self.body_len_hint = fill.body_bytes;
         columns.finish(&self.schema, fill.rows).map(Some)
+    }
+
+    /// Records of the next chunk, if they are as long as those of the last one.
+    fn chunk_rows(&self) -> usize {
+        let last = &self.rows.rows;
+        let bytes: usize = last.iter().map(|row| row.layout.total_len as usize).sum();
+        match bytes.checked_div(last.len()) {
+            Some(len) => (CHUNK_BYTES / len.max(1)).clamp(1, CHUNK_ROWS_MAX),
+            None => 64,
+        }
     }
 
     /// How many of the next rows fit the batch as they are; they are counted as part of it.

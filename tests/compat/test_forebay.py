@@ -64,7 +64,7 @@ def fill(store: forebay.Store) -> None:
 
 
 def as_row(message: forebay.Message) -> dict[str, Any]:
-    """Give the fields of a message that a row of the harness has, by its names, the body as a hash."""
+    """Give the fields that a row of the harness has, by its names, the body as a hash."""
     properties = dict(message.properties) | dict(message.system_properties)
     if message.keys:
         properties["KEYS"] = " ".join(message.keys)
