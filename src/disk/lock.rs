@@ -113,5 +113,8 @@ impl Drop for FileLock {
             use std::os::fd::AsRawFd;
             syscall::forget_descriptor(file.as_raw_fd());
         }
+        // Said, and not left to the close: a process that is just being spawned has a copy of the
+        // descriptor until it becomes another program, and a copy keeps the lock.
+        let _ = syscall::unlock_byte_zero(&file);
     }
 }

@@ -109,6 +109,32 @@ pub fn next_data(file: &File, start: u64) -> io::Result<Option<u64>> {
     }
 }
 
+/// Makes everything on the file system of a directory durable, and reports what failed since.
+pub fn sync_file_system(path: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let directory = File::open(path)?;
+        // SAFETY: the descriptor is open until `directory` is dropped; no memory is passed.
+        match unsafe { libc::syncfs(directory.as_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                sync_file_system(&entry.path())?;
+            } else {
+                File::open(entry.path())?.sync_all()?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Bytes that an ordinary user may still write to the file system of `path`.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     #[cfg(unix)]
@@ -156,6 +182,25 @@ pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
         Some(libc::EAGAIN | libc::EACCES) => Ok(false),
         _ => Err(error),
     }
+}
+
+/// Gives the lock of byte 0 back, whoever has copies of the descriptor.
+#[cfg(target_os = "linux")]
+pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    let mut range = byte_zero();
+    range.l_type = libc::F_UNLCK as libc::c_short;
+    // SAFETY: the descriptor is open while `file` is borrowed, and `range` outlives the call.
+    if unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const range) } == 0 {
+        return Ok(());
+    }
+    Err(io::Error::last_os_error())
+}
+
+/// See the Linux form.
+#[cfg(not(target_os = "linux"))]
+pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
+    file.unlock()
 }
 
 /// Who holds a lock of byte 0. A lock that belongs to an open file has no process.

@@ -10,6 +10,9 @@ use std::sync::Arc;
 /// Length of a file name: 20 decimal digits.
 pub const NAME_LEN: usize = 20;
 
+/// No file begins behind this position: what can be added to it is still a position.
+const START_MAX: u64 = 1 << 62;
+
 /// The files of a directory that together are one long stretch of bytes. Only damage leaves gaps.
 #[derive(Debug)]
 pub struct MappedFileQueue {
@@ -54,7 +57,8 @@ pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
     for entry in entries {
         let Some(name) = entry.name else { continue };
         let digits = name.len() == NAME_LEN && name.bytes().all(|b| b.is_ascii_digit());
-        let Some(start) = digits.then(|| name.parse::<u64>().ok()).flatten() else {
+        let start = digits.then(|| name.parse::<u64>().ok()).flatten();
+        let Some(start) = start.filter(|start| *start <= START_MAX) else {
             continue;
         };
         if entry.kind != Kind::File {

@@ -6,7 +6,7 @@
 
 use super::log::{Log, Step, Walker};
 use super::open::Opening;
-use super::recover::{Trust, next_record};
+use super::recover::{Belief, Trust, next_record};
 use super::state::Mark;
 use super::tables::Inventory;
 use crate::error::Result;
@@ -27,12 +27,24 @@ pub(super) struct Begin {
     pub(super) clean: bool,
     /// Whether `from` comes from the marks of the state page.
     pub(super) marked: bool,
+    /// Records from here on carry a checksum over the whole, or are torn.
+    pub(super) checksums_from: u64,
     /// Up to where the log is durable, by the marks.
     pub(super) durable: u64,
     /// Position from which on index entries may not have reached the disk.
     pub(super) index_until: Option<u64>,
     /// Bounds of the queues and index files at the last full flush.
     pub(super) inventory: Option<Inventory>,
+}
+
+impl Begin {
+    /// What a walk relies on.
+    pub(super) fn belief(&self) -> Belief {
+        Belief {
+            trust: self.trust,
+            checksums_from: self.checksums_from,
+        }
+    }
 }
 
 impl Opening<'_> {
@@ -50,6 +62,7 @@ impl Opening<'_> {
             trust: Trust::Everywhere,
             clean: !crashed && (state.epoch() == 0 || state.is_clean()),
             marked: false,
+            checksums_from: u64::MAX,
             durable: 0,
             index_until: None,
             inventory,
@@ -83,6 +96,9 @@ impl Opening<'_> {
         if let Some((from, trust)) = marked {
             (begin.from, begin.trust, begin.marked) = (from, trust, true);
             begin.durable = state.get(Mark::Durable);
+            if !state.is_clean() {
+                begin.checksums_from = state.checksums_from().unwrap_or(u64::MAX);
+            }
         }
         Ok(begin)
     }
@@ -96,6 +112,7 @@ impl Opening<'_> {
         begin.trust = Trust::Everywhere;
         begin.marked = false;
         begin.durable = 0;
+        begin.checksums_from = u64::MAX;
         begin.from = self.unmarked_begin(log, begin)?;
         begin.index_until = begin.index_until.map(|_| begin.from);
         Ok(())

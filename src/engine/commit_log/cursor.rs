@@ -2,6 +2,7 @@
 //! positions.
 
 use super::consume_queue::{ConsumeQueue, EntryMap, QueueEntry};
+use super::locate::Search;
 use super::log::{Log, Step, Walker};
 use super::recover::next_record;
 use super::report::Report;
@@ -27,6 +28,7 @@ pub struct QueueCursor {
     end: u64,
     entries: Option<EntryMap>,
     file: Option<(Range<u64>, Arc<Region>)>,
+    search: Search,
 }
 
 impl QueueCursor {
@@ -56,6 +58,7 @@ impl QueueCursor {
             end: log.published(),
             entries: None,
             file: None,
+            search: Search::default(),
         }
     }
 
@@ -127,7 +130,9 @@ impl QueueCursor {
     /// Handles an entry that does not lead to its record: the log may still have it.
     #[cold]
     fn locate(&mut self, number: u64, flaw: Flaw, rows: &mut Rows) -> Result<()> {
-        let found = locate(&self.log, &self.topic, &self.queue, number)?;
+        let found = self
+            .search
+            .locate(&self.log, &self.topic, &self.queue, number)?;
         let entry = self.queue.entry(number)?;
         let position = entry.map_or(0, |entry| entry.position);
         let path = match found {
@@ -183,7 +188,7 @@ fn keep(
 /// The record at the start of `bytes`, if it is the one that an entry means: of this topic, queue
 /// and offset.
 #[inline]
-fn check_record<'a>(
+pub(super) fn check_record<'a>(
     bytes: &'a [u8],
     position: u64,
     (topic, queue, offset): (&Topic, u32, u64),
@@ -218,65 +223,6 @@ impl Cursor for QueueCursor {
         self.range.start
     }
 }
-
-/// Looks for the record of a queue offset in the log itself, between the records of the nearest
-/// entries that hold.
-pub fn locate(
-    log: &Arc<Log>,
-    topic: &Topic,
-    queue: &ConsumeQueue,
-    number: u64,
-) -> Result<Option<u64>> {
-    let end = log.published();
-    let holds = |number: u64| -> Result<Option<Range<u64>>> {
-        let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
-        let Some(entry) = entry else { return Ok(None) };
-        let sound = log.record_at(entry.position).is_ok_and(|message| {
-            let record = message.record();
-            check_record(record.bytes(), entry.position, (topic, queue.id, number)).is_ok()
-        });
-        Ok(sound.then(|| entry.position..entry.position + u64::from(entry.size)))
-    };
-    let mut from = log.min_position();
-    for before in (queue.min()..number).rev().take(NEIGHBOURS) {
-        if let Some(range) = holds(before)? {
-            from = range.end;
-            break;
-        }
-    }
-    let mut until = end;
-    for behind in (number + 1..queue.max()).take(NEIGHBOURS) {
-        if let Some(range) = holds(behind)? {
-            until = range.start;
-            break;
-        }
-    }
-    let mut walker = Walker::new(log, from, until);
-    loop {
-        let position = walker.position();
-        match walker.step()? {
-            Step::End => return Ok(None),
-            Step::Blank => {}
-            Step::Flawed(_) => match next_record(log, position + 1, until)? {
-                Some(next) => walker.move_to(next),
-                None => return Ok(None),
-            },
-            Step::Record(at, layout) => {
-                let Some(record) = walker.record(at, layout) else {
-                    return Ok(None);
-                };
-                let bytes = record.bytes();
-                let meant = check_record(bytes, position, (topic, queue.id, number)).is_ok();
-                if meant && record.check(position).is_ok() {
-                    return Ok(Some(position));
-                }
-            }
-        }
-    }
-}
-
-/// Entries on either side that are tried as bounds of a search.
-const NEIGHBOURS: usize = 1000;
 
 /// Walks the log.
 pub struct LogCursor {

@@ -25,6 +25,7 @@ mod dispatch;
 mod follow;
 mod index;
 mod layout;
+mod locate;
 mod log;
 mod open;
 mod place;
@@ -33,6 +34,7 @@ mod queue_entry;
 mod queues;
 mod rebuild;
 mod recover;
+mod reindex;
 mod report;
 mod service;
 mod shared;
@@ -432,7 +434,7 @@ impl Engine for CommitLog {
 
     fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64> {
         match self.queue(topic, queue)? {
-            Some(queue) => query::offset_at(&self.shared, &queue, time),
+            Some(queue) => query::offset_at(&self.shared, topic, &queue, time),
             None => Ok(0),
         }
     }

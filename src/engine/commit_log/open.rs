@@ -310,7 +310,7 @@ impl<'a> Opening<'a> {
                 }
             }
             state.set(Mark::Settled, if settled { end } else { min });
-            state.begin_epoch(end);
+            state.begin_epoch(end, self.options.checksum);
         }
         let sync = self.options.flush == Flush::Sync && self.access == Access::ReadWrite;
         let ready = AtomicU64::new(0);

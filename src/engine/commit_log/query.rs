@@ -1,8 +1,10 @@
 //! Finding messages: by key through the index, by time through the store times of a queue.
 
-use super::consume_queue::{ConsumeQueue, FILLER_SIZE};
+use super::consume_queue::ConsumeQueue;
+use super::cursor::check_record;
 use super::dispatch::is_indexed;
 use super::index::IndexFile;
+use super::locate::Search;
 use super::log::{Step, Walker};
 use super::recover::next_record;
 use super::shared::Shared;
@@ -142,14 +144,29 @@ fn scan(
 /// Offset of the first message of a queue stored at or after `time`; the next offset where none is.
 ///
 /// Store times never decrease within a log, so the offset is found by halving. An offset without a
-/// readable message takes the time of the next one that has one.
-pub fn offset_at(shared: &Shared, queue: &ConsumeQueue, time: i64) -> Result<u64> {
-    let time_of = |number: u64| -> Result<Option<i64>> {
-        let entry = queue
-            .entry(number)?
-            .filter(|entry| entry.size != FILLER_SIZE);
-        let message = entry.and_then(|entry| shared.log.record_at(entry.position).ok());
-        Ok(message.map(|message| message.record().store_timestamp()))
+/// message takes the time of the next one that has one.
+pub fn offset_at(shared: &Shared, topic: &Topic, queue: &ConsumeQueue, time: i64) -> Result<u64> {
+    let log = &shared.log;
+    let end = log.published();
+    let mut search = Search::default();
+    let mut time_of = |number: u64| -> Result<Option<i64>> {
+        let entry = queue.entry(number)?;
+        if entry.is_some_and(|entry| entry.is_filler()) {
+            return Ok(None);
+        }
+        let own = |position: u64| {
+            let message = log.record_at(position).ok()?;
+            let record = message.record();
+            check_record(record.bytes(), position, (topic, queue.id, number))
+                .ok()
+                .map(|record| record.store_timestamp())
+        };
+        let entry = entry.filter(|entry| entry.is_message(end));
+        if let Some(found) = entry.and_then(|entry| own(entry.position)) {
+            return Ok(Some(found));
+        }
+        let position = search.locate(log, topic, queue, number)?;
+        Ok(position.and_then(own))
     };
     let (mut low, mut high) = (queue.min(), queue.max());
     while low < high {

@@ -2,29 +2,20 @@
 
 use super::begin::Begin;
 use super::consume_queue::{ConsumeQueue, QueueEntry, list_queues, list_topics};
-use super::dispatch::is_indexed;
-use super::index::Index;
 use super::layout;
 use super::log::Log;
 use super::open::Opening;
 use super::place::{Bridge, Placer, leads_home};
-use super::recover::{Outcome, Trust, walk};
+use super::recover::{Outcome, walk};
+use super::reindex::IndexPlan;
 use super::state::{Mark, StatePage};
+use crate::engine::topic::initial_queues;
 use crate::error::Result;
 use crate::mapped::{Access, Extent, MappedFileQueue};
 use crate::record::Record;
-use crate::record::properties::{Known, index_hash};
+use crate::record::properties::Known;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-
-/// What is to be done with keys on a walk.
-#[derive(Clone, Copy, Debug)]
-struct Keys {
-    /// Position of the last record that is indexed: those before it are passed over.
-    from: Option<u64>,
-    /// Whether the walk puts them, or only notes where the first one is.
-    put: bool,
-}
 
 impl Opening<'_> {
     /// The log as it lies on disk, every byte readable, for the walk alone.
@@ -58,24 +49,20 @@ impl Opening<'_> {
         if !self.queues_are_complete(&log, &begin)? {
             from = min;
         }
-        let complete = self.load_index(&begin)?;
-        let again = self.prepare_index(&begin, complete, from)?;
-        let keys = Keys {
-            from: self.index_end().filter(|_| complete),
-            put: self.access == Access::ReadWrite && again.is_none_or(|again| again >= from),
-        };
-        let (mut outcome, mut bridges, gap) = self.walk_from(&log, from, begin.trust, keys)?;
+        let mut plan = self.plan_index(&begin, from)?;
+        let (mut outcome, mut bridges, gap) = self.walk_from(&log, from, &begin, &mut plan)?;
         if gap {
             // A queue lacks entries below the place where the walk began.
             self.forget_overlays(&log)?;
             from = min;
-            (outcome, bridges, _) = self.walk_from(&log, from, begin.trust, keys)?;
+            (outcome, bridges, _) = self.walk_from(&log, from, &begin, &mut plan)?;
         }
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
         self.cut_queues(outcome.end)?;
-        self.complete_index(&log, &begin, again.filter(|_| !keys.put), &outcome)?;
+        self.complete_index(&log, &begin, &plan, &outcome)?;
         self.keep_next_offsets(&begin, from, &outcome)?;
+        self.count_queues();
         self.name_losses(&mut outcome, &bridges)?;
         for damage in &outcome.damage {
             self.report.add(damage.clone());
@@ -117,33 +104,18 @@ impl Opening<'_> {
         &mut self,
         log: &Arc<Log>,
         from: u64,
-        trust: Trust,
-        keys: Keys,
+        begin: &Begin,
+        plan: &mut IndexPlan,
     ) -> Result<(Outcome, Vec<Bridge>, bool)> {
-        let index = self.index.clone().filter(|_| keys.put);
         let mut placer = Placer::new(self, log, from);
-        let mut indexed = 0;
-        let mut unindexed: Option<u64> = None;
         let mut visit = |record: &Record<'_>, position: u64, holes: u64| -> Result<()> {
             let known = Known::read(record.raw_properties());
             placer.place(record, &known, position, holes)?;
-            let after = keys.from.is_none_or(|end| position >= end);
-            if after && is_indexed(record) && known.index_keys().next().is_some() {
-                match &index {
-                    Some(index) => indexed += put_keys(index, record, &known, position)?,
-                    None => {
-                        unindexed.get_or_insert(position);
-                    }
-                }
-            }
-            Ok(())
+            plan.meet(record, &known, position)
         };
-        let outcome = walk(log, from, trust, &mut visit)?;
+        let outcome = walk(log, from, begin.belief(), &mut visit)?;
         let (rebuilt, bridges, gap) = placer.finish();
         self.recovery.queue_entries_rebuilt += rebuilt;
-        self.recovery.index_entries_rebuilt += indexed;
-        // The last record that has an entry may lack entries of its other keys.
-        self.unindexed = unindexed.map_or(0..0, |start| start..outcome.end);
         Ok((outcome, bridges, gap))
     }
 
@@ -157,9 +129,6 @@ impl Opening<'_> {
         for name in topics {
             for id in list_queues(&*self.disk, &directory.join(&name))? {
                 let (topic, _) = self.topics.get_or_add(&name, id + 1);
-                if topic.write_queues() <= id && !self.table.knows(&name) {
-                    topic.configure(id + 1, id + 1, topic.permissions());
-                }
                 let queue = ConsumeQueue::open(&self.queues.store, &name, id)?;
                 find_bounds(&queue, log)?;
                 self.queues.add(&topic, Arc::new(queue));
@@ -215,6 +184,25 @@ impl Opening<'_> {
         Ok(true)
     }
 
+    /// Gives topics that the table does not know the queues that they have, and in a store of ours
+    /// those that they had before they were used: the table is written a moment behind the topics.
+    fn count_queues(&self) {
+        let ours = self.state.epoch() > 0 && self.access == Access::ReadWrite;
+        for topic in self.topics.all() {
+            if self.table.knows(&topic.name) {
+                continue;
+            }
+            let ids = self.queues.of(&topic).into_iter().map(|queue| queue.id);
+            let used = ids.max().map_or(1, |id| id + 1);
+            let given = match ours {
+                true => initial_queues(&topic.name, self.options.default_queues),
+                false => 1,
+            };
+            let queues = used.max(given);
+            topic.configure(queues, queues, topic.permissions());
+        }
+    }
+
     /// Lets go of entries that were put into memory, for a walk from the first record on.
     fn forget_overlays(&self, log: &Arc<Log>) -> Result<()> {
         if self.access == Access::Read {
@@ -224,108 +212,6 @@ impl Opening<'_> {
                 }
             }
         }
-        Ok(())
-    }
-
-    /// Opens the index files; whether all that were known of are there and sound.
-    fn load_index(&self, begin: &Begin) -> Result<bool> {
-        let Some(index) = &self.index else {
-            return Ok(true);
-        };
-        let end = self.files.last().map_or(0, |file| file.start + file.len);
-        let sound = index.load(end)?;
-        let files = index.files();
-        let mut known = begin.inventory.iter().flat_map(|known| &known.index);
-        let all_there = known.clone().all(|(name, count)| {
-            let same = |path: &std::path::Path| {
-                path.file_name()
-                    .is_some_and(|found| found.to_string_lossy() == *name)
-            };
-            let file = files.iter().find(|file| same(file.path()));
-            file.is_some_and(|file| file.count() >= *count)
-        });
-        Ok(sound && all_there && (known.next().is_some() || !files.is_empty()))
-    }
-
-    pub(super) fn index_end(&self) -> Option<u64> {
-        self.index.as_ref().and_then(|index| index.end_position())
-    }
-
-    /// Takes away what of the index is not to be believed. Returns from where keys have to be put
-    /// again.
-    fn prepare_index(&self, begin: &Begin, complete: bool, from: u64) -> Result<Option<u64>> {
-        let Some(index) = &self.index else {
-            return Ok(None);
-        };
-        let min = self.min_position();
-        let unmarked = (!begin.marked).then(|| self.index_end().unwrap_or(min));
-        let lagging = unmarked.filter(|end| *end < from);
-        if self.access == Access::Read {
-            let unsure = begin
-                .index_until
-                .filter(|until| self.index_end().is_some_and(|end| end >= *until));
-            return Ok(if complete {
-                unsure.or(lagging)
-            } else {
-                Some(min)
-            });
-        }
-        if !complete {
-            index.clear()?;
-            return Ok(Some(min));
-        }
-        let cut = match begin.index_until {
-            Some(until) => index.cut(until)?,
-            None => None,
-        };
-        Ok(cut.or(lagging))
-    }
-
-    /// Puts the keys that the walk could not, because they come before others.
-    fn complete_index(
-        &mut self,
-        log: &Arc<Log>,
-        begin: &Begin,
-        again: Option<u64>,
-        outcome: &Outcome,
-    ) -> Result<()> {
-        let Some(index) = self.index.clone() else {
-            return Ok(());
-        };
-        let ahead = self.index_end().is_some_and(|end| end >= outcome.end);
-        if self.access == Access::Read {
-            let start = if ahead {
-                Some(self.min_position())
-            } else {
-                again
-            };
-            if let Some(start) = start {
-                let noted = match self.unindexed.is_empty() {
-                    true => outcome.end,
-                    false => self.unindexed.start,
-                };
-                self.unindexed = start.min(noted)..outcome.end;
-            }
-            return Ok(());
-        }
-        let cut = index.cut(outcome.end)?;
-        let Some(start) = again.into_iter().chain(cut).min() else {
-            return Ok(());
-        };
-        let mut rebuilt = 0;
-        let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
-            let known = Known::read(record.raw_properties());
-            if position < outcome.end && is_indexed(record) {
-                rebuilt += put_keys(&index, record, &known, position)?;
-            }
-            Ok(())
-        };
-        let trust = match begin.trust {
-            Trust::Everywhere => Trust::Everywhere,
-            Trust::Below(_) => Trust::Below(outcome.end),
-        };
-        walk(log, start, trust, &mut visit)?;
-        self.recovery.index_entries_rebuilt += rebuilt;
         Ok(())
     }
 
@@ -397,28 +283,6 @@ impl Opening<'_> {
         }
         Ok(())
     }
-}
-
-/// Puts the entries of a record's keys, unless they are there; returns how many were put.
-fn put_keys(index: &Index, record: &Record<'_>, known: &Known<'_>, position: u64) -> Result<u64> {
-    let mut put = 0;
-    let last = index.end_position();
-    for key in known.index_keys() {
-        let hash = index_hash(record.topic(), key);
-        // A process that died between two keys of a record leaves the first in the index.
-        let there = last == Some(position)
-            && index
-                .files()
-                .iter()
-                .rev()
-                .take(2)
-                .any(|file| file.contains(hash, position));
-        if !there && last.is_none_or(|last| position >= last) {
-            index.put(hash, position, record.store_timestamp())?;
-            put += 1;
-        }
-    }
-    Ok(put)
 }
 
 /// Finds the bounds of a queue from its files: up to the last entry that leads to its own record.

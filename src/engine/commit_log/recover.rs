@@ -31,6 +31,26 @@ pub enum Trust {
     Everywhere,
 }
 
+/// What a walk relies on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Belief {
+    /// How far behind a flaw it looks for records.
+    pub trust: Trust,
+    /// Records from here on carry a checksum over the whole. One without has lost its end: its
+    /// body alone may be there.
+    pub checksums_from: u64,
+}
+
+impl Belief {
+    /// Everything below `end` is there, with or without checksums.
+    pub fn below(end: u64) -> Belief {
+        Belief {
+            trust: Trust::Below(end),
+            checksums_from: u64::MAX,
+        }
+    }
+}
+
 /// What the walk found.
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
@@ -51,14 +71,15 @@ pub struct Outcome {
 pub fn walk(
     log: &Arc<Log>,
     from: u64,
-    trust: Trust,
+    belief: Belief,
     visit: &mut dyn FnMut(&Record<'_>, u64, u64) -> Result<()>,
 ) -> Result<Outcome> {
     let limit = log.files.last().map_or(from, |file| file.end());
     let mut walk = Walk {
         walker: Walker::new(log, from, limit),
         log,
-        trust,
+        trust: belief.trust,
+        checksums_from: belief.checksums_from,
         limit,
         outcome: Outcome {
             end: from,
@@ -78,6 +99,7 @@ struct Walk<'a> {
     walker: Walker,
     log: &'a Arc<Log>,
     trust: Trust,
+    checksums_from: u64,
     limit: u64,
     outcome: Outcome,
     /// An atomic batch that is open: its id, and the positions of its records.
@@ -135,6 +157,11 @@ impl Walk<'_> {
             Err(flaw) => return Ok(Some(flaw)),
             Ok(Freshness::Stale) => self.outcome.stale_checksums += 1,
             Ok(Freshness::Fresh) => {}
+        }
+        if position >= self.checksums_from && record.stated_crc().is_none() {
+            return Ok(Some(Flaw::Field(
+                "properties: the record's checksum is missing",
+            )));
         }
         if self.is_of_an_earlier_life(record) {
             return Ok(Some(Flaw::Field(

@@ -127,6 +127,7 @@ fn run_flush(shared: &Shared) {
         }
         // An error has made the store fail for writers; there is nobody here to tell.
         let _ = shared.flush_to(shared.log.published());
+        let _ = shared.save_table();
         shared.queues.unmap_idle();
         if settled_at.elapsed() >= shared.settle_interval {
             let _ = shared.settle();

@@ -127,19 +127,25 @@ impl Shared {
         Ok(())
     }
 
+    /// Writes the table of topics where it is behind them.
+    pub fn save_table(&self) -> Result<()> {
+        if !self.table_dirty.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let mut table = self.table.lock();
+        table.update(&self.topics, crate::store::now_ms());
+        table.save(&*self.disk).inspect_err(|_| {
+            self.table_dirty.store(true, Ordering::Release);
+        })
+    }
+
     /// A full pass: log, queues, index and tables durable, then the marks that say so.
     pub fn settle(&self) -> Result<()> {
         self.check_failed(false)?;
         let dispatched = self.dispatcher.dispatched();
         // Taken before the flush: what it tells of is durable when it is written.
         let inventory = self.inventory();
-        if self.table_dirty.swap(false, Ordering::AcqRel) {
-            let mut table = self.table.lock();
-            table.update(&self.topics, crate::store::now_ms());
-            table.save(&*self.disk).inspect_err(|_| {
-                self.table_dirty.store(true, Ordering::Release);
-            })?;
-        }
+        self.save_table()?;
         if dispatched <= self.log.state.get(Mark::Settled) {
             return Ok(());
         }

@@ -19,6 +19,7 @@
 //! 96    u32    slots of an index file
 //! 100   u32    entries of an index file
 //! 104   u32    CRC-32 of bytes 56 to 103
+//! 108   u32    1 where every record of the epoch carries a checksum over the whole
 //! 128   u64    published: end of what readers may see
 //! 192   u64    dispatched: end of what queues and index hold
 //! 256   u64    durable: end of what is on the disk
@@ -57,6 +58,7 @@ const AT_QUEUE_FILE_ENTRIES: usize = 88;
 const AT_INDEX_SLOTS: usize = 96;
 const AT_INDEX_ENTRIES: usize = 100;
 const AT_CRC: usize = 104;
+const AT_CHECKSUMS: usize = 108;
 const AT_PUBLISHED: usize = 128;
 const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
@@ -211,6 +213,11 @@ impl StatePage {
         self.word(AT_CRC) == self.fixed_crc()
     }
 
+    /// Where the epoch began, if every record since then carries a checksum over the whole.
+    pub fn checksums_from(&self) -> Option<u64> {
+        (self.word(AT_CHECKSUMS) == 1).then(|| self.load(AT_EPOCH_START))
+    }
+
     /// Sizes of the files; `None` where they were never set, or are damaged.
     pub fn geometry(&self) -> Option<Geometry> {
         if !self.fixed_holds() {
@@ -259,7 +266,11 @@ impl StatePage {
     }
 
     /// Begins an epoch: this process writes, from `end` on.
-    pub fn begin_epoch(&self, end: u64) {
+    ///
+    /// `checksums`: all its records will carry one.
+    pub fn begin_epoch(&self, end: u64, checksums: bool) {
+        let checksums = u32::from(checksums).to_ne_bytes();
+        self.region.set_words(AT_CHECKSUMS, &checksums);
         self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
         self.region.set_words(AT_BOOT_ID, &boot_id());
         self.store(AT_EPOCH, self.epoch() + 1);

@@ -1,0 +1,211 @@
+//! The index on recovery: what of it may be believed, and from where keys have to be put again.
+//!
+//! Entries are put in the order of the log, so what is missing in the middle cannot be added: all from
+//! there on is built again. In a store that may not be written, records that the index lacks are looked
+//! for in the log itself.
+
+use super::begin::Begin;
+use super::dispatch::is_indexed;
+use super::index::Index;
+use super::log::Log;
+use super::open::Opening;
+use super::recover::{Belief, Outcome, walk};
+use crate::error::Result;
+use crate::mapped::Access;
+use crate::record::Record;
+use crate::record::properties::{Known, index_hash};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a walk does with the keys that it meets.
+pub(super) struct IndexPlan {
+    /// The index, where the walk puts keys.
+    index: Option<Arc<Index>>,
+    /// Position from which on keys are put again behind the walk.
+    again: Option<u64>,
+    /// Position of the last record that is indexed: those before it are passed over.
+    indexed_to: Option<u64>,
+    /// Stretches between the index files, where no record with keys may lie.
+    gaps: Vec<Range<u64>>,
+    /// Whether one was met there: an index file is missing.
+    missing: bool,
+    /// First record that is not in the index, where the walk puts nothing.
+    unindexed: Option<u64>,
+    put: u64,
+}
+
+impl IndexPlan {
+    /// A record that the walk meets.
+    #[inline]
+    pub(super) fn meet(
+        &mut self,
+        record: &Record<'_>,
+        known: &Known<'_>,
+        position: u64,
+    ) -> Result<()> {
+        if !is_indexed(record) || known.index_keys().next().is_none() {
+            return Ok(());
+        }
+        if self.indexed_to.is_none_or(|end| position >= end) {
+            match &self.index {
+                Some(index) => self.put += put_keys(index, record, known, position)?,
+                // The last record that has an entry may lack entries of its other keys.
+                None => {
+                    self.unindexed.get_or_insert(position);
+                }
+            }
+        } else if !self.missing {
+            self.missing = self.gaps.iter().any(|gap| gap.contains(&position));
+        }
+        Ok(())
+    }
+}
+
+impl Opening<'_> {
+    /// Opens the index files; whether all that were known of are there and sound.
+    fn load_index(&self, index: &Index, begin: &Begin) -> Result<bool> {
+        let end = self.files.last().map_or(0, |file| file.start + file.len);
+        let sound = index.load(end)?;
+        let files = index.files();
+        let mut known = begin.inventory.iter().flat_map(|known| &known.index);
+        let all_there = known.clone().all(|(name, count)| {
+            let same = |path: &std::path::Path| {
+                path.file_name()
+                    .is_some_and(|found| found.to_string_lossy() == *name)
+            };
+            let file = files.iter().find(|file| same(file.path()));
+            file.is_some_and(|file| file.count() >= *count)
+        });
+        Ok(sound && all_there && (known.next().is_some() || !files.is_empty()))
+    }
+
+    /// Loads the index and takes away what is not to be believed. The walk will begin at `from`.
+    pub(super) fn plan_index(&self, begin: &Begin, from: u64) -> Result<IndexPlan> {
+        let mut plan = IndexPlan {
+            index: None,
+            again: None,
+            indexed_to: None,
+            gaps: Vec::new(),
+            missing: false,
+            unindexed: None,
+            put: 0,
+        };
+        let Some(index) = &self.index else {
+            return Ok(plan);
+        };
+        let min = self.min_position();
+        let complete = self.load_index(index, begin)?;
+        let unmarked = (!begin.marked).then(|| index.end_position().unwrap_or(min));
+        let lagging = unmarked.filter(|end| *end < from);
+        if self.access == Access::Read {
+            let unsure = begin
+                .index_until
+                .filter(|until| index.end_position().is_some_and(|end| end >= *until));
+            plan.again = match complete {
+                true => unsure.or(lagging),
+                false => Some(min),
+            };
+        } else if complete {
+            let cut = match begin.index_until {
+                Some(until) => index.cut(until)?,
+                None => None,
+            };
+            plan.again = cut.or(lagging);
+        } else {
+            index.clear()?;
+            plan.again = Some(min);
+        }
+        if self.access == Access::ReadWrite && plan.again.is_none_or(|again| again >= from) {
+            plan.index = Some(Arc::clone(index));
+            plan.again = None;
+        }
+        if complete {
+            plan.indexed_to = index.end_position();
+            plan.gaps = gaps(index);
+        }
+        Ok(plan)
+    }
+
+    /// Puts the keys that the walk could not, because they come before others.
+    pub(super) fn complete_index(
+        &mut self,
+        log: &Arc<Log>,
+        begin: &Begin,
+        plan: &IndexPlan,
+        outcome: &Outcome,
+    ) -> Result<()> {
+        let Some(index) = self.index.clone() else {
+            return Ok(());
+        };
+        let min = self.min_position();
+        self.recovery.index_entries_rebuilt += plan.put;
+        let ahead = index.end_position().is_some_and(|end| end >= outcome.end);
+        if self.access == Access::Read {
+            let all = (ahead || plan.missing).then_some(min);
+            let start = [all, plan.again, plan.unindexed]
+                .into_iter()
+                .flatten()
+                .min();
+            self.unindexed = start.map_or(0..0, |start| start..outcome.end);
+            return Ok(());
+        }
+        let again = if plan.missing {
+            index.clear()?;
+            Some(min)
+        } else {
+            let cut = index.cut(outcome.end)?;
+            plan.again.into_iter().chain(cut).min()
+        };
+        let Some(start) = again else { return Ok(()) };
+        let mut rebuilt = 0;
+        let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
+            let known = Known::read(record.raw_properties());
+            if position < outcome.end && is_indexed(record) {
+                rebuilt += put_keys(&index, record, &known, position)?;
+            }
+            Ok(())
+        };
+        let belief = match begin.marked {
+            true => Belief::below(outcome.end),
+            false => begin.belief(),
+        };
+        walk(log, start, belief, &mut visit)?;
+        self.recovery.index_entries_rebuilt += rebuilt;
+        Ok(())
+    }
+}
+
+/// The stretches before the first index file, and between one and the next.
+fn gaps(index: &Index) -> Vec<Range<u64>> {
+    let mut behind = 0;
+    let mut gaps = Vec::new();
+    for file in index.files() {
+        let (begin, end) = file.positions();
+        gaps.push(behind..begin);
+        behind = end + 1;
+    }
+    gaps.retain(|gap| !gap.is_empty());
+    gaps
+}
+
+/// Puts the entries of a record's keys, unless they are there; returns how many were put.
+fn put_keys(index: &Index, record: &Record<'_>, known: &Known<'_>, position: u64) -> Result<u64> {
+    let mut put = 0;
+    let last = index.end_position();
+    for key in known.index_keys() {
+        let hash = index_hash(record.topic(), key);
+        // A process that died between two keys of a record leaves the first in the index.
+        let there = last == Some(position)
+            && index
+                .files()
+                .iter()
+                .rev()
+                .take(2)
+                .any(|file| file.contains(hash, position));
+        if !there && last.is_none_or(|last| position >= last) {
+            index.put(hash, position, record.store_timestamp())?;
+            put += 1;
+        }
+    }
+    Ok(put)
+}

@@ -1,0 +1,282 @@
+//! A store with a bit of everything, and all that is to be found in it afterwards.
+
+use crate::bed::small_options;
+use crate::folder;
+use forebay::{Atomicity, Draft, Durability, Filter, Mode, Options, Store};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+
+/// A message as it was sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sent {
+    pub(crate) position: u64,
+    pub(crate) body: Vec<u8>,
+    pub(crate) keys: Vec<String>,
+    pub(crate) time: i64,
+}
+
+/// Everything that is in a store: topic, queue and offset, and the message.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct World {
+    pub(crate) sent: BTreeMap<(String, u32, u64), Sent>,
+    /// Next offset of each queue.
+    pub(crate) next: BTreeMap<(String, u32), u64>,
+    count: usize,
+}
+
+/// A directory that goes with the test.
+pub(crate) struct Place {
+    dir: TempDir,
+}
+
+impl Place {
+    pub(crate) fn new() -> Place {
+        Place {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    /// A copy of a store, as a process would leave it that dies at this moment.
+    pub(crate) fn copy_of(root: &Path) -> Place {
+        let place = Place::new();
+        folder::copy(root, &place.root());
+        place
+    }
+
+    pub(crate) fn root(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+}
+
+pub(crate) fn options(mode: Mode) -> Options {
+    Options {
+        mode,
+        adopt: true,
+        ..small_options()
+    }
+}
+
+pub(crate) fn write(root: &Path) -> Store {
+    Store::open(root, options(Mode::Append)).unwrap()
+}
+
+pub(crate) fn read(root: &Path) -> Store {
+    Store::open(root, options(Mode::Read)).unwrap()
+}
+
+/// Bodies of many lengths, the same for a number each time.
+pub(crate) fn body_of(number: usize) -> Vec<u8> {
+    let len = match number % 10 {
+        0 => 0,
+        9 => 3000 + number % 1000,
+        rest => 20 * rest,
+    };
+    (0..len).map(|at| (at * 31 + number) as u8).collect()
+}
+
+impl World {
+    /// Sends `count` messages to three topics, one by one.
+    pub(crate) fn send(&mut self, store: &Store, count: usize) {
+        for _ in 0..count {
+            let number = self.count;
+            let topic = ["orders", "bills", "rare"][[0, 0, 0, 1, 1, 0, 2][number % 7]];
+            self.send_to(store, topic, (number % 3) as u32);
+        }
+    }
+
+    pub(crate) fn send_to(&mut self, store: &Store, topic: &str, queue: u32) {
+        let number = self.count;
+        self.count += 1;
+        let keys = keys_of(number);
+        let texts: Vec<&str> = keys.iter().map(|key| &**key).collect();
+        let body = body_of(number);
+        let draft = Draft {
+            body: &body,
+            keys: &texts,
+            tags: (number % 2 == 0).then_some("even"),
+            queue: Some(queue),
+            ..Draft::default()
+        };
+        let producer = store.producer(topic, None).unwrap();
+        let sent = producer.send(&draft, 0, Durability::Default).unwrap();
+        let place = sent.place;
+        let message = Sent {
+            position: place.position,
+            body,
+            keys,
+            time: sent.store_timestamp,
+        };
+        self.add(topic, place.queue, place.offset, message);
+    }
+
+    /// Sends an atomic batch; the positions of its rows.
+    pub(crate) fn send_batch(&mut self, store: &Store, rows: usize) -> Vec<u64> {
+        let first = self.count;
+        self.count += rows;
+        let all: Vec<(Vec<u8>, Vec<String>)> = (first..first + rows)
+            .map(|number| (body_of(number), keys_of(number)))
+            .collect();
+        let keys: Vec<Vec<&str>> = all
+            .iter()
+            .map(|(_, keys)| keys.iter().map(|key| &**key).collect())
+            .collect();
+        let drafts = all.iter().zip(&keys).map(|((body, _), keys)| {
+            Ok(Draft {
+                body,
+                keys,
+                queue: Some(1),
+                ..Draft::default()
+            })
+        });
+        let producer = store.producer("orders", None).unwrap();
+        let sent = producer
+            .send_batch(drafts, Atomicity::Whole, Durability::Default)
+            .unwrap();
+        for (place, (body, keys)) in sent.rows.iter().zip(all) {
+            let message = Sent {
+                position: place.position,
+                body,
+                keys,
+                time: sent.store_timestamp,
+            };
+            self.add("orders", place.queue, place.offset, message);
+        }
+        sent.rows.iter().map(|place| place.position).collect()
+    }
+
+    fn add(&mut self, topic: &str, queue: u32, offset: u64, message: Sent) {
+        let next = self.next.entry((topic.to_owned(), queue)).or_default();
+        assert_eq!(*next, offset, "offsets follow one another");
+        *next += 1;
+        self.sent.insert((topic.to_owned(), queue, offset), message);
+    }
+
+    /// Forgets what lies before a position of the log.
+    pub(crate) fn retire(&mut self, min: u64) {
+        self.sent.retain(|_, message| message.position >= min);
+    }
+
+    /// Forgets one message.
+    pub(crate) fn lose(&mut self, position: u64) {
+        self.sent.retain(|_, message| message.position != position);
+    }
+
+    /// Everything is there, and nothing else: by offset, by key, by time, by position.
+    pub(crate) fn check(&self, store: &Store) {
+        self.check_messages(store);
+        self.check_keys(store);
+        for ((topic, queue), next) in &self.next {
+            let own = |((t, q, _), _): &(&(String, u32, u64), &Sent)| t == topic && q == queue;
+            let all: Vec<_> = self.sent.iter().filter(own).collect();
+            let Some((_, last)) = all.last() else {
+                continue;
+            };
+            let found = store.offset_at(topic, *queue, last.time + 1).unwrap();
+            assert_eq!(found, *next);
+            let middle = all[all.len() / 2].1.time;
+            let first_at = all.iter().find(|(_, message)| message.time >= middle);
+            let found = store.offset_at(topic, *queue, middle).unwrap();
+            assert_eq!(found, first_at.unwrap().0.2);
+        }
+    }
+
+    pub(crate) fn check_messages(&self, store: &Store) {
+        let mut found = BTreeMap::new();
+        for ((topic, queue), next) in &self.next {
+            let mut offset = 0;
+            loop {
+                let all = Filter::default();
+                let batch = store.read(topic, *queue, offset, 100, None, &all).unwrap();
+                assert_eq!(
+                    batch.max_offset, *next,
+                    "{topic} {queue}: {:?}",
+                    batch.status
+                );
+                for message in &batch.messages {
+                    let record = message.record();
+                    let place = (topic.clone(), *queue, record.queue_offset() as u64);
+                    let sent = Sent {
+                        position: record.position() as u64,
+                        body: message.body().unwrap().into_owned(),
+                        keys: message.keys().into_iter().map(|k| k.into_owned()).collect(),
+                        time: record.store_timestamp(),
+                    };
+                    found.insert(place, sent);
+                }
+                if batch.next_offset as i64 <= offset {
+                    break;
+                }
+                offset = batch.next_offset as i64;
+            }
+        }
+        let (have, want): (Vec<_>, Vec<_>) = (found.keys().collect(), self.sent.keys().collect());
+        assert_eq!(have, want);
+        for (place, sent) in &self.sent {
+            assert_eq!(&found[place], sent, "{place:?}");
+        }
+    }
+
+    pub(crate) fn check_keys(&self, store: &Store) {
+        let mut by_key: BTreeMap<(&str, &str), Vec<u64>> = BTreeMap::new();
+        for ((topic, ..), message) in &self.sent {
+            for key in &message.keys {
+                by_key
+                    .entry((topic, key))
+                    .or_default()
+                    .push(message.position);
+            }
+        }
+        for ((topic, key), mut positions) in by_key {
+            if key.ends_with('3') || !key.starts_with("key") {
+                positions.sort_unstable_by(|a, b| b.cmp(a));
+                let found = store.query(topic, key, i64::MIN, i64::MAX, 10_000).unwrap();
+                let found: Vec<u64> = found.iter().map(|m| m.record().position() as u64).collect();
+                assert_eq!(found, positions, "{topic} {key}");
+            }
+        }
+    }
+}
+
+fn keys_of(number: usize) -> Vec<String> {
+    let mut keys = vec![format!("key-{number}")];
+    if number.is_multiple_of(11) {
+        keys.push("eleven".to_owned());
+    }
+    if number.is_multiple_of(13) {
+        keys.clear();
+    }
+    keys
+}
+
+/// Opens a store for reading, which may change nothing, then for writing, twice: the second time
+/// nothing but what tells of the opening changes. `check` sees each.
+pub(crate) fn open_each_way(root: &Path, check: impl Fn(&Store)) {
+    let before = folder::listing(root);
+    let store = read(root);
+    check(&store);
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(
+        folder::listing(root),
+        before,
+        "reading changed the directory"
+    );
+    let store = write(root);
+    check(&store);
+    store.close().unwrap();
+    drop(store);
+    let settled = folder::contents(root);
+    let store = write(root);
+    check(&store);
+    store.close().unwrap();
+    drop(store);
+    assert_eq!(
+        folder::contents(root),
+        settled,
+        "a second opening changed files"
+    );
+    let store = read(root);
+    check(&store);
+    store.close().unwrap();
+}
