@@ -37,6 +37,22 @@ impl Place {
         }
     }
 
+    /// In memory, where there is such a file system: for many short openings.
+    pub(crate) fn fast() -> Place {
+        let memory = Path::new("/dev/shm");
+        let dir = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory),
+            false => tempfile::tempdir(),
+        };
+        Place { dir: dir.unwrap() }
+    }
+
+    pub(crate) fn fast_copy_of(root: &Path) -> Place {
+        let place = Place::fast();
+        folder::copy(root, &place.root());
+        place
+    }
+
     /// A copy of a store, as a process would leave it that dies at this moment.
     pub(crate) fn copy_of(root: &Path) -> Place {
         let place = Place::new();
@@ -155,11 +171,6 @@ impl World {
     /// Forgets what lies before a position of the log.
     pub(crate) fn retire(&mut self, min: u64) {
         self.sent.retain(|_, message| message.position >= min);
-    }
-
-    /// Forgets one message.
-    pub(crate) fn lose(&mut self, position: u64) {
-        self.sent.retain(|_, message| message.position != position);
     }
 
     /// Everything is there, and nothing else: by offset, by key, by time, by position.
