@@ -40,6 +40,7 @@ macro_rules! on_engine {
 
 mod batches;
 mod bed;
+mod damage;
 mod folder;
 mod golden;
 mod lifecycle;

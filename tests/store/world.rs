@@ -37,6 +37,22 @@ impl Place {
         }
     }
 
+    /// In memory, where there is such a file system: for many short openings.
+    pub(crate) fn fast() -> Place {
+        let memory = Path::new("/dev/shm");
+        let dir = match memory.is_dir() {
+            true => tempfile::tempdir_in(memory),
+            false => tempfile::tempdir(),
+        };
+        Place { dir: dir.unwrap() }
+    }
+
+    pub(crate) fn fast_copy_of(root: &Path) -> Place {
+        let place = Place::fast();
+        folder::copy(root, &place.root());
+        place
+    }
+
     /// A copy of a store, as a process would leave it that dies at this moment.
     pub(crate) fn copy_of(root: &Path) -> Place {
         let place = Place::new();

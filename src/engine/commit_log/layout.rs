@@ -157,16 +157,15 @@ pub fn geometry(
     files: &[FoundFile],
     options: &Options,
 ) -> Result<Geometry> {
-    // All files but a last one that was cut short have the same length.
-    let log_len = files
-        .iter()
-        .map(|file| file.len)
-        .filter(|len| *len > 0)
-        .max();
-    // A page that fits none of the files is another store's.
-    let known = state.and_then(StatePage::geometry).filter(|known| {
-        log_len.is_none() || files.iter().any(|file| file.len == known.log_file_len)
-    });
+    // All files have one length, but for a few that are damaged.
+    let same = |len: u64| files.iter().filter(|file| file.len == len).count();
+    let lens = files.iter().map(|file| file.len).filter(|len| *len > 0);
+    let log_len = lens.max_by_key(|len| (same(*len), *len));
+    // A page that does not fit the files is another store's. A single file may have been cut short.
+    let fits = |len: u64| files.len() <= 1 || files.iter().any(|file| file.len == len);
+    let known = state
+        .and_then(StatePage::geometry)
+        .filter(|known| fits(known.log_file_len));
     let queue_len = match known {
         None if !has_foreign_queues(disk, root)? => queue_file_len(disk, root)?,
         _ => None,

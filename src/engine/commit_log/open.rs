@@ -98,6 +98,8 @@ fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Res
         );
         return Err(Error::Unsupported { what });
     }
+    let ours = layout::recognise(&**disk, root)? == Maker::Forebay;
+    layout::log_files(&**disk, root, ours)?;
     disk.create_directory(root)
         .map_err(|e| Error::io("create", root, e))?;
     let lock_path = root.join("lock");

@@ -1,0 +1,599 @@
+//! Damage anywhere: what is whole is there, what is not gives a typed error, and nothing panics, hangs or
+//! leads out of the store.
+
+use crate::folder;
+use crate::world::{Place, World, options, write};
+use forebay::{Error, Mode, Result, Store};
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::Duration;
+
+/// Longer than any opening here takes by far: one that is not done by then hangs.
+const HANGS: Duration = Duration::from_secs(60);
+
+/// Bits of a number that nobody has chosen.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).unwrap()
+    }
+}
+
+/// A small store, closed in order or left as by a crash; with all its messages.
+fn small(clean: bool, count: usize) -> (Place, World) {
+    let (place, mut world) = (Place::fast(), World::default());
+    let store = write(&place.root());
+    world.send(&store, count);
+    world.check_messages(&store);
+    if clean {
+        store.close().unwrap();
+        return (place, world);
+    }
+    (Place::fast_copy_of(&place.root()), world)
+}
+
+fn open(root: &Path, mode: Mode) -> Result<Store> {
+    let (sender, receiver) = mpsc::channel();
+    let path = root.to_path_buf();
+    std::thread::spawn(move || sender.send(Store::open(&path, options(mode))));
+    receiver.recv_timeout(HANGS).expect("opening hangs")
+}
+
+/// Looks at everything in an open store. Messages of which `lost` says nothing have to be there.
+fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
+    let mut missing = 0;
+    for ((topic, queue, offset), sent) in &world.sent {
+        match store.get(topic, *queue, *offset as i64) {
+            Ok(message) if message.record().position() as u64 == sent.position => {
+                assert_eq!(message.body().unwrap(), sent.body);
+                let by_id = store.message_at(sent.position).unwrap();
+                assert_eq!(by_id.record().bytes(), message.record().bytes());
+            }
+            found => {
+                missing += 1;
+                let text = format!("{topic} {queue} {offset} at {}", sent.position);
+                assert!(lost(sent.position), "{text}: {found:?}");
+                let known = matches!(
+                    found,
+                    Ok(_)
+                        | Err(Error::Corrupt { .. }
+                            | Error::OffsetOutOfRange { .. }
+                            | Error::UnknownTopic { .. }
+                            | Error::UnknownQueue { .. })
+                );
+                assert!(known, "{text}: {found:?}");
+            }
+        }
+    }
+    let report = store.verify(&mut |_, _| true).unwrap();
+    assert!(report.records as usize + missing >= world.sent.len());
+    for topic in ["orders", "bills", "rare"] {
+        for key in ["key-3", "eleven", "nothing"] {
+            match store.query(topic, key, i64::MIN, i64::MAX, 100) {
+                Ok(_) | Err(Error::UnknownTopic { .. }) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+        if let Ok(found) = store.topic(topic) {
+            for queue in store.engine().unwrap().queues(&found) {
+                let end = store.offset_at(topic, queue, i64::MAX).unwrap();
+                let begin = store.offset_at(topic, queue, i64::MIN).unwrap();
+                assert!(begin <= end);
+            }
+        }
+    }
+    let mut cursor = store
+        .engine()
+        .unwrap()
+        .log_cursor(forebay::Check::Full)
+        .unwrap();
+    let mut rows = forebay::engine::Rows::default();
+    let mut count = 0;
+    loop {
+        rows.clear();
+        cursor.next(100, &mut rows).unwrap();
+        count += rows.rows.len();
+        if rows.rows.is_empty() {
+            break;
+        }
+    }
+    assert!(count + missing >= world.sent.len());
+}
+
+/// Opens a damaged store for reading and for writing and looks at everything, twice.
+fn survives(root: &Path, world: &World, lost: &dyn Fn(u64) -> bool) {
+    for mode in [Mode::Read, Mode::Append, Mode::Append] {
+        let store = open(root, mode).unwrap();
+        look(&store, world, lost);
+        if mode == Mode::Append {
+            let producer = store.producer("more", Some(0)).unwrap();
+            let draft = forebay::Draft::default();
+            producer
+                .send(&draft, 0, forebay::Durability::Default)
+                .unwrap();
+        }
+        store.close().unwrap();
+    }
+}
+
+fn never(_: u64) -> bool {
+    false
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut bytes = fs::read(path).unwrap();
+    change(&mut bytes);
+    fs::write(path, bytes).unwrap();
+}
+
+/// Files of a store, by their names from its root.
+fn names(root: &Path) -> Vec<PathBuf> {
+    let files = folder::files(root).into_iter();
+    files
+        .map(|path| path.strip_prefix(root).unwrap().to_path_buf())
+        .collect()
+}
+
+/// The messages that bytes `at..at + len` of a log file are part of; and where the log ends by the
+/// last message before them, after a crash.
+fn hit(world: &World, name: &Path, at: u64, len: u64) -> impl Fn(u64) -> bool + use<> {
+    let start: Option<u64> = name
+        .to_str()
+        .and_then(|name| name.strip_prefix("commitlog/"))
+        .map(|name| name.parse().unwrap());
+    let mut positions: Vec<u64> = world.sent.values().map(|sent| sent.position).collect();
+    positions.sort_unstable();
+    let range = start.map(|start| start + at..start + at + len);
+    move |position| {
+        let behind = positions.iter().find(|other| **other > position);
+        let end = behind.copied().unwrap_or(position + 4300);
+        range
+            .as_ref()
+            .is_some_and(|range| range.start < end && position < range.end)
+    }
+}
+
+#[test]
+fn every_bit_of_the_first_records_may_flip() {
+    for clean in [true, false] {
+        let (place, world) = small(clean, 12);
+        let name = Path::new("commitlog/00000000000000000000");
+        let first = world.sent.values().map(|sent| sent.position).min().unwrap();
+        assert_eq!(first, 0);
+        for bit in (0..300 * 8).step_by(if clean { 3 } else { 1 }) {
+            let copy = Place::fast_copy_of(&place.root());
+            change(&copy.root().join(name), |bytes| {
+                bytes[bit / 8] ^= 1 << (bit % 8)
+            });
+            let lost = hit(&world, name, bit as u64 / 8, 1);
+            let store = open(&copy.root(), Mode::Read).unwrap();
+            look(&store, &world, &lost);
+            store.close().unwrap();
+            if bit % 7 == 0 {
+                survives(&copy.root(), &world, &lost);
+            }
+        }
+    }
+}
+
+#[test]
+fn every_bit_of_the_state_page_may_flip() {
+    for clean in [true, false] {
+        let (place, world) = small(clean, 40);
+        let fields = (0..112usize).chain(
+            [128, 192, 256, 320, 384]
+                .into_iter()
+                .flat_map(|at| at..at + 8),
+        );
+        for byte in fields {
+            for bit in [0, 3, 4, 7] {
+                let copy = Place::fast_copy_of(&place.root());
+                change(&copy.root().join("forebay.state"), |bytes| {
+                    bytes[byte] ^= 1 << bit
+                });
+                let store = open(&copy.root(), Mode::Read).unwrap();
+                look(&store, &world, &never);
+                store.close().unwrap();
+                if byte % 3 == 0 {
+                    survives(&copy.root(), &world, &never);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn bits_of_the_other_files_may_flip() {
+    for clean in [true, false] {
+        let (place, world) = small(clean, 60);
+        for name in names(&place.root()) {
+            let text = name.to_str().unwrap();
+            let len = fs::metadata(place.root().join(&name)).unwrap().len();
+            if text.starts_with("commitlog") || text == "forebay.state" || len == 0 {
+                continue;
+            }
+            let len = usize::try_from(len.min(1500)).unwrap();
+            for byte in (0..len).step_by(len / 40 + 1) {
+                let copy = Place::fast_copy_of(&place.root());
+                change(&copy.root().join(&name), |bytes| {
+                    bytes[byte] ^= 1 << (byte % 8)
+                });
+                survives(&copy.root(), &world, &never);
+            }
+        }
+    }
+}
+
+#[test]
+fn files_may_be_cut_at_any_length() {
+    for clean in [true, false] {
+        let (place, world) = small(clean, 60);
+        for name in names(&place.root()) {
+            let path = place.root().join(&name);
+            let len = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
+            let step = len / 24 + 1;
+            for cut in (0..len).step_by(step).chain([len.saturating_sub(1)]) {
+                let copy = Place::fast_copy_of(&place.root());
+                change(&copy.root().join(&name), |bytes| bytes.truncate(cut));
+                let lost = hit(&world, &name, cut as u64, 1 << 40);
+                survives(&copy.root(), &world, &lost);
+            }
+        }
+    }
+}
+
+#[test]
+fn pages_may_be_zero_swapped_doubled_or_garbage() {
+    const PAGE: usize = 4096;
+    let mut random = Random(0x5DEE_CE66_D1CE_4E5B);
+    for clean in [true, false] {
+        let (place, world) = small(clean, 400);
+        for name in names(&place.root()) {
+            let len = fs::metadata(place.root().join(&name)).unwrap().len();
+            let pages = usize::try_from(len).unwrap().div_ceil(PAGE);
+            for kind in 0..4 {
+                for page in (0..pages).step_by(pages / 6 + 1) {
+                    let copy = Place::fast_copy_of(&place.root());
+                    let other = random.below(pages);
+                    change(&copy.root().join(&name), |bytes| {
+                        damage_page(bytes, page, other, kind, &mut random);
+                    });
+                    let (one, two) = (
+                        hit(&world, &name, page as u64 * PAGE as u64, PAGE as u64),
+                        hit(&world, &name, other as u64 * PAGE as u64, PAGE as u64),
+                    );
+                    let lost = |position| one(position) || kind == 1 && two(position);
+                    survives(&copy.root(), &world, &lost);
+                }
+            }
+        }
+    }
+}
+
+fn damage_page(bytes: &mut [u8], page: usize, other: usize, kind: usize, random: &mut Random) {
+    let range = |page: usize| page * 4096..(page * 4096 + 4096).min(bytes.len());
+    let (one, two) = (range(page), range(other));
+    match kind {
+        0 => bytes[one].fill(0),
+        1 if one.len() == two.len() => {
+            let copy = bytes[two.clone()].to_vec();
+            bytes.copy_within(one.clone(), two.start);
+            bytes[one].copy_from_slice(&copy);
+        }
+        2 if one.len() == two.len() => bytes.copy_within(two, one.start),
+        _ => {
+            for byte in &mut bytes[one] {
+                *byte = random.next() as u8;
+            }
+        }
+    }
+}
+
+#[test]
+fn whole_files_may_be_garbage() {
+    let mut random = Random(0x2545_F491_4F6C_DD1D);
+    for clean in [true, false] {
+        let (place, world) = small(clean, 400);
+        for name in names(&place.root()) {
+            for fill in [None, Some(0), Some(0xFF), Some(0xDA)] {
+                let copy = Place::fast_copy_of(&place.root());
+                change(&copy.root().join(&name), |bytes| match fill {
+                    Some(value) => bytes.fill(value),
+                    None => bytes
+                        .iter_mut()
+                        .for_each(|byte| *byte = random.next() as u8),
+                });
+                let lost = hit(&world, &name, 0, 64 << 10);
+                survives(&copy.root(), &world, &lost);
+            }
+        }
+    }
+}
+
+#[test]
+fn log_files_may_be_missing_swapped_or_doubled() {
+    for clean in [true, false] {
+        let (place, world) = small(clean, 900);
+        let mut files = names(&place.root().join("commitlog"));
+        files.sort();
+        assert!(files.len() >= 5);
+        let log = |root: &Path, number: usize| root.join("commitlog").join(&files[number]);
+        let file = |number: usize| {
+            hit(
+                &world,
+                &Path::new("commitlog").join(&files[number]),
+                0,
+                64 << 10,
+            )
+        };
+        for number in 0..files.len() - 1 {
+            // A missing first file is a retired one.
+            let copy = Place::fast_copy_of(&place.root());
+            fs::remove_file(log(&copy.root(), number)).unwrap();
+            survives(&copy.root(), &world, &file(number));
+
+            let copy = Place::fast_copy_of(&place.root());
+            fs::copy(log(&copy.root(), number), log(&copy.root(), number + 1)).unwrap();
+            survives(&copy.root(), &world, &file(number + 1));
+
+            let copy = Place::fast_copy_of(&place.root());
+            let (a, b) = (log(&copy.root(), number), log(&copy.root(), number + 1));
+            fs::rename(&a, copy.root().join("x")).unwrap();
+            fs::rename(&b, &a).unwrap();
+            fs::rename(copy.root().join("x"), &b).unwrap();
+            let (one, two) = (file(number), file(number + 1));
+            survives(&copy.root(), &world, &|position| {
+                one(position) || two(position)
+            });
+        }
+        for number in 0..files.len() {
+            let copy = Place::fast_copy_of(&place.root());
+            change(&log(&copy.root(), number), |bytes| bytes.extend([7; 100]));
+            survives(&copy.root(), &world, &never);
+        }
+        for odd in [
+            "00000000000000000001",
+            "00000000000000070000",
+            "18446744073709551615",
+        ] {
+            let copy = Place::fast_copy_of(&place.root());
+            fs::copy(
+                log(&copy.root(), 0),
+                copy.root().join("commitlog").join(odd),
+            )
+            .unwrap();
+            survives(&copy.root(), &world, &never);
+        }
+    }
+}
+
+#[test]
+fn names_that_cost_memory_are_not_believed() {
+    let (place, world) = small(true, 100);
+    let queue = |root: &Path| root.join("consumequeue/orders/0/00000000000000000000");
+    for odd in [
+        "4294967295",
+        "4000000000",
+        "99999999999999",
+        "1048576",
+        "+5",
+        "007",
+        "-1",
+        "x",
+    ] {
+        let copy = Place::fast_copy_of(&place.root());
+        let folder = copy.root().join("consumequeue/orders").join(odd);
+        fs::create_dir(&folder).unwrap();
+        fs::copy(queue(&copy.root()), folder.join("00000000000000000000")).unwrap();
+        survives(&copy.root(), &world, &never);
+    }
+    for odd in [
+        "00018446744073709551",
+        "09223372036854775800",
+        "18446744073709551615",
+    ] {
+        let copy = Place::fast_copy_of(&place.root());
+        let odd = queue(&copy.root()).with_file_name(odd);
+        fs::copy(queue(&copy.root()), odd).unwrap();
+        survives(&copy.root(), &world, &never);
+    }
+    let copy = Place::fast_copy_of(&place.root());
+    let offsets = copy.root().join("forebay.offsets");
+    for line in [
+        "queue orders 4294967295 0 1",
+        "queue orders 0 0 18446744073709551615",
+        "queue ../orders 0 0 5",
+        "queue orders 0 7 5",
+    ] {
+        let text = format!("forebay.offsets 1\nposition 0\n{line}\n");
+        let crc = crc32fast::hash(text.as_bytes());
+        fs::write(&offsets, format!("{text}crc {crc:08x}\n")).unwrap();
+        survives(&copy.root(), &world, &never);
+    }
+    for table in [
+        r#"{"topicConfigTable":{"orders":{"writeQueueNums":99999999999}}}"#,
+        r#"{"topicConfigTable":{"../x":{"writeQueueNums":1},"..":{},"":{}}}"#,
+        r#"{"topicConfigTable":[1,2]}"#,
+        r#"[[[[[[[["#,
+    ] {
+        let copy = Place::fast_copy_of(&place.root());
+        fs::write(copy.root().join("config/topics.json"), table).unwrap();
+        survives(&copy.root(), &world, &never);
+        assert!(!copy.root().join("x").exists());
+    }
+}
+
+/// What may stand where a file or a directory should be.
+fn impostors(copy: &Path) -> Vec<(&'static str, Box<dyn Fn(&Path)>)> {
+    let elsewhere = copy.with_file_name("elsewhere");
+    let link = move |path: &Path| {
+        fs::rename(path, &elsewhere).unwrap();
+        symlink(&elsewhere, path).unwrap();
+    };
+    let remove = |path: &Path| match path.is_dir() {
+        true => fs::remove_dir_all(path).unwrap(),
+        false => fs::remove_file(path).unwrap(),
+    };
+    vec![
+        ("link", Box::new(link)),
+        (
+            "broken link",
+            Box::new(move |path| {
+                remove(path);
+                symlink("nowhere", path).unwrap();
+            }),
+        ),
+        (
+            "pipe",
+            Box::new(move |path| {
+                remove(path);
+                let made = std::process::Command::new("mkfifo")
+                    .arg(path)
+                    .status()
+                    .unwrap();
+                assert!(made.success());
+            }),
+        ),
+        (
+            "other kind",
+            Box::new(move |path| match path.is_dir() {
+                true => {
+                    fs::remove_dir_all(path).unwrap();
+                    fs::write(path, b"x").unwrap();
+                }
+                false => {
+                    fs::remove_file(path).unwrap();
+                    fs::create_dir(path).unwrap();
+                }
+            }),
+        ),
+    ]
+}
+
+#[test]
+fn links_pipes_and_others_in_place_of_files_are_refused() {
+    let (place, _) = small(true, 200);
+    fs::write(place.root().join("abort"), b"1").unwrap();
+    let all: Vec<PathBuf> = folder::listing(&place.root()).into_keys().collect();
+    for name in all.iter().filter(|name| !name.as_os_str().is_empty()) {
+        for number in 0..4 {
+            for mode in [Mode::Read, Mode::Append, Mode::Create] {
+                let copy = Place::fast_copy_of(&place.root());
+                let root = copy.root();
+                let (kind, replace) = &impostors(&root)[number];
+                let path = root.join(name);
+                replace(&path);
+                let outside = root.with_file_name("elsewhere");
+                let before = outside.exists().then(|| folder::listing(&outside));
+                let result = open(&root, mode);
+                let backup = name.ends_with("topics.json.bak");
+                match result {
+                    Err(Error::Unsupported { .. } | Error::NotAStore { .. }) => {}
+                    Err(Error::Exists { .. }) if mode == Mode::Create => {}
+                    // The backup is looked at only where the table is bad.
+                    Ok(store) if backup => drop(store),
+                    other => panic!("{kind} at {name:?}, {mode:?}: {:?}", other.err()),
+                }
+                if let Some(before) = before.filter(|_| !backup) {
+                    assert_eq!(folder::listing(&outside), before, "{kind} at {name:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_no_store_is_refused_and_left_alone() {
+    let place = Place::fast();
+    let root = place.root();
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("notes.txt"), b"mine").unwrap();
+    let before = folder::listing(&root);
+    for mode in [Mode::Read, Mode::Append, Mode::Create] {
+        let refused = open(&root, mode).err();
+        assert!(
+            matches!(refused, Some(Error::NotAStore { .. })),
+            "{refused:?}"
+        );
+        let refused = open(&root.join("notes.txt"), mode).err();
+        assert!(
+            matches!(refused, Some(Error::NotAStore { .. })),
+            "{refused:?}"
+        );
+        let refused = open(&root.join("notes.txt/below"), mode).err();
+        assert!(
+            matches!(refused, Some(Error::NotAStore { .. })),
+            "{refused:?}"
+        );
+    }
+    assert_eq!(folder::listing(&root), before);
+    let refused = open(&root.join("nothing"), Mode::Read).err();
+    assert!(
+        matches!(refused, Some(Error::NotFound { .. })),
+        "{refused:?}"
+    );
+    assert!(!root.join("nothing").exists());
+}
+
+#[test]
+fn layouts_that_are_not_read_are_refused_by_name() {
+    type Make = fn(&Path);
+    let layouts: [(&str, Make); 3] = [
+        ("DLedger", |root| {
+            fs::create_dir_all(root.join("dledger-n0/data")).unwrap()
+        }),
+        ("tiered", |root| {
+            fs::write(root.join("tieredStoreMetadata.json"), b"{}").unwrap()
+        }),
+        ("several directories", |root| {
+            for start in [0u64, 131_072, 262_144, 393_216] {
+                let name = root.join(format!("commitlog/{start:020}"));
+                fs::write(name, vec![0; 65_536]).unwrap();
+            }
+        }),
+    ];
+    for (text, make) in layouts {
+        let place = Place::fast();
+        fs::create_dir_all(place.root().join("commitlog")).unwrap();
+        make(&place.root());
+        let before = folder::listing(&place.root());
+        for mode in [Mode::Read, Mode::Append] {
+            match open(&place.root(), mode) {
+                Err(Error::Unsupported { what }) => assert!(what.contains(text), "{what}"),
+                other => panic!("{text}: {:?}", other.err()),
+            }
+        }
+        assert_eq!(folder::listing(&place.root()), before);
+    }
+}
+
+#[test]
+fn queues_in_a_database_are_read_from_the_log_and_not_written() {
+    let (place, world) = small(true, 200);
+    let queues = place.root().join("consumequeue");
+    fs::remove_dir_all(&queues).unwrap();
+    fs::create_dir(&queues).unwrap();
+    for name in ["CURRENT", "MANIFEST-000005", "000008.sst", "LOCK"] {
+        fs::write(queues.join(name), b"x").unwrap();
+    }
+    let before = folder::listing(&place.root());
+    let store = open(&place.root(), Mode::Read).unwrap();
+    world.check(&store);
+    store.close().unwrap();
+    let refused = open(&place.root(), Mode::Append).err();
+    assert!(
+        matches!(refused, Some(Error::Unsupported { .. })),
+        "{refused:?}"
+    );
+    assert_eq!(folder::listing(&place.root()), before);
+}
