@@ -1,7 +1,7 @@
 """A nightly Spark job over a store: no broker, no connector, the directory is the source.
 
-Options and columns are those of Spark's Kafka connector, so a job moves by changing the format and the
-address. Tasks are ranges of offsets: every core reads its own part.
+Options and columns are those of Spark's Kafka connector, so a job moves by changing the format and
+the address. Tasks are ranges of offsets: every core reads its own part.
 """
 
 import importlib.util
@@ -33,7 +33,9 @@ def run(path: Path, folder: str) -> list[tuple[str, int, int]]:
         .config("spark.ui.enabled", "false")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.local.dir", folder)
-        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.shuffle.partitions", "1")
+        .config("spark.ui.showConsoleProgress", "false")
+        .config("spark.log.level", "ERROR")
         .getOrCreate()
     )
     try:
@@ -45,7 +47,6 @@ def run(path: Path, folder: str) -> list[tuple[str, int, int]]:
             .agg(functions.count("*").alias("payments"), functions.sum(amount).alias("total"))
             .orderBy("region")
         )
-        by_region.show()
         return [tuple(row) for row in by_region.collect()]
     finally:
         spark.stop()
@@ -62,6 +63,8 @@ def main() -> None:
         path = Path(folder, "events")
         fill(path)
         rows = run(path, folder)
+        for region, payments, total in rows:
+            print(f"{region}: {payments} payments, {total} in total")
         assert [row[1] for row in rows] == [10_000] * 3, rows
 
 

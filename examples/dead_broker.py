@@ -1,7 +1,7 @@
 """Read the directory of a RocketMQ broker that is gone.
 
-The broker is not needed, nor Java: its files are read as they are. Opened with ``mode="r"``, not a byte
-of the directory changes, so it works on the only copy that there is.
+The broker is not needed, nor Java: its files are read as they are. Opened with ``mode="r"``, not a
+byte of the directory changes, so it works on the only copy that there is.
 """
 
 import json

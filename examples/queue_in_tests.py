@@ -4,8 +4,6 @@ The code under test takes a store and does not see the difference. Nothing is wr
 nothing has to be started or cleaned up.
 """
 
-import unittest
-
 import forebay
 
 
@@ -21,29 +19,30 @@ def bill_orders(store: forebay.Store, queue: int, offset: int) -> int:
     return orders.next_offset
 
 
-class BillingTest(unittest.TestCase):
-    def setUp(self) -> None:
-        self.store = forebay.open(":memory:", default_queues=1)
-        self.addCleanup(self.store.close)
+def test_paid_orders_are_billed_once() -> None:
+    with forebay.open(":memory:", default_queues=1) as store:
+        store.send("orders", b"apples", key="1", tags="paid", properties={"region": "eu"})
+        store.send("orders", b"pears", key="2", tags="open")
 
-    def test_paid_orders_are_billed_once(self) -> None:
-        self.store.send("orders", b"apples", key="1", tags="paid", properties={"region": "eu"})
-        self.store.send("orders", b"pears", key="2", tags="open")
+        offset = bill_orders(store, 0, 0)
+        offset = bill_orders(store, 0, offset)
 
-        offset = bill_orders(self.store, 0, 0)
-        offset = bill_orders(self.store, 0, offset)
+        bills = list(store.tail("bills", start="earliest", follow=False))
+        assert [bill.body for bill in bills] == [b"bill for apples"]
+        assert bills[0].properties == {"region": "eu"}
+        assert offset == 2
 
-        bills = list(self.store.tail("bills", start="earliest", follow=False))
-        self.assertEqual([bill.body for bill in bills], [b"bill for apples"])
-        self.assertEqual(bills[0].properties, {"region": "eu"})
-        self.assertEqual(offset, 2)
 
-    def test_a_bill_is_found_by_the_key_of_its_order(self) -> None:
-        self.store.send("orders", b"apples", key="1", tags="paid")
-        bill_orders(self.store, 0, 0)
-        (bill,) = self.store.query("bills", key="1")
-        self.assertEqual(bill.body, b"bill for apples")
+def test_a_bill_is_found_by_the_key_of_its_order() -> None:
+    with forebay.open(":memory:", default_queues=1) as store:
+        store.send("orders", b"apples", key="1", tags="paid")
+        bill_orders(store, 0, 0)
+        (bill,) = store.query("bills", key="1")
+        assert bill.body == b"bill for apples"
 
 
 if __name__ == "__main__":
-    unittest.main()
+    # pytest would find them by their names.
+    for test in (test_paid_orders_are_billed_once, test_a_bill_is_found_by_the_key_of_its_order):
+        test()
+        print(f"passed {test.__name__}")

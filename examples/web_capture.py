@@ -1,7 +1,7 @@
 """Capture events in the threads of a web service, none of which may be lost.
 
-With ``flush="sync"`` a send returns when its message is on the disk: only then is the request answered.
-Threads that send at the same time share one flush, so many requests cost little more than one.
+With ``flush="sync"`` a send returns when its message is on the disk: only then is the request
+answered. Threads that send at the same time do not disturb one another.
 """
 
 import tempfile

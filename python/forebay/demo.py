@@ -219,7 +219,7 @@ def _aggregate(broker: Path, events: Path, *, with_spark: bool) -> None:
     from forebay import demo_spark
 
     _title("5. Both stores in one Spark job")
-    reason = "it was asked for" if not with_spark else demo_spark.missing()
+    reason = demo_spark.missing() if with_spark else "it was not asked for"
     if reason:
         _skip("Spark", reason)
         return

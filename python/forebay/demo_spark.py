@@ -7,10 +7,12 @@ this file is the child.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -53,23 +55,33 @@ def aggregate(stores: list[Path], folder: Path) -> dict[str, Any] | str:
     }
     command = [sys.executable, "-m", "forebay.demo_spark", *(str(path) for path in stores)]
     with open(folder / "log", "wb") as log:
+        # A session of its own, so that its JVM, which ignores Ctrl-C, can be ended with it.
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=folder,
+            env=environment,
+            start_new_session=True,
+        )
         try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                cwd=folder,
-                env=environment,
-                timeout=_TIMEOUT_SECONDS,
-                check=False,
-            )
+            out, _ = child.communicate(timeout=_TIMEOUT_SECONDS)
         except subprocess.TimeoutExpired:
             return f"it took longer than {_TIMEOUT_SECONDS} seconds"
-    if done.returncode:
+        finally:
+            _end(child)
+    if child.returncode:
         return _last_line(folder / "log")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
+
+
+def _end(child: subprocess.Popen[bytes]) -> None:
+    """End the child and the JVM that it may have left."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def _last_line(path: Path) -> str:

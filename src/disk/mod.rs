@@ -62,6 +62,9 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes data and length of a file durable.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
+    /// Makes all that was stored to the file system of a directory durable, names and all.
+    fn sync_file_system(&self, path: &Path) -> io::Result<()>;
+
     /// Makes the names in a directory durable.
     fn sync_directory(&self, path: &Path) -> io::Result<()>;
 

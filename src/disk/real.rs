@@ -154,6 +154,10 @@ impl Disk for RealDisk {
         open(path, false)?.sync_all()
     }
 
+    fn sync_file_system(&self, path: &Path) -> io::Result<()> {
+        syscall::sync_file_system(path)
+    }
+
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")

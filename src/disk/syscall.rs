@@ -109,6 +109,32 @@ pub fn next_data(file: &File, start: u64) -> io::Result<Option<u64>> {
     }
 }
 
+/// Makes everything on the file system of a directory durable, and reports what failed since.
+pub fn sync_file_system(path: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let directory = File::open(path)?;
+        // SAFETY: the descriptor is open until `directory` is dropped; no memory is passed.
+        match unsafe { libc::syncfs(directory.as_raw_fd()) } {
+            0 => Ok(()),
+            _ => Err(io::Error::last_os_error()),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        for entry in std::fs::read_dir(path)? {
+            let entry = entry?;
+            if entry.file_type()?.is_dir() {
+                sync_file_system(&entry.path())?;
+            } else {
+                File::open(entry.path())?.sync_all()?;
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Bytes that an ordinary user may still write to the file system of `path`.
 pub fn free_space(path: &Path) -> io::Result<u64> {
     #[cfg(unix)]

@@ -41,6 +41,22 @@ suite! {
         assert!(is_closed(sharer.engine().map(|engine| engine.name())));
     }
 
+    fn queues_that_are_many_are_all_there_after_a_reopen(bed) {
+        if !bed.persists() {
+            return;
+        }
+        for number in 0..200 {
+            bed.fill(&format!("topic-{number}"), 0, 2);
+        }
+        bed.reopen();
+        for number in 0..200 {
+            let message = bed.store.get(&format!("topic-{number}"), 0, 1).unwrap();
+            assert_eq!(&*message.body().unwrap(), b"1");
+        }
+        assert!(bed.store.recovery().clean);
+        assert_eq!(bed.store.recovery().queue_entries_rebuilt, 0);
+    }
+
     fn messages_and_rows_outlive_the_store(bed) {
         bed.fill("orders", 0, 100);
         let message = bed.store.get("orders", 0, 99).unwrap();

@@ -55,8 +55,11 @@ fn both(count: usize, test: impl Fn(&Path, &World)) {
     }
 }
 
+/// A damage with its name.
+type NamedDamage<'a> = (&'a str, &'a dyn Fn(&Path));
+
 /// A test on copies of both kinds of end, each damaged in one of several ways.
-fn each_damage(count: usize, damages: &[(&str, &dyn Fn(&Path))]) {
+fn each_damage(count: usize, damages: &[NamedDamage<'_>]) {
     both(count, |root, world| {
         for (name, damage) in damages {
             println!("{name}");
@@ -490,9 +493,8 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
         // And from where the first file was just full.
         let store = write(&full.root());
         let producer = store.producer("t", Some(0)).unwrap();
-        producer
-            .send(&draft, 0, forebay::Durability::Default)
-            .unwrap();
+        let default = forebay::Durability::Default;
+        producer.send(&draft, 0, default).unwrap();
         assert_eq!(bodies(&store).len(), sent.len() + 1);
     }
 }

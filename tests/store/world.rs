@@ -110,7 +110,7 @@ impl World {
         let draft = Draft {
             body: &body,
             keys: &texts,
-            tags: (number % 2 == 0).then_some("even"),
+            tags: number.is_multiple_of(2).then_some("even"),
             queue: Some(queue),
             ..Draft::default()
         };

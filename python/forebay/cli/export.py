@@ -128,6 +128,11 @@ def _write_arrow(
     )
     rows = 0
     batches = pyarrow.RecordBatchReader.from_stream(scan)
+    if form == "arrow":
+        # An IPC file has one dictionary for all its batches; those of a scan have one each.
+        topic = batches.schema.get_field_index("topic")
+        plain_topic = batches.schema.field(topic).with_type(pyarrow.utf8())
+        batches = batches.cast(batches.schema.set(topic, plain_topic))
     with _sink(form, handle, batches.schema) as sink:
         for batch in batches:
             sink.write_batch(batch)

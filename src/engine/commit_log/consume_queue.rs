@@ -60,6 +60,16 @@ pub struct ConsumeQueue {
     files: Mutex<Files>,
 }
 
+/// Entries of a queue that are not durable yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Unflushed {
+    from: u64,
+    /// Number behind the last of them.
+    pub max: u64,
+    /// Whether the name of a file is not durable yet.
+    made: bool,
+}
+
 #[derive(Debug, Default)]
 struct Files {
     /// By number of the first entry: whether the file is there, and its map.
@@ -470,17 +480,9 @@ impl ConsumeQueue {
 
     /// Makes what was stored durable; returns whether there was something.
     pub fn flush(&self) -> Result<bool> {
-        if self.store.access == Access::Read {
+        let Some(Unflushed { from, max, made }) = self.take_unflushed() else {
             return Ok(false);
-        }
-        let made = self.made.swap(false, Ordering::AcqRel);
-        let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
-        let max = self.max();
-        let from = self.flushed.load(Ordering::Acquire).min(corrected);
-        let from = from.max(self.first_on_disk().unwrap_or(0));
-        if from >= max {
-            return Ok(false);
-        }
+        };
         let mut number = from;
         while number < max {
             let Some(map) = self.map_of(number)? else {
@@ -500,8 +502,33 @@ impl ConsumeQueue {
                 synced.map_err(|e| Error::io("sync", directory, e))?;
             }
         }
-        self.flushed.store(max, Ordering::Release);
+        self.set_flushed(max);
         Ok(true)
+    }
+
+    /// What was stored since the last flush, for the caller to make durable; then
+    /// [`ConsumeQueue::set_flushed`] with its end.
+    pub fn take_unflushed(&self) -> Option<Unflushed> {
+        if self.store.access == Access::Read {
+            return None;
+        }
+        let made = self.made.swap(false, Ordering::AcqRel);
+        let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
+        let max = self.max();
+        let from = self.flushed.load(Ordering::Acquire).min(corrected);
+        let from = from.max(self.first_on_disk().unwrap_or(0));
+        (from < max).then_some(Unflushed { from, max, made })
+    }
+
+    /// Says that the entries below `max` are durable.
+    pub fn set_flushed(&self, max: u64) {
+        self.flushed.store(max, Ordering::Release);
+    }
+
+    /// Whether something was added since the last flush.
+    pub fn is_behind(&self) -> bool {
+        self.flushed.load(Ordering::Acquire) < self.max()
+            || self.dirty.load(Ordering::Acquire) != u64::MAX
     }
 
     /// Entry `number` if it leads to a record: no filler, and not unreadable.

@@ -75,6 +75,10 @@ impl Disk for CopyingDisk {
         refuse()
     }
 
+    fn sync_file_system(&self, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+
     fn sync_directory(&self, _: &Path) -> io::Result<()> {
         refuse()
     }

@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// Entries on either side that are tried as bounds of a search.
 const NEIGHBOURS: u64 = 1000;
 
-/// A search for the records of offsets that follow one another. What one finding tells of the place of
-/// the next is kept, so a whole file of damaged entries costs one walk and not one for each.
+/// A search for the records of offsets that follow one another. What one finding tells of the place
+/// of the next is kept, so a whole file of damaged entries costs one walk and not one for each.
 #[derive(Debug, Default)]
 pub struct Search {
     /// The offset that the search goes on with, and where its record can lie at the earliest.
@@ -24,7 +24,8 @@ pub struct Search {
 }
 
 impl Search {
-    /// The position of the record of `number`, between the records of the nearest entries that hold.
+    /// The position of the record of `number`, between the records of the nearest entries that
+    /// hold.
     pub fn locate(
         &mut self,
         log: &Arc<Log>,

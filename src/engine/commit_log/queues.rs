@@ -2,7 +2,7 @@
 
 use super::consume_queue::{ConsumeQueue, QueueStore};
 use crate::engine::{Topic, Topics};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,10 @@ use std::sync::atomic::Ordering;
 const MAPPED_IDLE_MAX: u64 = 8_192;
 /// Beyond this number they are unmapped at once: a process may have 65,530 maps.
 const MAPPED_MAX: u64 = 24_576;
+
+/// Up to this many queues are synced one by one; more of them by one sync of the file system, which
+/// costs less than a sync for each.
+const SYNCED_ALONE_MAX: usize = 64;
 
 /// The queues. A queue is made when its first message is dispatched.
 #[derive(Debug)]
@@ -125,8 +129,22 @@ impl Queues {
             .flatten()
             .cloned()
             .collect();
-        for queue in queues {
-            queue.flush()?;
+        let behind: Vec<_> = queues
+            .into_iter()
+            .filter(|queue| queue.is_behind())
+            .collect();
+        if behind.len() <= SYNCED_ALONE_MAX {
+            return behind.iter().try_for_each(|queue| queue.flush().map(drop));
+        }
+        let taken: Vec<_> = behind
+            .iter()
+            .filter_map(|queue| Some((queue, queue.take_unflushed()?)))
+            .collect();
+        let directory = &self.store.directory;
+        let synced = self.store.disk.sync_file_system(directory);
+        synced.map_err(|e| Error::io("sync the file system of", directory, e))?;
+        for (queue, unflushed) in taken {
+            queue.set_flushed(unflushed.max);
         }
         Ok(())
     }

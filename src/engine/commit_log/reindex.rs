@@ -1,8 +1,8 @@
 //! The index on recovery: what of it may be believed, and from where keys have to be put again.
 //!
-//! Entries are put in the order of the log, so what is missing in the middle cannot be added: all from
-//! there on is built again. In a store that may not be written, records that the index lacks are looked
-//! for in the log itself.
+//! Entries are put in the order of the log, so what is missing in the middle cannot be added: all
+//! from there on is built again. In a store that may not be written, records that the index lacks
+//! are looked for in the log itself.
 
 use super::begin::Begin;
 use super::dispatch::is_indexed;

@@ -9,9 +9,10 @@ from conftest import CONFIGURATION
 
 JOB = """
 import json
+import os
 import sys
 
-from pyspark.sql import SparkSession, functions
+from pyspark.sql import SparkSession
 
 import forebay.spark
 
@@ -22,15 +23,19 @@ spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 forebay.spark.register(spark)
 frame = spark.read.format("forebay").option("subscribe", "orders,one").load("events")
-pids = frame.rdd.mapPartitions(lambda rows: [(__import__("os").getppid(), len(list(rows)))])
-total = frame.agg(functions.sum(functions.length("value"))).collect()[0][0]
-print(json.dumps({"tasks": pids.collect(), "total": total}))
+
+def measure(rows):
+    # The parent of a worker is the daemon of its executor.
+    lengths = [len(row.value) for row in rows]
+    return [(os.getppid(), len(lengths), sum(lengths))]
+
+print(json.dumps(frame.rdd.mapPartitions(measure).collect()))
 spark.stop()
 """
 
 
 def test_a_cluster_reads_a_path_that_is_relative_to_the_driver(events, tmp_path):
-    """Two executors with a core each: the one topic is split between them."""
+    """Two executors with a core each: each gets half of the messages."""
     workers = tmp_path / "workers"
     environment = os.environ | {"SPARK_WORKER_DIR": str(workers)}
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
@@ -44,8 +49,8 @@ def test_a_cluster_reads_a_path_that_is_relative_to_the_driver(events, tmp_path)
         check=False,
     )
     assert done.returncode == 0, done.stderr[-5000:]
-    result = json.loads(done.stdout)
+    tasks = json.loads(done.stdout)
     sent = events.of("orders", "one")
-    assert result["total"] == sum(len(message.body) for message in sent)
-    assert [rows for _, rows in result["tasks"]] == [80, 80]
-    assert len({pid for pid, _ in result["tasks"]}) == 2
+    assert [rows for _, rows, _ in tasks] == [80, 80]
+    assert sum(length for *_, length in tasks) == sum(len(message.body) for message in sent)
+    assert len({pid for pid, *_ in tasks}) == 2

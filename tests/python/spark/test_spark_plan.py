@@ -143,7 +143,7 @@ def test_offsets_that_are_not_there_fail_unless_loss_is_allowed(events):
 
 
 def test_times_mean_the_first_message_stored_then_or_later(tmp_path):
-    with forebay.open(tmp_path / "timed") as store:
+    with forebay.open(tmp_path / "timed", commitlog_file_size=1 << 20) as store:
         store.create_topic("t", queues=2)
         results = [store.send("t", b"%d" % number, queue=0) for number in range(3)]
         # Store times have steps of a millisecond: send until the clock has moved on.
@@ -209,7 +209,7 @@ def settle(store):
 
 
 def test_a_read_is_a_snapshot_and_the_next_one_is_not(tmp_path):
-    with forebay.open(tmp_path / "live") as store:
+    with forebay.open(tmp_path / "live", commitlog_file_size=1 << 20) as store:
         producer = store.producer("t", queue=0)
         producer.send_batch([b"a", b"b"])
         settle(store)
@@ -223,7 +223,7 @@ def test_a_read_is_a_snapshot_and_the_next_one_is_not(tmp_path):
 
 
 def test_a_topic_that_came_after_planning_is_read_by_the_next_plan(tmp_path):
-    with forebay.open(tmp_path / "live") as store:
+    with forebay.open(tmp_path / "live", commitlog_file_size=1 << 20) as store:
         store.send("a", b"1")
         settle(store)
         pattern = {"subscribePattern": ".*", "columns": "topic"}
@@ -237,7 +237,7 @@ def test_a_worker_keeps_its_store_for_the_tasks_of_one_stage(tmp_path):
     path = tmp_path / "replaced"
 
     def fill(body):
-        with forebay.open(path) as store:
+        with forebay.open(path, commitlog_file_size=1 << 20) as store:
             store.send("t", body)
 
     fill(b"old")
@@ -297,7 +297,7 @@ def test_messages_lost_to_damage_fail_the_read_unless_loss_is_allowed(tmp_path, 
 WRITER = """
 import sys
 import forebay
-with forebay.open(sys.argv[1]) as store:
+with forebay.open(sys.argv[1], commitlog_file_size=1 << 20) as store:
     producer = store.producer("t", queue=0)
     number = 0
     for line in sys.stdin:

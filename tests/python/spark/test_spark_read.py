@@ -143,7 +143,7 @@ def test_writing_and_streaming_are_refused(spark, events):
 
 def test_a_frame_is_a_snapshot_of_a_store_that_grows(spark, tmp_path):
     path = tmp_path / "live"
-    with forebay.open(path) as store:
+    with forebay.open(path, commitlog_file_size=1 << 20) as store:
         producer = store.producer("t", queue=0)
         frames = []
         for _ in range(2):

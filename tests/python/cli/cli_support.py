@@ -1,0 +1,50 @@
+"""What the tests of the command line share."""
+
+import base64
+import gzip
+import json
+import sys
+import tarfile
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "rocketmq"
+BROKER_MESSAGES = 223
+
+Run = Callable[..., tuple[int, bytes, str]]
+
+
+def unpack(name: str, folder: Path) -> Path:
+    with tarfile.open(GOLDEN / f"{name}.tar.gz") as tar:
+        tar.extractall(folder, filter="data")
+    return folder / name
+
+
+def rows(out: bytes) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def listing(name: str) -> list[dict[str, Any]]:
+    """Return what the real store lists, with bodies as its consumers get them."""
+    with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt") as lines:
+        found = [json.loads(line) for line in lines]
+    for row in found:
+        body = base64.b64decode(row["body"])
+        compressed_by_zlib = row["sysFlag"] & 1
+        row["body"] = zlib.decompress(body) if compressed_by_zlib else body
+    return found
+
+
+def state_of(path: Path) -> dict[Path, tuple[int, ...]]:
+    """Return all that a reader could change."""
+    found = {}
+    for file in [path, *path.rglob("*")]:
+        look = file.stat()
+        found[file] = (look.st_ino, look.st_mode, look.st_size, look.st_mtime_ns, look.st_ctime_ns)
+    return found
+
+
+def command(*arguments: object) -> list[str]:
+    return [sys.executable, "-m", "forebay", *map(str, arguments)]

@@ -1,0 +1,152 @@
+"""Errors, pipes, and what must not change."""
+
+import os
+import subprocess
+
+import pytest
+from cli_support import command, rows, state_of
+
+import forebay
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        ([], "VERB"),
+        (["dance"], "invalid choice: 'dance'"),
+        (["info"], "STORE"),
+        (["cat", "s", "t", "--format", "xml"], "invalid choice: 'xml'"),
+        (["cat", "s", "t", "--start", "3"], "3 may be an offset or a time"),
+        (["cat", "s", "t", "--queue", "0", "--queue", "1", "--end", "3"], "give one --queue"),
+        (["cat", "s", "t", "--start", "2026-03-01T12:00"], "has no zone"),
+        (["cat", "s", "t", "--start", "yesterday"], "'yesterday' is no time"),
+        (["cat", "s", "t", "--start", "0=x"], "'x' is not a number"),
+        (["cat", "s", "t", "--queue", "-1"], "queue"),
+        (["cat", "s", "t", "--limit", "0"], "at least 1"),
+        (["send", "s", "t", "x", "--property", "novalue"], "not NAME=VALUE"),
+        (["send", "s", "t", "x", "--file", "y"], "not both"),
+        (["export", "s", "orders.txt"], "says no format"),
+    ],
+)
+def test_wrong_arguments_are_one_line_and_status_2(run, tmp_path, monkeypatch, arguments, part):
+    monkeypatch.chdir(tmp_path)
+    status, out, err = run(*arguments)
+    assert (status, out) == (2, b"")
+    assert err.startswith("forebay")
+    assert err.count("\n") == 1
+    assert part in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["info", "nowhere"], "no store at nowhere"),
+        (["cat", "nowhere", "t"], "no store at nowhere"),
+        (["verify", "file"], "not a store"),
+        (["cat", "store", "nope"], 'no topic "nope"'),
+        (["tail", "store", "nope", "-f"], 'no topic "nope"'),
+        (["cat", "store", "orders", "--queue", "8"], "no queue 8"),
+        (["cat", "store", "orders", "--start", "0=99"], "out of range: 0 to 4"),
+        (["query", "store", "nope", "k"], "nope"),
+        (["send", "store", "a/b", "x"], "a/b"),
+        (["send", "store", "t", "x", "--key", "a b"], "spaces"),
+        (["send", "store", "t", "x", "--queue", "99"], "99"),
+        (["export", "store", "no/such/folder/x.csv"], "No such file"),
+    ],
+)
+def test_errors_are_one_line_and_status_1(run, store, monkeypatch, arguments, part):
+    monkeypatch.chdir(store.parent)
+    (store.parent / "file").write_bytes(b"no store")
+    status, out, err = run(*arguments)
+    assert (status, out) == (1, b"")
+    assert err.startswith("forebay: ")
+    assert err.count("\n") == 1
+    assert part in err
+
+
+def test_a_store_that_another_writes_is_not_sent_to(run, store):
+    with forebay.open(store):
+        status, _, err = run("send", store, "orders", "x")
+        assert status == 1
+        assert err.count("\n") == 1
+        assert run("cat", store, "bills")[0] == 0
+
+
+def test_a_directory_of_a_broker_is_written_only_when_adopted(run, broker):
+    before = state_of(broker)
+    status, _, err = run("send", broker, "fx-orders", "x")
+    assert status == 1
+    assert "adopt" in err
+    assert state_of(broker) == before
+    assert run("send", broker, "fx-orders", "x", "--adopt", "--queue", "0")[0] == 0
+    assert rows(run("tail", broker, "fx-orders", "-n", "1")[1])[0]["body"] == "x"
+
+
+def test_verbs_that_look_change_nothing(run, broker, tmp_path):
+    before = state_of(broker)
+    for arguments in (
+        ("info", broker),
+        ("info", broker, "--json"),
+        ("topics", broker, "--queues"),
+        ("cat", broker, "fx-orders"),
+        ("tail", broker, "fx-orders"),
+        ("query", broker, "fx-orders", "order-13"),
+        ("verify", broker),
+        ("export", broker, tmp_path / "all.arrow"),
+    ):
+        assert run(*arguments)[0] == 0
+        assert state_of(broker) == before, arguments
+
+
+def test_names_from_a_disk_give_no_orders_to_a_terminal(run, tmp_path):
+    status, _, err = run("info", tmp_path / "\x1b[31m\nred")
+    assert status == 1
+    assert "\x1b" not in err
+    assert err.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_error(store):
+    with forebay.open(store) as opened:
+        opened.producer("many").send_batch([b"x" * 100] * 2000)
+    with subprocess.Popen(
+        command("cat", store, "many"), stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as cat:
+        assert cat.stdout is not None
+        assert cat.stderr is not None
+        assert cat.stdout.readline().startswith(b"{")
+        cat.stdout.close()
+        assert cat.stderr.read() == b""
+        assert cat.wait(timeout=30) == 141
+
+
+def test_a_full_disk_behind_standard_output_is_one_line(store):
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            command("cat", store, "orders"), stdout=full, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b"forebay: No space left on device\n"
+
+
+def test_output_is_utf_8_without_colour_whatever_the_locale_is(store):
+    environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    environment |= {"FORCE_COLOR": "1"}
+    for arguments in (("cat", store, "bills"), ("topics", store), ("info", store)):
+        done = subprocess.run(
+            command(*arguments), capture_output=True, env=environment, check=False
+        )
+        assert (done.returncode, done.stderr) == (0, b"")
+        assert b"\x1b" not in done.stdout
+        if arguments[0] == "cat":
+            assert "caf\u00e9".encode() in done.stdout
+
+
+def test_help_names_every_verb_and_the_console_script_is_the_module():
+    done = subprocess.run(command("--help"), capture_output=True, text=True, check=True)
+    for verb in ("demo", "info", "topics", "send", "cat", "tail", "query", "verify", "export"):
+        assert f"\n    {verb} " in done.stdout
+        helped = subprocess.run(command(verb, "--help"), capture_output=True, text=True, check=True)
+        assert helped.stdout.startswith(f"usage: forebay {verb} ")
+    version = subprocess.run(command("--version"), capture_output=True, text=True, check=True)
+    assert version.stdout == f"forebay {forebay.__version__}\n"

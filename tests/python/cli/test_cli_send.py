@@ -1,0 +1,98 @@
+"""send: arguments, files and lines."""
+
+import subprocess
+from pathlib import Path
+
+from cli_support import command, rows
+
+import forebay
+
+
+def test_send_makes_a_store_and_says_where_messages_are(run, tmp_path):
+    path = tmp_path / "new"
+    arguments = ("--key", "k", "--key", "l", "--tags", "t", "--property", "a=b=c", "--queue", "3")
+    status, out, err = run("send", path, "orders", "one", "two", *arguments)
+    assert (status, err) == (0, "")
+    assert out.decode().startswith("orders queue 3 offset 0 position 0 id ")
+    with forebay.open(path, mode="r") as store:
+        first, second = store.read("orders", 3, 0)
+        assert (first.body, second.body) == (b"one", b"two")
+        assert (first.keys, first.tags) == (("k", "l"), "t")
+        assert first.properties == {"a": "b=c"}
+
+
+def test_send_sync_reports_durable_messages_as_json(run, tmp_path):
+    _, out, _ = run("send", tmp_path / "new", "orders", "x", "--sync", "--json")
+    (row,) = rows(out)
+    assert row["durable"] is True
+    assert (row["topic"], row["offset"], row["position"]) == ("orders", 0, 0)
+    assert set(row) == {
+        *("topic", "queue", "offset", "position", "message_id", "timestamp", "durable"),
+    }
+
+
+def test_send_takes_a_file_as_one_message(run, tmp_path):
+    body = bytes(range(256)) * 10
+    (tmp_path / "body").write_bytes(body)
+    assert run("send", tmp_path / "new", "t", "--file", tmp_path / "body", "--queue", "0")[0] == 0
+    with forebay.open(tmp_path / "new", mode="r") as store:
+        assert store.get("t", 0, 0).body == body
+
+
+def test_send_of_a_missing_file_makes_no_store(run, tmp_path):
+    status, _, err = run("send", tmp_path / "new", "t", "--file", tmp_path / "nothing")
+    assert status == 1
+    assert err == f"forebay: {tmp_path / 'nothing'}: No such file or directory\n"
+    assert not (tmp_path / "new").exists()
+
+
+def send_lines(path: Path, text: bytes, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(command("send", path, "t", *arguments), input=text, capture_output=True)
+
+
+def test_send_takes_lines_and_the_last_one_needs_no_end(tmp_path):
+    done = send_lines(
+        tmp_path / "new", b"a\n\nb \xff\nlast", "--queue", "0", "--key", "k", "--json"
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rows(done.stdout) == [
+        {"topic": "t", "count": 4, "queues": {"0": {"first": 0, "next": 4}}}
+    ]
+    with forebay.open(tmp_path / "new", mode="r") as store:
+        found = store.read("t", 0, 0)
+        assert [message.body for message in found] == [b"a", b"", b"b \xff", b"last"]
+        assert {message.key for message in found} == {"k"}
+
+
+def test_send_keeps_lines_whole_and_in_order_across_reads(tmp_path):
+    lines = [b"%d " % number + b"x" * (number % 3000) for number in range(3000)]
+    done = send_lines(tmp_path / "new", b"\n".join(lines) + b"\n", "--queue", "0")
+    assert done.stdout == b"sent 3,000 messages to t in 1 queues\n"
+    with forebay.open(tmp_path / "new", mode="r") as store:
+        found = [m.body for m in store.tail("t", start="earliest", follow=False)]
+    assert found == lines
+
+
+def test_a_line_that_is_refused_is_named_with_what_was_sent(tmp_path):
+    text = b"x\n" * 1500 + b"y" * (5 << 20) + b"\n"
+    done = send_lines(tmp_path / "new", text)
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.count(b"\n") == 1
+    assert b"line 1501: " in done.stderr
+    assert b"1,500 messages were sent before" in done.stderr
+
+
+def test_a_pipe_that_trickles_is_sent_as_it_comes(tmp_path):
+    path = tmp_path / "new"
+    with subprocess.Popen(
+        command("send", path, "t", "--queue", "0"), stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as sender:
+        assert sender.stdin is not None
+        sender.stdin.write(b"early\n")
+        sender.stdin.flush()
+        while not (path / "consumequeue" / "t").exists():
+            assert sender.poll() is None
+        with forebay.open(path, mode="r") as reader:
+            assert next(reader.tail("t", start="earliest")).body == b"early"
+        sender.stdin.close()
+        assert sender.wait(timeout=30) == 0
