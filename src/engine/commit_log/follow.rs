@@ -87,7 +87,7 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
         }))
     };
     let mut max = queue.max();
-    if !holds(max)? {
+    if max == 0 || queue.map_of(max)?.is_none() {
         queue.refresh_files()?;
     }
     if max == 0 {
@@ -100,8 +100,22 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
         queue.set_bounds(first, max);
         queue.correct_min(shared.log.state.get(Mark::Minimum))?;
     }
-    while holds(max)? {
-        max += 1;
+    loop {
+        // Fillers count if a message follows them.
+        let mut next = max;
+        while queue.entry(next)?.is_some_and(|entry| entry.is_filler()) {
+            next += 1;
+        }
+        if holds(next)? {
+            max = next + 1;
+        } else if queue.map_of(next)?.is_some() {
+            break;
+        } else {
+            queue.refresh_files()?;
+            if queue.map_of(next)?.is_none() {
+                break;
+            }
+        }
     }
     queue.set_bounds(queue.min(), max);
     Ok(())

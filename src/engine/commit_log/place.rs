@@ -1,9 +1,9 @@
 //! The place of a record in its queue, on recovery: what may be believed of a queue offset.
 //!
 //! A record that carries no checksum over its head can have a wrong queue, offset or topic. So an
-//! offset that leaves a gap is believed only if something explains the gap: messages that were
-//! retired, or that a hole has swallowed. And an entry that leads to its own record stays, whoever
-//! else claims it.
+//! offset that leaves a gap is believed only if something explains the gap (messages that were
+//! retired, or that a hole has swallowed) or if the next record of the queue goes on from it. And an
+//! entry that leads to its own record stays, whoever else claims its offset.
 
 use super::consume_queue::{ConsumeQueue, QueueEntry};
 use super::dispatch::Finder;
@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::record::layout::{RECORD_LEN_MIN, sys_flag};
 use crate::record::properties::Known;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -32,6 +32,18 @@ pub(super) struct Bridge {
     pub(super) before: u64,
 }
 
+/// A record whose offset leaves a gap that nothing explains.
+#[derive(Clone, Debug)]
+struct Doubtful {
+    queue: Arc<ConsumeQueue>,
+    topic: Box<str>,
+    offset: u64,
+    entry: QueueEntry,
+}
+
+/// Gaps that are believed of the last record of a queue, which no other confirms.
+const LAST_GAP_MAX: u64 = 16;
+
 /// Puts entries of records that a walk meets.
 pub(super) struct Placer {
     topics: Arc<Topics>,
@@ -45,6 +57,8 @@ pub(super) struct Placer {
     gap: bool,
     rebuilt: u64,
     bridges: Vec<Bridge>,
+    /// The last one of each queue, by topic and queue.
+    doubtful: HashMap<(u32, u32), Doubtful>,
     /// Queues of records that hold many messages each, and so many offsets.
     batched: HashSet<(u32, u32)>,
 }
@@ -63,13 +77,22 @@ impl Placer {
             gap: false,
             rebuilt: 0,
             bridges: Vec::new(),
+            doubtful: HashMap::new(),
             batched: HashSet::new(),
         }
     }
 
     /// Entries stored, gaps bridged, and whether a gap asks for a walk from the start.
-    pub(super) fn finish(self) -> (u64, Vec<Bridge>, bool) {
-        (self.rebuilt, self.bridges, self.gap)
+    pub(super) fn finish(mut self) -> Result<(u64, Vec<Bridge>, bool)> {
+        for doubtful in std::mem::take(&mut self.doubtful).into_values() {
+            let gap = doubtful.offset.saturating_sub(doubtful.queue.max());
+            if gap > LAST_GAP_MAX || doubtful.queue.is_untouched()? {
+                self.refuse(&doubtful.entry, "nothing confirms its queue offset");
+            } else {
+                self.believe(&doubtful)?;
+            }
+        }
+        Ok((self.rebuilt, self.bridges, self.gap))
     }
 
     /// Puts the entry of the record at `position`, before which `holes` bytes of the walk are lost.
@@ -97,7 +120,7 @@ impl Placer {
             match queue.entry(offset)? {
                 Some(there) if there == entry => return Ok(()),
                 Some(there) if leads_home(&self.log, &topic, queue.id, offset, there) => {
-                    self.refuse(record, position, "another record has its queue offset");
+                    self.refuse(&entry, "another record has its queue offset");
                     return Ok(());
                 }
                 _ => {}
@@ -107,8 +130,7 @@ impl Placer {
             && last.position > position
             && !last.is_filler()
         {
-            let reason = "a later record has an earlier queue offset";
-            self.refuse(record, position, reason);
+            self.refuse(&entry, "a later record has an earlier queue offset");
             return Ok(());
         }
         if offset > max {
@@ -116,24 +138,19 @@ impl Placer {
                 self.gap = true;
                 return Ok(());
             }
-            let Some(after) = self.explained(&topic, &queue, offset - max, holes)? else {
-                let reason = format!("its queue offset is {offset}, but {max} was to be next");
-                self.refuse(record, position, &reason);
+            if self.explained(&topic, &queue, offset - max, holes)? {
+                self.bridge(&topic.name, &queue, offset, position)?;
+            } else if !self.is_confirmed(&topic, &queue, offset, entry)? {
                 return Ok(());
-            };
-            if holes > 0 {
-                self.bridges.push(Bridge {
-                    topic: topic.name.clone(),
-                    queue: queue.id,
-                    offsets: max..offset,
-                    after,
-                    before: position,
-                });
             }
         }
+        self.put(&queue, offset, entry)
+    }
+
+    fn put(&mut self, queue: &ConsumeQueue, offset: u64, entry: QueueEntry) -> Result<()> {
         match queue.put(offset, entry) {
             Ok(stored) => self.rebuilt += u64::from(stored),
-            Err(Error::Corrupt { reason, .. }) => self.refuse(record, position, &reason),
+            Err(Error::Corrupt { reason, .. }) => self.refuse(&entry, &reason),
             Err(error) => return Err(error),
         }
         if self.rebuilt.is_multiple_of(1024) {
@@ -142,30 +159,77 @@ impl Placer {
         Ok(())
     }
 
-    /// Whether `gap` offsets may be without a record: then the position behind the last one before.
-    fn explained(
-        &self,
+    /// Whether the record before this one in the queue left the same gap: then both are believed. If not
+    /// this one waits for the next.
+    fn is_confirmed(
+        &mut self,
         topic: &Topic,
-        queue: &ConsumeQueue,
-        gap: u64,
-        holes: u64,
-    ) -> Result<Option<u64>> {
-        let swallowed = gap <= holes / RECORD_LEN_MIN as u64;
-        if queue.is_untouched()? {
-            return Ok((swallowed || self.min > 0).then_some(self.min));
+        queue: &Arc<ConsumeQueue>,
+        offset: u64,
+        entry: QueueEntry,
+    ) -> Result<bool> {
+        match self.doubtful.remove(&(topic.id, queue.id)) {
+            Some(before) if before.offset + 1 == offset => {
+                self.believe(&before)?;
+                return Ok(true);
+            }
+            Some(before) => self.refuse(&before.entry, "the queue does not go on from its offset"),
+            None => {}
         }
-        let after = queue.last_end_below(u64::MAX)?.unwrap_or(self.min);
-        let retired = self.min > 0 && after <= self.min;
-        let batched = self.batched.contains(&(topic.id, queue.id));
-        Ok((swallowed || retired || batched).then_some(after))
+        let doubtful = Doubtful {
+            queue: Arc::clone(queue),
+            topic: topic.name.clone(),
+            offset,
+            entry,
+        };
+        self.doubtful.insert((topic.id, queue.id), doubtful);
+        Ok(false)
     }
 
-    fn refuse(&self, record: &Record<'_>, position: u64, reason: &str) {
+    fn believe(&mut self, doubtful: &Doubtful) -> Result<()> {
+        let Doubtful { queue, offset, .. } = doubtful;
+        self.bridge(&doubtful.topic, queue, *offset, doubtful.entry.position)?;
+        self.put(queue, *offset, doubtful.entry)
+    }
+
+    /// Notes that no record was met for the offsets from the end of a queue to `offset`.
+    fn bridge(
+        &mut self,
+        topic: &str,
+        queue: &ConsumeQueue,
+        offset: u64,
+        position: u64,
+    ) -> Result<()> {
+        let after = queue.last_end_below(position)?.unwrap_or(self.min);
+        self.bridges.push(Bridge {
+            topic: topic.into(),
+            queue: queue.id,
+            offsets: queue.max()..offset,
+            after,
+            before: position,
+        });
+        Ok(())
+    }
+
+    /// Whether `gap` offsets may be without a record.
+    fn explained(&self, topic: &Topic, queue: &ConsumeQueue, gap: u64, holes: u64) -> Result<bool> {
+        let swallowed = gap <= holes / RECORD_LEN_MIN as u64;
+        let batched = self.batched.contains(&(topic.id, queue.id));
+        if swallowed || batched {
+            return Ok(true);
+        }
+        // Where the log no longer begins at 0, the messages before its first may be retired.
+        let before = queue.last_end_below(u64::MAX)?.unwrap_or(self.min);
+        Ok(self.min > 0 && (queue.is_untouched()? || before <= self.min))
+    }
+
+    fn refuse(&self, entry: &QueueEntry, reason: &str) {
+        let files = &self.log.files;
         self.report.add(Damage {
-            path: self.log.files.path_of(self.log.files.start_of(position)),
-            position,
-            length: u64::from(record.layout().total_len),
-            reason: reason.to_owned(),
+            path: files.path_of(files.start_of(entry.position)),
+            position: entry.position,
+            length: u64::from(entry.size),
+            reason: format!("the record is in no queue: {reason}"),
             lost: Vec::new(),
         });
     }

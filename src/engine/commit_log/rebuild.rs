@@ -114,7 +114,7 @@ impl Opening<'_> {
             plan.meet(record, &known, position)
         };
         let outcome = walk(log, from, begin.belief(), &mut visit)?;
-        let (rebuilt, bridges, gap) = placer.finish();
+        let (rebuilt, bridges, gap) = placer.finish()?;
         self.recovery.queue_entries_rebuilt += rebuilt;
         Ok((outcome, bridges, gap))
     }
