@@ -435,8 +435,11 @@ fn names_that_cost_memory_are_not_believed() {
     }
 }
 
+/// What stands in place of a file or folder, and how it is put there.
+type Impostor = (&'static str, Box<dyn Fn(&Path)>);
+
 /// What may stand where a file or a directory should be.
-fn impostors(copy: &Path) -> Vec<(&'static str, Box<dyn Fn(&Path)>)> {
+fn impostors(copy: &Path) -> Vec<Impostor> {
     let elsewhere = copy.with_file_name("elsewhere");
     let link = move |path: &Path| {
         fs::rename(path, &elsewhere).unwrap();

@@ -1,5 +1,5 @@
-//! File systems that are full, or that cannot reserve blocks. They are mounted for a test, which takes
-//! the rights of the administrator; without them the tests say so and pass.
+//! File systems that are full, or that cannot reserve blocks. They are mounted for a test, which
+//! takes the rights of the administrator; without them the tests say so and pass.
 
 use crate::world::{World, open_each_way, options, read, write};
 use forebay::{Draft, Durability, Error, Mode, Store};

@@ -101,8 +101,8 @@ fn catch_up(reader: &Store, end: u64) {
     }
 }
 
-/// What the writer was told to send, sent again to a store of this process: the same messages but for
-/// positions and times.
+/// What the writer was told to send, sent again to a store of this process: the same messages but
+/// for positions and times.
 fn same_as(reader: &Store, model: &Store) {
     let (engine, other) = (reader.engine().unwrap(), model.engine().unwrap());
     engine.refresh().unwrap();

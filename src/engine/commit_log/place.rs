@@ -2,8 +2,8 @@
 //!
 //! A record that carries no checksum over its head can have a wrong queue, offset or topic. So an
 //! offset that leaves a gap is believed only if something explains the gap (messages that were
-//! retired, or that a hole has swallowed) or if the next record of the queue goes on from it. And an
-//! entry that leads to its own record stays, whoever else claims its offset.
+//! retired, or that a hole has swallowed) or if the next record of the queue goes on from it. And
+//! an entry that leads to its own record stays, whoever else claims its offset.
 
 use super::consume_queue::{ConsumeQueue, QueueEntry};
 use super::dispatch::Finder;
@@ -159,8 +159,8 @@ impl Placer {
         Ok(())
     }
 
-    /// Whether the record before this one in the queue left the same gap: then both are believed. If not
-    /// this one waits for the next.
+    /// Whether the record before this one in the queue left the same gap: then both are believed.
+    /// If not this one waits for the next.
     fn is_confirmed(
         &mut self,
         topic: &Topic,
