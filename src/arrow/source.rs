@@ -65,7 +65,8 @@ impl Source {
             }
             Kind::Log(walk) => walk.fill(rows_max, rows),
             Kind::Found(messages) => {
-                while let (true, Some(message)) = (rows.rows.len() < rows_max, messages.pop()) {
+                while rows.rows.len() < rows_max {
+                    let Some(message) = messages.pop() else { break };
                     let (region, start) = message.place();
                     rows.push(region, start, *message.record().layout());
                 }

@@ -1,5 +1,5 @@
-//! Damage anywhere: what is whole is there, what is not gives a typed error, and nothing panics, hangs or
-//! leads out of the store.
+//! Damage anywhere: what is whole is there, what is not gives a typed error, and nothing panics,
+//! hangs or leads out of the store.
 
 use crate::folder;
 use crate::world::{Place, World, options, write};
