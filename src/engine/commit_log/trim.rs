@@ -104,24 +104,27 @@ impl Opening<'_> {
 
     /// End of the last byte at or behind `from` that is not zero.
     fn last_byte_behind(&self, path: &Path, from: u64, len: u64) -> Result<Option<u64>> {
+        const CHUNK: u64 = 1 << 20;
         let io = |error| Error::io("read", path, error);
-        let Some(data) = self.disk.next_data(path, from).map_err(io)? else {
-            return Ok(None);
-        };
-        let region = self.disk.map(path, index(len), Access::Read).map_err(io)?;
-        region.publish(index(len));
-        let mut at = data.max(from);
+        let mut buffer = Vec::new();
+        let mut at = from;
         let mut last = None;
-        while at < len {
-            let chunk = (len - at).min(1 << 20);
-            let bytes = region.slice(index(at), chunk as usize).unwrap_or_default();
+        // Read and not mapped: a load from a hole of a full memory file system is a signal.
+        while let Some(data) = self.disk.next_data(path, at).map_err(io)? {
+            at = data.max(at);
+            if at >= len {
+                break;
+            }
+            buffer.resize(index((len - at).min(CHUNK)), 0);
+            let have = self.disk.read_at(path, at, &mut buffer).map_err(io)?;
+            let bytes = buffer.get(..have).unwrap_or_default();
             if let Some(found) = bytes.iter().rposition(|byte| *byte != 0) {
                 last = Some(at + found as u64 + 1);
             }
-            at = match self.disk.next_data(path, at + chunk).map_err(io)? {
-                Some(next) => next.max(at + chunk),
-                None => break,
-            };
+            if have == 0 {
+                break;
+            }
+            at += have as u64;
         }
         Ok(last)
     }
