@@ -42,7 +42,6 @@ mod batches;
 mod bed;
 mod damage;
 mod folder;
-mod full;
 mod golden;
 mod lifecycle;
 mod model;

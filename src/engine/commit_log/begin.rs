@@ -9,7 +9,8 @@ use super::open::Opening;
 use super::recover::{Belief, Trust, next_record};
 use super::state::Mark;
 use super::tables::Inventory;
-use crate::error::Result;
+use crate::disk::read_small;
+use crate::error::{Error, Result};
 use crate::mapped::queue::file_name;
 use std::sync::Arc;
 
@@ -96,11 +97,22 @@ impl Opening<'_> {
         if let Some((from, trust)) = marked {
             (begin.from, begin.trust, begin.marked) = (from, trust, true);
             begin.durable = state.get(Mark::Durable);
-            if !state.is_clean() {
+            if self.other_wrote_since()? {
+                begin.trust = Trust::Everywhere;
+            } else if !state.is_clean() {
                 begin.checksums_from = state.checksums_from().unwrap_or(u64::MAX);
             }
         }
         Ok(begin)
+    }
+
+    /// Whether another system wrote since the last writer of ours: it left its own process id in
+    /// `abort`, or took the file away. What it stored counts wherever it is whole.
+    fn other_wrote_since(&self) -> Result<bool> {
+        let path = self.root.join("abort");
+        let text = read_small(&*self.disk, &path, 64).map_err(|e| Error::io("read", &path, e))?;
+        let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
+        Ok(text.trim().parse().ok() != self.state.pid())
     }
 
     /// Makes sure of the marks, now that the queues are there; chooses again where they do not
