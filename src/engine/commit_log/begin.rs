@@ -110,7 +110,11 @@ impl Opening<'_> {
     /// `abort`, or took the file away. What it stored counts wherever it is whole.
     fn other_wrote_since(&self) -> Result<bool> {
         let path = self.root.join("abort");
-        let text = read_small(&*self.disk, &path, 64).map_err(|e| Error::io("read", &path, e))?;
+        let text = match read_small(&*self.disk, &path, 64) {
+            // Too long for a process id: not what a writer of ours leaves.
+            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(true),
+            text => text.map_err(|e| Error::io("read", &path, e))?,
+        };
         let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
         Ok(text.trim().parse().ok() != self.state.pid())
     }
