@@ -1,7 +1,7 @@
 //! The file system of the machine.
 
 use super::{Disk, Entry, Kind, syscall};
-use crate::mapped::{Access, Region};
+use crate::mapped::{Access, PAGE, Region};
 use crate::num::index;
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -11,8 +11,8 @@ use std::path::Path;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
-/// How much is written at a time where blocks cannot be reserved or erased by one call.
-const ZEROS_LEN: usize = 1 << 20;
+/// How much is written at a time where blocks cannot be reserved by one call.
+const COPY_LEN: usize = 1 << 20;
 
 fn options(read: bool, write: bool) -> OpenOptions {
     let mut options = OpenOptions::new();
@@ -50,14 +50,15 @@ fn make_private(file: &File, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes zeros over what is no hole, and so needs no room.
 fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
-    let zeros = vec![0; ZEROS_LEN];
+    let zeros = [0; PAGE];
+    let end = start + len;
     let mut at = start;
-    while at < start + len {
-        let step = (start + len - at).min(ZEROS_LEN as u64);
-        let Some(part) = zeros.get(..index(step)) else {
-            break;
-        };
+    while let Some(data) = syscall::next_data(file, at)?.filter(|data| *data < end) {
+        at = data.max(at);
+        let step = (PAGE as u64 - at % PAGE as u64).min(end - at);
+        let part = zeros.get(..index(step)).unwrap_or_default();
         syscall::write_all_at(file, part, at)?;
         at += step;
     }
@@ -68,10 +69,10 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
 /// Nobody else stores to the range meanwhile.
 fn write_again(file: &File, start: u64, len: u64) -> io::Result<()> {
     let end = (start + len).min(file.metadata()?.len());
-    let mut buffer = vec![0; ZEROS_LEN];
+    let mut buffer = vec![0; COPY_LEN];
     let mut at = start;
     while at < end {
-        let step = index((end - at).min(ZEROS_LEN as u64));
+        let step = index((end - at).min(COPY_LEN as u64));
         let Some(part) = buffer.get_mut(..step) else {
             break;
         };
@@ -143,7 +144,12 @@ impl Disk for RealDisk {
     }
 
     fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region> {
-        Region::map(&open(path, access == Access::ReadWrite)?, path, len, access)
+        let file = open(path, access == Access::ReadWrite)?;
+        let mut region = Region::map(&file, path, len, access)?;
+        if syscall::has_costly_holes(&file, len as u64)? {
+            region.ask_for_pages();
+        }
+        Ok(region)
     }
 
     fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {

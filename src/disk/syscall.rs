@@ -109,6 +109,30 @@ pub fn next_data(file: &File, start: u64) -> io::Result<Option<u64>> {
     }
 }
 
+/// Whether a file has holes among its first `len` bytes, on a file system where a load from one
+/// takes room: tmpfs, whose files have no other place than memory.
+pub fn has_costly_holes(file: &File, len: u64) -> io::Result<bool> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        use std::os::unix::fs::MetadataExt;
+        let mut found = std::mem::MaybeUninit::<libc::statfs>::uninit();
+        // SAFETY: the descriptor is open while `file` is borrowed, and the result has room for
+        // what the call writes.
+        if unsafe { libc::fstatfs(file.as_raw_fd(), found.as_mut_ptr()) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call succeeded, so it has filled the structure.
+        let kind = unsafe { found.assume_init() }.f_type;
+        Ok(kind as i64 == libc::TMPFS_MAGIC as i64 && file.metadata()?.blocks() * 512 < len)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (file, len);
+        Ok(false)
+    }
+}
+
 /// Makes everything on the file system of a directory durable, and reports what failed since.
 pub fn sync_file_system(path: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]

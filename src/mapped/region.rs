@@ -9,15 +9,18 @@
 //! - **Words.** Queue entries, index slots and marks change in place. They are read and written as
 //!   aligned atomic words, so a race gives an old or a new word and never undefined behaviour.
 //!
-//! A mapped file is never shrunk while it can be mapped (retirement is unlink), and its blocks are
-//! reserved before they are stored to, so no access here can fault.
+//! A mapped file is never shrunk while it can be mapped (retirement is unlink), its blocks are
+//! reserved before they are stored to, and where a load needs room too it is asked for first (see
+//! [`Presence`]). So no access here can fault for want of room; what a disk cannot read still can.
 
 #![allow(unsafe_code)]
 
+use super::presence::Presence;
 use crossbeam_utils::CachePadded;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -34,6 +37,8 @@ pub struct Region {
     /// the fields beside it.
     readable: CachePadded<AtomicUsize>,
     writable: bool,
+    /// Where a load may find no room for a page.
+    presence: Option<Box<Presence>>,
 }
 
 /// Whether a map may be stored to.
@@ -66,7 +71,41 @@ impl Region {
             path: path.to_owned(),
             readable: CachePadded::new(AtomicUsize::new(0)),
             writable,
+            presence: None,
         })
+    }
+
+    /// Asks for each page before it is loaded from: for files whose holes take room when read.
+    pub fn ask_for_pages(&mut self) {
+        self.presence = Some(Box::new(Presence::new(self.len())));
+    }
+
+    /// How many of the bytes, which lie within the map, can be loaded from the first on.
+    #[inline]
+    fn reach(&self, bytes: Range<usize>) -> usize {
+        match &self.presence {
+            None => bytes.len(),
+            Some(presence) => presence.reach(&bytes, |pages| self.populate_read(pages)),
+        }
+    }
+
+    /// Faults pages in for loads; `false` where there is no room for them.
+    #[cold]
+    fn populate_read(&self, pages: Range<usize>) -> bool {
+        #[cfg(target_os = "linux")]
+        {
+            let len = pages.end.min(self.len()) - pages.start;
+            let asked = self
+                .map
+                .advise_range(Advice::PopulateRead, pages.start, len);
+            // A kernel before 5.14 does not know the question.
+            asked.map_or_else(|no| no.raw_os_error() == Some(libc::EINVAL), |()| true)
+        }
+        #[cfg(not(target_os = "linux"))]
+        {
+            let _ = pages;
+            true
+        }
     }
 
     /// Memory without a file, for engines and overlays that keep nothing on disk.
@@ -78,6 +117,7 @@ impl Region {
             path: name.to_owned(),
             readable,
             writable: true,
+            presence: None,
         })
     }
 
@@ -133,7 +173,7 @@ impl Region {
     #[inline]
     fn slice_below(&self, mark: usize, start: usize, len: usize) -> Option<&[u8]> {
         let end = start.checked_add(len)?;
-        if end > mark {
+        if end > mark || self.reach(start..end) < len {
             return None;
         }
         // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and
@@ -142,12 +182,17 @@ impl Region {
         Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) })
     }
 
-    /// All readable bytes from `start` on; empty at or above the mark.
+    /// Readable bytes from `start` on, at most `len`; empty at or above the mark.
     #[inline]
-    pub fn tail(&self, start: usize) -> &[u8] {
-        let readable = self.readable();
-        self.slice(start.min(readable), readable.saturating_sub(start))
-            .unwrap_or_default()
+    pub fn run(&self, start: usize, len: usize) -> &[u8] {
+        self.run_below(self.readable(), start, len)
+    }
+
+    #[inline]
+    fn run_below(&self, mark: usize, start: usize, len: usize) -> &[u8] {
+        let start = start.min(mark);
+        let len = self.reach(start..start + len.min(mark - start));
+        self.slice_below(mark, start, len).unwrap_or_default()
     }
 
     /// Copies `bytes` to `start`. The caller is the only writer: it holds the append lock.
@@ -207,10 +252,15 @@ impl Region {
     }
 
     /// Reads `N` bytes at `at` as words: for ranges that change in place. `N` and `at` are
-    /// multiples of 4; zeros where they lie outside the map.
+    /// multiples of 4; zeros where they lie outside the map, or in a hole that there is no room
+    /// to read.
     #[inline]
     pub fn words<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut bytes = [0; N];
+        let end = at.saturating_add(N).min(self.len());
+        if self.presence.is_some() && self.reach(at.min(end)..end) < N {
+            return bytes;
+        }
         for (index, to) in bytes.chunks_exact_mut(4).enumerate() {
             let word = self
                 .atomic_u32(at + 4 * index)
@@ -319,10 +369,9 @@ impl Window {
         self.region.slice_below(self.mark, start, len)
     }
 
-    /// As [`Region::tail`].
+    /// As [`Region::run`].
     #[inline]
-    pub fn tail(&self, start: usize) -> &[u8] {
-        self.slice(start.min(self.mark), self.mark.saturating_sub(start))
-            .unwrap_or_default()
+    pub fn run(&self, start: usize, len: usize) -> &[u8] {
+        self.region.run_below(self.mark, start, len)
     }
 }

@@ -134,7 +134,7 @@ pub(crate) fn be_u64(bytes: &[u8], at: usize) -> u64 {
 
 /// Where the parts of one record lie, relative to its first byte.
 ///
-/// Lengths fit `u32` because a record is at most 64 MiB; see [`Layout::parse`].
+/// Lengths fit `u32` because a record has at most [`RECORD_LEN_MAX`] bytes; see [`Layout::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     pub(crate) total_len: u32,
@@ -165,6 +165,17 @@ impl Layout {
             Some(head) if head_u32(head, AT_MAGIC) == MAGIC_V2 => parse_from(head, bytes, 2),
             _ => Err(no_record(bytes)),
         }
+    }
+}
+
+/// The bytes of the record that begins where `run` does, or the first ones of what is no record.
+/// `run` gives as many of the next bytes as it is asked for, or all there are.
+#[inline]
+pub fn extent<'a>(run: impl Fn(usize) -> &'a [u8]) -> &'a [u8] {
+    let head = run(BLANK_LEN);
+    match be_u32(head, AT_MAGIC) {
+        MAGIC_V1 | MAGIC_V2 => run((be_u32(head, 0) as usize).clamp(BLANK_LEN, RECORD_LEN_MAX)),
+        _ => head,
     }
 }
 

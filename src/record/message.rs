@@ -1,6 +1,6 @@
 //! A message that a caller holds: a record in a mapped file that stays mapped meanwhile.
 
-use super::layout::{CRC_PROPERTY, Flaw, Layout, Record, sys_flag};
+use super::layout::{CRC_PROPERTY, Flaw, Layout, Record, extent, sys_flag};
 use super::properties::{self, KEYS, TAGS};
 use crate::error::{Error, Result};
 use crate::mapped::Region;
@@ -27,7 +27,7 @@ impl Message {
     ///
     /// The [`Flaw`] that keeps the bytes from being a record. Checksums are the caller's to check.
     pub fn new(region: Arc<Region>, start: usize) -> Result<Message, Flaw> {
-        let layout = Layout::parse(region.tail(start))?;
+        let layout = Layout::parse(extent(|len| region.run(start, len)))?;
         Ok(Message {
             region,
             start,

@@ -18,15 +18,15 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
 /// Where a message stands: topic, queue, offset.
-type Place = (String, u32, u64);
+pub(crate) type Place = (String, u32, u64);
 
 /// A store unpacked beside what is known of it.
-struct Golden {
+pub(crate) struct Golden {
     name: String,
-    root: PathBuf,
+    pub(crate) root: PathBuf,
     _dir: TempDir,
     /// Messages in queues.
-    listed: BTreeMap<Place, Value>,
+    pub(crate) listed: BTreeMap<Place, Value>,
     /// Messages in the log alone.
     hidden: Vec<Value>,
     digest: String,
@@ -44,7 +44,7 @@ fn whole_set() -> Option<PathBuf> {
 }
 
 impl Golden {
-    fn small(name: &str) -> Golden {
+    pub(crate) fn small(name: &str) -> Golden {
         Golden::unpack(&small_set(), name, name)
     }
 
@@ -78,7 +78,7 @@ impl Golden {
         }
     }
 
-    fn read_only(&self) -> Store {
+    pub(crate) fn read_only(&self) -> Store {
         let options = Options {
             mode: Mode::Read,
             ..Options::default()
@@ -211,7 +211,7 @@ fn assert_equal(message: &Message, listed: &Value) {
 }
 
 /// All messages of all queues, read in steps.
-fn read_all(store: &Store) -> BTreeMap<Place, Message> {
+pub(crate) fn read_all(store: &Store) -> BTreeMap<Place, Message> {
     let mut found = BTreeMap::new();
     let engine = store.engine().unwrap();
     engine.refresh().unwrap();

@@ -42,6 +42,7 @@ mod batches;
 mod bed;
 mod damage;
 mod folder;
+mod full;
 mod golden;
 mod lifecycle;
 mod model;

@@ -4,7 +4,7 @@ use super::state::{Mark, StatePage};
 use crate::error::{Error, Result};
 use crate::mapped::{MappedFileQueue, Region, Window};
 use crate::num::{index, low_u32};
-use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
+use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32, extent};
 use crate::record::{Flaw, Layout, Message, Record};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -178,7 +178,7 @@ impl Walker {
         let Some((start, window)) = &self.current else {
             return Ok(Step::End);
         };
-        let bytes = window.tail(at);
+        let bytes = extent(|len| window.run(at, len));
         let file_len = window.region().len();
         match Layout::parse(bytes) {
             Ok(layout) => {

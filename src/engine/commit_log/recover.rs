@@ -16,10 +16,12 @@ use super::log::{Log, Step, Walker, is_blank};
 use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::mapped::queue::MappedFileQueue;
+use crate::mapped::{PAGE, Region};
 use crate::num::index;
-use crate::record::layout::{AT_MAGIC, AT_POSITION, MAGIC_V1, MAGIC_V2, be_u32, be_u64};
+use crate::record::layout::{AT_MAGIC, MAGIC_V1, extent};
 use crate::record::{Flaw, Freshness, Record};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How far behind a flaw the walk looks for records.
@@ -305,16 +307,12 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
             };
             at = at.max(index(data));
             let chunk_end = until.min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
-            let bytes = region.tail(at);
-            if let Some(found) = search(
-                bytes,
-                chunk_end - at,
-                file.start() + at as u64,
-                region.len() - at,
-            ) {
+            let bytes = region.run(at, chunk_end - at);
+            if let Some(found) = search(&region, file.start(), at..at + bytes.len()) {
                 return Ok(Some(found));
             }
-            at = chunk_end;
+            // A hole that there is no room to load from holds nothing.
+            at = (at + bytes.len()).max(chunk_end.min((at + bytes.len()) / PAGE * PAGE + PAGE));
         }
     }
     Ok(None)
@@ -332,30 +330,23 @@ fn next_data(
     data.map_err(|e| Error::io("read", file.path(), e))
 }
 
-/// Looks for a record that begins in the first `len` of `bytes`; byte 0 lies at `position`, `left`
-/// bytes before the end of the file.
-fn search(bytes: &[u8], len: usize, position: u64, left: usize) -> Option<u64> {
+/// Looks for a record, or a filler, that begins in `bytes` of a file, all of which can be loaded.
+fn search(region: &Region, file_start: u64, bytes: Range<usize>) -> Option<u64> {
     let first = (MAGIC_V1 >> 24) as u8;
-    let mut at = 0;
-    while at < len {
-        // Not beyond `len`: what follows may be a gigabyte of nothing, read anew for each chunk.
-        let candidates = bytes.get(at + AT_MAGIC..bytes.len().min(len + AT_MAGIC))?;
+    let mut at = bytes.start;
+    while at < bytes.end {
+        // A magic may lie behind the last byte where a record begins.
+        let candidates = region.run(at + AT_MAGIC, bytes.end - at);
         // Magics of records begin with one byte, that of a filler with another.
-        let skip = memchr::memchr2(first, 0xCB, candidates)?;
-        at += skip;
-        if at >= len {
-            return None;
-        }
-        let here = bytes.get(at..)?;
-        let magic = be_u32(here, AT_MAGIC);
-        let at_home = be_u64(here, AT_POSITION) == position + at as u64;
-        if matches!(magic, MAGIC_V1 | MAGIC_V2) && at_home {
-            let record = Record::parse(here).ok();
-            if record.is_some_and(|record| record.check(position + at as u64).is_ok()) {
-                return Some(position + at as u64);
+        at += memchr::memchr2(first, 0xCB, candidates)?;
+        let here = extent(|len| region.run(at, len));
+        let position = file_start + at as u64;
+        if let Ok(record) = Record::parse(here) {
+            if record.position() == position as i64 && record.check(position).is_ok() {
+                return Some(position);
             }
-        } else if is_blank(here, left - at) {
-            return Some(position + at as u64);
+        } else if is_blank(here, region.len() - at) {
+            return Some(position);
         }
         at += 1;
     }

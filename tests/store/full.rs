@@ -1,0 +1,253 @@
+//! A memory file system without room: loads from holes fault there, and so do stores.
+//!
+//! A small tmpfs is mounted for each test, which takes a privilege; where it cannot be had, the
+//! tests say so and pass.
+
+use crate::bed::{small_options, to_queue};
+use crate::golden::{Golden, read_all};
+use forebay::{Error, Mode, Options, Store};
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A mounted tmpfs; unmounted when it is dropped.
+struct SmallDisk {
+    dir: tempfile::TempDir,
+}
+
+impl SmallDisk {
+    fn new(bytes: u64) -> Option<SmallDisk> {
+        let dir = tempfile::tempdir().unwrap();
+        let size = format!("size={bytes}");
+        let mounted = Command::new("mount")
+            .args(["-t", "tmpfs", "-o", &size, "forebay-test"])
+            .arg(dir.path())
+            .output();
+        if mounted.is_ok_and(|done| done.status.success()) {
+            fs::write(dir.path().join("ballast"), vec![0; 1 << 20]).unwrap();
+            return Some(SmallDisk { dir });
+        }
+        eprintln!("skipped: a tmpfs cannot be mounted here");
+        None
+    }
+
+    fn root(&self) -> PathBuf {
+        self.dir.path().join("store")
+    }
+
+    /// Takes all room that is left.
+    fn fill(&self) {
+        let mut file = fs::File::create(self.dir.path().join("filler")).unwrap();
+        let zeros = [0; 4096];
+        while file.write_all(&zeros).is_ok() {}
+    }
+
+    /// Gives room back: a MiB and what filling took.
+    fn free(&self) {
+        for name in ["filler", "ballast"] {
+            let _ = fs::remove_file(self.dir.path().join(name));
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a map that a failed test has leaked must not keep it.
+        let _ = Command::new("umount")
+            .arg("-l")
+            .arg(self.dir.path())
+            .status();
+    }
+}
+
+/// Copies a file as a sparse one: pages of zeros are holes.
+fn copy_sparse(from: &Path, to: &Path) {
+    let bytes = fs::read(from).unwrap();
+    let file = fs::File::create(to).unwrap();
+    file.set_len(bytes.len() as u64).unwrap();
+    for (page, part) in bytes.chunks(4096).enumerate() {
+        if part.iter().any(|byte| *byte != 0) {
+            file.write_all_at(part, page as u64 * 4096).unwrap();
+        }
+    }
+}
+
+fn copy_store(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy_store(&entry.path(), &target),
+            false => copy_sparse(&entry.path(), &target),
+        }
+    }
+}
+
+fn read_everything(store: &Store) -> usize {
+    read_all(store).len()
+}
+
+/// A store that fills its disk goes on reading, and goes on sending when there is room again.
+#[test]
+fn a_full_disk_refuses_sends_and_nothing_else() {
+    let Some(disk) = SmallDisk::new(3 << 20) else {
+        return;
+    };
+    let options = Options {
+        // Sparse index files and queue files of the usual sizes.
+        commitlog_file_size: Some(1 << 20),
+        queue_file_entries: None,
+        index_slots: Some(5000),
+        index_entries: Some(20_000),
+        ..small_options()
+    };
+    let store = Store::open(disk.root(), options.clone()).unwrap();
+    let producer = store.producer("orders", None).unwrap();
+    let body = [7; 3000];
+    let mut sent = 0;
+    let error = loop {
+        let key = format!("k{sent}");
+        let draft = forebay::Draft {
+            keys: &[&key],
+            ..to_queue(0, &body)
+        };
+        match producer.send(&draft, 0, forebay::Durability::Default) {
+            Ok(_) => sent += 1,
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, Error::Full { .. }), "{error}");
+    disk.fill();
+    assert_eq!(read_everything(&store), sent);
+    for key in ["k0", "k1", "no such key"] {
+        let found = store.query("orders", key, i64::MIN, i64::MAX, 10).unwrap();
+        assert_eq!(found.len(), usize::from(key.len() == 2), "{key}");
+    }
+    assert_eq!(store.offset_at("orders", 0, i64::MAX).unwrap(), sent as u64);
+    store.verify(&mut |_, _| true).unwrap();
+
+    disk.free();
+    let draft = to_queue(0, &body);
+    producer
+        .send(&draft, 0, forebay::Durability::Default)
+        .unwrap();
+    assert_eq!(read_everything(&store), sent + 1);
+    store.close().unwrap();
+    let store = Store::open(disk.root(), options).unwrap();
+    assert_eq!(read_everything(&store), sent + 1);
+}
+
+/// A reader beside the writer, which has no room either.
+#[test]
+fn a_reader_on_a_full_disk_sees_what_is_there() {
+    let Some(disk) = SmallDisk::new(24 << 20) else {
+        return;
+    };
+    let options = Options {
+        queue_file_entries: None,
+        index_slots: Some(100_000),
+        index_entries: Some(400_000),
+        ..small_options()
+    };
+    let store = Store::open(disk.root(), options).unwrap();
+    let producer = store.producer("orders", None).unwrap();
+    for number in 0..200 {
+        let body = format!("{number}");
+        let draft = to_queue(number % 4, body.as_bytes());
+        producer
+            .send(&draft, 0, forebay::Durability::Default)
+            .unwrap();
+    }
+    disk.fill();
+    let read = Options {
+        mode: Mode::Read,
+        ..Options::default()
+    };
+    let reader = Store::open(disk.root(), read.clone()).unwrap();
+    assert_eq!(read_everything(&reader), 200);
+    for key in ["a", "b", "c"] {
+        let found = reader.query("orders", key, i64::MIN, i64::MAX, 10).unwrap();
+        assert!(found.is_empty());
+    }
+    drop(reader);
+    disk.free();
+    store.close().unwrap();
+    disk.fill();
+    let reader = Store::open(disk.root(), read).unwrap();
+    assert_eq!(read_everything(&reader), 200);
+}
+
+/// Stores of another system are sparse wherever nothing was written, and are read without room.
+#[test]
+fn sparse_stores_are_read_without_room() {
+    for name in ["clean", "crashed", "lost-queues", "torn-hole", "torn-tail"] {
+        let Some(disk) = SmallDisk::new(256 << 20) else {
+            return;
+        };
+        let golden = Golden::small(name);
+        let whole = read_everything(&golden.read_only());
+        copy_store(&golden.root, &disk.root());
+        disk.fill();
+        let before = blocks(&disk.root());
+        let options = Options {
+            mode: Mode::Read,
+            ..Options::default()
+        };
+        let store = Store::open(disk.root(), options).unwrap();
+        assert_eq!(read_everything(&store), whole, "{name}");
+        for ((topic, ..), _) in golden.listed.iter().step_by(50) {
+            let found = store.query(topic, "no such key", i64::MIN, i64::MAX, 10);
+            assert!(found.unwrap().is_empty(), "{name}");
+        }
+        store.verify(&mut |_, _| true).unwrap();
+        drop(store);
+        assert_eq!(blocks(&disk.root()), before, "{name}");
+        // Taking it over needs room, and says so.
+        let options = Options {
+            adopt: true,
+            ..Options::default()
+        };
+        match Store::open(disk.root(), options.clone()) {
+            Ok(store) => assert_eq!(read_everything(&store), whole, "{name}"),
+            Err(error) => assert!(error.to_string().contains("space"), "{name}: {error}"),
+        }
+        disk.free();
+        let store = Store::open(disk.root(), options).unwrap();
+        assert_eq!(read_everything(&store), whole, "{name}");
+    }
+}
+
+/// Blocks in use below a directory.
+fn blocks(root: &Path) -> u64 {
+    let mut sum = fs::symlink_metadata(root).unwrap().blocks();
+    if root.is_dir() {
+        for entry in fs::read_dir(root).unwrap() {
+            sum += blocks(&entry.unwrap().path());
+        }
+    }
+    sum
+}
+
+/// With room, nothing differs from an ordinary disk.
+#[test]
+fn a_tmpfs_with_room_is_like_any_disk() {
+    let Some(disk) = SmallDisk::new(64 << 20) else {
+        return;
+    };
+    let store = Store::open(disk.root(), small_options()).unwrap();
+    let producer = store.producer("orders", None).unwrap();
+    for number in 0..1000 {
+        let body = format!("{number}");
+        let draft = to_queue(number % 4, body.as_bytes());
+        producer
+            .send(&draft, 0, forebay::Durability::Default)
+            .unwrap();
+    }
+    assert_eq!(read_everything(&store), 1000);
+    store.close().unwrap();
+    let store = Store::open(disk.root(), small_options()).unwrap();
+    assert_eq!(read_everything(&store), 1000);
+}
