@@ -11,6 +11,8 @@ VENV := .venv
 BIN := $(abspath $(VENV)/bin)
 STEP := .ci/step
 CARGO := cargo
+# Many tests wait for the disk.
+TEST_THREADS := $(shell echo $$((2 * $$(nproc 2>/dev/null || echo 2))))
 
 # PyO3 looks for an interpreter when it is compiled, and Spark's workers start whichever this names.
 export PYO3_PYTHON := $(BIN)/python
@@ -27,7 +29,7 @@ DOCS_READY := $(VENV)/.docs-ready
 EXTENSION_READY := $(VENV)/.extension-ready
 RUST_SOURCES := $(shell find src -name '*.rs')
 PYTHON_SOURCES := $(wildcard python tests benches examples)
-CLIPPY := $(CARGO) clippy --locked --quiet --all-targets
+CLIPPY := $(CARGO) clippy --locked --quiet
 DENY := -- -D warnings
 
 .NOTPARALLEL:
@@ -85,14 +87,15 @@ test-end:
 
 lint: tools $(PYTHON_READY)  ## check format, lints and types
 	@$(STEP) "cargo fmt" $(CARGO) fmt --check
-	@$(STEP) "clippy, pure core" $(CLIPPY) $(DENY)
-	@$(STEP) "clippy, with Python" $(CLIPPY) --features python $(DENY)
+	@$(STEP) "clippy, with Python" $(CLIPPY) --all-targets --features python $(DENY)
+	@$(STEP) "clippy, pure core" $(CLIPPY) --lib $(DENY)
 	@$(STEP) "ruff check" $(BIN)/ruff check --quiet $(PYTHON_SOURCES)
 	@$(STEP) "ruff format" $(BIN)/ruff format --quiet --check $(PYTHON_SOURCES)
 	@$(STEP) "mypy" $(BIN)/mypy
 
 test-rust: tools $(PYTHON_READY)
-	@$(STEP) "cargo test" $(CARGO) test --locked --quiet
+	@$(STEP) "cargo test, build" $(CARGO) test --locked --quiet --no-run
+	@$(STEP) "cargo test" $(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
 
 test-python: dev
 	@$(STEP) "pytest tests/python" $(BIN)/python -m pytest --quiet tests/python
