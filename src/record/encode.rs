@@ -3,7 +3,7 @@
 
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
-    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, MAGIC_V1, sys_flag,
+    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, sys_flag,
 };
 use super::properties::{self, NAME_END, VALUE_END};
 use crate::error::{Error, Result};
@@ -133,7 +133,9 @@ pub struct Row {
 /// A batch keeps its memory when it is cleared, so that a sender that reuses one does not allocate.
 #[derive(Debug, Default)]
 pub struct Batch {
+    /// Records up to `end`; behind it whatever earlier ones have left.
     bytes: Vec<u8>,
+    end: usize,
     rows: Vec<Row>,
     checksum: bool,
     /// Born time of the row pushed last by the clock of its sender.
@@ -148,7 +150,7 @@ impl Batch {
 
     /// Forgets the records, keeps the memory.
     pub fn clear(&mut self) {
-        self.bytes.clear();
+        self.end = 0;
         self.rows.clear();
     }
 
@@ -164,8 +166,9 @@ impl Batch {
     }
 
     /// Bytes of all records together.
+    #[inline]
     pub fn encoded_len(&self) -> usize {
-        self.bytes.len()
+        self.end
     }
 
     /// Memory that the batch holds on to.
@@ -188,24 +191,16 @@ impl Batch {
         style: &RecordStyle,
         born_timestamp: i64,
     ) -> Result<()> {
-        let start = self.bytes.len();
+        let row = self.encode(topic, queue, draft, style, born_timestamp)?;
         self.checksum = style.checksum;
         self.clock_ms = born_timestamp;
-        match self.encode(start, topic, queue, draft, style, born_timestamp) {
-            Ok(row) => {
-                self.rows.push(row);
-                Ok(())
-            }
-            Err(error) => {
-                self.bytes.truncate(start);
-                Err(error)
-            }
-        }
+        self.rows.push(row);
+        Ok(())
     }
 
+    #[inline]
     fn encode(
         &mut self,
-        start: usize,
         topic: &str,
         queue: u32,
         draft: &Draft<'_>,
@@ -220,19 +215,8 @@ impl Batch {
         if body.len() > style.max_message_size {
             return Err(too_large("body", body.len(), style.max_message_size));
         }
-        let host = style.host.as_bytes();
-        let fixed_len = 72 + 2 * host.len();
-        self.bytes
-            .reserve(fixed_len + body.len() + topic.len() + 128);
-        self.header(queue, draft, style, born_timestamp);
-        self.bytes.extend_from_slice(body);
-        self.bytes.push(low_u8(topic.len()));
-        self.bytes.extend_from_slice(topic.as_bytes());
-        let properties_at = self.bytes.len() + 2;
-        self.bytes.extend_from_slice(&[0, 0]);
-        self.properties(draft)?;
         let crc_len = if style.checksum { CRC_LEN } else { 0 };
-        let properties_len = self.bytes.len() - properties_at + crc_len;
+        let properties_len = check_properties(draft)? + crc_len;
         if properties_len > PROPERTIES_LEN_MAX {
             return Err(too_large(
                 &largest_property(draft),
@@ -240,21 +224,31 @@ impl Batch {
                 PROPERTIES_LEN_MAX,
             ));
         }
-        self.put(
-            properties_at - 2,
-            &low_u16(short(properties_len)).to_be_bytes(),
-        );
-        let tail_crc = (style.checksum && body.len() >= LARGE_BODY)
-            .then(|| crc32fast::hash(self.bytes.get(start + fixed_len..).unwrap_or_default()));
-        if style.checksum {
-            self.bytes.extend_from_slice(CRC_BLANK);
-        }
-        let len = self.bytes.len() - start;
+        let fixed_len = FIXED_LEN_V4 - 2 * HOST_V4 + 2 * style.host.as_bytes().len();
+        let len = fixed_len + body.len() + 1 + topic.len() + 2 + properties_len;
         let limit = style.max_message_size + RECORD_OVERHEAD_MAX;
         if len > limit {
             return Err(too_large("record", len, limit));
         }
-        self.put(start, &short(len).to_be_bytes());
+        let start = self.end;
+        self.end += len;
+        if self.bytes.len() < self.end {
+            self.grow();
+        }
+        let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
+        let mut to = Sink(&mut *record);
+        to.header(len, queue, draft, style, born_timestamp);
+        to.put(body);
+        to.put(&[low_u8(topic.len())]);
+        to.put(topic.as_bytes());
+        to.put(&low_u16(short(properties_len)).to_be_bytes());
+        to.properties(draft);
+        if style.checksum {
+            to.put(CRC_BLANK);
+        }
+        let covered = record.get(fixed_len..len - crc_len).unwrap_or_default();
+        let tail_crc =
+            (style.checksum && body.len() >= LARGE_BODY).then(|| crc32fast::hash(covered));
         Ok(Row {
             start,
             len: short(len),
@@ -264,75 +258,13 @@ impl Batch {
         })
     }
 
-    /// The fixed fields; those that depend on the place, and the total length, are left zero.
-    #[inline]
-    fn header(&mut self, queue: u32, draft: &Draft<'_>, style: &RecordStyle, born: i64) {
-        let crc = match draft.body {
-            [] => 0,
-            body => crc32fast::hash(body) & 0x7FFF_FFFF,
-        };
-        let host = style.host.as_bytes();
-        let v6 = style.host.is_v6();
-        let flags = if v6 {
-            sys_flag::BORN_V6 | sys_flag::STORE_V6
+    #[cold]
+    fn grow(&mut self) {
+        if self.bytes.is_empty() {
+            // Zeros that nobody has to write.
+            self.bytes = vec![0; self.end];
         } else {
-            0
-        };
-        let mut head = [0u8; AT_BORN_HOST];
-        head[AT_MAGIC..AT_BODY_CRC].copy_from_slice(&MAGIC_V1.to_be_bytes());
-        head[AT_BODY_CRC..AT_QUEUE_ID].copy_from_slice(&crc.to_be_bytes());
-        head[AT_QUEUE_ID..AT_FLAG].copy_from_slice(&queue.to_be_bytes());
-        head[AT_FLAG..AT_QUEUE_OFFSET].copy_from_slice(&draft.flag.to_be_bytes());
-        head[AT_SYS_FLAG..AT_BORN_TIMESTAMP].copy_from_slice(&flags.to_be_bytes());
-        let born = draft.born_timestamp.unwrap_or(born);
-        head[AT_BORN_TIMESTAMP..].copy_from_slice(&born.to_be_bytes());
-        let mut tail = [0u8; 16];
-        tail[..4].copy_from_slice(&draft.reconsume_times.to_be_bytes());
-        tail[12..].copy_from_slice(&short(draft.body.len()).to_be_bytes());
-        self.bytes.extend_from_slice(&head);
-        self.bytes.extend_from_slice(host);
-        self.bytes.extend_from_slice(&[0; 8]);
-        self.bytes.extend_from_slice(host);
-        self.bytes.extend_from_slice(&tail);
-    }
-
-    fn properties(&mut self, draft: &Draft<'_>) -> Result<()> {
-        if let [first, rest @ ..] = draft.keys {
-            self.bytes.extend_from_slice(KEYS_BEGIN);
-            check_key(first)?;
-            self.bytes.extend_from_slice(first.as_bytes());
-            for key in rest {
-                check_key(key)?;
-                self.bytes.push(b' ');
-                self.bytes.extend_from_slice(key.as_bytes());
-            }
-            self.bytes.push(VALUE_END);
-        }
-        if let Some(tags) = draft.tags {
-            check_tags(tags)?;
-            self.property(properties::TAGS, tags);
-        }
-        for (name, value) in draft.system_properties {
-            self.property(name, value);
-        }
-        for (name, value) in draft.properties {
-            check_property(name, value)?;
-            self.property(name, value);
-        }
-        Ok(())
-    }
-
-    fn property(&mut self, name: &str, value: &str) {
-        self.bytes.extend_from_slice(name.as_bytes());
-        self.bytes.push(NAME_END);
-        self.bytes.extend_from_slice(value.as_bytes());
-        self.bytes.push(VALUE_END);
-    }
-
-    #[inline]
-    fn put(&mut self, at: usize, bytes: &[u8]) {
-        if let Some(to) = self.bytes.get_mut(at..at + bytes.len()) {
-            to.copy_from_slice(bytes);
+            self.bytes.resize(self.end.max(2 * self.bytes.len()), 0);
         }
     }
 
@@ -382,19 +314,123 @@ fn seal_checksum(record: &mut [u8], row: Row) {
     }
 }
 
-/// Ten decimal digits, the lowest first. The halves do not wait for one another.
+/// Ten decimal digits, the lowest first. Eight of them at once, by multiplications of which each
+/// halves the groups that the digits stand in.
 #[inline]
 fn decimal_backwards(value: u32) -> [u8; 10] {
+    let (top, eight) = (value / 100_000_000, value % 100_000_000);
+    // Each lane is divided by a multiplication that is exact for the values it can have.
+    let fours = u64::from(eight / 10_000) | u64::from(eight % 10_000) << 32;
+    let hundreds = ((fours * 10_486) >> 20) & 0x0000_007F_0000_007F;
+    let twos = ((fours - 100 * hundreds) << 16) | hundreds;
+    let tens = ((twos * 103) >> 10) & 0x000F_000F_000F_000F;
+    let ones = ((twos - 10 * tens) << 8) | tens;
     let mut digits = [b'0'; 10];
-    let (low, high) = digits.split_at_mut(5);
-    let (mut low_rest, mut high_rest) = (value % 100_000, value / 100_000);
-    for (low, high) in low.iter_mut().zip(high) {
-        *low += low_u8((low_rest % 10) as usize);
-        *high += low_u8((high_rest % 10) as usize);
-        low_rest /= 10;
-        high_rest /= 10;
-    }
+    digits[..8].copy_from_slice(&(ones | 0x3030_3030_3030_3030).to_be_bytes());
+    digits[8] += low_u8((top % 10) as usize);
+    digits[9] += low_u8((top / 10) as usize);
     digits
+}
+
+/// What is left of a record to be written, front to back.
+struct Sink<'a>(&'a mut [u8]);
+
+impl Sink<'_> {
+    /// Writes the next bytes; the record was made long enough for all of them.
+    #[inline]
+    fn put(&mut self, bytes: &[u8]) {
+        let rest = std::mem::take(&mut self.0);
+        if let Some((to, rest)) = rest.split_at_mut_checked(bytes.len()) {
+            to.copy_from_slice(bytes);
+            self.0 = rest;
+        }
+    }
+
+    /// The fixed fields; those that depend on the place are left zero.
+    #[inline]
+    fn header(
+        &mut self,
+        len: usize,
+        queue: u32,
+        draft: &Draft<'_>,
+        style: &RecordStyle,
+        born: i64,
+    ) {
+        let crc = match draft.body {
+            [] => 0,
+            body => crc32fast::hash(body) & 0x7FFF_FFFF,
+        };
+        let flags = if style.host.is_v6() {
+            sys_flag::BORN_V6 | sys_flag::STORE_V6
+        } else {
+            0
+        };
+        let born = draft.born_timestamp.unwrap_or(born);
+        let mut head = [0u8; AT_BORN_HOST];
+        head[..AT_MAGIC].copy_from_slice(&short(len).to_be_bytes());
+        head[AT_MAGIC..AT_BODY_CRC].copy_from_slice(&MAGIC_V1.to_be_bytes());
+        head[AT_BODY_CRC..AT_QUEUE_ID].copy_from_slice(&crc.to_be_bytes());
+        head[AT_QUEUE_ID..AT_FLAG].copy_from_slice(&queue.to_be_bytes());
+        head[AT_FLAG..AT_QUEUE_OFFSET].copy_from_slice(&draft.flag.to_be_bytes());
+        head[AT_SYS_FLAG..AT_BORN_TIMESTAMP].copy_from_slice(&flags.to_be_bytes());
+        head[AT_BORN_TIMESTAMP..].copy_from_slice(&born.to_be_bytes());
+        let mut tail = [0u8; 16];
+        tail[..4].copy_from_slice(&draft.reconsume_times.to_be_bytes());
+        tail[12..].copy_from_slice(&short(draft.body.len()).to_be_bytes());
+        self.put(&head);
+        self.put(style.host.as_bytes());
+        self.put(&[0; 8]);
+        self.put(style.host.as_bytes());
+        self.put(&tail);
+    }
+
+    #[inline]
+    fn properties(&mut self, draft: &Draft<'_>) {
+        if let [first, rest @ ..] = draft.keys {
+            self.put(KEYS_BEGIN);
+            self.put(first.as_bytes());
+            for key in rest {
+                self.put(b" ");
+                self.put(key.as_bytes());
+            }
+            self.put(&[VALUE_END]);
+        }
+        let tags = draft.tags.map(|tags| (properties::TAGS, tags));
+        let system = draft.system_properties.iter().copied();
+        let own = draft.properties.iter().copied();
+        for (name, value) in tags.into_iter().chain(system).chain(own) {
+            self.put(name.as_bytes());
+            self.put(&[NAME_END]);
+            self.put(value.as_bytes());
+            self.put(&[VALUE_END]);
+        }
+    }
+}
+
+/// Length of the properties of a draft in bytes, without the checksum's; an error where a part of
+/// one cannot be stored.
+#[inline]
+fn check_properties(draft: &Draft<'_>) -> Result<usize> {
+    let mut len = 0;
+    for key in draft.keys {
+        check_key(key)?;
+        len += key.len() + 1;
+    }
+    if !draft.keys.is_empty() {
+        len += KEYS_BEGIN.len();
+    }
+    if let Some(tags) = draft.tags {
+        check_tags(tags)?;
+        len += properties::TAGS.len() + tags.len() + 2;
+    }
+    for (name, value) in draft.system_properties {
+        len += name.len() + value.len() + 2;
+    }
+    for (name, value) in draft.properties {
+        check_property(name, value)?;
+        len += name.len() + value.len() + 2;
+    }
+    Ok(len)
 }
 
 fn too_large(what: &str, size: usize, limit: usize) -> Error {
@@ -429,8 +465,9 @@ fn check_key(key: &str) -> Result<()> {
             "a key has at least one character",
         ));
     }
-    // One comparison a byte decides almost every key; the rest is looked at as text.
-    let plain = key.bytes().all(|byte| byte > b' ' && byte < 0x7F);
+    // All bytes at once decide almost every key; the rest is looked at as text.
+    let is_plain = |plain, byte| plain & (byte > b' ') & (byte < 0x7F);
+    let plain = key.bytes().fold(true, is_plain);
     if plain || !key.chars().any(|c| c.is_whitespace() || c.is_control()) {
         return Ok(());
     }

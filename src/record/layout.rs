@@ -46,12 +46,12 @@ pub(crate) const AT_SYS_FLAG: usize = 36;
 pub(crate) const AT_BORN_TIMESTAMP: usize = 40;
 pub(crate) const AT_BORN_HOST: usize = 48;
 
-const HOST_V4: usize = 8;
+pub(super) const HOST_V4: usize = 8;
 const HOST_V6: usize = 20;
 /// Bytes of a version-1 record with IPv4 hosts, an empty body, topic and properties.
 pub const RECORD_LEN_MIN: usize = 91;
 const HOST_GROWTH: usize = HOST_V6 - HOST_V4;
-const FIXED_LEN_V4: usize = 88;
+pub(super) const FIXED_LEN_V4: usize = 88;
 
 /// Bits of `sysFlag`.
 pub mod sys_flag {
@@ -145,6 +145,7 @@ pub struct Layout {
     pub(crate) topic_len: u16,
     pub(crate) properties_len: u16,
     pub(crate) store_timestamp_at: u8,
+    pub(crate) compressed: bool,
 }
 
 /// The longest record that is believed: longer ones are damage.
@@ -158,7 +159,7 @@ impl Layout {
     /// # Errors
     ///
     /// The first [`Flaw`] found. A filler is [`Flaw::Magic`] with [`MAGIC_BLANK`].
-    #[inline]
+    #[inline(always)]
     pub fn parse(bytes: &[u8]) -> Result<Layout, Flaw> {
         match bytes.first_chunk::<FIXED_LEN_V4>() {
             Some(head) if head_u32(head, AT_MAGIC) == MAGIC_V1 => parse_from(head, bytes, 1),
@@ -197,7 +198,7 @@ fn head_u32(head: &[u8; FIXED_LEN_V4], at: usize) -> u32 {
     be_u32(head, at)
 }
 
-#[inline]
+#[inline(always)]
 fn parse_from(head: &[u8; FIXED_LEN_V4], bytes: &[u8], topic_width: usize) -> Result<Layout, Flaw> {
     let total = head_u32(head, 0) as usize;
     let length = |total: usize| Flaw::Length(i64::from(short(total).cast_signed()));
@@ -244,6 +245,7 @@ fn parse_from(head: &[u8; FIXED_LEN_V4], bytes: &[u8], topic_width: usize) -> Re
         topic_len: low_u16(short(topic_len)),
         properties_len: low_u16(short(properties_len)),
         store_timestamp_at: low_u8(store_timestamp_at),
+        compressed: sys_flag & sys_flag::COMPRESSED != 0,
     })
 }
 
