@@ -5,7 +5,7 @@ use super::ffi;
 use super::source::{record, records};
 use crate::engine::{RowRef, Rows};
 use crate::mapped::Region;
-use arrow_array::{ArrayRef, BinaryArray, BinaryViewArray};
+use arrow_array::{ArrayRef, BinaryArray};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::ArrowError;
@@ -153,8 +153,10 @@ impl ViewColumn {
         if !self.unpacked.is_empty() {
             buffers.push(Buffer::from_vec(self.unpacked));
         }
-        let views = ScalarBuffer::from(self.views);
-        Ok(Arc::new(BinaryViewArray::try_new(views, buffers, None)?))
+        let array = ffi::view_array(self.views, buffers).ok_or_else(|| {
+            ArrowError::InvalidArgumentError("a view that leads out of its buffer".to_owned())
+        })?;
+        Ok(Arc::new(array))
     }
 }
 

@@ -17,8 +17,7 @@ use super::schema::{BodyType, Column, Dialect, schema};
 use super::source::{Source, record};
 use crate::engine::{Damage, RowRef, Rows};
 use crate::error::{Error, Result};
-use crate::record::layout::sys_flag;
-use crate::record::{Record, message};
+use crate::record::message;
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
@@ -173,7 +172,7 @@ impl Stream {
         for row in next.get(..limit).unwrap_or_default() {
             let mut grown = *fill;
             if self.with_body {
-                if is_compressed(&record(&self.rows, row)) {
+                if row.layout.compressed {
                     break;
                 }
                 grown.body_bytes += row.layout.body_len as usize;
@@ -204,10 +203,10 @@ impl Stream {
         let Some(row) = self.rows.rows.get(self.next_row).copied() else {
             return true;
         };
-        let found = record(&self.rows, &row);
-        if !self.with_body || !is_compressed(&found) {
+        if !self.with_body || !row.layout.compressed {
             return false;
         }
+        let found = record(&self.rows, &row);
         let body = match self.unpacked.take() {
             Some(body) => body,
             None => match message::decompress(found.stored_body(), found.sys_flag()) {
@@ -243,11 +242,6 @@ impl Stream {
             lost: vec![(topic, found.queue_id() as u32, found.queue_offset() as u64)],
         }
     }
-}
-
-#[inline]
-fn is_compressed(record: &Record<'_>) -> bool {
-    record.sys_flag() & sys_flag::COMPRESSED != 0
 }
 
 impl Iterator for Stream {
