@@ -252,22 +252,36 @@ impl Region {
     }
 
     /// Reads `N` bytes at `at` as words: for ranges that change in place. `N` and `at` are
-    /// multiples of 4; zeros where they lie outside the map, or in a hole that there is no room
-    /// to read.
+    /// multiples of 4; zeros where they do not lie within the map, or in a hole that there is no
+    /// room to read.
     #[inline]
     pub fn words<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut bytes = [0; N];
-        let end = at.saturating_add(N).min(self.len());
-        if self.presence.is_some() && self.reach(at.min(end)..end) < N {
+        let fits = at.checked_add(N).is_some_and(|end| end <= self.len());
+        if !fits || !at.is_multiple_of(4) || self.reach(at..at + N) < N {
             return bytes;
         }
         for (index, to) in bytes.chunks_exact_mut(4).enumerate() {
-            let word = self
-                .atomic_u32(at + 4 * index)
-                .map_or(0, |w| w.load(Ordering::Relaxed));
-            to.copy_from_slice(&word.to_ne_bytes());
+            let word = self.map.as_mut_ptr().wrapping_add(at + 4 * index).cast();
+            // SAFETY: the word lies within `at..at + N` and so within the map, is aligned, and words
+            // are only accessed as atomics.
+            let word = unsafe { AtomicU32::from_ptr(word) };
+            to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }
         bytes
+    }
+
+    /// Asks the processor for the cache lines of a range that is about to be used. A hint.
+    #[inline]
+    pub fn prefetch(&self, start: usize, len: usize) {
+        #[cfg(target_arch = "x86_64")]
+        for at in (start..start.saturating_add(len).min(self.len())).step_by(64) {
+            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+            // SAFETY: a prefetch does not access memory, and the address lies within the map.
+            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.map.as_ptr().add(at).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = (start, len);
     }
 
     /// Stores bytes as words, from the last to the first, so that a reader in another process that

@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::record::layout::sys_flag;
 use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC, TopicHash};
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -34,7 +35,7 @@ pub struct Dispatcher {
     topics: Arc<Topics>,
     queues: Arc<Queues>,
     index: Option<Arc<Index>>,
-    lock: Mutex<Progress>,
+    lock: CachePadded<Mutex<Progress>>,
 }
 
 #[derive(Debug)]
@@ -73,7 +74,7 @@ impl Dispatcher {
             topics: Arc::clone(topics),
             queues: Arc::clone(queues),
             index: index.cloned(),
-            lock: Mutex::new(progress),
+            lock: CachePadded::new(Mutex::new(progress)),
         }
     }
 

@@ -20,6 +20,7 @@ use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, Preparation};
 use crate::options::{Flush, Mode, Options};
 use crate::record::HostBytes;
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -353,7 +354,7 @@ impl<'a> Opening<'a> {
             index: self.index,
             dispatcher,
             preparation,
-            tail: Mutex::new(tail),
+            tail: CachePadded::new(Mutex::new(tail)),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),
             source,

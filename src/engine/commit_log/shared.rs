@@ -13,6 +13,7 @@ use crate::disk::Disk;
 use crate::engine::Topics;
 use crate::error::{Error, Result};
 use crate::mapped::{Allocator, Preparation};
+use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -40,8 +41,8 @@ pub struct Shared {
     pub allocator: Allocator,
     /// How new log files are prepared.
     pub preparation: Preparation,
-    /// The append lock.
-    pub tail: Mutex<Tail>,
+    /// The append lock. Nothing that another thread writes shares its cache lines.
+    pub tail: CachePadded<Mutex<Tail>>,
     /// `topics.json`.
     pub table: Mutex<TopicTable>,
     /// Whether the table is behind the topics.
