@@ -263,8 +263,8 @@ impl Region {
         }
         for (index, to) in bytes.chunks_exact_mut(4).enumerate() {
             let word = self.map.as_mut_ptr().wrapping_add(at + 4 * index).cast();
-            // SAFETY: the word lies within `at..at + N` and so within the map, is aligned, and words
-            // are only accessed as atomics.
+            // SAFETY: the word lies within `at..at + N` and so within the map, is aligned, and
+            // words are only accessed as atomics.
             let word = unsafe { AtomicU32::from_ptr(word) };
             to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
         }

@@ -273,6 +273,8 @@ impl Engine for CommitLog {
         if self.writes {
             self.shared.check_failed(false)?;
             self.shared.flush_to(self.shared.log.published())?;
+            // For readers in other processes, who see what is dispatched.
+            self.catch_up();
         }
         Ok(self.durable_position())
     }

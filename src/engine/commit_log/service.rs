@@ -118,8 +118,8 @@ fn run_dispatch(shared: &Shared) {
     }
 }
 
-/// Some microseconds away from the sender's cache lines: each look at its mark makes its next append
-/// wait, and a few records at a time are dearer to dispatch than many.
+/// Some microseconds away from the sender's cache lines: each look at its mark makes its next
+/// append wait, and a few records at a time are dearer to dispatch than many.
 fn pause() {
     (0..PAUSE_SPINS).for_each(|_| std::hint::spin_loop());
     std::thread::yield_now();
