@@ -664,3 +664,39 @@ fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
         }
     }
 }
+
+/// A search for the next record goes through the log in chunks of a MiB. None may be missed where
+/// two of them meet.
+#[test]
+fn a_record_on_the_border_of_a_chunk_is_found_again() {
+    const MIB: usize = 1 << 20;
+    for ahead in (0..=12).chain([100, 200]) {
+        let dir = tempfile::tempdir().unwrap();
+        let options = forebay::Options {
+            commitlog_file_size: Some(4 << 20),
+            ..forebay::Options::default()
+        };
+        let store = Store::open(dir.path().join("s"), options.clone()).unwrap();
+        let producer = store.producer("orders", Some(0)).unwrap();
+        let send = |body: &[u8]| {
+            let draft = forebay::Draft {
+                body,
+                ..forebay::Draft::default()
+            };
+            let sent = producer.send(&draft, 0, forebay::Durability::Default);
+            usize::try_from(sent.unwrap().place.position).unwrap()
+        };
+        send(b"");
+        let overhead = send(b"");
+        send(&vec![0; MIB - ahead - 3 * overhead]);
+        assert_eq!(send(b"found"), MIB - ahead);
+        store.close().unwrap();
+        let log = dir.path().join("s/commitlog/00000000000000000000");
+        change(&log, |bytes| bytes[2 * overhead + 4] ^= 1);
+        let store = Store::open(dir.path().join("s"), options).unwrap();
+        let message = store.get("orders", 0, 3).unwrap();
+        assert_eq!(message.body().unwrap().as_ref(), b"found");
+        let report = store.verify(&mut |_, _| true).unwrap();
+        assert_eq!(report.records, 3, "{ahead} bytes before the border");
+    }
+}
