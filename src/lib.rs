@@ -5,7 +5,7 @@
 //! | layer | module |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`], [`scan`], [`tail`], [`ticket`] |
+//! | request API | [`store`], [`producer`], [`scan`], [`tail`], [`ticket`] |
 //! | Arrow | [`arrow`] |
 //! | engines | [`engine`] |
 //! | records | [`record`] |
@@ -20,6 +20,7 @@ pub mod error;
 pub mod mapped;
 mod num;
 pub mod options;
+pub mod producer;
 #[cfg(feature = "python")]
 mod python;
 pub mod record;
@@ -34,8 +35,9 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use options::{EngineKind, Flush, Mode, Options};
+pub use producer::{BatchSender, Producer, Sent};
 pub use record::{Draft, Message};
 pub use scan::{Bound, Scan, ScanSpec};
-pub use store::{BatchSender, Producer, ReadBatch, ReadStatus, Sent, Store};
+pub use store::{ReadBatch, ReadStatus, Store};
 pub use tail::Tail;
 pub use ticket::{Ticket, Tickets};

@@ -9,8 +9,9 @@
 
 use crate::engine::Durability;
 use crate::error::{Error, Result};
+use crate::producer::{Producer, Sent};
 use crate::record::Draft;
-use crate::store::{Producer, Sent, Store};
+use crate::store::Store;
 use crossbeam_channel::{Receiver, Sender};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Topics as every engine knows them: name, number, permissions and queue numbers.
 
 use crate::num::short;
-use crate::record::encode::OWN_TOPIC_PREFIX;
+use crate::record::check::OWN_TOPIC_PREFIX;
 use crate::record::properties;
 use parking_lot::RwLock;
 use std::collections::HashMap;

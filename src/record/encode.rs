@@ -1,12 +1,13 @@
 //! Encoding of records, in two steps: all that does not depend on the place in the log before the
 //! append lock is taken ([`Batch::push`]), the rest inside it ([`Batch::seal`]).
 
+use super::check::{TOPIC_LEN_MAX, check_properties, check_topic, largest_property, too_large};
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
     AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, sys_flag,
 };
 use super::properties::{self, NAME_END, VALUE_END};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,17 +15,11 @@ use std::net::{IpAddr, SocketAddr};
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
 /// What a record may be longer than the longest body.
 pub const RECORD_OVERHEAD_MAX: usize = 64 * 1024;
-/// Longest topic in bytes.
-pub const TOPIC_LEN_MAX: usize = 127;
-
-/// Topics that the store keeps for itself: users do not send to them.
-pub const OWN_TOPIC_PREFIX: &str = "rmq_sys_forebay_";
-
 /// From this size on the body's share of the record checksum is computed outside the append lock.
 const LARGE_BODY: usize = 16 * 1024;
 
 /// How the property of the keys begins.
-const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
+pub(super) const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
 /// The property of the record checksum before it is known.
 const CRC_BLANK: &[u8; CRC_LEN] = b"__CRC32#\x010000000000\x02";
 
@@ -405,132 +400,4 @@ impl Sink<'_> {
             self.put(&[VALUE_END]);
         }
     }
-}
-
-/// Length of the properties of a draft in bytes, without the checksum's; an error where a part of
-/// one cannot be stored.
-#[inline]
-fn check_properties(draft: &Draft<'_>) -> Result<usize> {
-    let mut len = 0;
-    for key in draft.keys {
-        check_key(key)?;
-        len += key.len() + 1;
-    }
-    if !draft.keys.is_empty() {
-        len += KEYS_BEGIN.len();
-    }
-    if let Some(tags) = draft.tags {
-        check_tags(tags)?;
-        len += properties::TAGS.len() + tags.len() + 2;
-    }
-    for (name, value) in draft.system_properties {
-        len += name.len() + value.len() + 2;
-    }
-    for (name, value) in draft.properties {
-        check_property(name, value)?;
-        len += name.len() + value.len() + 2;
-    }
-    Ok(len)
-}
-
-fn too_large(what: &str, size: usize, limit: usize) -> Error {
-    Error::TooLarge {
-        what: what.to_owned(),
-        size: size as u64,
-        limit: limit as u64,
-    }
-}
-
-/// Names the properties and the largest of them, for the error that refuses them.
-fn largest_property(draft: &Draft<'_>) -> String {
-    let keys: usize = draft.keys.iter().map(|key| key.len() + 1).sum();
-    let tags = draft.tags.map_or(0, str::len);
-    let fixed = [("KEYS", keys), ("TAGS", tags)];
-    let own = draft
-        .properties
-        .iter()
-        .map(|(name, value)| (*name, name.len() + value.len()));
-    let largest = fixed.into_iter().chain(own).max_by_key(|(_, len)| *len);
-    format!(
-        "properties (the largest is {:?})",
-        largest.map_or("", |(name, _)| name)
-    )
-}
-
-fn check_key(key: &str) -> Result<()> {
-    if key.is_empty() {
-        return Err(Error::option(
-            "key",
-            "empty",
-            "a key has at least one character",
-        ));
-    }
-    // All bytes at once decide almost every key; the rest is looked at as text.
-    let is_plain = |plain, byte| plain & (byte > b' ') & (byte < 0x7F);
-    let plain = key.bytes().fold(true, is_plain);
-    if plain || !key.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Ok(());
-    }
-    Err(Error::option(
-        "key",
-        format!("{key:?}"),
-        "spaces and control characters are not allowed",
-    ))
-}
-
-fn check_tags(tags: &str) -> Result<()> {
-    let reason = if tags.is_empty() || tags.trim() != tags {
-        "a tag is not empty and has no space around it"
-    } else if tags.contains("||") || tags == "*" {
-        "\"||\" and \"*\" belong to subscriptions"
-    } else if tags.chars().any(char::is_control) {
-        "control characters are not allowed"
-    } else {
-        return Ok(());
-    };
-    Err(Error::option("tags", format!("{tags:?}"), reason))
-}
-
-fn check_property(name: &str, value: &str) -> Result<()> {
-    let separator = |byte: u8| byte == NAME_END || byte == VALUE_END;
-    let reason = if name.is_empty() {
-        "a property has a name"
-    } else if properties::is_reserved(name) {
-        "the name is reserved"
-    } else if value.is_empty() {
-        "the format does not keep an empty value"
-    } else if name.bytes().any(separator) || value.bytes().any(separator) {
-        "the bytes 0x01 and 0x02 separate properties and cannot stand in one"
-    } else {
-        return Ok(());
-    };
-    Err(Error::option(
-        &format!("property {name:?}"),
-        format!("{value:?}"),
-        reason,
-    ))
-}
-
-/// Checks a topic's name: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`.
-///
-/// # Errors
-///
-/// [`Error::InvalidTopic`] with the rule that it breaks.
-pub fn check_topic(topic: &str) -> Result<()> {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-');
-    let reason = if topic.is_empty() {
-        "a topic has a name".to_owned()
-    } else if topic.len() > TOPIC_LEN_MAX {
-        format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
-    } else if !topic.bytes().all(allowed) {
-        "the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
-    } else if topic.starts_with(OWN_TOPIC_PREFIX) {
-        format!("names that begin with {OWN_TOPIC_PREFIX} belong to the store itself")
-    } else {
-        return Ok(());
-    };
-    Err(Error::InvalidTopic {
-        topic: topic.to_owned(),
-        reason,
-    })
 }

@@ -1,6 +1,8 @@
-//! Records: the bytes of one message in the log. [`layout`] reads, [`encode`] writes,
-//! [`properties`] is their map of names and values, [`message`] is a record that a caller can keep.
+//! Records: the bytes of one message in the log. [`layout`] reads, [`encode`] writes what [`check`]
+//! admits, [`properties`] is their map of names and values, [`message`] is a record that a caller
+//! can keep.
 
+pub mod check;
 pub mod encode;
 pub mod layout;
 pub mod message;

@@ -419,7 +419,7 @@ fn list_topics(bed: &Bed) -> String {
         .filter(|topic| {
             !topic
                 .name
-                .starts_with(forebay::record::encode::OWN_TOPIC_PREFIX)
+                .starts_with(forebay::record::check::OWN_TOPIC_PREFIX)
         })
         .map(|t| describe(t))
         .collect();

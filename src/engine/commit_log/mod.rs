@@ -3,7 +3,7 @@
 //! ```text
 //!   commitlog/      all records of all topics, in order of arrival          log, append
 //!   consumequeue/   for each queue, where its records lie                    consume_queue, queues
-//!   index/          for each key, where its records lie                      index
+//!   index/          for each key, where its records lie                      index, index_file
 //!   config/         topics.json; the other tables are left as they are       tables
 //!   checkpoint      up to which store time the parts are durable             tables
 //!   abort           there while the store is written                         open, shared
@@ -24,6 +24,7 @@ mod cursor;
 mod dispatch;
 mod follow;
 mod index;
+mod index_file;
 mod layout;
 mod locate;
 mod log;

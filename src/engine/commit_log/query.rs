@@ -3,7 +3,7 @@
 use super::consume_queue::ConsumeQueue;
 use super::cursor::check_record;
 use super::dispatch::is_indexed;
-use super::index::IndexFile;
+use super::index_file::IndexFile;
 use super::locate::Search;
 use super::log::{Step, Walker};
 use super::recover::next_record;

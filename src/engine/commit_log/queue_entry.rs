@@ -11,6 +11,7 @@
 
 use crate::mapped::Region;
 use crate::num::index;
+use crate::record::layout::{be_u32, be_u64};
 use std::sync::Arc;
 
 /// Bytes of an entry.
@@ -61,32 +62,10 @@ impl QueueEntry {
 
     #[inline]
     fn from_bytes(bytes: [u8; index(ENTRY_LEN)]) -> QueueEntry {
-        let [
-            p0,
-            p1,
-            p2,
-            p3,
-            p4,
-            p5,
-            p6,
-            p7,
-            s0,
-            s1,
-            s2,
-            s3,
-            t0,
-            t1,
-            t2,
-            t3,
-            t4,
-            t5,
-            t6,
-            t7,
-        ] = bytes;
         QueueEntry {
-            position: u64::from_be_bytes([p0, p1, p2, p3, p4, p5, p6, p7]),
-            size: u32::from_be_bytes([s0, s1, s2, s3]),
-            tags_code: i64::from_be_bytes([t0, t1, t2, t3, t4, t5, t6, t7]),
+            position: be_u64(&bytes, 0),
+            size: be_u32(&bytes, 8),
+            tags_code: be_u64(&bytes, 12).cast_signed(),
         }
     }
 

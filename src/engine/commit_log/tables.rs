@@ -5,7 +5,7 @@ use super::dispatch::{OFFSET_MAX, is_directory_name};
 use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::Topics;
 use crate::error::{Error, Result};
-use crate::record::encode::check_topic;
+use crate::record::check::check_topic;
 use serde_json::{Map, Value, json};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

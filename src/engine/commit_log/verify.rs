@@ -1,7 +1,7 @@
 //! Verification: every record, queue entry and index entry, each against the log.
 
 use super::consume_queue::{ConsumeQueue, FILLER_SIZE};
-use super::index::IndexFile;
+use super::index_file::IndexFile;
 use super::log::{Log, Step, Walker};
 use super::recover::next_record;
 use super::shared::Shared;
@@ -152,7 +152,7 @@ fn index_entries(log: &Log, file: &IndexFile, found: &mut Verification) -> Resul
         found.damage.push(Damage {
             path: file.path().to_path_buf(),
             position: u64::from(number),
-            length: super::index::ENTRY_LEN as u64,
+            length: super::index_file::ENTRY_LEN as u64,
             reason,
             lost: Vec::new(),
         });

@@ -3,12 +3,18 @@
 //! Entry `k` is at byte `20 k` of a row of files, see [`QueueEntry`]. Entries are read and written
 //! as words, because a rebuild corrects them in place.
 
+mod cut;
+mod flush;
+mod names;
+mod search;
+
 pub use super::queue_entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
-use crate::disk::{Disk, Kind};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::mapped::{Access, Region};
 use crate::num::index;
+pub use names::{QUEUES_MAX, list_queues, list_topics};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -58,16 +64,6 @@ pub struct ConsumeQueue {
     made: AtomicBool,
     touched: AtomicBool,
     files: Mutex<Files>,
-}
-
-/// Entries of a queue that are not durable yet.
-#[derive(Clone, Copy, Debug)]
-pub struct Unflushed {
-    from: u64,
-    /// Number behind the last of them.
-    pub max: u64,
-    /// Whether the name of a file is not durable yet.
-    made: bool,
 }
 
 #[derive(Debug, Default)]
@@ -399,262 +395,9 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Cuts the queue at `max`: later entries become zeros, later files go.
-    pub fn truncate(&self, max: u64) -> Result<()> {
-        let keep = max - max % self.store.file_entries;
-        let mut files = self.files.lock();
-        if self.store.access == Access::Read {
-            // Entries in memory stay: those below the end may be among them.
-            self.max.store(max, Ordering::Release);
-            return Ok(());
-        }
-        let behind: Vec<u64> = files
-            .on_disk
-            .range(keep + 1..)
-            .map(|(start, _)| *start)
-            .collect();
-        for start in behind {
-            let path = self.directory.join(file_name(start * ENTRY_LEN));
-            self.store
-                .disk
-                .unlink(&path)
-                .map_err(|e| Error::io("unlink", &path, e))?;
-            files.on_disk.remove(&start);
-        }
-        if files.on_disk.contains_key(&keep) {
-            let path = self.directory.join(file_name(keep * ENTRY_LEN));
-            let from = (max - keep) * ENTRY_LEN;
-            let len = self.store.file_entries * ENTRY_LEN - from;
-            let data = self.store.disk.next_data(&path, from);
-            if data.map_err(|e| Error::io("read", &path, e))?.is_some() {
-                let erased = self.store.disk.erase(&path, from, len);
-                erased.map_err(|e| Error::io("erase", &path, e))?;
-            }
-        }
-        drop(files);
-        self.flushed.fetch_min(max, Ordering::AcqRel);
-        self.set_bounds(self.min(), max);
-        Ok(())
-    }
-
-    /// Number behind the last entry on disk that is not all zeros, whatever it says.
-    pub fn last_on_disk(&self) -> Result<u64> {
-        let starts: Vec<u64> = self.files.lock().on_disk.keys().rev().copied().collect();
-        for start in starts {
-            let path = self.directory.join(file_name(start * ENTRY_LEN));
-            if let Some(entries) = self.written_entries(&path)? {
-                return Ok(start + entries);
-            }
-        }
-        Ok(self.first_on_disk().unwrap_or(0))
-    }
-
-    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so
-    /// a page of zeros in the middle hides nothing.
-    fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
-        const CHUNK: u64 = 20 * 1024;
-        let disk = &self.store.disk;
-        let io = |error| Error::io("read", path, error);
-        let file_len = self.store.file_entries * ENTRY_LEN;
-        let mut chunks = Vec::new();
-        let mut at = 0;
-        while let Some(data) = disk
-            .next_data(path, at)
-            .map_err(io)?
-            .filter(|at| *at < file_len)
-        {
-            let chunk = data - data % CHUNK;
-            chunks.push(chunk);
-            at = chunk + CHUNK;
-        }
-        let mut buffer = vec![0; index(CHUNK)];
-        for chunk in chunks.into_iter().rev() {
-            let have = disk.read_at(path, chunk, &mut buffer).map_err(io)?;
-            let bytes = buffer.get(..have).unwrap_or_default();
-            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                return Ok(Some((chunk + last as u64) / ENTRY_LEN + 1));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Makes what was stored durable; returns whether there was something.
-    pub fn flush(&self) -> Result<bool> {
-        let Some(Unflushed { from, max, made }) = self.take_unflushed() else {
-            return Ok(false);
-        };
-        let mut number = from;
-        while number < max {
-            let Some(map) = self.map_of(number)? else {
-                number = number - number % self.store.file_entries + self.store.file_entries;
-                continue;
-            };
-            let end = max.min(map.end);
-            let (from, len) = (map.byte_of(number), index((end - number) * ENTRY_LEN));
-            let synced = self.store.disk.sync_range(&map.region, from, len);
-            synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
-            number = end;
-        }
-        if made {
-            let parts = self.directory.ancestors().take(3);
-            for directory in parts {
-                let synced = self.store.disk.sync_directory(directory);
-                synced.map_err(|e| Error::io("sync", directory, e))?;
-            }
-        }
-        self.set_flushed(max);
-        Ok(true)
-    }
-
-    /// What was stored since the last flush, for the caller to make durable; then
-    /// [`ConsumeQueue::set_flushed`] with its end.
-    pub fn take_unflushed(&self) -> Option<Unflushed> {
-        if self.store.access == Access::Read {
-            return None;
-        }
-        let made = self.made.swap(false, Ordering::AcqRel);
-        let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
-        let max = self.max();
-        let from = self.flushed.load(Ordering::Acquire).min(corrected);
-        let from = from.max(self.first_on_disk().unwrap_or(0));
-        (from < max).then_some(Unflushed { from, max, made })
-    }
-
-    /// Says that the entries below `max` are durable.
-    pub fn set_flushed(&self, max: u64) {
-        self.flushed.store(max, Ordering::Release);
-    }
-
-    /// Whether something was added since the last flush.
-    pub fn is_behind(&self) -> bool {
-        self.flushed.load(Ordering::Acquire) < self.max()
-            || self.dirty.load(Ordering::Acquire) != u64::MAX
-    }
-
-    /// Entry `number` if it leads to a record: no filler, and not unreadable.
-    fn readable(&self, number: u64) -> Result<Option<QueueEntry>> {
-        let entry = self.entry(number)?;
-        Ok(entry.filter(|entry| entry.size != FILLER_SIZE && entry.position < 1 << 62))
-    }
-
-    /// First number whose entry leads to `position` or behind it; the end where none does.
-    ///
-    /// Positions grow with the offset. Fillers and unreadable entries say nothing about either side
-    /// and are looked over.
-    pub fn first_from(&self, position: u64) -> Result<u64> {
-        let (mut low, mut high) = (self.min(), self.max());
-        let mut found = high;
-        while low < high {
-            let middle = low + (high - low) / 2;
-            let mut probe = middle;
-            let mut entry = self.readable(probe)?;
-            while entry.is_none() && probe + 1 < high {
-                probe += 1;
-                entry = self.readable(probe)?;
-            }
-            match entry {
-                Some(entry) if entry.position < position => low = probe + 1,
-                Some(_) => (found, high) = (probe, middle),
-                None => high = middle,
-            }
-        }
-        Ok(found)
-    }
-
-    /// Position behind the last record that an entry leads to below `position`; `None` where no
-    /// entry does.
-    pub fn last_end_below(&self, position: u64) -> Result<Option<u64>> {
-        for number in (self.min()..self.first_from(position)?).rev() {
-            if let Some(entry) = self.readable(number)? {
-                return Ok(Some(entry.end()));
-            }
-        }
-        Ok(None)
-    }
-
-    /// Takes away the files whose last entry leads below `min_position`, but never the last file,
-    /// and moves the first offset behind what is no longer in the log.
-    pub fn correct_min(&self, min_position: u64) -> Result<()> {
-        let first = self.readable(self.min())?;
-        let low = match first.filter(|first| first.position >= min_position) {
-            Some(_) => self.min(),
-            None => self.first_from(min_position)?,
-        };
-        self.min.store(low, Ordering::Release);
-        if self.store.access == Access::ReadWrite {
-            self.retire_files_below(low)?;
-        }
-        Ok(())
-    }
-
-    fn retire_files_below(&self, min: u64) -> Result<()> {
-        let mut files = self.files.lock();
-        while let Some((start, _)) = files.on_disk.first_key_value() {
-            let start = *start;
-            if start + self.store.file_entries > min || files.on_disk.len() == 1 {
-                break;
-            }
-            let path = self.directory.join(file_name(start * ENTRY_LEN));
-            self.store
-                .disk
-                .unlink(&path)
-                .map_err(|e| Error::io("unlink", &path, e))?;
-            if files
-                .on_disk
-                .remove(&start)
-                .is_some_and(|file| file.region.is_some())
-            {
-                self.store.mapped.fetch_sub(1, Ordering::Relaxed);
-            }
-        }
-        Ok(())
-    }
-
     /// Whether nothing was ever found of the queue: no entry, no file.
     pub fn is_untouched(&self) -> Result<bool> {
         Ok(self.max() == self.min() && self.entry(self.max())?.is_none())
-    }
-
-    /// Numbers of the first and the last entry of each file, within the bounds: a look at these
-    /// finds most of what can go wrong with a file as a whole.
-    pub fn corners(&self) -> Vec<u64> {
-        let (min, max, size) = (self.min(), self.max(), self.store.file_entries);
-        let files = self.files.lock();
-        let starts = files.on_disk.keys().copied();
-        let bounds = starts.map(|start| (start.max(min), (start + size).min(max)));
-        let mut corners: Vec<u64> = bounds
-            .filter(|(first, end)| first < end)
-            .flat_map(|(first, end)| [first, end - 1])
-            .collect();
-        corners.dedup();
-        corners
-    }
-
-    /// Whether files hold every entry from `min` to the end.
-    pub fn covers(&self, min: u64) -> bool {
-        let files = self.files.lock();
-        let size = self.store.file_entries;
-        let mut start = min - min % size;
-        while start < self.max() {
-            if !files.on_disk.contains_key(&start) {
-                return false;
-            }
-            start += size;
-        }
-        true
-    }
-
-    /// Numbers of the entries that lead into a stretch of the log.
-    pub fn entries_in(&self, positions: &std::ops::Range<u64>) -> Result<Vec<u64>> {
-        let mut found = Vec::new();
-        for number in self.first_from(positions.start)?..self.max() {
-            match self.readable(number)? {
-                Some(entry) if entry.position < positions.end => found.push(number),
-                Some(_) => break,
-                None => {}
-            }
-        }
-        Ok(found)
     }
 
     /// Puts fillers up to `next`, so that no offset below it is given again. A gap that is too
@@ -679,11 +422,6 @@ impl ConsumeQueue {
         self.files.lock().overlay.take().is_some()
     }
 
-    /// Takes what is there for durable, as a clean close left it.
-    pub fn trust_durable(&self) {
-        self.flushed.store(self.max(), Ordering::Release);
-    }
-
     /// Looks for files that another process has added.
     pub fn refresh_files(&self) -> Result<()> {
         let file_len = self.store.file_entries * ENTRY_LEN;
@@ -696,60 +434,4 @@ impl ConsumeQueue {
         }
         Ok(())
     }
-}
-
-/// Numbers of queues are below this; a table by number stays small.
-pub const QUEUES_MAX: u32 = 1 << 20;
-
-/// Topics that have a directory in `directory`, which may not be there.
-///
-/// # Errors
-///
-/// [`Error::Unsupported`] where such a name is no directory: a link would lead out of the store.
-pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
-    let io = |error| Error::io("list", directory, error);
-    if disk.look(directory).map_err(io)?.is_none() {
-        return Ok(Vec::new());
-    }
-    let is_topic = |name: &str| super::dispatch::is_directory_name(name);
-    let mut topics = names(disk, directory, is_topic)?;
-    topics.sort_unstable();
-    Ok(topics)
-}
-
-/// Queues of a topic that have a directory: names that are numbers. Errors as [`list_topics`].
-pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
-    let number = |name: &str| -> Option<u32> {
-        let number = name
-            .parse::<u32>()
-            .ok()
-            .filter(|number| *number < QUEUES_MAX)?;
-        (number.to_string() == name).then_some(number)
-    };
-    let names = names(disk, directory, |name| number(name).is_some())?;
-    let mut queues: Vec<u32> = names.iter().filter_map(|name| number(name)).collect();
-    queues.sort_unstable();
-    Ok(queues)
-}
-
-fn names(disk: &dyn Disk, directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
-    let entries = disk
-        .list(directory)
-        .map_err(|e| Error::io("list", directory, e))?;
-    let mut found = Vec::new();
-    for entry in entries {
-        let Some(name) = entry.name.filter(|name| wanted(name)) else {
-            continue;
-        };
-        // What a file manager leaves behind has a dot in its name, which no topic has.
-        if entry.kind == Kind::File && name.contains('.') {
-            continue;
-        }
-        if entry.kind != Kind::Directory {
-            let what = format!("{} is not a directory", directory.join(name).display());
-            return Err(Error::Unsupported { what });
-        }
-        found.push(name);
-    }
-    Ok(found)
 }

@@ -1,0 +1,77 @@
+//! What of a queue is durable.
+
+use super::{ConsumeQueue, ENTRY_LEN};
+use crate::error::{Error, Result};
+use crate::mapped::Access;
+use crate::num::index;
+use std::sync::atomic::Ordering;
+
+/// Entries of a queue that are not durable yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Unflushed {
+    from: u64,
+    /// Number behind the last of them.
+    pub max: u64,
+    /// Whether the name of a file is not durable yet.
+    made: bool,
+}
+
+impl ConsumeQueue {
+    /// Makes what was stored durable; returns whether there was something.
+    pub fn flush(&self) -> Result<bool> {
+        let Some(Unflushed { from, max, made }) = self.take_unflushed() else {
+            return Ok(false);
+        };
+        let mut number = from;
+        while number < max {
+            let Some(map) = self.map_of(number)? else {
+                number = number - number % self.store.file_entries + self.store.file_entries;
+                continue;
+            };
+            let end = max.min(map.end);
+            let (from, len) = (map.byte_of(number), index((end - number) * ENTRY_LEN));
+            let synced = self.store.disk.sync_range(&map.region, from, len);
+            synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
+            number = end;
+        }
+        if made {
+            let parts = self.directory.ancestors().take(3);
+            for directory in parts {
+                let synced = self.store.disk.sync_directory(directory);
+                synced.map_err(|e| Error::io("sync", directory, e))?;
+            }
+        }
+        self.set_flushed(max);
+        Ok(true)
+    }
+
+    /// What was stored since the last flush, for the caller to make durable; then
+    /// [`ConsumeQueue::set_flushed`] with its end.
+    pub fn take_unflushed(&self) -> Option<Unflushed> {
+        if self.store.access == Access::Read {
+            return None;
+        }
+        let made = self.made.swap(false, Ordering::AcqRel);
+        let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
+        let max = self.max();
+        let from = self.flushed.load(Ordering::Acquire).min(corrected);
+        let from = from.max(self.first_on_disk().unwrap_or(0));
+        (from < max).then_some(Unflushed { from, max, made })
+    }
+
+    /// Says that the entries below `max` are durable.
+    pub fn set_flushed(&self, max: u64) {
+        self.flushed.store(max, Ordering::Release);
+    }
+
+    /// Whether something was added since the last flush.
+    pub fn is_behind(&self) -> bool {
+        self.flushed.load(Ordering::Acquire) < self.max()
+            || self.dirty.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// Takes what is there for durable, as a clean close left it.
+    pub fn trust_durable(&self) {
+        self.flushed.store(self.max(), Ordering::Release);
+    }
+}

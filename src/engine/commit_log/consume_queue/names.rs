@@ -1,0 +1,61 @@
+//! Names of topics and queues in the directory of the queues.
+
+use crate::disk::{Disk, Kind};
+use crate::error::{Error, Result};
+use std::path::Path;
+
+/// Numbers of queues are below this; a table by number stays small.
+pub const QUEUES_MAX: u32 = 1 << 20;
+
+/// Topics that have a directory in `directory`, which may not be there.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] where such a name is no directory: a link would lead out of the store.
+pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
+    let io = |error| Error::io("list", directory, error);
+    if disk.look(directory).map_err(io)?.is_none() {
+        return Ok(Vec::new());
+    }
+    let is_topic = |name: &str| crate::engine::commit_log::dispatch::is_directory_name(name);
+    let mut topics = names(disk, directory, is_topic)?;
+    topics.sort_unstable();
+    Ok(topics)
+}
+
+/// Queues of a topic that have a directory: names that are numbers. Errors as [`list_topics`].
+pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
+    let number = |name: &str| -> Option<u32> {
+        let number = name
+            .parse::<u32>()
+            .ok()
+            .filter(|number| *number < QUEUES_MAX)?;
+        (number.to_string() == name).then_some(number)
+    };
+    let names = names(disk, directory, |name| number(name).is_some())?;
+    let mut queues: Vec<u32> = names.iter().filter_map(|name| number(name)).collect();
+    queues.sort_unstable();
+    Ok(queues)
+}
+
+fn names(disk: &dyn Disk, directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
+    let entries = disk
+        .list(directory)
+        .map_err(|e| Error::io("list", directory, e))?;
+    let mut found = Vec::new();
+    for entry in entries {
+        let Some(name) = entry.name.filter(|name| wanted(name)) else {
+            continue;
+        };
+        // What a file manager leaves behind has a dot in its name, which no topic has.
+        if entry.kind == Kind::File && name.contains('.') {
+            continue;
+        }
+        if entry.kind != Kind::Directory {
+            let what = format!("{} is not a directory", directory.join(name).display());
+            return Err(Error::Unsupported { what });
+        }
+        found.push(name);
+    }
+    Ok(found)
+}

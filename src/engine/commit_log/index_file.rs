@@ -1,0 +1,390 @@
+//! One file of the key index: hash chains from a key to the positions of its records.
+//!
+//! A file is a header, slots and entries, all big-endian:
+//!
+//! ```text
+//! at                width  field
+//! 0                 i64    store time of the first entry (ms)
+//! 8                 i64    store time of the last entry
+//! 16                i64    position of the first entry's record
+//! 24                i64    position of the last entry's record
+//! 32                i32    slots in use
+//! 36                i32    number of the next entry; entry 0 is never used
+//! 40                i32[]  slots: number of the newest entry of the chain, 0 without
+//! 40+4s             20[]   entries: i32 hash, i64 position, i32 seconds since the header's first
+//!                          time, i32 number of the entry before it in the chain
+//! ```
+//!
+//! A hash says little, so whoever asks compares the keys themselves.
+
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::mapped::{Access, Extent, MappedFile, Region};
+use crate::num::{index, low_u32};
+use crate::record::layout::{be_u32, be_u64};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of the header.
+pub const HEADER_LEN: usize = 40;
+/// Bytes of an entry.
+pub const ENTRY_LEN: usize = 20;
+const AT_BEGIN_TIME: usize = 0;
+const AT_END_TIME: usize = 8;
+const AT_BEGIN_POSITION: usize = 16;
+const AT_END_POSITION: usize = 24;
+const AT_SLOTS_USED: usize = 32;
+const AT_COUNT: usize = 36;
+/// Blocks of entries are reserved in steps of this many bytes.
+const RESERVE_STEP: u64 = 4 << 20;
+
+/// One index file.
+#[derive(Debug)]
+pub struct IndexFile {
+    file: Arc<MappedFile>,
+    region: Arc<Region>,
+    slots: u32,
+    entries: u32,
+    /// Its name as a number, which grows from file to file.
+    pub name: u64,
+}
+
+/// One entry as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexEntry {
+    /// Hash of `topic#key`.
+    pub hash: u32,
+    /// Position of the record.
+    pub position: u64,
+    /// Seconds since the header's first time.
+    pub seconds: i32,
+    /// Number of the entry before it in its chain.
+    pub previous: u32,
+}
+
+impl IndexFile {
+    /// Opens a file of `len` bytes; `None` where it cannot be an index file. `hint`: how many slots
+    /// and entries it probably has.
+    pub fn open(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        (name, len): (u64, u64),
+        hint: (u32, u32),
+        access: Access,
+    ) -> Result<Option<IndexFile>> {
+        if len < (HEADER_LEN + 4 + 2 * ENTRY_LEN) as u64 || len > 1 << 32 {
+            return Ok(None);
+        }
+        let file = MappedFile::open(disk, path.clone(), 0, len, access, Extent::Part(0));
+        let region = file.region().map_err(|e| Error::io("map", &path, e))?;
+        let file = Arc::new(file);
+        let Some((slots, entries)) = find_geometry(&file, &region, name, hint) else {
+            return Ok(None);
+        };
+        let found = IndexFile {
+            file,
+            region,
+            slots,
+            entries,
+            name,
+        };
+        if access == Access::ReadWrite {
+            // Blocks of the part in use may be holes of a store that another system made.
+            let used = (found.entry_at(found.count()) + ENTRY_LEN) as u64;
+            let reserved = found.file.reserve(used + RESERVE_STEP);
+            reserved.map_err(|e| Error::io("reserve", &path, e))?;
+        }
+        Ok(Some(found))
+    }
+
+    /// Makes an empty file, to follow `last`.
+    pub fn create(
+        disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        name: u64,
+        (slots, entries): (u32, u32),
+        last: Option<&IndexFile>,
+    ) -> Result<IndexFile> {
+        let slots_end = HEADER_LEN as u64 + 4 * u64::from(slots);
+        let len = slots_end + ENTRY_LEN as u64 * u64::from(entries);
+        let made = MappedFile::create(disk, path.clone(), 0, len, slots_end + RESERVE_STEP);
+        let file = Arc::new(made.map_err(|e| Error::io("create", &path, e))?);
+        let region = file.region().map_err(|e| Error::io("map", &path, e))?;
+        if let Some(last) = last {
+            last.flush()?;
+            for at in [AT_BEGIN_TIME, AT_END_TIME] {
+                region.set_words(at, &last.times().1.to_be_bytes());
+            }
+            for at in [AT_BEGIN_POSITION, AT_END_POSITION] {
+                region.set_words(at, &last.positions().1.to_be_bytes());
+            }
+        }
+        region.set_words(AT_COUNT, &1u32.to_be_bytes());
+        Ok(IndexFile {
+            file,
+            region,
+            slots,
+            entries,
+            name,
+        })
+    }
+
+    #[inline]
+    fn long(&self, at: usize) -> i64 {
+        i64::from_be_bytes(self.region.words(at))
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.region.words(at))
+    }
+
+    #[inline]
+    fn set_word(&self, at: usize, value: u32) {
+        self.region.set_words(at, &value.to_be_bytes());
+    }
+
+    /// Number of the next entry, at least 1.
+    #[inline]
+    pub fn count(&self) -> u32 {
+        self.word(AT_COUNT).max(1)
+    }
+
+    /// Where the file is.
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// First and last store time.
+    pub fn times(&self) -> (i64, i64) {
+        (self.long(AT_BEGIN_TIME), self.long(AT_END_TIME))
+    }
+
+    /// Positions of the first and the last record.
+    pub fn positions(&self) -> (u64, u64) {
+        (
+            self.long(AT_BEGIN_POSITION) as u64,
+            self.long(AT_END_POSITION) as u64,
+        )
+    }
+
+    /// Whether no entry fits any more.
+    pub fn is_full(&self) -> bool {
+        self.count() >= self.entries
+    }
+
+    #[inline]
+    fn entry_at(&self, number: u32) -> usize {
+        HEADER_LEN + 4 * self.slots as usize + ENTRY_LEN * number as usize
+    }
+
+    /// Entry `number`.
+    #[inline]
+    pub fn entry(&self, number: u32) -> IndexEntry {
+        let bytes: [u8; ENTRY_LEN] = self.region.words(self.entry_at(number));
+        IndexEntry {
+            hash: be_u32(&bytes, 0),
+            position: be_u64(&bytes, 4),
+            seconds: be_u32(&bytes, 12).cast_signed(),
+            previous: be_u32(&bytes, 16),
+        }
+    }
+
+    #[inline]
+    fn slot_at(&self, hash: u32) -> usize {
+        HEADER_LEN + 4 * (hash % self.slots) as usize
+    }
+
+    /// Loads the slot of a hash, so that it is in the cache when the entry is put.
+    #[inline]
+    pub fn touch(&self, hash: u32) -> u32 {
+        self.word(self.slot_at(hash))
+    }
+
+    /// Adds an entry. The file is not full, and the caller alone puts.
+    ///
+    /// The order of stores is such that a process that dies between two of them leaves a file in
+    /// which every complete entry is reachable: entry, slot, header.
+    pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
+        let count = self.count();
+        let end = (self.entry_at(count) + ENTRY_LEN) as u64;
+        if end > self.file.reserved() {
+            let until = (end + RESERVE_STEP).min(self.file.len());
+            let reserved = self.file.reserve(until);
+            reserved.map_err(|e| Error::io("reserve", self.file.path(), e))?;
+        }
+        let slot_at = self.slot_at(hash);
+        let slot = self.word(slot_at);
+        let previous = if slot as i32 <= 0 || slot > count {
+            0
+        } else {
+            slot
+        };
+        let begin = self.long(AT_BEGIN_TIME);
+        let seconds = if begin <= 0 {
+            0
+        } else {
+            i32::try_from(((time - begin) / 1000).max(0)).unwrap_or(i32::MAX)
+        };
+        let mut bytes = [0; ENTRY_LEN];
+        bytes[..4].copy_from_slice(&hash.to_be_bytes());
+        bytes[4..12].copy_from_slice(&position.to_be_bytes());
+        bytes[12..16].copy_from_slice(&seconds.to_be_bytes());
+        bytes[16..].copy_from_slice(&previous.to_be_bytes());
+        self.region.set_words(self.entry_at(count), &bytes);
+        self.set_word(slot_at, count);
+        if count <= 1 {
+            self.region
+                .set_words(AT_BEGIN_POSITION, &position.to_be_bytes());
+            self.region.set_words(AT_BEGIN_TIME, &time.to_be_bytes());
+        }
+        if previous == 0 {
+            self.set_word(AT_SLOTS_USED, self.word(AT_SLOTS_USED) + 1);
+        }
+        self.region
+            .set_words(AT_END_POSITION, &position.to_be_bytes());
+        self.region.set_words(AT_END_TIME, &time.to_be_bytes());
+        self.set_word(AT_COUNT, count + 1);
+        Ok(())
+    }
+
+    /// Undoes an entry that a dying process began and did not count.
+    pub fn drop_uncounted(&self) {
+        let count = self.count();
+        if count >= self.entries {
+            return;
+        }
+        let entry = self.entry(count);
+        let slot_at = self.slot_at(entry.hash);
+        if self.word(slot_at) == count {
+            self.set_word(slot_at, entry.previous);
+        }
+        let last = self.entry(count - 1).position;
+        self.region.set_words(AT_END_POSITION, &last.to_be_bytes());
+        self.region.set_words(self.entry_at(count), &[0; ENTRY_LEN]);
+    }
+
+    /// Goes down the chain of a hash, newest first, until `visit` returns false. `false` where the
+    /// chain is damaged: it leads upwards, out of the file, or into another slot's.
+    pub fn chain(&self, hash: u32, mut visit: impl FnMut(IndexEntry) -> bool) -> bool {
+        let count = self.count();
+        let mut number = self.word(self.slot_at(hash));
+        // A chain only leads down, so it ends.
+        let mut above = count;
+        while number != 0 {
+            if number >= above {
+                return false;
+            }
+            let entry = self.entry(number);
+            if entry.hash % self.slots != hash % self.slots {
+                return false;
+            }
+            if entry.hash == hash && !visit(entry) {
+                return true;
+            }
+            above = number;
+            number = entry.previous;
+        }
+        true
+    }
+
+    /// Whether the record at `position` is found under a hash.
+    pub fn contains(&self, hash: u32, position: u64) -> bool {
+        let mut found = false;
+        self.chain(hash, |entry| {
+            found = entry.position == position;
+            !found && entry.position > position
+        });
+        found
+    }
+
+    /// Makes the file durable.
+    pub fn flush(&self) -> Result<()> {
+        let flushed = self
+            .file
+            .flush(0, (self.entry_at(self.count()) + ENTRY_LEN) as u64);
+        flushed.map_err(|e| Error::io("sync", self.file.path(), e))
+    }
+}
+
+/// Finds how many slots and entries a file has, which it does not say.
+///
+/// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then
+/// every number of slots that the length allows, each checked against what the header says of the
+/// first and the last entry. `None` where nothing fits: the file is damaged.
+fn find_geometry(
+    file: &Arc<MappedFile>,
+    region: &Arc<Region>,
+    name: u64,
+    hint: (u32, u32),
+) -> Option<(u32, u32)> {
+    let len = file.len() - HEADER_LEN as u64;
+    let with_slots = |slots: u64| -> Option<(u32, u32)> {
+        let rest = len.checked_sub(4 * slots)?;
+        let entries = rest / ENTRY_LEN as u64;
+        (slots > 0 && entries > 1 && rest.is_multiple_of(ENTRY_LEN as u64))
+            .then_some((low_u32(slots), low_u32(entries)))
+    };
+    let fits = |(slots, entries): (u32, u32)| {
+        let (file, region) = (Arc::clone(file), Arc::clone(region));
+        IndexFile {
+            file,
+            region,
+            slots,
+            entries,
+            name,
+        }
+        .is_consistent()
+    };
+    let guesses = [u64::from(hint.0), 5_000_000, len / 84];
+    let len_with = |(slots, entries): (u32, u32)| 4 * u64::from(slots) + 20 * u64::from(entries);
+    if len_with(hint) == len {
+        return fits(hint).then_some(hint);
+    }
+    if let Some(found) = guesses
+        .into_iter()
+        .filter_map(with_slots)
+        .find(|guess| fits(*guess))
+    {
+        return Some(found);
+    }
+    // Entry 1 stands behind the slots and leads to the first position.
+    let first = region.words::<8>(AT_BEGIN_POSITION);
+    let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
+    (1..len / 4)
+        .filter(|slots| region.words::<8>(at(*slots)) == first)
+        .filter_map(with_slots)
+        .find(|guess| fits(*guess))
+}
+
+impl IndexFile {
+    /// Whether header, first and last entry agree under this number of slots.
+    fn is_consistent(&self) -> bool {
+        let count = self.word(AT_COUNT);
+        if count <= 1 {
+            return true;
+        }
+        if count > self.entries || self.word(AT_SLOTS_USED) > self.slots {
+            return false;
+        }
+        let (begin, end) = self.positions();
+        let (first, last) = (self.entry(1), self.entry(count - 1));
+        // A process that dies while it puts an entry leaves one that is not counted.
+        let pending = (count < self.entries).then(|| self.entry(count));
+        let newest = self.word(self.slot_at(last.hash));
+        let chained = newest == count - 1
+            || pending.is_some_and(|next| newest == count && next.previous == count - 1);
+        let ended =
+            last.position == end || pending.is_some_and(|next| next.position == end && end > 0);
+        self.entry(0)
+            == IndexEntry {
+                hash: 0,
+                position: 0,
+                seconds: 0,
+                previous: 0,
+            }
+            && (first.position, first.previous) == (begin, 0)
+            && chained
+            && ended
+    }
+}

@@ -1,0 +1,322 @@
+//! Sending: one message a call, or batches.
+
+use crate::engine::{Appended, Atomicity, Durability, Engine, Place, Topic, topic};
+use crate::error::{Error, Result};
+use crate::record::{Batch, Draft, properties};
+use crate::store::{Shared, now_ms, unknown_queue};
+use std::cell::RefCell;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A batch goes under one lock and one flush up to this many encoded bytes.
+pub const BATCH_LEN_MAX: usize = 4 << 20;
+/// Most encoded bytes of an atomic batch.
+pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
+
+/// Where a message went, as [`Producer::send`] returns it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Position, queue and offset.
+    pub place: Place,
+    /// Store time in ms.
+    pub store_timestamp: i64,
+    /// Whether the message is durable already.
+    pub durable: bool,
+}
+
+thread_local! {
+    /// The batch of single sends: kept, so that a send does not allocate.
+    static SCRATCH: RefCell<Batch> = RefCell::new(Batch::new());
+}
+
+/// A scratch batch larger than this is given back after the send that needed it.
+const SCRATCH_LEN_MAX: usize = 1 << 20;
+
+/// Sends to one topic: the fast path of a loop. Clones share the store.
+#[derive(Clone)]
+pub struct Producer {
+    shared: Arc<Shared>,
+    topic: Arc<Topic>,
+    queue: Option<u32>,
+}
+
+impl Producer {
+    pub(crate) fn new(shared: Arc<Shared>, topic: Arc<Topic>, queue: Option<u32>) -> Producer {
+        Producer {
+            shared,
+            topic,
+            queue,
+        }
+    }
+
+    /// The topic's name.
+    pub fn topic(&self) -> &str {
+        &self.topic.name
+    }
+
+    /// Sends one message. With a delay level (1 to 18) it is stored under the schedule topic, for
+    /// the system that delivers it when the delay is over.
+    pub fn send(&self, draft: &Draft<'_>, delay_level: u8, durability: Durability) -> Result<Sent> {
+        let engine = self.shared.writer()?;
+        if delay_level > 0 {
+            return self.send_delayed(engine, draft, delay_level, durability);
+        }
+        let queue = self.queue_for(draft, self.queue)?;
+        self.append_one(engine, &self.topic, queue, draft, durability)
+    }
+
+    #[inline]
+    fn append_one(
+        &self,
+        engine: &dyn Engine,
+        topic: &Topic,
+        queue: u32,
+        draft: &Draft<'_>,
+        durability: Durability,
+    ) -> Result<Sent> {
+        SCRATCH.with_borrow_mut(|batch| {
+            batch.clear();
+            self.push(engine, batch, topic, queue, draft, now_ms())?;
+            let appended = engine.append(topic, batch, Atomicity::Rows, durability)?;
+            if batch.capacity() > SCRATCH_LEN_MAX {
+                *batch = Batch::new();
+            }
+            let Some(place) = appended.rows.first().copied() else {
+                unreachable!("an append of one row gives one place")
+            };
+            let store_timestamp = appended.store_timestamp;
+            Ok(Sent {
+                place,
+                store_timestamp,
+                durable: appended.durable,
+            })
+        })
+    }
+
+    /// Encodes a row, with a unique id where the store gives one.
+    #[inline]
+    fn push(
+        &self,
+        engine: &dyn Engine,
+        batch: &mut Batch,
+        topic: &Topic,
+        queue: u32,
+        draft: &Draft<'_>,
+        now: i64,
+    ) -> Result<()> {
+        if !self.shared.options.unique_ids {
+            return batch.push(&topic.name, queue, draft, engine.style(), now);
+        }
+        let id = crate::record::unique_id::next(&engine.style().host, now);
+        let mut system = vec![(properties::UNIQ_KEY, id.as_str())];
+        system.extend_from_slice(draft.system_properties);
+        let draft = Draft {
+            system_properties: &system,
+            ..*draft
+        };
+        batch.push(&topic.name, queue, &draft, engine.style(), now)
+    }
+
+    fn send_delayed(
+        &self,
+        engine: &dyn Engine,
+        draft: &Draft<'_>,
+        delay_level: u8,
+        durability: Durability,
+    ) -> Result<Sent> {
+        let levels = properties::DELAY_LEVELS_MS.len();
+        if usize::from(delay_level) > levels {
+            let reason = format!("levels go from 1 to {levels}, 0 is no delay");
+            return Err(Error::option("delay_level", delay_level, reason));
+        }
+        let real_queue = self.queue_for(draft, self.queue)?.to_string();
+        let level = delay_level.to_string();
+        let system = [
+            (properties::DELAY, level.as_str()),
+            (properties::REAL_TOPIC, &self.topic.name),
+            (properties::REAL_QID, real_queue.as_str()),
+        ];
+        let schedule = engine.topic_for_append(properties::SCHEDULE_TOPIC)?;
+        let draft = Draft {
+            system_properties: &system,
+            ..*draft
+        };
+        let queue = u32::from(delay_level) - 1;
+        self.append_one(engine, &schedule, queue, &draft, durability)
+    }
+
+    /// The queue of a message: the one asked for, else by the first key, else the next in turn.
+    #[inline]
+    fn queue_for(&self, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
+        let queues = self.topic.write_queues();
+        if self.topic.permissions() & topic::PERMISSION_WRITE == 0 {
+            return Err(Error::ReadOnly {
+                what: format!("topic {:?}", self.topic.name),
+            });
+        }
+        match (draft.queue.or(fallback), draft.keys.first()) {
+            (Some(queue), _) if queue < queues => Ok(queue),
+            (Some(queue), _) => Err(unknown_queue(&self.topic, queue)),
+            (None, Some(key)) => {
+                let hash = properties::java_hash(key.as_bytes()) as u32 & 0x7FFF_FFFF;
+                Ok(hash % queues.max(1))
+            }
+            (None, None) => Ok(self.topic.next_queue()),
+        }
+    }
+
+    /// Sends many messages. Rows without queue and key all go to one queue, the next in turn.
+    ///
+    /// Up to [`BATCH_LEN_MAX`] encoded bytes go under one lock and one flush; a longer batch goes
+    /// in such chunks. With [`Atomicity::Whole`] (up to [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is
+    /// stored, also across a crash.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Row`] names the row that was refused: nothing of its chunk was appended, the chunks
+    /// before it were.
+    pub fn send_batch<'a>(
+        &self,
+        drafts: impl Iterator<Item = Result<Draft<'a>>>,
+        atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<Appended> {
+        let mut all = Appended {
+            durable: true,
+            ..Appended::default()
+        };
+        let mut add = |part: Option<Appended>| {
+            let Some(part) = part else { return };
+            all.store_timestamp = part.store_timestamp;
+            all.end = part.end;
+            all.durable &= part.durable;
+            if all.rows.is_empty() {
+                all.rows = part.rows;
+            } else {
+                all.rows.extend_from_slice(&part.rows);
+            }
+        };
+        let mut sender = self.batch_sender(atomicity, durability)?;
+        for draft in drafts {
+            match draft {
+                Ok(draft) => add(sender.push(&draft)?),
+                Err(error) => return Err(sender.refuse(error)),
+            }
+        }
+        add(sender.finish()?);
+        Ok(all)
+    }
+
+    /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that do
+    /// not outlive their push.
+    pub fn batch_sender(
+        &self,
+        atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<BatchSender<'_>> {
+        let engine = self.shared.writer()?;
+        let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
+        let mut batch = SCRATCH.take();
+        batch.clear();
+        Ok(BatchSender {
+            producer: self,
+            engine,
+            atomicity,
+            durability,
+            turn,
+            now: now_ms(),
+            row: 0,
+            batch,
+        })
+    }
+
+    /// Whether a send would not wait; see [`Engine::is_ready_for`].
+    #[inline]
+    pub fn is_ready_for(&self, len: usize) -> bool {
+        self.shared.engine.is_ready_for(len)
+    }
+
+    /// Waits until the readable end of the log is above `position`; see [`Engine::wait_readable`].
+    pub fn wait_readable(&self, position: u64, timeout: Duration) -> Result<u64> {
+        Ok(self.shared.engine()?.wait_readable(position, timeout))
+    }
+}
+
+/// A batch in the making; see [`Producer::batch_sender`]. What was pushed and not appended is
+/// given up when the sender is dropped.
+pub struct BatchSender<'a> {
+    producer: &'a Producer,
+    engine: &'a dyn Engine,
+    atomicity: Atomicity,
+    durability: Durability,
+    turn: u32,
+    now: i64,
+    row: usize,
+    batch: Batch,
+}
+
+impl BatchSender<'_> {
+    /// Adds a row, and appends the chunk that is full with it: then the places of its rows are
+    /// returned.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send_batch`]. After an error the sender is to be dropped.
+    #[inline]
+    pub fn push(&mut self, draft: &Draft<'_>) -> Result<Option<Appended>> {
+        if let Err(error) = self.encode(draft) {
+            return Err(self.refuse(error));
+        }
+        self.row += 1;
+        match self.atomicity {
+            Atomicity::Rows if self.batch.encoded_len() >= BATCH_LEN_MAX => self.append().map(Some),
+            Atomicity::Whole if self.batch.encoded_len() > ATOMIC_BATCH_LEN_MAX => {
+                Err(Error::TooLarge {
+                    what: "atomic batch, encoded,".to_owned(),
+                    size: self.batch.encoded_len() as u64,
+                    limit: ATOMIC_BATCH_LEN_MAX as u64,
+                })
+            }
+            _ => Ok(None),
+        }
+    }
+
+    #[inline]
+    fn encode(&mut self, draft: &Draft<'_>) -> Result<()> {
+        let producer = self.producer;
+        let turn = draft.keys.is_empty().then_some(self.turn);
+        let queue = producer.queue_for(draft, turn.or(producer.queue))?;
+        let (batch, topic) = (&mut self.batch, &producer.topic);
+        producer.push(self.engine, batch, topic, queue, draft, self.now)
+    }
+
+    /// The error of the row that comes next, told with its number.
+    pub fn refuse(&self, error: Error) -> Error {
+        error.in_row(self.row)
+    }
+
+    /// Appends what is left; nothing is returned where nothing was.
+    pub fn finish(mut self) -> Result<Option<Appended>> {
+        if self.batch.rows().is_empty() {
+            return Ok(None);
+        }
+        self.append().map(Some)
+    }
+
+    fn append(&mut self) -> Result<Appended> {
+        let (topic, batch) = (&self.producer.topic, &mut self.batch);
+        let part = self
+            .engine
+            .append(topic, batch, self.atomicity, self.durability)?;
+        self.batch.clear();
+        Ok(part)
+    }
+}
+
+impl Drop for BatchSender<'_> {
+    fn drop(&mut self) {
+        if self.batch.capacity() <= SCRATCH_LEN_MAX {
+            SCRATCH.set(std::mem::take(&mut self.batch));
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! What topics, keys, tags and properties may be.
+
+use super::encode::{Draft, KEYS_BEGIN};
+use super::properties::{self, NAME_END, VALUE_END};
+use crate::error::{Error, Result};
+
+/// Longest topic in bytes.
+pub const TOPIC_LEN_MAX: usize = 127;
+
+/// Topics that the store keeps for itself: users do not send to them.
+pub const OWN_TOPIC_PREFIX: &str = "rmq_sys_forebay_";
+
+/// Length of the properties of a draft in bytes, without the checksum's; an error where a part of
+/// one cannot be stored.
+#[inline]
+pub(super) fn check_properties(draft: &Draft<'_>) -> Result<usize> {
+    let mut len = 0;
+    for key in draft.keys {
+        check_key(key)?;
+        len += key.len() + 1;
+    }
+    if !draft.keys.is_empty() {
+        len += KEYS_BEGIN.len();
+    }
+    if let Some(tags) = draft.tags {
+        check_tags(tags)?;
+        len += properties::TAGS.len() + tags.len() + 2;
+    }
+    for (name, value) in draft.system_properties {
+        len += name.len() + value.len() + 2;
+    }
+    for (name, value) in draft.properties {
+        check_property(name, value)?;
+        len += name.len() + value.len() + 2;
+    }
+    Ok(len)
+}
+
+pub(super) fn too_large(what: &str, size: usize, limit: usize) -> Error {
+    Error::TooLarge {
+        what: what.to_owned(),
+        size: size as u64,
+        limit: limit as u64,
+    }
+}
+
+/// Names the properties and the largest of them, for the error that refuses them.
+pub(super) fn largest_property(draft: &Draft<'_>) -> String {
+    let keys: usize = draft.keys.iter().map(|key| key.len() + 1).sum();
+    let tags = draft.tags.map_or(0, str::len);
+    let fixed = [("KEYS", keys), ("TAGS", tags)];
+    let own = draft
+        .properties
+        .iter()
+        .map(|(name, value)| (*name, name.len() + value.len()));
+    let largest = fixed.into_iter().chain(own).max_by_key(|(_, len)| *len);
+    format!(
+        "properties (the largest is {:?})",
+        largest.map_or("", |(name, _)| name)
+    )
+}
+
+fn check_key(key: &str) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::option(
+            "key",
+            "empty",
+            "a key has at least one character",
+        ));
+    }
+    // All bytes at once decide almost every key; the rest is looked at as text.
+    let is_plain = |plain, byte| plain & (byte > b' ') & (byte < 0x7F);
+    let plain = key.bytes().fold(true, is_plain);
+    if plain || !key.chars().any(|c| c.is_whitespace() || c.is_control()) {
+        return Ok(());
+    }
+    Err(Error::option(
+        "key",
+        format!("{key:?}"),
+        "spaces and control characters are not allowed",
+    ))
+}
+
+fn check_tags(tags: &str) -> Result<()> {
+    let reason = if tags.is_empty() || tags.trim() != tags {
+        "a tag is not empty and has no space around it"
+    } else if tags.contains("||") || tags == "*" {
+        "\"||\" and \"*\" belong to subscriptions"
+    } else if tags.chars().any(char::is_control) {
+        "control characters are not allowed"
+    } else {
+        return Ok(());
+    };
+    Err(Error::option("tags", format!("{tags:?}"), reason))
+}
+
+fn check_property(name: &str, value: &str) -> Result<()> {
+    let separator = |byte: u8| byte == NAME_END || byte == VALUE_END;
+    let reason = if name.is_empty() {
+        "a property has a name"
+    } else if properties::is_reserved(name) {
+        "the name is reserved"
+    } else if value.is_empty() {
+        "the format does not keep an empty value"
+    } else if name.bytes().any(separator) || value.bytes().any(separator) {
+        "the bytes 0x01 and 0x02 separate properties and cannot stand in one"
+    } else {
+        return Ok(());
+    };
+    Err(Error::option(
+        &format!("property {name:?}"),
+        format!("{value:?}"),
+        reason,
+    ))
+}
+
+/// Checks a topic's name: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`.
+///
+/// # Errors
+///
+/// [`Error::InvalidTopic`] with the rule that it breaks.
+pub fn check_topic(topic: &str) -> Result<()> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-');
+    let reason = if topic.is_empty() {
+        "a topic has a name".to_owned()
+    } else if topic.len() > TOPIC_LEN_MAX {
+        format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
+    } else if !topic.bytes().all(allowed) {
+        "the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
+    } else if topic.starts_with(OWN_TOPIC_PREFIX) {
+        format!("names that begin with {OWN_TOPIC_PREFIX} belong to the store itself")
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidTopic {
+        topic: topic.to_owned(),
+        reason,
+    })
+}
