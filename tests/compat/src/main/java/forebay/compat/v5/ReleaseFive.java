@@ -52,10 +52,13 @@ final class ReleaseFive implements Release {
 
     @Override
     public boolean run(Arguments arguments, Output output) throws Exception {
-        if (!arguments.command.equals("broker")) {
-            return false;
+        switch (arguments.command) {
+            case "broker" -> new BrokerCommand(arguments.target(), this, output).run();
+            case "speed" -> new SpeedCommand(arguments.target(), this, output).run();
+            default -> {
+                return false;
+            }
         }
-        new BrokerCommand(arguments.target(), this, output).run();
         return true;
     }
 }
