@@ -9,7 +9,6 @@ import java.net.InetSocketAddress;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Path;
 import java.util.Map;
-import org.apache.rocketmq.common.message.MessageConst;
 import org.apache.rocketmq.common.message.MessageDecoder;
 import org.apache.rocketmq.common.message.MessageExtBrokerInner;
 import org.apache.rocketmq.store.DefaultMessageStore;
@@ -62,7 +61,7 @@ final class SpeedCommand {
             message.setBornTimestamp(System.currentTimeMillis());
             message.setBornHost(HOST);
             message.setStoreHost(HOST);
-            message.getProperties().put(MessageConst.PROPERTY_KEYS, key(i));
+            message.setKeys(key(i));
             message.setPropertiesString(
                 MessageDecoder.messageProperties2String(message.getProperties()));
             PutMessageResult put = store.putMessage(message);
