@@ -40,4 +40,4 @@ pub use record::{Draft, Message};
 pub use scan::{Bound, Scan, ScanSpec};
 pub use store::{ReadBatch, ReadStatus, Store};
 pub use tail::Tail;
-pub use ticket::{Ticket, Tickets};
+pub use ticket::Ticket;

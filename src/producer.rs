@@ -1,9 +1,10 @@
 //! Sending: one message a call, or batches.
 
-use crate::engine::{Appended, Atomicity, Durability, Engine, Place, Topic, topic};
+use crate::engine::{Appended, Atomicity, Durability, Engine, Place, Topic, Waiter, topic};
 use crate::error::{Error, Result};
 use crate::record::{Batch, Draft, properties};
 use crate::store::{Shared, now_ms, unknown_queue};
+use crate::ticket::Ticket;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,6 +59,35 @@ impl Producer {
     /// the system that delivers it when the delay is over.
     pub fn send(&self, draft: &Draft<'_>, delay_level: u8, durability: Durability) -> Result<Sent> {
         let engine = self.shared.writer()?;
+        let (sent, _) = self.append_draft(engine, draft, delay_level, durability)?;
+        Ok(sent)
+    }
+
+    /// Sends one message and returns at once with a ticket for its durability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send`]; no ticket is given out for a message that is not in the log.
+    pub fn send_nowait(&self, draft: &Draft<'_>, delay_level: u8) -> Result<Ticket> {
+        let engine = self.shared.writer()?;
+        let written = Durability::Written;
+        let (sent, end) = self.append_draft(engine, draft, delay_level, written)?;
+        Ok(Ticket::new(sent, engine.enlist(end)))
+    }
+
+    /// A waiter for the durability of what was appended up to `end`; see [`Engine::enlist`].
+    pub fn enlist(&self, end: u64) -> Result<Arc<Waiter>> {
+        Ok(self.shared.engine()?.enlist(end))
+    }
+
+    #[inline]
+    fn append_draft(
+        &self,
+        engine: &dyn Engine,
+        draft: &Draft<'_>,
+        delay_level: u8,
+        durability: Durability,
+    ) -> Result<(Sent, u64)> {
         if delay_level > 0 {
             return self.send_delayed(engine, draft, delay_level, durability);
         }
@@ -65,6 +95,7 @@ impl Producer {
         self.append_one(engine, &self.topic, queue, draft, durability)
     }
 
+    /// Appends; the end of the record is returned too.
     #[inline]
     fn append_one(
         &self,
@@ -73,7 +104,7 @@ impl Producer {
         queue: u32,
         draft: &Draft<'_>,
         durability: Durability,
-    ) -> Result<Sent> {
+    ) -> Result<(Sent, u64)> {
         SCRATCH.with_borrow_mut(|batch| {
             batch.clear();
             self.push(engine, batch, topic, queue, draft, now_ms())?;
@@ -85,11 +116,12 @@ impl Producer {
                 unreachable!("an append of one row gives one place")
             };
             let store_timestamp = appended.store_timestamp;
-            Ok(Sent {
+            let sent = Sent {
                 place,
                 store_timestamp,
                 durable: appended.durable,
-            })
+            };
+            Ok((sent, appended.end))
         })
     }
 
@@ -123,7 +155,7 @@ impl Producer {
         draft: &Draft<'_>,
         delay_level: u8,
         durability: Durability,
-    ) -> Result<Sent> {
+    ) -> Result<(Sent, u64)> {
         let levels = properties::DELAY_LEVELS_MS.len();
         if usize::from(delay_level) > levels {
             let reason = format!("levels go from 1 to {levels}, 0 is no delay");

@@ -30,7 +30,7 @@ use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Rows, Stats,
-    Topic, Topics, Verification,
+    Topic, Topics, Verification, Waiter,
 };
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -183,6 +183,10 @@ impl Engine for Memory {
 
     fn is_ready_for(&self, _: usize) -> bool {
         true
+    }
+
+    fn enlist(&self, _: u64) -> Arc<Waiter> {
+        Waiter::completed(Ok(()))
     }
 
     fn flush(&self) -> Result<u64> {

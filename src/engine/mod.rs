@@ -4,8 +4,10 @@
 pub mod commit_log;
 pub mod memory;
 pub mod topic;
+pub mod waiter;
 
 pub use topic::{Topic, Topics};
+pub use waiter::Waiter;
 
 use crate::error::Result;
 use crate::mapped::Region;
@@ -284,6 +286,10 @@ pub trait Engine: Send + Sync {
     /// Whether an append of a record of `len` bytes would, as things stand, neither wait for
     /// another sender nor make a file or reserve blocks. A hint: another sender may come first.
     fn is_ready_for(&self, len: usize) -> bool;
+
+    /// A waiter that is completed when the log is durable up to `end`, the end of an append. Those
+    /// who wait at the same time share one sync.
+    fn enlist(&self, end: u64) -> Arc<Waiter>;
 
     /// Makes all that was appended before the call durable and returns the durable position.
     fn flush(&self) -> Result<u64>;

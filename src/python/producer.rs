@@ -5,7 +5,7 @@ use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
 use super::edge::Batches;
 use super::store::Store;
-use super::ticket::Ticket;
+use super::ticket::{Ticket, timed_out, wait};
 use crate::engine::Place;
 use crate::record::HostBytes;
 use crate::record::message::message_id;
@@ -16,6 +16,7 @@ use pyo3::types::{PyDict, PyRange};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bodies up to this length are appended without detaching from the interpreter: an append of a few
 /// microseconds costs less than letting go of the interpreter and taking it back.
@@ -202,9 +203,11 @@ impl BatchResult {
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Producer {
     core: crate::Producer,
-    store: Py<Store>,
+    /// Closes when nobody holds it any more, and so not before the producer goes.
+    _store: Py<Store>,
     origin: Arc<Origin>,
     waits_by_default: bool,
+    flush_timeout: Duration,
 }
 
 impl Producer {
@@ -218,23 +221,63 @@ impl Producer {
         let waits_by_default = handle.is_sync();
         Ok(Producer {
             core,
-            store: store.clone().unbind(),
+            _store: store.clone().unbind(),
             origin,
             waits_by_default,
+            flush_timeout: handle.core().options().flush_timeout,
         })
     }
 
-    /// Whether the append has to be made detached: it waits for the disk or another
-    /// sender, makes a file, or copies for long.
+    /// Whether the caller wants to wait for the disk.
     #[inline]
-    fn has_to_detach(&self, draft: &Draft<'_>, durability: Durability) -> bool {
-        let waits = match durability {
+    fn waits(&self, durability: Durability) -> bool {
+        match durability {
             Durability::Default => self.waits_by_default,
             Durability::Flushed => true,
             Durability::Written => false,
-        };
+        }
+    }
+
+    /// Whether the append has to be made detached: it waits for another sender, makes a file, or
+    /// copies for long.
+    #[inline]
+    fn has_to_detach(&self, draft: &Draft<'_>) -> bool {
         let len = draft.body.len();
-        waits || len > ATTACHED_LEN_MAX || !self.core.is_ready_for(len)
+        len > ATTACHED_LEN_MAX || !self.core.is_ready_for(len)
+    }
+
+    /// Appends, and returns a ticket for the durability.
+    fn ticket(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> crate::Result<crate::Ticket> {
+        let send = || self.core.send_nowait(draft, delay);
+        match self.has_to_detach(draft) {
+            true => py.detach(send),
+            false => send(),
+        }
+    }
+
+    /// Sends and waits for the disk.
+    fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
+        let ticket = self.ticket(py, draft, delay)?;
+        let durable = wait(py, ticket.waiter(), Some(self.flush_timeout))?;
+        let sent = Sent {
+            durable,
+            ..ticket.sent()
+        };
+        let result = SendResult::new(&self.origin, sent, delay);
+        match durable {
+            true => Ok(result),
+            false => Err(timed_out(py, self.flush_timeout, result)),
+        }
+    }
+
+    /// Waits for what was appended below `end` where that was asked for; false where it took too
+    /// long.
+    fn settle(&self, py: Python<'_>, end: u64, durability: Durability) -> PyResult<bool> {
+        if !self.waits(durability) {
+            return Ok(true);
+        }
+        let waiter = self.core.enlist(end)?;
+        wait(py, &waiter, Some(self.flush_timeout))
     }
 
     #[inline]
@@ -247,10 +290,13 @@ impl Producer {
         durability: Durability,
     ) -> PyResult<SendResult> {
         given.with_draft(body, |draft| {
-            let sent = if self.has_to_detach(draft, durability) {
-                py.detach(|| self.core.send(draft, delay_level, durability))
-            } else {
-                self.core.send(draft, delay_level, durability)
+            if self.waits(durability) {
+                return self.send_durably(py, draft, delay_level);
+            }
+            let send = || self.core.send(draft, delay_level, Durability::Written);
+            let sent = match self.has_to_detach(draft) {
+                true => py.detach(send),
+                false => send(),
             };
             Ok(SendResult::new(&self.origin, sent?, delay_level))
         })
@@ -382,12 +428,7 @@ impl Producer {
             timestamp,
         };
         given.with_draft(body, |draft| {
-            let tickets = self.store.get().tickets();
-            let send = || tickets.send(&self.core, draft, delay_level.0);
-            let ticket = match self.has_to_detach(draft, Durability::Written) {
-                true => py.detach(send)?,
-                false => send()?,
-            };
+            let ticket = self.ticket(py, draft, delay_level.0)?;
             Ok(Ticket::new(&self.origin, ticket, delay_level.0))
         })
     }
@@ -458,8 +499,15 @@ impl Producer {
         };
         let durability = durability(flush);
         let drafts = || rows.drafts().map(Ok);
-        let appended = py.detach(|| self.core.send_batch(drafts(), atomicity, durability))?;
-        BatchResult::new(py, &appended)
+        let written = Durability::Written;
+        let mut appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
+        let in_time = self.settle(py, appended.end, durability)?;
+        appended.durable |= in_time && self.waits(durability);
+        let result = BatchResult::new(py, &appended)?;
+        match in_time {
+            true => Ok(result),
+            false => Err(timed_out(py, self.flush_timeout, result)),
+        }
     }
 
     /// Send the rows of a table, a record batch, or a stream of them.
@@ -507,8 +555,15 @@ impl Producer {
             Atomicity::Rows
         };
         let durability = durability(flush);
-        let sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, durability))?;
-        BatchResult::of_imported(py, &sent)
+        let written = Durability::Written;
+        let mut sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, written))?;
+        let in_time = self.settle(py, sent.end, durability)?;
+        sent.durable |= in_time && self.waits(durability);
+        let result = BatchResult::of_imported(py, &sent)?;
+        match in_time {
+            true => Ok(result),
+            false => Err(timed_out(py, self.flush_timeout, result)),
+        }
     }
 
     fn __repr__(&self) -> String {

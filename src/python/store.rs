@@ -12,13 +12,12 @@ use super::tail::Tail;
 use super::topic::Topic;
 use crate::engine::Filter;
 use crate::tail::AtEnd;
-use crate::{Flush, Mode, Tickets};
+use crate::{Flush, Mode};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
 use std::ffi::OsStr;
 use std::path::PathBuf;
-use std::sync::OnceLock;
 
 /// An open store; made by `forebay.open`. Any thread may use it.
 ///
@@ -50,7 +49,6 @@ use std::sync::OnceLock;
 #[pyclass(frozen, weakref, module = "forebay")]
 pub(crate) struct Store {
     core: crate::Store,
-    tickets: OnceLock<Tickets>,
     /// The arguments of `open`, for pickling.
     given: Py<PyDict>,
     absolute: PathBuf,
@@ -62,23 +60,12 @@ impl Store {
         &self.core
     }
 
-    pub(super) fn tickets(&self) -> &Tickets {
-        self.tickets.get_or_init(|| Tickets::new(&self.core))
-    }
-
     pub(super) fn is_sync(&self) -> bool {
         self.core.options().flush == Flush::Sync
     }
 
     fn close_detached(&self, py: Python<'_>) -> crate::Result<()> {
-        py.detach(|| {
-            if self.generation == crate::disk::fork_generation()
-                && let Some(tickets) = self.tickets.get()
-            {
-                tickets.finish();
-            }
-            self.core.close()
-        })
+        py.detach(|| self.core.close())
     }
 }
 
@@ -113,7 +100,6 @@ pub(crate) fn open_store(
     let core = py.detach(|| crate::Store::open(&path, parsed))?;
     Ok(Store {
         core,
-        tickets: OnceLock::new(),
         given: given.unbind(),
         absolute: std::path::absolute(&path).unwrap_or(path),
         generation: crate::disk::fork_generation(),

@@ -3,7 +3,8 @@
 use super::convert::duration;
 use super::errors::exception;
 use super::producer::{Origin, SendResult};
-use crate::Error;
+use crate::engine::Waiter;
+use crate::{Error, Sent};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -68,23 +69,15 @@ impl Ticket {
         let timeout = timeout
             .map(|timeout| duration("timeout", timeout))
             .transpose()?;
-        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
-        loop {
-            let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-            let slice = left.map_or(SLICE, |left| left.min(SLICE));
-            let waited = if self.core.is_done() {
-                Duration::ZERO
-            } else {
-                slice
-            };
-            match py.detach(|| self.core.wait(waited)) {
-                Some(Ok(sent)) => return Ok(SendResult::new(&self.origin, sent, self.delay_level)),
-                Some(Err(error)) => return Err(exception(py, &error)),
-                None if left.is_some_and(|left| left <= SLICE) => {
-                    return Err(self.timed_out(py, timeout.unwrap_or_default()));
-                }
-                None => py.check_signals()?,
-            }
+        let durable = wait(py, self.core.waiter(), timeout)?;
+        let sent = Sent {
+            durable,
+            ..self.core.sent()
+        };
+        let result = SendResult::new(&self.origin, sent, self.delay_level);
+        match durable {
+            true => Ok(result),
+            false => Err(timed_out(py, timeout.unwrap_or_default(), result)),
         }
     }
 
@@ -103,14 +96,32 @@ impl Ticket {
     }
 }
 
-impl Ticket {
-    fn timed_out(&self, py: Python<'_>, timeout: Duration) -> PyErr {
-        let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
-        let error = exception(py, &Error::FlushTimeout { timeout_ms });
-        let result = SendResult::new(&self.origin, self.core.sent(), self.delay_level);
-        match error.value(py).setattr("result", result) {
-            Ok(()) => error,
-            Err(failure) => failure,
+/// Waits for durability, for as long as it takes where there is no timeout; false where it came
+/// first. Ctrl-C ends the waiting.
+pub(super) fn wait(py: Python<'_>, waiter: &Waiter, timeout: Option<Duration>) -> PyResult<bool> {
+    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let slice = left.map_or(SLICE, |left| left.min(SLICE));
+        match py.detach(|| waiter.wait(slice)) {
+            Some(Ok(())) => return Ok(true),
+            Some(Err(error)) => return Err(exception(py, &error)),
+            None if left.is_some_and(|left| left <= SLICE) => return Ok(false),
+            None => py.check_signals()?,
         }
+    }
+}
+
+/// The error of what is in the log and was not durable in time, with its result.
+pub(super) fn timed_out(
+    py: Python<'_>,
+    timeout: Duration,
+    result: impl for<'py> IntoPyObject<'py>,
+) -> PyErr {
+    let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let error = exception(py, &Error::FlushTimeout { timeout_ms });
+    match error.value(py).setattr("result", result) {
+        Ok(()) => error,
+        Err(failure) => failure,
     }
 }

@@ -1,5 +1,6 @@
 """Sending: what goes in comes out, and where it went."""
 
+import gc
 import mmap
 from datetime import UTC, datetime, timedelta
 
@@ -191,3 +192,34 @@ def test_a_synchronous_store_returns_durable_messages(open_store):
     store = open_store(flush="sync")
     assert store.send("orders", b"x").durable
     assert store.producer("orders").send_batch([b"x", b"y"]).durable
+
+
+@pytest.mark.parametrize("kind", ["send", "send_batch", "send_arrow"])
+def test_a_wait_for_the_disk_that_is_too_short_says_where_the_messages_are(tmp_path, kind):
+    with forebay.open(tmp_path / "store", flush_timeout=0, default_queues=1) as store:
+        orders = store.producer("orders", queue=0)
+
+        def send_once():
+            if kind == "send":
+                return orders.send(b"x", flush=True)
+            if kind == "send_batch":
+                return orders.send_batch([b"x", b"y"], flush=True)
+            return orders.send_arrow(pyarrow.table({"body": [b"x", b"y"]}), flush=True)
+
+        def send_often():
+            for _ in range(1000):
+                send_once()
+
+        with pytest.raises(forebay.FlushTimeoutError) as error:
+            send_often()
+        result = error.value.result
+        assert not result.durable
+        last = result.offset if kind == "send" else result.ranges[0][-1]
+        assert store.get("orders", 0, last).body == (b"x" if kind == "send" else b"y")
+        assert store.read("orders", 0, last).max_offset == last + 1
+
+
+def test_a_producer_keeps_its_store_open(tmp_path):
+    producer = forebay.open(tmp_path / "store").producer("orders")
+    gc.collect()
+    assert producer.send(b"x", flush=True).durable

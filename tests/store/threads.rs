@@ -1,6 +1,6 @@
 //! Many threads at once, and waiting for what others send.
 
-use crate::bed::{body, to_queue};
+use crate::bed::{body, small_options, to_queue};
 use forebay::{Atomicity, Draft, Durability, Filter, ReadStatus, Store};
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -195,4 +195,50 @@ suite! {
             assert!(waiter.join().unwrap() < LONG / 2);
         });
     }
+}
+
+/// Senders that wait for the disk share syncs, and each returns when its own message is durable.
+#[test]
+fn threads_that_wait_for_the_disk_are_woken_with_their_message_durable() {
+    const THREADS: usize = 8;
+    const EACH: usize = 50;
+    let dir = tempfile::tempdir().unwrap();
+    let store = Store::open(dir.path().join("store"), small_options()).unwrap();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                let producer = store.producer("orders", None).unwrap();
+                for _ in 0..EACH {
+                    let sent = producer.send(&body(b"x"), 0, Durability::Flushed).unwrap();
+                    assert!(sent.durable);
+                    let durable = store.engine().unwrap().durable_position();
+                    assert!(durable > sent.place.position);
+                }
+            });
+        }
+    });
+    store.close().unwrap();
+}
+
+/// A sender that does not want to wait gets an error that says so; the message is in the log and
+/// becomes durable all the same.
+#[test]
+fn a_wait_that_is_too_short_ends_with_the_message_in_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = forebay::Options {
+        flush_timeout: std::time::Duration::ZERO,
+        ..small_options()
+    };
+    let store = Store::open(dir.path().join("store"), options).unwrap();
+    let producer = store.producer("orders", Some(0)).unwrap();
+    let send = |_| producer.send(&body(b"x"), 0, Durability::Flushed);
+    let late = (1..1000_u64).find(|number| send(*number).is_err()).unwrap();
+    let error = send(0).err();
+    assert!(
+        error.is_none_or(|error| matches!(error, forebay::Error::FlushTimeout { timeout_ms: 0 }))
+    );
+    let end = store.flush().unwrap();
+    let message = store.get("orders", 0, late as i64 - 1).unwrap();
+    assert!(end > message.record().position() as u64);
+    store.close().unwrap();
 }

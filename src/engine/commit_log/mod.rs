@@ -23,6 +23,7 @@ mod copying;
 mod cursor;
 mod dispatch;
 mod follow;
+mod group_commit;
 mod index;
 mod index_file;
 mod layout;
@@ -47,7 +48,7 @@ mod verify;
 
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Rows, Stats,
-    Topic, Topics, Verification,
+    Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
 use crate::error::{Error, Result};
@@ -82,6 +83,7 @@ pub struct CommitLog {
     live: bool,
     default_queues: u32,
     busy_timeout: Duration,
+    flush_timeout: Duration,
     closed: AtomicBool,
     sends_failed: AtomicU64,
 }
@@ -106,6 +108,7 @@ impl CommitLog {
             live: opened.live,
             default_queues: options.default_queues,
             busy_timeout: options.busy_timeout,
+            flush_timeout: options.flush_timeout,
             closed: AtomicBool::new(false),
             sends_failed: AtomicU64::new(0),
         };
@@ -254,10 +257,14 @@ impl Engine for CommitLog {
             Durability::Written => false,
         };
         if flushed {
-            shared.flush_to(appended.end)?;
+            self.enlist(appended.end).wait_or_fail(self.flush_timeout)?;
             appended.durable = true;
         }
         Ok(appended)
+    }
+
+    fn enlist(&self, end: u64) -> Arc<Waiter> {
+        group_commit::enlist(&self.shared, end)
     }
 
     #[inline]
@@ -488,6 +495,7 @@ impl Engine for CommitLog {
             return Ok(());
         }
         self.services.join();
+        self.shared.group.end();
         let settled = match self.shared.check_failed(false) {
             Ok(()) => self.shared.settle_for_close(last_store_ms),
             Err(error) => Err(error),

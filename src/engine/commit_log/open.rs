@@ -4,6 +4,7 @@ use super::append::Tail;
 use super::begin::Begin;
 use super::consume_queue::QueueStore;
 use super::dispatch::Dispatcher;
+use super::group_commit::GroupCommit;
 use super::index::Index;
 use super::layout::{self, Maker};
 use super::log::Log;
@@ -359,6 +360,7 @@ impl<'a> Opening<'a> {
             table_dirty: AtomicBool::new(false),
             source,
             report: self.report,
+            group: GroupCommit::default(),
             work: Default::default(),
             news: Default::default(),
             stop_bell: Default::default(),

@@ -2,6 +2,7 @@
 
 use super::append::Tail;
 use super::dispatch::Dispatcher;
+use super::group_commit::GroupCommit;
 use super::index::Index;
 use super::log::Log;
 use super::queues::Queues;
@@ -51,6 +52,8 @@ pub struct Shared {
     pub source: Option<Arc<StatePage>>,
     /// Damage.
     pub report: Arc<Report>,
+    /// Senders that wait for a sync.
+    pub group: GroupCommit,
     /// Rung when there is something to dispatch.
     pub work: Bell,
     /// Rung when readers have something new.

@@ -1,0 +1,69 @@
+//! Waiting until a message is durable.
+
+use crate::error::{Error, Result};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How waiting ended: durable, or why not, shared by all whom one failure hit.
+pub type Outcome = Result<(), Arc<Error>>;
+
+/// One who waits for a position of the log to be durable. Completed once, by whoever flushes.
+#[derive(Debug, Default)]
+pub struct Waiter {
+    outcome: Mutex<Option<Outcome>>,
+    completed: Condvar,
+}
+
+impl Waiter {
+    /// A waiter that has its outcome already.
+    pub fn completed(outcome: Outcome) -> Arc<Waiter> {
+        Arc::new(Waiter {
+            outcome: Mutex::new(Some(outcome)),
+            completed: Condvar::new(),
+        })
+    }
+
+    /// Sets the outcome and wakes all who wait for it.
+    pub fn complete(&self, outcome: Outcome) {
+        *self.outcome.lock() = Some(outcome);
+        self.completed.notify_all();
+    }
+
+    /// Whether waiting would return at once.
+    pub fn is_done(&self) -> bool {
+        self.outcome.lock().is_some()
+    }
+
+    /// Waits for the outcome; `None` where that takes longer than `timeout`.
+    pub fn wait(&self, timeout: Duration) -> Option<Outcome> {
+        let mut outcome = self.outcome.lock();
+        if outcome.is_none() {
+            self.completed
+                .wait_while_for(&mut outcome, |outcome| outcome.is_none(), timeout);
+        }
+        outcome.clone()
+    }
+
+    /// Waits for the message to be durable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`] where the sync failed, [`Error::FlushTimeout`] where it takes longer than
+    /// `timeout`. Either way the message is in the log.
+    pub fn wait_or_fail(&self, timeout: Duration) -> Result<()> {
+        match self.wait(timeout) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(Error::Failed {
+                reason: match &*error {
+                    Error::Failed { reason, .. } => reason.clone(),
+                    other => other.to_string(),
+                },
+                appended: true,
+            }),
+            None => Err(Error::FlushTimeout {
+                timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+            }),
+        }
+    }
+}
