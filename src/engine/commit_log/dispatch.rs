@@ -18,6 +18,7 @@ use crate::record::layout::sys_flag;
 use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC, TopicHash};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -221,18 +222,26 @@ impl Dispatcher {
 }
 
 /// Finds the queue of a record, remembering what the last records needed.
+///
+/// With many topics each record meets another one, and nothing of it is in the cache: so what a
+/// record needs lies together, by number, and no reference is counted on the way.
 #[derive(Debug, Default)]
 pub struct Finder {
-    topics: HashMap<Box<[u8]>, Found, foldhash::fast::RandomState>,
-    queues: Vec<Vec<Option<QueueSlot>>>,
+    numbers: HashMap<Name, usize, foldhash::fast::RandomState>,
+    found: Vec<Found>,
+    last: usize,
     slots: usize,
-    last: Option<Found>,
 }
 
-#[derive(Clone, Debug)]
+/// A topic's name; short ones without memory of their own.
+type Name = SmallVec<[u8; 24]>;
+
+#[derive(Debug)]
 struct Found {
-    topic: Arc<Topic>,
+    name: Name,
     hash: TopicHash,
+    topic: Arc<Topic>,
+    queues: SmallVec<[Option<QueueSlot>; 1]>,
 }
 
 /// A queue and the map that its next entries go to.
@@ -278,47 +287,46 @@ impl Finder {
         let offset = u64::try_from(record.queue_offset())
             .ok()
             .filter(|offset| *offset < OFFSET_MAX)?;
-        self.enter(topics, record.topic())?;
-        let topic = &self.last.as_ref()?.topic;
         let entry = QueueEntry {
             position,
             size: record.layout().total_len,
             tags_code: entry_code(record, known),
         };
-        let (row, column) = (topic.id as usize, queue as usize);
-        let there = self
-            .queues
-            .get(row)
-            .and_then(|queues| queues.get(column)?.as_ref());
-        if there.is_none() {
-            let queue = queues.get_or_add(topic, queue);
-            self.add_slot(row, column, QueueSlot { queue, map: None });
+        let number = self.enter(topics, record.topic())?;
+        let found = self.found.get(number)?;
+        let column = queue as usize;
+        if found.queues.get(column).is_none_or(Option::is_none) {
+            let queue = queues.get_or_add(&found.topic, queue);
+            self.add_slot(number, column, QueueSlot { queue, map: None });
         }
-        let slot = self.queues.get_mut(row)?.get_mut(column)?.as_mut()?;
+        let slot = self
+            .found
+            .get_mut(number)?
+            .queues
+            .get_mut(column)?
+            .as_mut()?;
         Some((slot, offset, entry))
     }
 
     /// The topic of the last record that was found.
     pub fn last_topic(&self) -> Option<Arc<Topic>> {
-        self.last.as_ref().map(|found| Arc::clone(&found.topic))
+        let found = self.found.get(self.last);
+        found.map(|found| Arc::clone(&found.topic))
     }
 
     #[cold]
-    fn add_slot(&mut self, row: usize, column: usize, slot: QueueSlot) {
+    fn add_slot(&mut self, number: usize, column: usize, slot: QueueSlot) {
         if self.slots >= SLOTS_MAX {
-            self.queues.clear();
+            self.found.iter_mut().for_each(|found| found.queues.clear());
             self.slots = 0;
         }
-        if self.queues.len() <= row {
-            self.queues.resize_with(row + 1, Vec::new);
-        }
-        let Some(queues) = self.queues.get_mut(row) else {
-            unreachable!("just resized")
+        let Some(found) = self.found.get_mut(number) else {
+            return;
         };
-        if queues.len() <= column {
-            queues.resize_with(column + 1, || None);
+        if found.queues.len() <= column {
+            found.queues.resize_with(column + 1, || None);
         }
-        if let Some(place) = queues.get_mut(column) {
+        if let Some(place) = found.queues.get_mut(column) {
             *place = Some(slot);
             self.slots += 1;
         }
@@ -327,38 +335,42 @@ impl Finder {
     /// Hash for the keys of a topic.
     #[inline]
     pub fn topic_hash(&mut self, topics: &Topics, name: &[u8]) -> TopicHash {
-        match self.enter(topics, name).and(self.last.as_ref()) {
+        let number = self.enter(topics, name);
+        match number.and_then(|number| self.found.get(number)) {
             Some(found) => found.hash,
             None => TopicHash::new(name),
         }
     }
 
-    /// Makes the topic of this name the last one met.
+    /// Makes the topic of this name the last one met; its number.
     #[inline]
-    fn enter(&mut self, topics: &Topics, name: &[u8]) -> Option<()> {
-        if self
-            .last
-            .as_ref()
-            .is_some_and(|last| last.topic.name.as_bytes() == name)
-        {
-            return Some(());
+    fn enter(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
+        let last = self.found.get(self.last);
+        if last.is_some_and(|last| last.name.as_slice() == name) {
+            return Some(self.last);
         }
-        if let Some(found) = self.topics.get(name) {
-            self.last = Some(found.clone());
-            return Some(());
-        }
-        // A name that is no text, or that would be a path, is damage; no queue is made.
+        self.last = match self.numbers.get(name) {
+            Some(number) => *number,
+            None => self.add_topic(topics, name)?,
+        };
+        Some(self.last)
+    }
+
+    /// A name that is no text, or that would be a path, is damage; no queue is made.
+    #[cold]
+    fn add_topic(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
         let text = std::str::from_utf8(name)
             .ok()
             .filter(|text| is_directory_name(text))?;
-        let topic = topics.get_or_add(text, 1).0;
-        let found = Found {
-            topic,
+        let number = self.found.len();
+        self.found.push(Found {
+            name: name.into(),
             hash: TopicHash::new(name),
-        };
-        self.topics.insert(name.into(), found.clone());
-        self.last = Some(found);
-        Some(())
+            topic: topics.get_or_add(text, 1).0,
+            queues: SmallVec::new(),
+        });
+        self.numbers.insert(name.into(), number);
+        Some(number)
     }
 }
 
