@@ -75,9 +75,10 @@ impl Producer {
         Ok(Ticket::new(sent, engine.enlist(end)))
     }
 
-    /// A waiter for the durability of what was appended up to `end`; see [`Engine::enlist`].
-    pub fn enlist(&self, end: u64) -> Result<Arc<Waiter>> {
-        Ok(self.shared.engine()?.enlist(end))
+    /// A waiter for the durability of what was appended up to `end`, also where the store has been
+    /// closed since; see [`Engine::enlist`].
+    pub fn enlist(&self, end: u64) -> Arc<Waiter> {
+        self.shared.engine.enlist(end)
     }
 
     #[inline]

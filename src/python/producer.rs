@@ -5,7 +5,7 @@ use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
 use super::edge::Batches;
 use super::store::Store;
-use super::ticket::{Ticket, timed_out, wait};
+use super::ticket::{Ticket, in_time, wait};
 use crate::engine::Place;
 use crate::record::HostBytes;
 use crate::record::message::message_id;
@@ -257,17 +257,14 @@ impl Producer {
 
     /// Sends and waits for the disk.
     fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
-        let ticket = self.ticket(py, draft, delay)?;
+        let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
         let durable = wait(py, ticket.waiter(), Some(self.flush_timeout))?;
         let sent = Sent {
             durable,
             ..ticket.sent()
         };
         let result = SendResult::new(&self.origin, sent, delay);
-        match durable {
-            true => Ok(result),
-            false => Err(timed_out(py, self.flush_timeout, result)),
-        }
+        in_time(py, durable, self.flush_timeout, result)
     }
 
     /// Waits for what was appended below `end` where that was asked for; false where it took too
@@ -276,7 +273,7 @@ impl Producer {
         if !self.waits(durability) {
             return Ok(true);
         }
-        let waiter = self.core.enlist(end)?;
+        let waiter = py.detach(|| self.core.enlist(end));
         wait(py, &waiter, Some(self.flush_timeout))
     }
 
@@ -501,13 +498,10 @@ impl Producer {
         let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
         let mut appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
-        let in_time = self.settle(py, appended.end, durability)?;
-        appended.durable |= in_time && self.waits(durability);
+        let settled = self.settle(py, appended.end, durability)?;
+        appended.durable |= settled && self.waits(durability);
         let result = BatchResult::new(py, &appended)?;
-        match in_time {
-            true => Ok(result),
-            false => Err(timed_out(py, self.flush_timeout, result)),
-        }
+        in_time(py, settled, self.flush_timeout, result)
     }
 
     /// Send the rows of a table, a record batch, or a stream of them.
@@ -557,13 +551,10 @@ impl Producer {
         let durability = durability(flush);
         let written = Durability::Written;
         let mut sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, written))?;
-        let in_time = self.settle(py, sent.end, durability)?;
-        sent.durable |= in_time && self.waits(durability);
+        let settled = self.settle(py, sent.end, durability)?;
+        sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;
-        match in_time {
-            true => Ok(result),
-            false => Err(timed_out(py, self.flush_timeout, result)),
-        }
+        in_time(py, settled, self.flush_timeout, result)
     }
 
     fn __repr__(&self) -> String {

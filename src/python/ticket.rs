@@ -75,10 +75,7 @@ impl Ticket {
             ..self.core.sent()
         };
         let result = SendResult::new(&self.origin, sent, self.delay_level);
-        match durable {
-            true => Ok(result),
-            false => Err(timed_out(py, timeout.unwrap_or_default(), result)),
-        }
+        in_time(py, durable, timeout.unwrap_or_default(), result)
     }
 
     fn __repr__(&self) -> String {
@@ -112,16 +109,19 @@ pub(super) fn wait(py: Python<'_>, waiter: &Waiter, timeout: Option<Duration>) -
     }
 }
 
-/// The error of what is in the log and was not durable in time, with its result.
-pub(super) fn timed_out(
+/// The result of what was settled in time; else the error of what is in the log and was not durable
+/// within `timeout`, which carries it.
+pub(super) fn in_time<T: for<'py> IntoPyObject<'py>>(
     py: Python<'_>,
+    settled: bool,
     timeout: Duration,
-    result: impl for<'py> IntoPyObject<'py>,
-) -> PyErr {
+    result: T,
+) -> PyResult<T> {
+    if settled {
+        return Ok(result);
+    }
     let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
     let error = exception(py, &Error::FlushTimeout { timeout_ms });
-    match error.value(py).setattr("result", result) {
-        Ok(()) => error,
-        Err(failure) => failure,
-    }
+    error.value(py).setattr("result", result)?;
+    Err(error)
 }

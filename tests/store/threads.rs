@@ -232,11 +232,10 @@ fn a_wait_that_is_too_short_ends_with_the_message_in_the_log() {
     let store = Store::open(dir.path().join("store"), options).unwrap();
     let producer = store.producer("orders", Some(0)).unwrap();
     let send = |_| producer.send(&body(b"x"), 0, Durability::Flushed);
-    let late = (1..1000_u64).find(|number| send(*number).is_err()).unwrap();
-    let error = send(0).err();
-    assert!(
-        error.is_none_or(|error| matches!(error, forebay::Error::FlushTimeout { timeout_ms: 0 }))
-    );
+    let late = (1..1000_u64).find_map(|number| Some((number, send(number).err()?)));
+    let (late, error) = late.unwrap();
+    let too_short = matches!(error, forebay::Error::FlushTimeout { timeout_ms: 0 });
+    assert!(too_short, "{error}");
     let end = store.flush().unwrap();
     let message = store.get("orders", 0, late as i64 - 1).unwrap();
     assert!(end > message.record().position() as u64);
