@@ -29,9 +29,6 @@ use std::time::Duration;
 pub const RESERVE_STEP: u64 = 64 << 20;
 /// Pages are faulted in ahead of the end in steps of this many bytes, where that is asked for.
 const POPULATE_STEP: u64 = 8 << 20;
-/// Bytes behind the end that are brought into the cache while the next record is made: the fence
-/// of the next append would wait for them.
-const PREFETCH_LEN: usize = 512;
 /// How long a roll waits for a file that the allocator is at.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -183,9 +180,8 @@ impl Tail {
         self.bytes += self.position - begin;
         appended.end = self.position;
         if let Some(current) = &self.current {
-            let wrote = index(self.position - current.file.start());
-            current.region.publish_alone(wrote);
-            current.region.prefetch(wrote, PREFETCH_LEN);
+            let wrote = self.position - current.file.start();
+            current.region.publish_alone(index(wrote));
         }
         with.log.state.set(Mark::Published, self.position);
         if let Some(current) = &self.current {
