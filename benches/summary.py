@@ -29,6 +29,18 @@ THRESHOLDS: list[Threshold] = [
     ("open", "empty store: open", "at most", 5),
     ("open", "empty store: create", "at most", 5),
     ("open", "store of one message: on disk", "at most", 100),
+    ("durable", "1 senders, each flushed", "at least", ("raw sync of one record", 0.9)),
+    ("durable", "64 senders, each flushed", "at least", 100e3),
+    ("durable", "batches of 1,000, each flushed", "at least", 2e6),
+    (
+        "durable",
+        "a million sends a second, with flushes: each",
+        "at most",
+        ("a million sends a second, without flushes: each", 1.1),
+    ),
+    ("durable", "a million sends a second, with flushes: p99.9", "at most", 100e3),
+    ("durable", "open 2 GiB after a close", "at most", 50),
+    ("durable", "open 2 GiB after a death", "at most", 300),
     ("python", "producer.send", "at least", 3e6),
     ("python", "send_batch(1,000)", "at least", 6e6),
     ("python", "send_arrow, 65,536 rows", "at least", 7e6),
@@ -55,7 +67,7 @@ def load(bench: str) -> dict[str, tuple[float, str]]:
 
 
 def main() -> None:
-    figures = {bench: load(bench) for bench in ("append", "read", "open", "python")}
+    figures = {bench: load(bench) for bench in ("append", "read", "open", "durable", "python")}
     print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'asked for':>21}")
     for bench, name, sense, asked in THRESHOLDS:
         if name not in figures[bench]:

@@ -87,6 +87,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether a file was not there.
+    pub(crate) fn is_not_found(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
     /// An operating system error with what was tried and where. A full disk is told apart.
     pub fn io(doing: &'static str, path: impl AsRef<Path>, source: io::Error) -> Error {
         let path = path.as_ref().to_path_buf();

@@ -10,31 +10,40 @@
 //! | engines | [`engine`] |
 //! | records | [`record`] |
 //! | mapped files | [`mapped`] |
-//! | disk | [`disk`] |
+//! | disk, and who runs the services | [`disk`], [`machine`] |
+//!
+//! What is measured on the way stands in [`meter`].
 
 #![allow(missing_docs)]
 pub mod arrow;
 pub mod disk;
 pub mod engine;
 pub mod error;
+pub mod machine;
 pub mod mapped;
+pub mod meter;
 mod num;
 pub mod options;
+mod plant;
 pub mod producer;
 #[cfg(feature = "python")]
 mod python;
 pub mod record;
 pub mod scan;
+#[cfg(test)]
+mod sim;
 pub mod store;
 pub mod tail;
 pub mod ticket;
 
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
 pub use engine::{
-    Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Stats, Topic, Verification,
+    Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Repair, RepairStep, Stats,
+    Topic, Verification,
 };
 pub use error::{Error, Result};
-pub use options::{EngineKind, Flush, Mode, Options};
+pub use meter::{Latency, SlowPut};
+pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options};
 pub use producer::{BatchSender, Producer, Sent};
 pub use record::{Draft, Message};
 pub use scan::{Bound, Scan, ScanSpec};

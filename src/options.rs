@@ -35,6 +35,16 @@ pub enum Flush {
     Sync,
 }
 
+/// How a sender waits for the append lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum AppendLockKind {
+    /// It spins briefly, then sleeps until it is woken.
+    #[default]
+    Mutex,
+    /// It spins, and lets others run now and then: for senders that have a processor each.
+    Spin,
+}
+
 /// All options, with the defaults of [`Options::default`].
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -62,17 +72,33 @@ pub struct Options {
     pub flush: Flush,
     /// Between two flushes of an asynchronous store.
     pub flush_interval: Duration,
+    /// In an asynchronous store fewer written pages of 4 KiB than this wait for
+    /// `flush_thorough_interval`.
+    pub flush_least_pages: u32,
+    /// How long written pages wait at most for a flush, however few they are.
+    pub flush_thorough_interval: Duration,
     /// How long a send waits for its flush.
     pub flush_timeout: Duration,
     /// Between two flushes of queues, index and checkpoint.
     pub queue_flush_interval: Duration,
+    /// Buffers of the transient pool; 0: appends go to the map of the file at once.
+    pub transient_pool: u32,
+    /// Whether a send that finds the pool full fails instead of writing out itself.
+    pub transient_pool_fail_fast: bool,
+    /// Between two looks of the write-out at the pool.
+    pub commit_interval: Duration,
+    /// Fewer pages of 4 KiB than this may wait in the pool for one more look.
+    pub commit_least_pages: u32,
     /// Write to each page of a log file before use.
     pub warm_up: bool,
     /// Lock the current log file in memory.
     pub lock_memory: bool,
     /// Let the kernel read ahead in log files.
     pub read_ahead: bool,
-    /// How long a send waits for the append lock.
+    /// How a sender waits for the append lock.
+    pub append_lock: AppendLockKind,
+    /// How long a send waits for the append lock. Where another holds it for longer, a send fails
+    /// at once.
     pub busy_timeout: Duration,
     /// Whether records carry the whole-record checksum.
     pub checksum: bool,
@@ -80,6 +106,21 @@ pub struct Options {
     pub unique_ids: bool,
     /// Address written into records; `None`: this host's, port 0, kept from creation.
     pub store_host: Option<SocketAddr>,
+    /// Log files go when this time has passed since their last record was stored; `None`: age takes
+    /// none away.
+    pub retention: Option<Duration>,
+    /// The oldest log files go while all of them together are longer than this many bytes.
+    pub retention_bytes: Option<u64>,
+    /// Whether messages stay that a group of `config/consumerOffset.json` has not consumed.
+    pub keep_unconsumed: bool,
+    /// Bytes of the file system that are kept free by taking the oldest log files, due or not. It
+    /// has a meaning only with `retention` or `retention_bytes`.
+    pub disk_reserve: u64,
+    /// Hours of the local day in which files that are due go: `"04"`, or several with `;` between.
+    pub delete_when: Option<String>,
+    /// Part of the file system in use, above 0 and at most 1, beyond which the oldest log files go,
+    /// due or not.
+    pub disk_warning_ratio: Option<f64>,
 }
 
 impl Default for Options {
@@ -97,15 +138,28 @@ impl Default for Options {
             max_message_size: 4 << 20,
             flush: Flush::Async,
             flush_interval: Duration::from_millis(500),
+            flush_least_pages: 4,
+            flush_thorough_interval: Duration::from_secs(10),
             flush_timeout: Duration::from_secs(5),
             queue_flush_interval: Duration::from_secs(1),
+            transient_pool: 0,
+            transient_pool_fail_fast: false,
+            commit_interval: Duration::from_millis(200),
+            commit_least_pages: 4,
             warm_up: false,
             lock_memory: false,
             read_ahead: true,
+            append_lock: AppendLockKind::Mutex,
             busy_timeout: Duration::from_secs(1),
             checksum: true,
             unique_ids: false,
             store_host: None,
+            retention: None,
+            retention_bytes: None,
+            keep_unconsumed: true,
+            disk_reserve: 256 << 20,
+            delete_when: None,
+            disk_warning_ratio: None,
         }
     }
 }
@@ -149,6 +203,19 @@ impl Options {
             1,
             128 << 20,
         )?;
+        check_range(
+            "transient_pool",
+            Some(u64::from(self.transient_pool)),
+            0,
+            1024,
+        )?;
+        if self.transient_pool > 0 && self.flush == Flush::Sync {
+            return Err(Error::option(
+                "transient_pool",
+                self.transient_pool,
+                "flush=\"sync\" has no use for it: each send waits for the disk",
+            ));
+        }
         if self
             .commitlog_file_size
             .is_some_and(|size| size % 4096 != 0)
@@ -160,7 +227,55 @@ impl Options {
                 "it is a multiple of 4096",
             ));
         }
-        Ok(())
+        self.check_retention()
+    }
+
+    /// Whether log files may go at all.
+    pub fn retires(&self) -> bool {
+        self.retention.is_some() || self.retention_bytes.is_some()
+    }
+
+    /// The hours of `delete_when`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] where it names something else.
+    pub fn delete_hours(&self) -> Result<Vec<u32>> {
+        let Some(text) = &self.delete_when else {
+            return Ok(Vec::new());
+        };
+        let hour = |part: &str| part.trim().parse().ok().filter(|hour| *hour < 24);
+        let hours: Option<Vec<u32>> = text.split(';').map(hour).collect();
+        hours.ok_or_else(|| {
+            let rule = "it names hours of the day from 00 to 23, with ';' between them";
+            Error::option("delete_when", format!("{text:?}"), rule)
+        })
+    }
+
+    fn check_retention(&self) -> Result<()> {
+        const ALL: &str = "it is longer than 0; None keeps everything";
+        if self.retention.is_some_and(|age| age.is_zero()) {
+            return Err(Error::option("retention", 0, ALL));
+        }
+        if self.retention_bytes == Some(0) {
+            return Err(Error::option("retention_bytes", 0, ALL));
+        }
+        self.delete_hours()?;
+        let within = |ratio: &f64| *ratio > 0.0 && *ratio <= 1.0;
+        if let Some(ratio) = self.disk_warning_ratio.filter(|ratio| !within(ratio)) {
+            let rule = "it lies above 0 and is at most 1";
+            return Err(Error::option("disk_warning_ratio", ratio, rule));
+        }
+        let alone = "it takes nothing away without retention or retention_bytes";
+        match (&self.delete_when, self.disk_warning_ratio) {
+            (Some(hours), _) if !self.retires() => {
+                Err(Error::option("delete_when", format!("{hours:?}"), alone))
+            }
+            (_, Some(ratio)) if !self.retires() => {
+                Err(Error::option("disk_warning_ratio", ratio, alone))
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -2,12 +2,14 @@
 
 use crate::engine::{Appended, Atomicity, Durability, Engine, Place, Topic, Waiter, topic};
 use crate::error::{Error, Result};
+use crate::meter::{ROWS_A_SAMPLE, SlowPut};
+use crate::num::index;
 use crate::record::{Batch, Draft, properties};
 use crate::store::{Shared, now_ms, unknown_queue};
 use crate::ticket::Ticket;
 use std::cell::RefCell;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A batch goes under one lock and one flush up to this many encoded bytes.
 pub const BATCH_LEN_MAX: usize = 4 << 20;
@@ -108,8 +110,15 @@ impl Producer {
     ) -> Result<(Sent, u64)> {
         SCRATCH.with_borrow_mut(|batch| {
             batch.clear();
-            self.push(engine, batch, topic, queue, draft, now_ms())?;
+            let meter = &self.shared.meter;
+            let mut put = meter.begin();
+            self.push(engine, batch, topic, queue, draft, put.clock_ms())?;
+            put.encoded();
             let appended = engine.append(topic, batch, Atomicity::Rows, durability)?;
+            let len = batch.encoded_len();
+            if let Some(now) = meter.end(&put, &topic.name, len, appended.waited) {
+                self.shared.look(now);
+            }
             if batch.capacity() > SCRATCH_LEN_MAX {
                 *batch = Batch::new();
             }
@@ -249,6 +258,7 @@ impl Producer {
     ) -> Result<BatchSender<'_>> {
         let engine = self.shared.writer()?;
         let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
+        let now = now_ms();
         let mut batch = SCRATCH.take();
         batch.clear();
         Ok(BatchSender {
@@ -257,10 +267,24 @@ impl Producer {
             atomicity,
             durability,
             turn,
-            now: now_ms(),
+            now,
             row: 0,
+            // By the clock, so that short batches are not all timed, nor none.
+            first_sample: index(now.unsigned_abs()) % ROWS_A_SAMPLE,
             batch,
         })
+    }
+
+    /// Whether puts of this store were slow that [`Producer::take_slow_puts`] has not told yet.
+    #[inline]
+    pub fn has_slow_puts(&self) -> bool {
+        self.shared.meter.has_slow()
+    }
+
+    /// The puts of this store, by any producer, that took longer than 500 ms since the last call of
+    /// this; a hundred at most, [`crate::meter::Puts::slow`] counts all.
+    pub fn take_slow_puts(&self) -> Vec<SlowPut> {
+        self.shared.meter.take_slow()
     }
 
     /// Whether a send would not wait; see [`Engine::is_ready_for`].
@@ -285,6 +309,8 @@ pub struct BatchSender<'a> {
     turn: u32,
     now: i64,
     row: usize,
+    /// The first row whose encoding is timed.
+    first_sample: usize,
     batch: Batch,
 }
 
@@ -320,7 +346,13 @@ impl BatchSender<'_> {
         let turn = draft.keys.is_empty().then_some(self.turn);
         let queue = producer.queue_for(draft, turn.or(producer.queue))?;
         let (batch, topic) = (&mut self.batch, &producer.topic);
-        producer.push(self.engine, batch, topic, queue, draft, self.now)
+        if self.row % ROWS_A_SAMPLE != self.first_sample {
+            return producer.push(self.engine, batch, topic, queue, draft, self.now);
+        }
+        let began = Instant::now();
+        producer.push(self.engine, batch, topic, queue, draft, self.now)?;
+        producer.shared.meter.encoded_row(began.elapsed());
+        Ok(())
     }
 
     /// The error of the row that comes next, told with its number.
@@ -338,10 +370,17 @@ impl BatchSender<'_> {
 
     fn append(&mut self) -> Result<Appended> {
         let (topic, batch) = (&self.producer.topic, &mut self.batch);
+        let (rows, len) = (batch.rows().len(), batch.encoded_len());
+        let began = Instant::now();
         let part = self
             .engine
             .append(topic, batch, self.atomicity, self.durability)?;
+        let now = Instant::now();
         self.batch.clear();
+        let shared = &*self.producer.shared;
+        let took = now.duration_since(began).saturating_sub(part.waited);
+        shared.meter.batch(took, &topic.name, rows, len);
+        shared.look(now);
         Ok(part)
     }
 }

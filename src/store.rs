@@ -2,8 +2,12 @@
 
 use crate::engine::commit_log::CommitLog;
 use crate::engine::memory::Memory;
-use crate::engine::{Check, Damage, Engine, Filter, Recovery, Rows, Stats, Topic, Verification};
+use crate::engine::{
+    Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,
+};
 use crate::error::{Error, Result};
+use crate::machine::Machine;
+use crate::meter::{Looks, PutMeter};
 use crate::options::{EngineKind, Mode, Options};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
@@ -11,7 +15,7 @@ use crate::record::{Message, message};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 /// Entries that one filtered read looks at, unless more messages are asked for.
 const READ_EXAMINED_MIN: u64 = 800;
@@ -27,6 +31,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Box<dyn Engine>,
     path: PathBuf,
     pub(crate) options: Options,
+    pub(crate) meter: PutMeter,
+    looks: Looks,
     closed: AtomicBool,
     generation: u32,
 }
@@ -99,7 +105,7 @@ impl Store {
             }
             Memory::open(&options)?
         } else {
-            CommitLog::open(path, &options)?
+            Box::new(CommitLog::open(&Machine::real(), path, &options)?)
         };
         let path = path.to_path_buf();
         let generation = crate::disk::fork_generation();
@@ -109,6 +115,8 @@ impl Store {
                 engine,
                 path,
                 options,
+                meter: PutMeter::default(),
+                looks: Looks::default(),
                 closed,
                 generation,
             }),
@@ -200,7 +208,12 @@ impl Store {
             Ok(offset) if bounds.contains(&offset) => engine.get(&topic, queue, offset)?,
             _ => None,
         };
-        found.ok_or_else(|| Error::OffsetOutOfRange {
+        if let Some(message) = found {
+            return Ok(message);
+        }
+        // Asked again: retention may have moved them in between.
+        let bounds = engine.bounds(&topic, queue)?.unwrap_or(bounds);
+        Err(Error::OffsetOutOfRange {
             topic: topic.name.to_string(),
             queue,
             offset,
@@ -265,17 +278,22 @@ impl Store {
         };
         let mut cursor = engine.cursor(&topic, queue, start..end, filter, Check::Full)?;
         let (messages, next_offset) = collect(&mut *cursor, max_messages, max_bytes)?;
+        let bounds = match messages.is_empty() {
+            true => engine.bounds(&topic, queue)?.unwrap_or(bounds),
+            false => bounds,
+        };
         let status = match (messages.is_empty(), filter.is_empty()) {
             (false, _) => ReadStatus::Found,
+            (true, _) if start < bounds.start => ReadStatus::MessageWasRemoving,
             (true, false) => ReadStatus::NoMatchedMessage,
             (true, true) => ReadStatus::OffsetFoundNull,
         };
         Ok(ReadBatch {
             status,
             messages,
-            next_offset,
-            min_offset: min,
-            max_offset: max,
+            next_offset: next_offset.max(bounds.start),
+            min_offset: bounds.start,
+            max_offset: bounds.end,
         })
     }
 
@@ -320,6 +338,21 @@ impl Store {
         self.engine()?.verify(progress)
     }
 
+    /// Saves what is damaged in the directory `damaged`, puts right what can be; see [`Repair`].
+    ///
+    /// Holes of the log are filled, so that RocketMQ too reads on behind them. Queues, index and
+    /// the tables of ours are built again from the log; another system's tables are left. Messages
+    /// may be sent and read meanwhile. What was done is durable on return; a repair that was cut
+    /// short is completed by the next.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`], [`Error::Failed`], [`Error::Full`] and [`Error::Io`]: a log file is
+    /// written anew to be repaired, so the disk needs room for one.
+    pub fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
+        self.writer()?.repair(progress)
+    }
+
     /// What opening found and did.
     pub fn recovery(&self) -> Recovery {
         self.shared.engine.recovery()
@@ -330,9 +363,16 @@ impl Store {
         self.shared.engine.damage()
     }
 
-    /// Counters.
+    /// Counters and times since the store was opened. Waits for no sender and no flush.
     pub fn stats(&self) -> Result<Stats> {
-        Ok(self.engine()?.stats())
+        let mut stats = self.engine()?.stats();
+        let shared = &*self.shared;
+        let now = Instant::now();
+        shared.look(now);
+        let (messages, bytes) = (stats.messages_sent, stats.bytes_sent);
+        stats.rates = shared.looks.rates(now, messages, bytes);
+        stats.puts = shared.meter.read();
+        Ok(stats)
     }
 
     /// Makes everything durable and lets go of the files. A second call does nothing.
@@ -358,6 +398,11 @@ impl Store {
 }
 
 impl Shared {
+    /// Looks at the counters, from which recent rates are told.
+    pub(crate) fn look(&self, now: Instant) {
+        self.looks.look(now, || self.engine.counters());
+    }
+
     #[inline]
     pub(crate) fn engine(&self) -> Result<&dyn Engine> {
         if self.generation != crate::disk::fork_generation() {

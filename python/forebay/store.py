@@ -64,17 +64,30 @@ def open(
         ``"commitlog"`` or ``"memory"``; by default what is on disk, a new store being a commit log.
     flush
         When a send returns. ``"async"``: once the message is in the page cache, safe from a crash
-        of the process, and from a power loss after ``flush_interval``. ``"sync"``: once it is on
-        the disk.
+        of the process, and from a power loss after ``flush_interval`` (fewer than
+        ``flush_least_pages`` pages of 4 KiB after ``flush_thorough_interval``). ``"sync"``: once
+        it is on the disk.
     adopt
         Take over, for writing, a directory that Forebay did not create.
     **options
         Sizes in bytes, durations in seconds or as timedelta. Those of files
         (``commitlog_file_size``, ``queue_file_entries``, ``index_slots``, ``index_entries``) must
         agree with a store that is there; ``index``, ``default_queues``, ``max_message_size``,
-        ``flush_interval``, ``flush_timeout``, ``queue_flush_interval``, ``warm_up``,
-        ``lock_memory``, ``read_ahead``, ``busy_timeout``, ``checksum``, ``unique_ids`` and
-        ``store_host`` may differ from one opening to the next.
+        ``flush_interval``, ``flush_least_pages``, ``flush_thorough_interval``, ``flush_timeout``,
+        ``queue_flush_interval``, ``transient_pool``, ``transient_pool_fail_fast``,
+        ``commit_interval``, ``commit_least_pages``, ``warm_up``, ``lock_memory``,
+        ``read_ahead``, ``append_lock``, ``busy_timeout``, ``checksum``, ``unique_ids`` and
+        ``store_host`` may differ from one opening to the next. ``append_lock``
+        is ``"mutex"``, or ``"spin"`` where senders have a processor each. ``transient_pool`` is a
+        number of buffers of 4 MiB that take appends in front of the file; what is not written out
+        yet, for up to ``commit_interval``, is lost if the process dies.
+
+        All messages stay unless ``retention`` (the age that a log file reaches) or
+        ``retention_bytes`` (the length of all log files) is given: then the oldest files go. They
+        stay while a group of ``config/consumerOffset.json`` has not consumed them
+        (``keep_unconsumed=True``). They go, due or not, while less than ``disk_reserve`` bytes
+        (256 MiB) are free or more than ``disk_warning_ratio`` of the disk is in use, and else only
+        in the hours ``delete_when``, such as ``"04"`` or ``"04;16"``, where it is given.
 
     Returns
     -------

@@ -12,6 +12,17 @@ pub struct FileLock {
     generation: u32,
 }
 
+#[cfg(test)]
+impl FileLock {
+    /// The lock of a store on a simulated disk, where nobody else is.
+    pub fn simulated() -> FileLock {
+        FileLock {
+            file: None,
+            generation: syscall::fork_generation(),
+        }
+    }
+}
+
 /// What trying to lock found.
 #[derive(Debug)]
 pub enum LockState {

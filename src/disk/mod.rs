@@ -7,9 +7,9 @@ mod lock;
 mod real;
 mod syscall;
 
-pub use lock::{FileLock, Holder, LockState, lock, probe};
+pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
-pub use syscall::{boot_id, fork_generation, host_address, watch_forks};
+pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
 
 use crate::mapped::{Access, Region};
 use std::fmt::Debug;
@@ -59,6 +59,12 @@ pub trait Disk: Send + Sync + Debug {
     /// Makes the range of a mapped file durable.
     fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()>;
 
+    /// Dirties every page of the range without changing a byte, so that the next sync writes it: a
+    /// sync that failed may have left it clean and missing on the disk.
+    fn dirty_range(&self, region: &Region, start: usize, len: usize) {
+        region.rewrite(start, len);
+    }
+
     /// Makes data and length of a file durable.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
@@ -97,6 +103,27 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Bytes that may still be written to the file system of `path`.
     fn free_space(&self, path: &Path) -> io::Result<u64>;
+
+    /// Bytes of the file system of `path` that are taken; 0 for a disk that does not know.
+    fn used_space(&self, path: &Path) -> io::Result<u64> {
+        let _ = path;
+        Ok(0)
+    }
+
+    /// Tries to take the lock of a store at `path`, whose file is created where it is not there.
+    fn lock(&self, path: &Path) -> io::Result<LockState> {
+        lock::lock(path)
+    }
+
+    /// Who holds the lock at `path`; nothing is changed. Nobody does where there is no file.
+    fn probe(&self, path: &Path) -> io::Result<Holder> {
+        lock::probe(path)
+    }
+
+    /// What tells one start of the machine from another: the page cache does not outlive it.
+    fn boot_id(&self) -> [u8; 16] {
+        syscall::boot_id()
+    }
 }
 
 /// Replaces a small file as a whole, durably: a temporary file, sync, rename, sync of the

@@ -264,6 +264,10 @@ impl Disk for RealDisk {
     }
 
     fn free_space(&self, path: &Path) -> io::Result<u64> {
-        syscall::free_space(path)
+        Ok(syscall::space(path)?.free)
+    }
+
+    fn used_space(&self, path: &Path) -> io::Result<u64> {
+        Ok(syscall::space(path)?.used)
     }
 }

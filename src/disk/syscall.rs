@@ -159,8 +159,17 @@ pub fn sync_file_system(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Bytes that an ordinary user may still write to the file system of `path`.
-pub fn free_space(path: &Path) -> io::Result<u64> {
+/// How full a file system is, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub struct Space {
+    /// What an ordinary user may still write.
+    pub free: u64,
+    /// What is taken. Blocks kept for the superuser are in neither.
+    pub used: u64,
+}
+
+/// How full the file system of `path` is.
+pub fn space(path: &Path) -> io::Result<Space> {
     #[cfg(unix)]
     {
         use std::os::unix::ffi::OsStrExt;
@@ -172,12 +181,17 @@ pub fn free_space(path: &Path) -> io::Result<u64> {
         }
         // SAFETY: the call succeeded, so it has filled the structure.
         let found = unsafe { found.assume_init() };
-        Ok(found.f_bavail as u64 * found.f_frsize as u64)
+        let taken = found.f_blocks.saturating_sub(found.f_bfree);
+        Ok(Space {
+            free: found.f_bavail as u64 * found.f_frsize as u64,
+            used: taken as u64 * found.f_frsize as u64,
+        })
     }
     #[cfg(not(unix))]
     {
         let _ = path;
-        Ok(u64::MAX)
+        let (free, used) = (u64::MAX, 0);
+        Ok(Space { free, used })
     }
 }
 
@@ -261,6 +275,25 @@ pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
         return Ok(Holder::Nobody);
     }
     Ok(Holder::Forebay)
+}
+
+/// Milliseconds since the epoch by the wall clock as of its last tick, which is 1 to 10 ms ago: a
+/// third of the price of the exact time.
+#[inline]
+pub fn coarse_ms() -> i64 {
+    #[cfg(target_os = "linux")]
+    {
+        let mut time = libc::timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        // SAFETY: the call writes to `time` alone, which outlives it.
+        if unsafe { libc::clock_gettime(libc::CLOCK_REALTIME_COARSE, &raw mut time) } == 0 {
+            return time.tv_sec as i64 * 1000 + time.tv_nsec as i64 / 1_000_000;
+        }
+    }
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as i64)
 }
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);

@@ -29,8 +29,8 @@ mod test;
 use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Rows, Stats,
-    Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Repair, Rows,
+    Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::error::{Error, Result};
 use crate::options::Options;
@@ -71,8 +71,15 @@ impl Memory {
     ///
     /// # Errors
     ///
-    /// None so far; the signature is that of every engine.
+    /// [`Error::InvalidOption`] where retention is asked for: there is no log file that could go.
     pub fn open(options: &Options) -> Result<Box<dyn Engine>> {
+        let rule = "a memory store keeps what was sent until it is closed";
+        if let Some(age) = options.retention {
+            return Err(Error::option("retention", age.as_secs_f64(), rule));
+        }
+        if let Some(bytes) = options.retention_bytes {
+            return Err(Error::option("retention_bytes", bytes, rule));
+        }
         Ok(Box::new(Memory::with_clock(options, Box::new(wall_clock))))
     }
 
@@ -353,9 +360,17 @@ impl Engine for Memory {
         Ok(found)
     }
 
+    /// Memory is not repaired, and what a check of it would find no file could hold.
+    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
+        let left = self.verify(progress)?.damage;
+        Ok(Repair {
+            steps: Vec::new(),
+            left,
+        })
+    }
+
     fn stats(&self) -> Stats {
-        let end = self.readable_position();
-        let bytes_sent = self.state().map_or(0, |state| state.read().bytes());
+        let (end, bytes_sent) = self.counters();
         Stats {
             messages_sent: end,
             bytes_sent,
@@ -365,6 +380,11 @@ impl Engine for Memory {
             durable: end,
             ..Stats::default()
         }
+    }
+
+    fn counters(&self) -> (u64, u64) {
+        let bytes = self.state().map_or(0, |state| state.read().bytes());
+        (self.readable_position(), bytes)
     }
 
     fn close(&self) -> Result<()> {

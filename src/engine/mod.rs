@@ -11,6 +11,7 @@ pub use waiter::Waiter;
 
 use crate::error::Result;
 use crate::mapped::Region;
+use crate::meter::{Flushes, Puts, Rates};
 use crate::num::short;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
 use smallvec::SmallVec;
@@ -51,6 +52,8 @@ pub struct Appended {
     pub end: u64,
     /// Whether the rows are durable already.
     pub durable: bool,
+    /// How long the call waited for the disk.
+    pub waited: Duration,
 }
 
 /// Where a message went.
@@ -221,6 +224,8 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Appends that failed.
     pub sends_failed: u64,
+    /// Those of them that failed because the log was busy.
+    pub busy: u64,
     /// Position behind the last message that readers may see.
     pub published: u64,
     /// Position up to which queues and index are built.
@@ -233,6 +238,25 @@ pub struct Stats {
     pub damaged: u64,
     /// Records met whose whole-record checksum was stale.
     pub stale_checksums: u64,
+    /// Bytes of log files that retention has taken away and that somebody still has mapped: the
+    /// disk gets them back when the last message, cursor or buffer that lies in them is dropped.
+    pub retired_bytes_mapped: u64,
+    /// Records that opening checked.
+    pub recovered_records: u64,
+    /// Bytes behind the end that opening erased.
+    pub truncated_bytes: u64,
+    /// Bytes that the files of the log take on the disk.
+    pub log_bytes: u64,
+    /// Bytes that may still be written to the file system; `None` where it does not say.
+    pub disk_free: Option<u64>,
+    /// How long the append that is under way has gone on; zero where none is.
+    pub append_held: Duration,
+    /// How long puts take.
+    pub puts: Puts,
+    /// How long flushes take.
+    pub flushes: Flushes,
+    /// Messages and bytes a second.
+    pub rates: Rates,
 }
 
 /// What a verification found.
@@ -248,6 +272,33 @@ pub struct Verification {
     pub stale_checksums: u64,
     /// All that is damaged.
     pub damage: Vec<Damage>,
+}
+
+/// What a repair did in one place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RepairStep {
+    /// The file.
+    pub path: PathBuf,
+    /// First byte: a position of the log in a log file, a byte of the file elsewhere.
+    pub position: u64,
+    /// Bytes that are of no use any more, or were written again.
+    pub length: u64,
+    /// What was done.
+    pub what: String,
+    /// Where the bytes are kept that were there before; `None` where nothing but zeros was there,
+    /// or what can be built again from the log.
+    pub saved: Option<PathBuf>,
+    /// Messages known to be lost: topic, queue, offset.
+    pub lost: Vec<(String, u32, u64)>,
+}
+
+/// What a repair did, and what it could not.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repair {
+    /// What was done, in order.
+    pub steps: Vec<RepairStep>,
+    /// What is damaged as before.
+    pub left: Vec<Damage>,
 }
 
 /// A store of messages. Every method may be called from any thread.
@@ -353,8 +404,17 @@ pub trait Engine: Send + Sync {
     /// Checks everything. `progress` is called with bytes done and in all; false stops it.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;
 
-    /// Counters.
+    /// Saves what is damaged beside the log, and puts right what can be: see [`Repair`]. `progress`
+    /// as in [`Engine::verify`]; where it returns false, nothing is changed.
+    ///
+    /// What was done is durable on return.
+    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair>;
+
+    /// Counters; [`Stats::puts`] and [`Stats::rates`] are filled by who owns the engine.
     fn stats(&self) -> Stats;
+
+    /// Messages and bytes appended since opening. Waits for nobody.
+    fn counters(&self) -> (u64, u64);
 
     /// Makes everything durable and lets go of the files. A second call does nothing.
     fn close(&self) -> Result<()>;

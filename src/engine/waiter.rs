@@ -3,7 +3,16 @@
 use crate::error::{Error, Result};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Looks for a moment whether something is there, and lets other threads run meanwhile.
+pub(crate) fn look(longest: Duration, is_there: impl Fn() -> bool) {
+    let began = Instant::now();
+    while !is_there() && began.elapsed() < longest {
+        std::thread::yield_now();
+    }
+}
 
 /// How waiting ended: durable, or why not, shared by all whom one failure hit.
 pub type Outcome = Result<(), Arc<Error>>;
@@ -13,20 +22,38 @@ pub type Outcome = Result<(), Arc<Error>>;
 pub struct Waiter {
     outcome: Mutex<Option<Outcome>>,
     completed: Condvar,
+    /// Set with the outcome.
+    done: AtomicBool,
+    /// Whether nobody else waits: then a moment without sleep is worth it, for waking a thread may
+    /// take as long as the sync.
+    alone: bool,
 }
+
+/// How long one who waits alone looks before it sleeps: some syncs of a fast disk.
+const LOOK: Duration = Duration::from_micros(300);
 
 impl Waiter {
     /// A waiter that has its outcome already.
     pub fn completed(outcome: Outcome) -> Arc<Waiter> {
         Arc::new(Waiter {
             outcome: Mutex::new(Some(outcome)),
-            completed: Condvar::new(),
+            done: AtomicBool::new(true),
+            ..Waiter::default()
         })
     }
 
-    /// Sets the outcome and wakes all who wait for it.
+    /// A waiter whose outcome is to come. `alone`: nobody else waits.
+    pub fn new(alone: bool) -> Arc<Waiter> {
+        Arc::new(Waiter {
+            alone,
+            ..Waiter::default()
+        })
+    }
+
+    /// Sets the outcome, unless it is set, and wakes all who wait for it.
     pub fn complete(&self, outcome: Outcome) {
-        *self.outcome.lock() = Some(outcome);
+        self.outcome.lock().get_or_insert(outcome);
+        self.done.store(true, Ordering::Release);
         self.completed.notify_all();
     }
 
@@ -37,6 +64,9 @@ impl Waiter {
 
     /// Waits for the outcome; `None` where that takes longer than `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Outcome> {
+        if self.alone {
+            look(LOOK.min(timeout), || self.done.load(Ordering::Acquire));
+        }
         let mut outcome = self.outcome.lock();
         if outcome.is_none() {
             self.completed

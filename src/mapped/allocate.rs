@@ -10,6 +10,7 @@
 
 use super::{MappedFile, PAGE};
 use crate::disk::Disk;
+use crate::machine::{Drive, Machine};
 use crate::num::index;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
@@ -107,16 +108,16 @@ enum Request {
 /// The allocator: a thread that is started by the first request.
 #[derive(Debug)]
 pub struct Allocator {
-    disk: Arc<dyn Disk>,
+    machine: Machine,
     preparation: Preparation,
     worker: Mutex<Option<(Sender<Request>, JoinHandle<()>)>>,
 }
 
 impl Allocator {
     /// An allocator that has not started yet.
-    pub fn new(disk: &Arc<dyn Disk>, preparation: Preparation) -> Allocator {
+    pub fn new(machine: &Machine, preparation: Preparation) -> Allocator {
         Allocator {
-            disk: Arc::clone(disk),
+            machine: machine.clone(),
             preparation,
             worker: Mutex::new(None),
         }
@@ -162,10 +163,14 @@ impl Allocator {
     }
 
     fn send(&self, request: Request) {
+        let (disk, preparation) = (&self.machine.disk, self.preparation);
+        if self.machine.drive == Drive::Steps {
+            return handle(disk, preparation, request);
+        }
         let mut worker = self.worker.lock();
         if worker.is_none() {
             let (sender, receiver) = unbounded();
-            let (disk, preparation) = (Arc::clone(&self.disk), self.preparation);
+            let disk = Arc::clone(disk);
             let run = move || run(&disk, preparation, &receiver);
             match std::thread::Builder::new()
                 .name("forebay-allocate".to_owned())
@@ -173,13 +178,13 @@ impl Allocator {
             {
                 Ok(thread) => *worker = Some((sender, thread)),
                 // No thread can be had: the caller's own thread does the work.
-                Err(_) => return handle(&self.disk, preparation, request),
+                Err(_) => return handle(&self.machine.disk, preparation, request),
             }
         }
         if let Some((sender, _)) = &*worker
             && let Err(unsent) = sender.send(request)
         {
-            handle(&self.disk, self.preparation, unsent.into_inner());
+            handle(disk, preparation, unsent.into_inner());
         }
     }
 

@@ -6,8 +6,10 @@ pub mod file;
 mod presence;
 pub mod queue;
 pub mod region;
+pub mod transient;
 
 pub use allocate::{Allocator, Latch, Preparation};
 pub use file::{Extent, MappedFile};
 pub use queue::{FoundFile, MappedFileQueue};
 pub use region::{Access, PAGE, Region, Window};
+pub use transient::TransientPool;

@@ -165,6 +165,17 @@ impl MappedFileQueue {
         files.push(file);
     }
 
+    /// Puts a file in the place of the one that begins where it does, or where one is missing. Maps
+    /// of the other stay good for those who hold them.
+    pub fn replace(&self, file: &Arc<MappedFile>) {
+        let mut files = self.files.write();
+        let at = files.partition_point(|other| other.start() < file.start());
+        match files.get_mut(at) {
+            Some(other) if other.start() == file.start() => *other = Arc::clone(file),
+            _ => files.insert(at, Arc::clone(file)),
+        }
+    }
+
     /// Makes `from..to` durable, file by file in order.
     ///
     /// # Errors
@@ -184,27 +195,39 @@ impl MappedFileQueue {
         Ok(())
     }
 
-    /// Takes away every file that lies below `position` as a whole, but never the last. Maps of
-    /// them stay good for those who hold them. Returns how many were retired.
-    pub fn retire_below(&self, position: u64) -> Result<usize> {
-        let retired: Vec<_> = {
-            let mut files = self.files.write();
-            let count = files
-                .iter()
-                .take_while(|file| file.end() <= position)
-                .count();
-            let count = count.min(files.len().saturating_sub(1));
-            files.drain(..count).collect()
+    /// Takes the first file away if it lies below `position` as a whole and is not the last: its
+    /// name is gone durably, and only then it leaves the row. Maps of it stay good for those who
+    /// hold them. `None` where there is no such file.
+    ///
+    /// One file a call, for names that go together may come back one by one after a power loss, and
+    /// what is left would have a gap.
+    pub fn retire_first(&self, position: u64) -> Result<Option<Arc<MappedFile>>> {
+        let Some(file) = self.first_below(position) else {
+            return Ok(None);
         };
-        for file in &retired {
-            self.disk
-                .unlink(file.path())
-                .map_err(|e| Error::io("unlink", file.path(), e))?;
+        match self.disk.unlink(file.path()) {
+            // A call before this one got no further.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            gone => gone.map_err(|e| Error::io("unlink", file.path(), e))?,
         }
-        if !retired.is_empty() {
-            let synced = self.disk.sync_directory(&self.directory);
-            synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+        let synced = self.disk.sync_directory(&self.directory);
+        synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+        self.files.write().remove(0);
+        Ok(Some(file))
+    }
+
+    /// Lets go of the files that another process took away: those below `position`, but never the
+    /// last.
+    pub fn forget_below(&self, position: u64) {
+        while self.first_below(position).is_some() {
+            self.files.write().remove(0);
         }
-        Ok(retired.len())
+    }
+
+    /// The first file, if it lies below `position` and is not the last.
+    fn first_below(&self, position: u64) -> Option<Arc<MappedFile>> {
+        let files = self.files.read();
+        let first = files.first().filter(|_| files.len() > 1)?;
+        (first.end() <= position).then(|| Arc::clone(first))
     }
 }

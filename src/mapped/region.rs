@@ -28,10 +28,26 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 /// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
 pub const PAGE: usize = 4096;
 
+/// The mapped bytes. On the simulated disk the maps of one file are one memory.
+#[cfg(not(test))]
+type Memory = MmapRaw;
+#[cfg(test)]
+type Memory = Arc<MmapRaw>;
+
+#[cfg(not(test))]
+fn memory(map: MmapRaw) -> Memory {
+    map
+}
+
+#[cfg(test)]
+fn memory(map: MmapRaw) -> Memory {
+    Arc::new(map)
+}
+
 /// Mapped bytes that many owners share. They are unmapped when the last owner drops them.
 #[derive(Debug)]
 pub struct Region {
-    map: MmapRaw,
+    map: Memory,
     path: PathBuf,
     /// On a cache line of its own: the appender moves it with every record, and whoever reads needs
     /// the fields beside it.
@@ -67,7 +83,7 @@ impl Region {
         };
         let writable = access == Access::ReadWrite;
         Ok(Region {
-            map,
+            map: memory(map),
             path: path.to_owned(),
             readable: CachePadded::new(AtomicUsize::new(0)),
             writable,
@@ -110,10 +126,10 @@ impl Region {
 
     /// Memory without a file, for engines and overlays that keep nothing on disk.
     pub fn anonymous(len: usize, name: &Path) -> io::Result<Region> {
-        let map = MmapOptions::new().len(len.max(1)).map_anon()?.into();
+        let map = MmapRaw::from(MmapOptions::new().len(len.max(1)).map_anon()?);
         let readable = CachePadded::new(AtomicUsize::new(0));
         Ok(Region {
-            map,
+            map: memory(map),
             path: name.to_owned(),
             readable,
             writable: true,
@@ -161,6 +177,11 @@ impl Region {
     pub fn publish_alone(&self, end: usize) {
         debug_assert!(end <= self.len() && end >= self.readable.load(Ordering::Relaxed));
         self.readable.store(end.min(self.len()), Ordering::Release);
+    }
+
+    /// Forgets what was written, so that the region can be filled again. Nobody else has it.
+    pub fn reuse(&mut self) {
+        self.readable.store(0, Ordering::Release);
     }
 
     /// The readable bytes at `start`, `None` where a part of them is not readable.
@@ -284,9 +305,8 @@ impl Region {
         let _ = (start, len);
     }
 
-    /// Stores bytes as words, from the last to the first, so that a reader in another process that
-    /// sees the first word (an entry's position) sees the rest on machines that keep stores in
-    /// order.
+    /// Stores bytes as words, from the last to the first: who sees a word (by an acquiring load)
+    /// sees those behind it.
     ///
     /// Nothing is stored to a read-only map or outside the map.
     #[inline]
@@ -348,6 +368,37 @@ impl Region {
         #[cfg(unix)]
         self.map.lock()?;
         Ok(())
+    }
+}
+
+/// What the simulated disk needs: the bytes as they are in the page cache, whatever is readable.
+#[cfg(test)]
+impl Region {
+    /// Another map of the same bytes, named `path`.
+    pub fn share(&self, path: &Path, access: Access) -> Region {
+        Region {
+            map: Arc::clone(&self.map),
+            path: path.to_owned(),
+            readable: CachePadded::new(AtomicUsize::new(0)),
+            writable: access == Access::ReadWrite,
+            presence: None,
+        }
+    }
+
+    /// All bytes. The simulator runs on one thread, which stores nothing while it looks at them.
+    pub fn contents(&self) -> &[u8] {
+        // SAFETY: the range is the map, which lives as long as `self`; nobody stores meanwhile.
+        unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
+    }
+
+    /// Stores bytes anywhere, as a write to the file does.
+    pub fn overwrite(&self, start: usize, bytes: &[u8]) {
+        assert!(start + bytes.len() <= self.len());
+        // SAFETY: the range lies within the map; the simulator holds no slice of it meanwhile.
+        unsafe {
+            let to = self.map.as_mut_ptr().add(start);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
+        }
     }
 }
 

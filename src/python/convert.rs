@@ -170,13 +170,12 @@ pub(super) fn duration(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Durati
         let number = object.extract::<f64>();
         number.map_err(|_| wrong_type(name, object, "seconds or a timedelta"))?
     };
-    Duration::try_from_secs_f64(seconds).map_err(|_| {
-        invalid(
-            name,
-            seconds,
-            "it is not negative, and below 584 billion years",
-        )
-    })
+    // Longer than any process lives, and short enough to be added to a point in time.
+    const LONGEST: f64 = 100.0 * 366.0 * 86_400.0;
+    let too_long = seconds > LONGEST && seconds.is_finite();
+    let seconds = if too_long { LONGEST } else { seconds };
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| invalid(name, seconds, "it is a number that is not negative"))
 }
 
 /// Text of an argument: `str`, or `bytes` of UTF-8.

@@ -167,6 +167,9 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
             facts.set_item("errno", source.raw_os_error())?;
             match source.kind() {
                 std::io::ErrorKind::PermissionDenied => Ok("DiskPermissionError"),
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                    put(facts, [("needed", 0), ("free", 0)], "DiskFullError")
+                }
                 _ => Ok("DiskError"),
             }
         }

@@ -11,6 +11,7 @@ mod message;
 mod options;
 mod producer;
 mod report;
+mod slow;
 mod store;
 mod tail;
 mod ticket;
@@ -28,7 +29,7 @@ mod _forebay {
     #[pymodule_export]
     use super::producer::{BatchResult, Producer, SendResult};
     #[pymodule_export]
-    use super::report::{Damage, Recovery, Stats, Verification};
+    use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
     #[pymodule_export]
     use super::store::{Store, open_store};
     #[pymodule_export]

@@ -2,10 +2,11 @@
 
 use super::convert::{duration, whole_number, wrong_type};
 use super::errors::invalid;
-use crate::{EngineKind, Error, Flush, Mode, Options};
+use crate::{AppendLockKind, EngineKind, Error, Flush, Mode, Options};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDict, PyString};
 use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
 
 /// Reads mode, engine, flush and the options that are given by name.
 ///
@@ -86,16 +87,29 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "default_queues" => options.default_queues = size(name, value)?,
         "max_message_size" => options.max_message_size = size(name, value)?,
         "index" => options.index = truth(name, value)?,
+        "transient_pool" => options.transient_pool = size(name, value)?,
+        "transient_pool_fail_fast" => options.transient_pool_fail_fast = truth(name, value)?,
+        "commit_interval" => options.commit_interval = duration(name, value)?,
+        "commit_least_pages" => options.commit_least_pages = size(name, value)?,
         "warm_up" => options.warm_up = truth(name, value)?,
         "lock_memory" => options.lock_memory = truth(name, value)?,
         "read_ahead" => options.read_ahead = truth(name, value)?,
         "checksum" => options.checksum = truth(name, value)?,
         "unique_ids" => options.unique_ids = truth(name, value)?,
         "flush_interval" => options.flush_interval = duration(name, value)?,
+        "flush_least_pages" => options.flush_least_pages = size(name, value)?,
+        "flush_thorough_interval" => options.flush_thorough_interval = duration(name, value)?,
         "flush_timeout" => options.flush_timeout = duration(name, value)?,
         "queue_flush_interval" => options.queue_flush_interval = duration(name, value)?,
         "busy_timeout" => options.busy_timeout = duration(name, value)?,
+        "append_lock" => options.append_lock = append_lock(name, value)?,
         "store_host" => options.store_host = host(name, value)?,
+        "retention" => options.retention = optional_duration(name, value)?,
+        "retention_bytes" => options.retention_bytes = optional(name, value)?,
+        "keep_unconsumed" => options.keep_unconsumed = truth(name, value)?,
+        "disk_reserve" => options.disk_reserve = size(name, value)?,
+        "delete_when" => options.delete_when = hours(name, value)?,
+        "disk_warning_ratio" => options.disk_warning_ratio = ratio(name, value)?,
         _ => return Err(invalid(name, value.repr()?, "there is no such option")),
     }
     Ok(())
@@ -117,11 +131,51 @@ fn size<T: TryFrom<i64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
     number.ok_or_else(|| invalid(name, value, "it is out of range"))
 }
 
+fn optional_duration(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
+    if value.is_none() {
+        Ok(None)
+    } else {
+        duration(name, value).map(Some)
+    }
+}
+
+fn hours(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<String>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    let text = value.cast::<PyString>();
+    let text = text.map_err(|_| wrong_type(name, value, "hours such as \"04\" or \"04;16\""))?;
+    Ok(Some(text.to_str()?.to_owned()))
+}
+
+fn ratio(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<f64>> {
+    if value.is_none() {
+        return Ok(None);
+    }
+    if value.is_instance_of::<PyBool>() {
+        return Err(wrong_type(name, value, "a number"));
+    }
+    let number = value.extract::<f64>();
+    number
+        .map(Some)
+        .map_err(|_| wrong_type(name, value, "a number"))
+}
+
 fn truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     let truth = value.cast::<PyBool>();
     Ok(truth
         .map_err(|_| wrong_type(name, value, "True or False"))?
         .is_true())
+}
+
+fn append_lock(name: &str, value: &Bound<'_, PyAny>) -> PyResult<AppendLockKind> {
+    let text = value.cast::<PyString>();
+    let text = text.map_err(|_| wrong_type(name, value, "\"mutex\" or \"spin\""))?;
+    match text.to_str()? {
+        "mutex" => Ok(AppendLockKind::Mutex),
+        "spin" => Ok(AppendLockKind::Spin),
+        _ => Err(invalid(name, value.repr()?, "it is \"mutex\" or \"spin\"")),
+    }
 }
 
 fn host(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<SocketAddr>> {

@@ -4,6 +4,7 @@ use super::batch::{BatchGiven, BatchRows};
 use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
 use super::edge::Batches;
+use super::slow;
 use super::store::Store;
 use super::ticket::{Ticket, in_time, wait};
 use crate::engine::Place;
@@ -258,6 +259,7 @@ impl Producer {
     /// Sends and waits for the disk.
     fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
         let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
+        slow::log(py, &self.core);
         let durable = wait(py, ticket.waiter(), Some(self.flush_timeout))?;
         let sent = Sent {
             durable,
@@ -295,6 +297,7 @@ impl Producer {
                 true => py.detach(send),
                 false => send(),
             };
+            slow::log(py, &self.core);
             Ok(SendResult::new(&self.origin, sent?, delay_level))
         })
     }
@@ -426,6 +429,7 @@ impl Producer {
         };
         given.with_draft(body, |draft| {
             let ticket = self.ticket(py, draft, delay_level.0)?;
+            slow::log(py, &self.core);
             Ok(Ticket::new(&self.origin, ticket, delay_level.0))
         })
     }
@@ -498,6 +502,7 @@ impl Producer {
         let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
         let mut appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
+        slow::log(py, &self.core);
         let settled = self.settle(py, appended.end, durability)?;
         appended.durable |= settled && self.waits(durability);
         let result = BatchResult::new(py, &appended)?;
@@ -551,6 +556,7 @@ impl Producer {
         let durability = durability(flush);
         let written = Durability::Written;
         let mut sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, written))?;
+        slow::log(py, &self.core);
         let settled = self.settle(py, sent.end, durability)?;
         sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;

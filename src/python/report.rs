@@ -123,31 +123,125 @@ pub(super) fn damages(py: Python<'_>, found: Vec<crate::Damage>) -> PyResult<Bou
 }
 
 report!(
-    Stats,
-    "Counters of a store since it was opened.
+    Latency,
+    "How long something took: counts of durations in buckets, a quarter of a power of two wide.
 
 Attributes
 ----------
-messages_sent, bytes_sent, sends_failed
-    Messages and bytes appended, and appends that failed.
+count
+    How many were counted.
+mean, p50, p99, p999, max
+    Seconds. Of the parts of a thousand the end of the bucket is given: up to a quarter too long.
+    Zero where nothing was counted.
+buckets
+    Buckets that are not empty, as (seconds that its durations are below, how many).",
+    {
+        count: u64,
+        mean: f64,
+        p50: f64,
+        p99: f64,
+        p999: f64,
+        max: f64,
+        buckets: Vec<(f64, u64)>,
+    }
+);
+
+impl From<crate::Latency> for Latency {
+    fn from(found: crate::Latency) -> Latency {
+        let quantile = |share| found.quantile(share).as_secs_f64();
+        let buckets = found.buckets.iter();
+        Latency {
+            count: found.count,
+            mean: found.total.as_secs_f64() / found.count.max(1) as f64,
+            p50: quantile(0.5),
+            p99: quantile(0.99),
+            p999: quantile(0.999),
+            max: found.max.as_secs_f64(),
+            buckets: buckets
+                .map(|(end, count)| (end.as_secs_f64(), *count))
+                .collect(),
+        }
+    }
+}
+
+report!(
+    Stats,
+    "Counters and times of a store since it was opened.
+
+A put is a call that appends: one message, or a chunk of a batch. Its time is that of encoding,
+waiting for the append lock and appending; the wait for the disk is `flush_wait`. Of single messages
+one in 64 is timed, and those that take longer than some milliseconds all are: counts and sums are
+estimates, what is rare and long is exact. The first 1,024 are all timed.
+
+Attributes
+----------
+messages_sent, bytes_sent, sends_failed, busy
+    Messages and bytes appended, appends that failed, and those of them that failed because the log
+    was busy.
+messages_per_second, bytes_per_second
+    Rates since the store was opened.
+recent_messages_per_second, recent_bytes_per_second
+    Rates over about the last ten seconds.
+put_latency, slow_puts
+    How long puts took: a `Latency`; and how many took longer than 500 ms. Each of these is logged
+    as a warning to the logger ``forebay``.
+encode_time, append_time
+    Seconds that senders spent encoding, and waiting for the append lock and appending.
+append_held
+    Seconds that the append that is under way has gone on; 0 where none is.
+flushes, flush_time, longest_flush
+    Syncs of the log, the seconds spent in them, and in the longest.
+flush_wait
+    How long senders and tickets waited until their message was durable: a `Latency`.
 published, dispatched, durable
     Positions up to which readers see the log, queues and index are built, the log is on the disk.
+flush_behind, dispatch_behind
+    Bytes of the log that are not durable yet, and that queues and index do not have yet.
 min_position
     First position of the log.
+log_bytes, disk_free
+    Bytes that the files of the log take, and that the file system has left; None where it does not
+    say.
+recovered_records, truncated_bytes
+    Records that opening checked, and bytes behind the end that it erased.
 damaged
     Damaged places that are known.
 stale_checksums
-    Records met whose whole-record checksum belongs to another record.",
+    Records met whose whole-record checksum belongs to another record.
+retired_bytes_mapped
+    Bytes of log files that retention has taken away and that somebody still has mapped: the disk
+    gets them back when the last message, scan or buffer that lies in them is gone.",
     {
         messages_sent: u64,
         bytes_sent: u64,
         sends_failed: u64,
+        busy: u64,
+        messages_per_second: f64,
+        bytes_per_second: f64,
+        recent_messages_per_second: f64,
+        recent_bytes_per_second: f64,
+        put_latency: Latency,
+        slow_puts: u64,
+        encode_time: f64,
+        append_time: f64,
+        append_held: f64,
+        flushes: u64,
+        flush_time: f64,
+        longest_flush: f64,
+        flush_wait: Latency,
         published: u64,
         dispatched: u64,
         durable: u64,
+        flush_behind: u64,
+        dispatch_behind: u64,
         min_position: u64,
+        log_bytes: u64,
+        disk_free: Option<u64>,
+        recovered_records: u64,
+        truncated_bytes: u64,
         damaged: u64,
         stale_checksums: u64,
+        retired_bytes_mapped: u64,
     }
 );
 
@@ -157,12 +251,34 @@ impl From<crate::Stats> for Stats {
             messages_sent: stats.messages_sent,
             bytes_sent: stats.bytes_sent,
             sends_failed: stats.sends_failed,
+            busy: stats.busy,
+            messages_per_second: stats.rates.messages,
+            bytes_per_second: stats.rates.bytes,
+            recent_messages_per_second: stats.rates.recent_messages,
+            recent_bytes_per_second: stats.rates.recent_bytes,
+            put_latency: stats.puts.latency.into(),
+            slow_puts: stats.puts.slow,
+            encode_time: stats.puts.encoding.as_secs_f64(),
+            append_time: stats.puts.appending.as_secs_f64(),
+            append_held: stats.append_held.as_secs_f64(),
+            flushes: stats.flushes.count,
+            flush_time: stats.flushes.total.as_secs_f64(),
+            longest_flush: stats.flushes.longest.as_secs_f64(),
+            flush_wait: stats.flushes.waits.into(),
             published: stats.published,
             dispatched: stats.dispatched,
             durable: stats.durable,
+            // The marks are read one after the other, so the lower one may have passed the other.
+            flush_behind: stats.published.saturating_sub(stats.durable),
+            dispatch_behind: stats.published.saturating_sub(stats.dispatched),
             min_position: stats.min_position,
+            log_bytes: stats.log_bytes,
+            disk_free: stats.disk_free,
+            recovered_records: stats.recovered_records,
+            truncated_bytes: stats.truncated_bytes,
             damaged: stats.damaged,
             stale_checksums: stats.stale_checksums,
+            retired_bytes_mapped: stats.retired_bytes_mapped,
         }
     }
 }
@@ -233,6 +349,94 @@ impl Verification {
             self.core.index_entries,
             self.core.stale_checksums,
             self.core.damage.len()
+        )
+    }
+}
+
+report!(
+    RepairStep,
+    "What a repair did in one place.
+
+Attributes
+----------
+path
+    The file.
+position, length
+    First byte, a position of the log in a log file and a byte of the file elsewhere, and how many.
+what
+    What was done.
+saved
+    File that keeps the bytes that were there before; None where nothing but zeros was there, or
+    what the log gives again.
+lost
+    Messages known to be lost, as (topic, queue, offset).",
+    {
+        path: String,
+        position: u64,
+        length: u64,
+        what: String,
+        saved: Option<String>,
+        lost: Vec<(String, u32, u64)>,
+    }
+);
+
+impl From<crate::RepairStep> for RepairStep {
+    fn from(step: crate::RepairStep) -> RepairStep {
+        RepairStep {
+            path: step.path.display().to_string(),
+            position: step.position,
+            length: step.length,
+            what: step.what,
+            saved: step.saved.map(|path| path.display().to_string()),
+            lost: step.lost,
+        }
+    }
+}
+
+/// What a repair did, and what it could not.
+///
+/// Attributes
+/// ----------
+/// ok
+///     Whether nothing is damaged any more.
+/// steps
+///     A list of each `RepairStep`, in order; empty where nothing was damaged.
+/// left
+///     A list of all `Damage` that is there as before.
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct Repair {
+    core: crate::Repair,
+}
+
+impl From<crate::Repair> for Repair {
+    fn from(core: crate::Repair) -> Repair {
+        Repair { core }
+    }
+}
+
+#[pymethods]
+impl Repair {
+    #[getter]
+    fn ok(&self) -> bool {
+        self.core.left.is_empty()
+    }
+
+    #[getter]
+    fn steps<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        PyList::new(py, self.core.steps.iter().cloned().map(RepairStep::from))
+    }
+
+    #[getter]
+    fn left<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        damages(py, self.core.left.clone())
+    }
+
+    fn __repr__(&self) -> String {
+        format!(
+            "Repair(ok={}, steps={}, left={})",
+            if self.ok() { "True" } else { "False" },
+            self.core.steps.len(),
+            self.core.left.len()
         )
     }
 }

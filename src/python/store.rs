@@ -7,7 +7,7 @@ use super::errors::invalid;
 use super::message::{Message, ReadBatch, messages};
 use super::options;
 use super::producer::{Producer, SendResult};
-use super::report::{Recovery, Stats, Verification, damages};
+use super::report::{Recovery, Repair, Stats, Verification, damages};
 use super::tail::Tail;
 use super::topic::Topic;
 use crate::engine::Filter;
@@ -643,29 +643,58 @@ impl Store {
     /// True
     #[pyo3(signature = (progress=None))]
     fn verify(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Verification> {
-        let mut stopped = None;
-        let verified = py.detach(|| {
-            self.core.verify(&mut |done, all| {
-                let told = Python::attach(|py| {
-                    py.check_signals()?;
-                    progress
-                        .as_ref()
-                        .map(|told| told.call1(py, (done, all)))
-                        .transpose()
-                });
-                stopped = told.err();
-                stopped.is_none()
-            })
-        });
-        match stopped {
-            Some(error) => Err(error),
-            None => Ok(verified?.into()),
-        }
+        let verified = with_progress(py, progress, |told| self.core.verify(told))?;
+        Ok(verified.into())
     }
 
-    /// Return counters since the store was opened.
-    fn stats(&self) -> PyResult<Stats> {
-        Ok(self.core.stats()?.into())
+    /// Save what is damaged beside the log, and put right what can be.
+    ///
+    /// Damaged bytes are kept in the directory `damaged` of the store. Holes of the log are filled
+    /// with records that stand in no queue, so that RocketMQ too reads on behind them. Queue
+    /// entries, index files and the tables that Forebay writes are built again from the log;
+    /// damaged tables of another system are saved and left as they are. Messages may be sent and
+    /// read meanwhile; readers in other processes see the repaired files when they open the store
+    /// again. The disk needs room for one more log file.
+    ///
+    /// Parameters
+    /// ----------
+    /// progress
+    ///     Called with the bytes looked at so far and in all, before anything is changed; an
+    ///     exception from it ends the repair.
+    ///
+    /// Returns
+    /// -------
+    /// Repair
+    ///     What was done, which is durable, and what is damaged as before.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.send("orders", b"body")
+    /// ...     store.repair().steps
+    /// []
+    #[pyo3(signature = (progress=None))]
+    fn repair(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Repair> {
+        let repaired = with_progress(py, progress, |told| self.core.repair(told))?;
+        Ok(repaired.into())
+    }
+
+    /// Return counters and times since the store was opened. Waits for no sender and no flush.
+    ///
+    /// Returns
+    /// -------
+    /// Stats
+    ///     Rates, latencies, and how far flush and dispatch are behind.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     _ = store.producer("orders").send_batch([b"a", b"b"])
+    /// ...     stats = store.stats()
+    /// >>> stats.messages_sent, stats.put_latency.count, stats.flush_behind
+    /// (2, 1, 0)
+    fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
+        Ok(py.detach(|| self.core.stats())?.into())
     }
 
     /// Make everything durable, report errors, and let go of the files. Closing again does nothing.
@@ -712,5 +741,32 @@ impl Store {
             again,
             (self.absolute.as_os_str(), self.given.bind(py).copy()?),
         ))
+    }
+}
+
+/// Runs long work detached from the interpreter. What it tells goes to `progress`; an exception
+/// from there, or a signal, ends it.
+fn with_progress<T: Send>(
+    py: Python<'_>,
+    progress: Option<Py<PyAny>>,
+    work: impl FnOnce(&mut dyn FnMut(u64, u64) -> bool) -> crate::Result<T> + Send,
+) -> PyResult<T> {
+    let mut stopped = None;
+    let done = py.detach(|| {
+        work(&mut |done, all| {
+            let told = Python::attach(|py| {
+                py.check_signals()?;
+                progress
+                    .as_ref()
+                    .map(|told| told.call1(py, (done, all)))
+                    .transpose()
+            });
+            stopped = told.err();
+            stopped.is_none()
+        })
+    });
+    match stopped {
+        Some(error) => Err(error),
+        None => Ok(done?),
     }
 }

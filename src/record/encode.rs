@@ -263,6 +263,15 @@ impl Batch {
         }
     }
 
+    /// Makes all records ones that were rolled back, which stand in no queue.
+    pub fn roll_back(&mut self) {
+        for row in &self.rows {
+            if let Some(flags) = self.bytes.get_mut(row.start + AT_SYS_FLAG + 3) {
+                *flags |= low_u8(sys_flag::ROLLBACK as usize);
+            }
+        }
+    }
+
     /// Finishes a record for its place and returns its bytes. May be called again for another
     /// place.
     #[inline]

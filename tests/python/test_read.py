@@ -180,6 +180,7 @@ def test_representations_name_what_they_show(filled):
         (filled.stats(), ["messages_sent=11"]),
         (filled.recovery, ["clean=True"]),
         (filled.verify(), ["ok=True", "records=11"]),
+        (filled.repair(), ["ok=True", "steps=0"]),
         (filled.send("bills", b"x"), ["bills", "timestamp="]),
         (filled.producer("bills", 0).send_batch([b"x"]), ["count=1", "range("]),
         (ticket, ["bills", "queue"]),
@@ -255,6 +256,38 @@ def test_verify_reports_progress_and_can_be_stopped(filled):
 
     with pytest.raises(RuntimeError, match="enough"):
         filled.verify(progress=stop)
+
+
+def test_a_repair_says_what_it_did_and_what_is_lost(tmp_path):
+    path = tmp_path / "store"
+    with forebay.open(path, commitlog_file_size=1 << 20) as store:
+        sent = [store.send("orders", b"%d" % n, key=str(n), queue=0) for n in range(9)]
+    kept = [n for n in range(9) if n != 4]
+    log = path / "commitlog" / f"{0:020}"
+    with open(log, "r+b") as file:
+        file.seek(sent[4].position)
+        file.write(b"gone")
+    with forebay.open(path) as store:
+
+        def stop(done, of):
+            raise RuntimeError("enough")
+
+        with pytest.raises(RuntimeError, match="enough"):
+            store.repair(stop)
+        assert not store.verify().ok
+        repair = store.repair()
+        assert repair.ok
+        assert repair.left == store.damage == store.verify().damage == []
+        step = repair.steps[0]
+        assert (step.path, step.position) == (str(log), sent[4].position)
+        assert step.lost == [("orders", 0, 4)]
+        with open(step.saved, "rb") as saved:
+            assert saved.read(4) == b"gone"
+        assert step._asdict()["length"] == step.length == sent[5].position - sent[4].position
+        assert [m.body for m in store.read("orders", 0, 0)] == [b"%d" % n for n in kept]
+        with pytest.raises(forebay.CorruptError):
+            store.get("orders", 0, 4)
+        assert store.repair().steps == []
 
 
 def test_counters_count(filled):

@@ -72,6 +72,7 @@ def test_use_after_close_is_refused_and_closing_again_is_not(open_store):
         lambda: store.topics,
         lambda: topic.queues,
         lambda: store.verify(),
+        lambda: store.repair(),
         lambda: store.stats(),
         lambda: store.durable_position,
         lambda: store.engine,
@@ -97,6 +98,7 @@ def test_a_reader_reads_and_does_not_write(directory):
             lambda: store.send("orders", b"x"),
             lambda: store.producer("orders"),
             lambda: store.create_topic("bills", queues=1),
+            lambda: store.repair(),
         ):
             with pytest.raises(forebay.ReadOnlyError) as error:
                 call()

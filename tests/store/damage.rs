@@ -14,23 +14,23 @@ use std::time::Duration;
 const HANGS: Duration = Duration::from_secs(60);
 
 /// Bits of a number that nobody has chosen.
-struct Random(u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    fn below(&mut self, limit: usize) -> usize {
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).unwrap()
     }
 }
 
 /// A small store, closed in order or left as by a crash; with all its messages.
-fn small(clean: bool, count: usize) -> (Place, World) {
+pub(crate) fn small(clean: bool, count: usize) -> (Place, World) {
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
     world.send(&store, count);
@@ -42,7 +42,7 @@ fn small(clean: bool, count: usize) -> (Place, World) {
     (Place::fast_copy_of(&place.root()), world)
 }
 
-fn open(root: &Path, mode: Mode) -> Result<Store> {
+pub(crate) fn open(root: &Path, mode: Mode) -> Result<Store> {
     let (sender, receiver) = mpsc::channel();
     let path = root.to_path_buf();
     std::thread::spawn(move || sender.send(Store::open(&path, options(mode))));
@@ -50,7 +50,7 @@ fn open(root: &Path, mode: Mode) -> Result<Store> {
 }
 
 /// Looks at everything in an open store. Messages of which `lost` says nothing have to be there.
-fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
+pub(crate) fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
     let mut missing = 0;
     for ((topic, queue, offset), sent) in &world.sent {
         match store.get(topic, *queue, *offset as i64) {
@@ -113,7 +113,7 @@ fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
 }
 
 /// Opens a damaged store for reading and for writing and looks at everything, twice.
-fn survives(root: &Path, world: &World, lost: &dyn Fn(u64) -> bool) {
+pub(crate) fn survives(root: &Path, world: &World, lost: &dyn Fn(u64) -> bool) {
     for mode in [Mode::Read, Mode::Append, Mode::Append] {
         let store = open(root, mode).unwrap();
         look(&store, world, lost);
@@ -128,18 +128,18 @@ fn survives(root: &Path, world: &World, lost: &dyn Fn(u64) -> bool) {
     }
 }
 
-fn never(_: u64) -> bool {
+pub(crate) fn never(_: u64) -> bool {
     false
 }
 
-fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+pub(crate) fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs::read(path).unwrap();
     change(&mut bytes);
     fs::write(path, bytes).unwrap();
 }
 
 /// Files of a store, by their names from its root.
-fn names(root: &Path) -> Vec<PathBuf> {
+pub(crate) fn names(root: &Path) -> Vec<PathBuf> {
     let files = folder::files(root).into_iter();
     files
         .map(|path| path.strip_prefix(root).unwrap().to_path_buf())
@@ -148,7 +148,7 @@ fn names(root: &Path) -> Vec<PathBuf> {
 
 /// The messages that bytes `at..at + len` of a log file are part of; and where the log ends by the
 /// last message before them, after a crash.
-fn hit(world: &World, name: &Path, at: u64, len: u64) -> impl Fn(u64) -> bool + use<> {
+pub(crate) fn hit(world: &World, name: &Path, at: u64, len: u64) -> impl Fn(u64) -> bool + use<> {
     let start: Option<u64> = name
         .to_str()
         .and_then(|name| name.strip_prefix("commitlog/"))

@@ -51,9 +51,10 @@ fn collect(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, Fact>) {
 
 /// Checksums of all files below `root` but those that each opening writes.
 pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, u32> {
-    const RUNNING: [&str; 6] = [
+    const RUNNING: [&str; 7] = [
         "lock",
         "abort",
+        "forebay.idle",
         "checkpoint",
         "forebay.state",
         "forebay.offsets",

@@ -15,7 +15,7 @@ use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
 use crate::mapped::allocate::create;
-use crate::mapped::{Allocator, Latch, MappedFile, Preparation, Region};
+use crate::mapped::{Allocator, Latch, MappedFile, Preparation, Region, TransientPool};
 use crate::num::index;
 use crate::record::Batch;
 use crate::record::layout::BLANK_LEN;
@@ -47,6 +47,8 @@ pub struct Tail {
     asked_until: u64,
     populated: u64,
     populate: bool,
+    /// Whether files that are begun are written from the transient pool.
+    pooled: bool,
     messages: u64,
     bytes: u64,
 }
@@ -56,6 +58,18 @@ struct Current {
     file: Arc<MappedFile>,
     region: Arc<Region>,
     end: u64,
+    /// Whether it is written from the transient pool, and never through its map.
+    pooled: bool,
+}
+
+impl Current {
+    #[inline]
+    fn write(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) {
+        match with.pool {
+            Some(pool) if self.pooled => pool.take(&self.file, start, bytes),
+            _ => self.region.write(start, bytes),
+        }
+    }
 }
 
 /// What appending needs beside the tail.
@@ -68,11 +82,22 @@ pub struct Appender<'a> {
     pub preparation: Preparation,
     /// The disk.
     pub disk: &'a Arc<dyn crate::disk::Disk>,
+    /// Where appends go first, in a store that has one.
+    pub pool: Option<&'a TransientPool>,
+    /// Whether an append fails rather than write out what fills the pool.
+    pub pool_fail_fast: bool,
 }
 
 impl Tail {
-    /// The tail of a log that ends at `position`. `populate`: fault pages in ahead.
-    pub fn new(log: &Log, position: u64, last_store_ms: i64, populate: bool) -> Result<Tail> {
+    /// The tail of a log that ends at `position`. `populate`: fault pages in ahead. `pooled`: write
+    /// files that are begun from the transient pool.
+    pub fn new(
+        log: &Log,
+        position: u64,
+        last_store_ms: i64,
+        populate: bool,
+        pooled: bool,
+    ) -> Result<Tail> {
         let mut tail = Tail {
             current: None,
             position,
@@ -83,6 +108,7 @@ impl Tail {
             asked_until: 0,
             populated: position,
             populate,
+            pooled,
             messages: 0,
             bytes: 0,
         };
@@ -90,6 +116,16 @@ impl Tail {
             tail.enter(file)?;
         }
         Ok(tail)
+    }
+
+    /// End of the log.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes on in a file that has the bytes of the current one up to the end.
+    pub fn exchange(&mut self, file: Arc<MappedFile>) -> Result<()> {
+        self.enter(file)
     }
 
     /// Store time of the last record, in ms.
@@ -105,6 +141,12 @@ impl Tail {
     /// Sets the next offset of a queue, as found on opening.
     pub fn set_next_offset(&mut self, topic: &Topic, queue: u32, offset: u64) {
         *self.next_offset(topic.id, queue) = offset;
+    }
+
+    /// Keeps the offsets of a queue below `next` from being given again.
+    pub fn raise_next_offset(&mut self, topic: &Topic, queue: u32, next: u64) {
+        let offset = self.next_offset(topic.id, queue);
+        *offset = next.max(*offset);
     }
 
     /// Next offset of a queue.
@@ -133,7 +175,13 @@ impl Tail {
         let end = file.end();
         self.asked_until = file.start() + file.reserved();
         self.populated = self.position;
-        self.current = Some(Current { file, region, end });
+        let pooled = self.pooled;
+        self.current = Some(Current {
+            file,
+            region,
+            end,
+            pooled,
+        });
         Ok(())
     }
 
@@ -164,9 +212,8 @@ impl Tail {
                 let Some(current) = &self.current else {
                     unreachable!("room was made")
                 };
-                current
-                    .region
-                    .write(start, batch.seal(row, offset, position, store_ms));
+                let record = batch.seal(row, offset, position, store_ms);
+                current.write(with, start, record);
                 self.position += u64::from(row.len);
                 appended.rows.push(Place {
                     position,
@@ -179,17 +226,28 @@ impl Tail {
         self.messages += appended.rows.len() as u64;
         self.bytes += self.position - begin;
         appended.end = self.position;
-        if let Some(current) = &self.current {
-            let wrote = self.position - current.file.start();
-            current.region.publish_alone(index(wrote));
-        }
-        with.log.state.set(Mark::Published, self.position);
+        self.publish(with);
+        with.log.stored_ms.store(store_ms, Ordering::Release);
         if let Some(current) = &self.current {
             let ready = current.file.start() + current.file.reserved();
             with.log.ready.store(ready, Ordering::Relaxed);
         }
         self.look_ahead(with);
         Ok(appended)
+    }
+
+    /// Lets readers see what was appended, or the write-out do so.
+    #[inline]
+    fn publish(&self, with: &Appender<'_>) {
+        let Some(current) = &self.current else { return };
+        if let Some(pool) = with.pool {
+            pool.set_wrote(self.position);
+        }
+        if !current.pooled {
+            let wrote = self.position - current.file.start();
+            current.region.publish_alone(index(wrote));
+            with.log.state.set(Mark::Published, self.position);
+        }
     }
 
     /// The byte of the current file where a record of `len` bytes goes; rolls where it does not
@@ -209,10 +267,11 @@ impl Tail {
     fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
         if let Some(current) = self.current.take() {
             let at = index(self.position - current.file.start());
-            current
-                .region
-                .write(at, &blank(current.end - self.position));
-            current.region.publish_alone(current.region.len());
+            current.write(with, at, &blank(current.end - self.position));
+            match with.pool {
+                Some(pool) if current.pooled => pool.end_file(&current.file),
+                _ => current.region.publish_alone(current.region.len()),
+            }
             self.position = current.end;
         }
         let Some(next) = self.ahead.pop_front() else {
@@ -226,6 +285,9 @@ impl Tail {
     #[inline]
     fn secure(&mut self, with: &Appender<'_>, parts: &[(&Topic, &mut Batch)]) -> Result<()> {
         let total: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        if let Some(pool) = with.pool {
+            self.secure_buffers(with, pool, total)?;
+        }
         if let Some(current) = &self.current {
             let end = self.position + total as u64 + BLANK_LEN as u64;
             if end <= current.file.start() + current.file.reserved() {
@@ -233,6 +295,31 @@ impl Tail {
             }
         }
         self.secure_slowly(with, parts)
+    }
+
+    /// Has buffers ready for `total` bytes.
+    fn secure_buffers(
+        &self,
+        with: &Appender<'_>,
+        pool: &TransientPool,
+        total: usize,
+    ) -> Result<()> {
+        let fits = |current: &Current| {
+            current.pooled && self.position + total as u64 + BLANK_LEN as u64 <= current.end
+        };
+        let rolls = match self.current.as_ref().is_some_and(fits) {
+            true => 0,
+            // Two records that follow one another are longer than a file together, or fit one.
+            false => 2 * total / index(with.log.files.file_len()) + 2,
+        };
+        if pool.lacking(total, rolls) == 0 {
+            return Ok(());
+        }
+        if with.pool_fail_fast && !pool.is_idle() {
+            return Err(Error::Busy { waited_ms: 0 });
+        }
+        pool.write_out(&**with.disk, |end| with.log.publish(end))?;
+        pool.add(pool.lacking(total, rolls))
     }
 
     #[cold]
@@ -339,7 +426,7 @@ impl Tail {
     #[inline]
     fn look_ahead(&mut self, with: &Appender<'_>) {
         let Some(current) = &self.current else { return };
-        if self.populate && self.position + POPULATE_STEP / 2 > self.populated {
+        if self.populate && !current.pooled && self.position + POPULATE_STEP / 2 > self.populated {
             let from = self.populated.max(self.position);
             let reserved = current.file.start() + current.file.reserved();
             let to = (from + POPULATE_STEP).min(reserved);

@@ -7,11 +7,12 @@
 use super::log::{Log, Step, Walker};
 use super::open::Opening;
 use super::recover::{Belief, Trust, next_record};
+use super::running;
 use super::state::Mark;
 use super::tables::Inventory;
-use crate::disk::read_small;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mapped::queue::file_name;
+use crate::plant::{Bug, planted};
 use std::sync::Arc;
 
 /// A log without marks that was closed in order is walked as a whole up to this many bytes.
@@ -78,7 +79,9 @@ impl Opening<'_> {
             (_, true, _) => {
                 // Forebay closed it: what lies behind is another system's, and counts wherever it
                 // is whole.
-                let told = |at: &u64| begin.inventory.as_ref().is_none_or(|i| i.position == *at);
+                // A clean close leaves an inventory. Without it nothing would tell of a queue that
+                // is gone as well.
+                let told = |at: &u64| begin.inventory.as_ref().is_some_and(|i| i.position == *at);
                 known(Mark::Published)
                     .filter(told)
                     .map(|at| (at, Trust::Everywhere))
@@ -89,7 +92,10 @@ impl Opening<'_> {
                 from.map(|(dispatched, durable)| (dispatched.min(durable), trust))
             }
             _ => {
-                let settled = known(Mark::Settled);
+                let settled = known(match planted(Bug::TrustIndex) {
+                    true => Mark::Durable,
+                    false => Mark::Settled,
+                });
                 begin.index_until = Some(settled.unwrap_or(begin.from));
                 settled.map(|at| (at, Trust::Below(state.get(Mark::Durable))))
             }
@@ -97,26 +103,13 @@ impl Opening<'_> {
         if let Some((from, trust)) = marked {
             (begin.from, begin.trust, begin.marked) = (from, trust, true);
             begin.durable = state.get(Mark::Durable);
-            if self.other_wrote_since()? {
+            if state.is_foreign() || running::is_foreign(&*self.disk, self.root)? {
                 begin.trust = Trust::Everywhere;
             } else if !state.is_clean() {
                 begin.checksums_from = state.checksums_from().unwrap_or(u64::MAX);
             }
         }
         Ok(begin)
-    }
-
-    /// Whether another system wrote since the last writer of ours: it left its own process id in
-    /// `abort`, or took the file away. What it stored counts wherever it is whole.
-    fn other_wrote_since(&self) -> Result<bool> {
-        let path = self.root.join("abort");
-        let text = match read_small(&*self.disk, &path, 64) {
-            // Too long for a process id: not what a writer of ours leaves.
-            Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(true),
-            text => text.map_err(|e| Error::io("read", &path, e))?,
-        };
-        let text = String::from_utf8(text.unwrap_or_default()).unwrap_or_default();
-        Ok(text.trim().parse().ok() != self.state.pid())
     }
 
     /// Makes sure of the marks, now that the queues are there; chooses again where they do not

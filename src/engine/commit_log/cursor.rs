@@ -1,7 +1,7 @@
 //! Cursors: records of a queue in the order of their offsets, or of the log in the order of
 //! positions.
 
-use super::consume_queue::{ConsumeQueue, EntryMap, QueueEntry};
+use super::consume_queue::{ConsumeQueue, EntryMap};
 use super::locate::Search;
 use super::log::{Log, Step, Walker};
 use super::recover::next_record;
@@ -82,7 +82,7 @@ impl QueueCursor {
             return Ok(Some(Flaw::Empty));
         };
         let entry = entries.entry(number);
-        if entry == QueueEntry::FILLER {
+        if entry.is_filler() {
             return Ok(None);
         }
         if !entry.is_message(self.end) {
@@ -134,6 +134,20 @@ impl QueueCursor {
             }
             None
         }))
+    }
+
+    /// Passes over what retention has taken away since the cursor was made, if `number` is part of
+    /// it.
+    #[cold]
+    fn skip_retired(&mut self, number: u64) -> Result<bool> {
+        if self.log.source.is_some() {
+            self.queue.follow_min(self.log.min_position())?;
+        }
+        let min = self.queue.min();
+        if number < min {
+            self.range.start = min.min(self.range.end);
+        }
+        Ok(number < min)
     }
 
     /// Handles an entry that does not lead to its record: the log may still have it.
@@ -221,7 +235,11 @@ impl Cursor for QueueCursor {
         while self.range.start < self.range.end && rows.rows.len() < target {
             let number = self.range.start;
             self.range.start += 1;
-            if let Some(flaw) = self.take(number, rows)? {
+            let taken = self.take(number, rows);
+            if matches!(taken, Ok(None)) || self.skip_retired(number)? {
+                continue;
+            }
+            if let Some(flaw) = taken? {
                 self.locate(number, flaw, rows)?;
             }
         }
@@ -256,8 +274,15 @@ impl LogCursor {
         }
     }
 
+    /// Passes over what is no record at `position`. What retention has taken away since the cursor
+    /// was made is no damage.
     #[cold]
     fn skip(&mut self, position: u64, flaw: Flaw) -> Result<()> {
+        let min = self.log.min_position();
+        if position < min {
+            self.walker.move_to(min);
+            return Ok(());
+        }
         let next = next_record(&self.log, position + 1, self.end)?.unwrap_or(self.end);
         self.report.add(Damage {
             path: self.log.files.path_of(self.log.files.start_of(position)),
@@ -276,7 +301,13 @@ impl Cursor for LogCursor {
         let target = rows.rows.len() + max_rows;
         while rows.rows.len() < target {
             let position = self.walker.position();
-            match self.walker.step()? {
+            let step = match self.walker.step() {
+                Err(error) if error.is_not_found() && position < self.log.min_position() => {
+                    Step::Flawed(Flaw::Empty)
+                }
+                step => step?,
+            };
+            match step {
                 Step::End => break,
                 Step::Blank => {}
                 Step::Flawed(flaw) => self.skip(position, flaw)?,

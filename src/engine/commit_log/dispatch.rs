@@ -44,6 +44,10 @@ struct Progress {
     walker: Walker,
     finder: Finder,
     keys: Vec<PendingKey>,
+    /// Store time of the last record that was dispatched, in ms; 0 before the first.
+    stored_ms: i64,
+    /// That of the last record that was walked, whose keys may not be put yet.
+    walked_ms: i64,
     /// Positions up to here were skipped because they are damaged.
     damage: Vec<Damage>,
 }
@@ -68,6 +72,8 @@ impl Dispatcher {
             walker: Walker::new(log, position, position),
             finder: Finder::default(),
             keys: Vec::with_capacity(INDEX_BATCH * 2),
+            stored_ms: 0,
+            walked_ms: 0,
             damage: Vec::new(),
         };
         Dispatcher {
@@ -104,6 +110,24 @@ impl Dispatcher {
         Ok(())
     }
 
+    /// Calls `look` while dispatch stands still, with its position and the store time of its last
+    /// record in ms (0 before the first since opening).
+    pub fn hold<T>(&self, look: impl FnOnce(u64, i64) -> T) -> T {
+        let progress = self.lock.lock();
+        look(self.dispatched(), progress.stored_ms)
+    }
+
+    /// Runs `work` while nothing is dispatched. It may change queues, index and log files: the walk
+    /// maps the file that it is in again.
+    pub fn pause<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut progress = self.lock.lock();
+        self.put_keys(&mut progress.keys)?;
+        let done = work();
+        let position = progress.walker.position();
+        progress.walker = Walker::new(&self.log, position, position);
+        done
+    }
+
     /// Damage that dispatch met since the last call.
     pub fn take_damage(&self) -> Vec<Damage> {
         std::mem::take(&mut self.lock.lock().damage)
@@ -112,7 +136,7 @@ impl Dispatcher {
     fn step_locked(&self, progress: &mut Progress) -> Result<bool> {
         let published = self.log.readable_end();
         if progress.walker.position() >= published {
-            return Ok(false);
+            return self.finish(progress);
         }
         progress.walker.extend(published);
         let mut left = STEP_RECORDS;
@@ -123,11 +147,24 @@ impl Dispatcher {
             self.log
                 .state
                 .set(Mark::Dispatched, progress.walker.position());
+            progress.stored_ms = progress.walked_ms;
             self.queues.limit_maps();
             if done {
                 break;
             }
         }
+        Ok(true)
+    }
+
+    /// Puts keys that found no room in the last step; whether there was anything to do.
+    fn finish(&self, progress: &mut Progress) -> Result<bool> {
+        let end = progress.walker.position();
+        if progress.keys.is_empty() && self.dispatched() >= end {
+            return Ok(false);
+        }
+        self.put_keys(&mut progress.keys)?;
+        self.log.state.set(Mark::Dispatched, end);
+        progress.stored_ms = progress.walked_ms;
         Ok(true)
     }
 
@@ -145,6 +182,7 @@ impl Dispatcher {
                         progress.walker.move_to(position);
                         return Err(error);
                     }
+                    progress.walked_ms = record.store_timestamp();
                 }
                 Step::Blank => {}
                 Step::End => {

@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 /// Takes over the writer's marks and joins log files that it has added. Cheap where nothing moved.
 pub fn refresh_log(shared: &Shared) -> Result<()> {
-    let Some(source) = &shared.source else {
+    let log = &shared.log;
+    let Some(source) = &log.source else {
         return Ok(());
     };
-    let log = &shared.log;
+    log.files.forget_below(source.get(Mark::Minimum));
     log.state.set(Mark::Durable, source.get(Mark::Durable));
     if source.get(Mark::Dispatched) <= log.published() {
         return Ok(());
@@ -50,10 +51,13 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
 
 /// [`refresh_log`], and looks for topics, queues and index files that were added.
 pub fn refresh(shared: &Shared) -> Result<()> {
-    if shared.source.is_none() {
+    if shared.log.source.is_none() {
         return Ok(());
     }
     refresh_log(shared)?;
+    if let Some(index) = &shared.index {
+        index.retire_below(shared.log.min_position())?;
+    }
     let directory = &shared.queues.store.directory;
     for name in list_topics(&*shared.disk, directory)? {
         for id in list_queues(&*shared.disk, &directory.join(&name))? {
@@ -70,15 +74,19 @@ pub fn refresh(shared: &Shared) -> Result<()> {
 
 /// Moves the end of a queue over the entries that the writer has added.
 pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()> {
-    if shared.source.is_none() {
+    if shared.log.source.is_none() {
         return Ok(());
     }
     refresh_log(shared)?;
     let _alone = shared.follow_lock.lock();
-    let end = shared.log.published();
+    let (minimum, end) = (shared.log.min_position(), shared.log.published());
     let holds = |number: u64| -> Result<bool> {
         let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
         let Some(entry) = entry else { return Ok(false) };
+        if entry.end() <= minimum {
+            // Its record is gone; its number stays taken.
+            return Ok(true);
+        }
         Ok(shared.log.record_at(entry.position).is_ok_and(|message| {
             let record = message.record();
             record.topic() == topic.name.as_bytes()
@@ -86,19 +94,22 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
                 && record.queue_offset() == number as i64
         }))
     };
+    queue.follow_min(minimum)?;
     let mut max = queue.max();
     if max == 0 || queue.map_of(max)?.is_none() {
         queue.refresh_files()?;
     }
-    if max == 0 {
-        // The first look: from the last entry on disk backwards.
-        let first = queue.first_on_disk().unwrap_or(0);
-        max = queue.last_on_disk()?;
-        while max > first && !holds(max - 1)? {
+    let first = queue.first_on_disk().unwrap_or(0);
+    if max <= first {
+        // The first look, or the first since all that was known is gone: from the last entry on
+        // disk backwards.
+        let known = first.max(queue.max());
+        max = queue.last_on_disk()?.max(known);
+        while max > known && !holds(max - 1)? {
             max -= 1;
         }
-        queue.set_bounds(first, max);
-        queue.correct_min(shared.log.state.get(Mark::Minimum))?;
+        queue.extend_to(max);
+        queue.raise_min(minimum)?;
     }
     loop {
         // Fillers count if a message follows them.
@@ -117,6 +128,6 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
             }
         }
     }
-    queue.set_bounds(queue.min(), max);
+    queue.extend_to(max);
     Ok(())
 }

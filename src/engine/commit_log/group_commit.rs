@@ -13,14 +13,21 @@
 
 use super::shared::Shared;
 use super::state::Mark;
-use crate::engine::Waiter;
+use crate::engine::waiter::{Waiter, look};
+use crate::machine::Drive;
+use crate::plant::{Bug, planted};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// Those who wait for a sync, and the thread that makes it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GroupCommit {
+    drive: Drive,
+    /// Whether the write list is not empty.
+    pending: AtomicBool,
     list: Mutex<WriteList>,
     enlisted: Condvar,
 }
@@ -30,11 +37,17 @@ struct WriteList {
     waiting: Vec<Enlisted>,
     flusher: Option<JoinHandle<()>>,
     ended: bool,
+    /// Whether the thread has to be woken.
+    sleeps: bool,
 }
+
+/// How long the thread looks for the next group before it sleeps.
+const LOOK: Duration = Duration::from_micros(50);
 
 #[derive(Debug)]
 struct Enlisted {
     end: u64,
+    since: Instant,
     waiter: Arc<Waiter>,
 }
 
@@ -45,48 +58,96 @@ pub fn enlist(shared: &Arc<Shared>, end: u64) -> Arc<Waiter> {
     }
     let group = &shared.group;
     let mut list = group.list.lock();
-    if list.flusher.is_none() && !list.ended {
+    if list.flusher.is_none() && !list.ended && group.drive == Drive::Threads {
         let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("forebay-commit".to_owned());
         list.flusher = thread.spawn(move || run(&shared)).ok();
     }
-    if list.flusher.is_none() {
+    if list.flusher.is_none() && (list.ended || group.drive == Drive::Threads) {
         // No thread can be had, or the store closes: who waits does the work.
         drop(list);
         return Waiter::completed(shared.flush_to(end).map_err(Arc::new));
     }
-    let waiter = Arc::new(Waiter::default());
+    let waiter = Waiter::new(list.waiting.is_empty());
     let enlisted = Arc::clone(&waiter);
     list.waiting.push(Enlisted {
         end,
+        since: Instant::now(),
         waiter: enlisted,
     });
+    group.pending.store(true, Ordering::Release);
+    let sleeps = list.sleeps;
     drop(list);
-    group.enlisted.notify_one();
+    if sleeps {
+        group.enlisted.notify_one();
+    }
     waiter
 }
 
 fn run(shared: &Shared) {
-    let mut group = Vec::new();
-    while shared.group.swap(&mut group) {
-        let end = group.iter().map(|it| it.end).max().unwrap_or(0);
-        let outcome = shared.flush_to(end).map_err(Arc::new);
-        for enlisted in group.drain(..) {
-            enlisted.waiter.complete(outcome.clone());
-        }
+    let mut read = Vec::new();
+    while shared.group.wait() {
+        step(shared, &mut read);
     }
 }
 
+/// Syncs once for all who have enlisted and wakes them. `read` is empty before and after.
+fn step(shared: &Shared, read: &mut Vec<Enlisted>) {
+    if !planted(Bug::SwapLate) {
+        shared.group.swap(read);
+    }
+    if planted(Bug::AcknowledgeEarly) {
+        read.iter().for_each(|it| it.waiter.complete(Ok(())));
+    }
+    let end = match planted(Bug::SwapLate) {
+        true => shared.log.published(),
+        false => read.iter().map(|it| it.end).max().unwrap_or(0),
+    };
+    let outcome = shared.flush_to(end).map_err(Arc::new);
+    if planted(Bug::SwapLate) {
+        shared.group.swap(read);
+    }
+    for enlisted in read.drain(..) {
+        shared.flushes.waited(enlisted.since.elapsed());
+        enlisted.waiter.complete(outcome.clone());
+    }
+}
+
+/// What the thread does with one group, for a caller that steps.
+#[cfg(test)]
+pub fn step_once(shared: &Shared) {
+    step(shared, &mut Vec::new());
+}
+
 impl GroupCommit {
-    /// Waits for someone to enlist and exchanges the lists, of which `read` is empty. False where
-    /// no one will come any more.
-    fn swap(&self, read: &mut Vec<Enlisted>) -> bool {
+    /// A list that is synced by a thread or by a caller.
+    pub fn new(drive: Drive) -> GroupCommit {
+        GroupCommit {
+            drive,
+            pending: AtomicBool::new(false),
+            list: Mutex::default(),
+            enlisted: Condvar::new(),
+        }
+    }
+
+    /// Waits for someone to enlist. False where no one will come any more.
+    fn wait(&self) -> bool {
+        // Those who were just woken are likely to come again.
+        look(LOOK, || self.pending.load(Ordering::Acquire));
         let mut list = self.list.lock();
         while list.waiting.is_empty() && !list.ended {
+            list.sleeps = true;
             self.enlisted.wait(&mut list);
         }
+        list.sleeps = false;
+        !list.waiting.is_empty()
+    }
+
+    /// Exchanges the lists.
+    fn swap(&self, read: &mut Vec<Enlisted>) {
+        let mut list = self.list.lock();
         std::mem::swap(&mut list.waiting, read);
-        !read.is_empty()
+        self.pending.store(false, Ordering::Relaxed);
     }
 
     /// Completes all who have enlisted and ends the thread.

@@ -79,12 +79,20 @@ impl Index {
         IndexFile::open(&self.disk, path, (name, len), hint, self.access)
     }
 
+    /// Opens a file, unless the process that writes has taken it away.
+    fn open_file_if_there(&self, name: u64, len: u64) -> Result<Option<IndexFile>> {
+        match self.open_file(name, len) {
+            Err(error) if error.is_not_found() => Ok(None),
+            opened => opened,
+        }
+    }
+
     /// Opens files that the process that writes has added since.
     pub fn join_new_files(&self, end: u64) -> Result<()> {
         let last = self.files.read().last().map_or(0, |file| file.name);
         for (name, len) in list_names(&*self.disk, &self.directory)? {
             if name > last
-                && let Some(file) = self.open_file(name, len)?
+                && let Some(file) = self.open_file_if_there(name, len)?
                 && file.count() > 1
                 && file.positions().0 < end
             {
@@ -180,16 +188,32 @@ impl Index {
         Ok(from)
     }
 
-    /// Removes files whose records are all gone, but never the last.
+    /// Removes the file of this name and those behind it, to be built again.
+    pub fn drop_from(&self, name: u64) -> Result<()> {
+        let mut files = self.files.write();
+        while let Some(file) = files.last().filter(|file| file.name >= name) {
+            self.disk
+                .unlink(file.path())
+                .map_err(|e| Error::io("unlink", file.path(), e))?;
+            files.pop();
+        }
+        Ok(())
+    }
+
+    /// Removes files whose records are all gone, but never the last. In a store that may not be
+    /// written they are let go of.
     pub fn retire_below(&self, position: u64) -> Result<()> {
         let mut files = self.files.write();
         while files.len() > 1 {
             let Some(file) = files.first().filter(|file| file.positions().1 < position) else {
                 break;
             };
-            self.disk
-                .unlink(file.path())
-                .map_err(|e| Error::io("unlink", file.path(), e))?;
+            if self.access == Access::ReadWrite {
+                match self.disk.unlink(file.path()) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    gone => gone.map_err(|e| Error::io("unlink", file.path(), e))?,
+                }
+            }
             files.remove(0);
         }
         Ok(())

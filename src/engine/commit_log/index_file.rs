@@ -91,7 +91,9 @@ impl IndexFile {
         if access == Access::ReadWrite {
             // Blocks of the part in use may be holes of a store that another system made.
             let used = (found.entry_at(found.count()) + ENTRY_LEN) as u64;
+            // On a full disk the step ahead has to wait: what is in use is enough to open.
             let reserved = found.file.reserve(used + RESERVE_STEP);
+            let reserved = reserved.or_else(|_| found.file.reserve(used));
             reserved.map_err(|e| Error::io("reserve", &path, e))?;
         }
         Ok(Some(found))
@@ -286,6 +288,33 @@ impl IndexFile {
             number = entry.previous;
         }
         true
+    }
+
+    /// Which of the entries below `count` a chain leads to, by their number.
+    pub fn reached(&self, count: u32) -> Vec<bool> {
+        let mut reached = vec![false; count as usize];
+        for slot in 0..self.slots {
+            let mut number = self.word(HEADER_LEN + 4 * slot as usize);
+            let mut above = self.entries;
+            // A chain only leads down, so it ends; entries above `count` are just being added.
+            while number != 0 && number < above {
+                let entry = self.entry(number);
+                if entry.hash % self.slots != slot {
+                    break;
+                }
+                if let Some(reached) = reached.get_mut(number as usize) {
+                    *reached = true;
+                }
+                above = number;
+                number = entry.previous;
+            }
+        }
+        reached
+    }
+
+    /// Byte of the file where an entry begins.
+    pub fn byte_of(&self, number: u32) -> u64 {
+        self.entry_at(number) as u64
     }
 
     /// Whether the record at `position` is found under a hash.

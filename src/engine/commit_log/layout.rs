@@ -30,17 +30,13 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         path: root.to_owned(),
         reason: reason.to_owned(),
     };
-    let metadata = match std::fs::metadata(root) {
+    let entries = match disk.list(root) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Maker::Nobody),
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            return Err(not_a_store("a part of the path is a file"));
+            return Err(not_a_store("it, or a part of its path, is not a directory"));
         }
-        found => found.map_err(|e| Error::io("look at", root, e))?,
+        found => found.map_err(|e| Error::io("list", root, e))?,
     };
-    if !metadata.is_dir() {
-        return Err(not_a_store("it is not a directory"));
-    }
-    let entries = disk.list(root).map_err(|e| Error::io("list", root, e))?;
     let kind = |name: &str| {
         entries
             .iter()
@@ -59,6 +55,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         "checkpoint",
         super::state::FILE_NAME,
         "forebay.offsets",
+        "forebay.idle",
     ] {
         match kind(name) {
             None | Some(Kind::File) => {}
@@ -88,8 +85,10 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         return Ok(Maker::Other);
     }
     // A creation that was cut short leaves no more than these.
-    let fresh =
-        |e: &crate::disk::Entry| matches!(e.name.as_deref(), Some("lock" | "abort" | "abort.tmp"));
+    let fresh = |e: &crate::disk::Entry| {
+        let first = ["lock", "abort", "abort.tmp", "forebay.state.tmp"];
+        e.name.as_deref().is_some_and(|name| first.contains(&name))
+    };
     if entries.iter().all(fresh) {
         return Ok(Maker::Nobody);
     }

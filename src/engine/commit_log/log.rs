@@ -7,7 +7,7 @@ use crate::num::{index, low_u32};
 use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32, extent};
 use crate::record::{Flaw, Layout, Message, Record};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 /// The log's files and its marks.
 #[derive(Debug)]
@@ -16,10 +16,14 @@ pub struct Log {
     pub files: MappedFileQueue,
     /// The marks.
     pub state: Arc<StatePage>,
+    /// The page of the process that writes, where this one follows it.
+    pub source: Option<Arc<StatePage>>,
     /// Whether readers see what is durable alone.
     pub sync: bool,
     /// End of the blocks that the current file has.
     pub ready: AtomicU64,
+    /// Store time of a record that is published, in ms: the last one, or one just before it.
+    pub stored_ms: AtomicI64,
 }
 
 impl Log {
@@ -27,6 +31,13 @@ impl Log {
     #[inline]
     pub fn published(&self) -> u64 {
         self.state.get(Mark::Published)
+    }
+
+    /// Moves the published end forward, to where the write-out has come.
+    pub fn publish(&self, end: u64) {
+        if end > self.published() {
+            self.state.set(Mark::Published, end);
+        }
     }
 
     /// End of what can be appended without reserving blocks or going to another file.
@@ -45,9 +56,11 @@ impl Log {
         })
     }
 
-    /// First position of the log.
+    /// First position of the log. What lies below it is gone or about to go, and is no damage.
     pub fn min_position(&self) -> u64 {
-        self.files.first().map_or(0, |file| file.start())
+        let first = self.files.first().map_or(0, |file| file.start());
+        let state = self.source.as_ref().unwrap_or(&self.state);
+        first.max(state.get(Mark::Minimum))
     }
 
     /// The record at `position`, its structure checked and that it says it lies there.

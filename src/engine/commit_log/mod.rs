@@ -5,8 +5,8 @@
 //!   consumequeue/   for each queue, where its records lie                    consume_queue, queues
 //!   index/          for each key, where its records lie                      index, index_file
 //!   config/         topics.json; the other tables are left as they are       tables
-//!   checkpoint      up to which store time the parts are durable             tables
-//!   abort           there while the store is written                         open, shared
+//!   checkpoint      up to which store time the parts are durable             checkpoint
+//!   abort           there while the store is written                         running
 //!   lock            byte 0 is locked while the store is written              crate::disk
 //!   forebay.state   marks for readers beside the writer and for recovery     state
 //!   forebay.offsets bounds of the queues at the last close                   tables
@@ -16,16 +16,21 @@
 //! [`open`].
 
 mod append;
+mod append_lock;
 mod atomic;
 mod begin;
+mod bridge;
+mod checkpoint;
 mod consume_queue;
 mod copying;
 mod cursor;
 mod dispatch;
+pub(crate) mod flush;
 mod follow;
 mod group_commit;
 mod index;
 mod index_file;
+mod json;
 mod layout;
 mod locate;
 mod log;
@@ -37,7 +42,12 @@ mod queues;
 mod rebuild;
 mod recover;
 mod reindex;
+mod repair;
 mod report;
+mod retention;
+mod rewrite;
+mod running;
+mod salvage;
 mod service;
 mod shared;
 mod spill;
@@ -45,18 +55,22 @@ mod state;
 mod tables;
 mod trim;
 mod verify;
+mod verify_index;
+mod verify_tables;
 
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Rows, Stats,
-    Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Repair, Rows,
+    Stats, Topic, Topics, Verification, Waiter,
 };
-use crate::disk::FileLock;
+use crate::disk::{FileLock, coarse_ms};
 use crate::error::{Error, Result};
+use crate::machine::{Drive, Machine};
+use crate::mapped::{MappedFile, TransientPool};
 use crate::options::{Flush, Mode, Options};
 use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Message, RecordStyle};
 use append::Appender;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use query::Question;
 use service::Services;
 use shared::Shared;
@@ -65,6 +79,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// Senders help dispatch while it is further behind than this.
@@ -86,12 +101,19 @@ pub struct CommitLog {
     flush_timeout: Duration,
     closed: AtomicBool,
     sends_failed: AtomicU64,
+    busy: AtomicU64,
+    /// Held by a repair, of which there is one at a time.
+    repairing: Mutex<()>,
+    /// The thread of the repair, whose progress callback may call back.
+    repairer: Mutex<Option<ThreadId>>,
+    /// Held while the index lacks keys that are put again.
+    rebuilding: RwLock<()>,
 }
 
 impl CommitLog {
     /// Opens the store at `path`.
-    pub fn open(path: &Path, options: &Options) -> Result<Box<dyn Engine>> {
-        let opened = open::open(path, options)?;
+    pub fn open(machine: &Machine, path: &Path, options: &Options) -> Result<CommitLog> {
+        let opened = open::open(machine, path, options)?;
         let engine = CommitLog {
             shared: opened.shared,
             services: Services::default(),
@@ -111,25 +133,26 @@ impl CommitLog {
             flush_timeout: options.flush_timeout,
             closed: AtomicBool::new(false),
             sends_failed: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+            repairing: Mutex::default(),
+            repairer: Mutex::default(),
+            rebuilding: RwLock::default(),
         };
-        if engine.writes {
+        if engine.writes && machine.drive == Drive::Threads {
             let started = engine.services.start(&engine.shared);
             started.map_err(|e| Error::io("start the threads of", path, e))?;
         }
-        Ok(Box::new(engine))
+        Ok(engine)
     }
 
     fn append_parts(&self, parts: &mut [(&Topic, &mut Batch)], clock_ms: i64) -> Result<Appended> {
         let shared = &*self.shared;
-        let mut tail = match shared.tail.try_lock() {
-            Some(tail) => tail,
-            None => shared
-                .tail
-                .try_lock_for(self.busy_timeout)
-                .ok_or_else(|| Error::Busy {
-                    waited_ms: u64::try_from(self.busy_timeout.as_millis()).unwrap_or(u64::MAX),
-                })?,
+        // The clock of a batch may have been read long ago, before its first row was encoded.
+        let began_ms = match parts {
+            [(_, batch)] if batch.rows().len() == 1 => clock_ms,
+            _ => coarse_ms(),
         };
+        let mut tail = shared.tail.acquire(began_ms, self.busy_timeout)?;
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
@@ -139,8 +162,48 @@ impl CommitLog {
             allocator: &shared.allocator,
             preparation: shared.preparation,
             disk: &shared.disk,
+            pool: shared.pool.as_ref(),
+            pool_fail_fast: shared.write_out_rules.fail_fast,
         };
-        tail.append(&with, parts, clock_ms)
+        let appended = tail.append(&with, parts, clock_ms)?;
+        shared.tail.show_counters(&tail);
+        Ok(appended)
+    }
+
+    /// The rules of the flush service.
+    #[cfg(test)]
+    pub(crate) fn flush_rules(&self) -> flush::FlushRules {
+        self.shared.flush_rules
+    }
+
+    /// The parts, for a caller that steps.
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.shared
+    }
+
+    /// One step of group commit.
+    #[cfg(test)]
+    pub(crate) fn step_group_commit(&self) {
+        group_commit::step_once(&self.shared);
+    }
+
+    /// One step of dispatch; a failure ends the writing as in its thread.
+    #[cfg(test)]
+    pub(crate) fn step_dispatch(&self) {
+        if let Err(error) = self.shared.dispatcher.step()
+            && dispatch::is_final(&error)
+        {
+            self.shared.fail(&error);
+        }
+    }
+
+    /// Refuses what would wait for a repair that this very thread is at.
+    fn check_not_repairing(&self) -> Result<()> {
+        match *self.repairer.lock() == Some(std::thread::current().id()) {
+            true => Err(Error::Busy { waited_ms: 0 }),
+            false => Ok(()),
+        }
     }
 
     /// Brings queues and index up to what may be read. A failure leaves readers what was there.
@@ -149,6 +212,8 @@ impl CommitLog {
         if !self.writes {
             return;
         }
+        // A failure has made the store fail for writers.
+        let _ = self.shared.write_out();
         let end = self.shared.log.readable_end();
         if self.shared.dispatcher.dispatched() < end
             && let Err(error) = self.shared.dispatcher.catch_up(end)
@@ -241,11 +306,17 @@ impl Engine for CommitLog {
                 })
             }
         };
-        let mut appended = appended.inspect_err(|_| {
+        let mut appended = appended.inspect_err(|error| {
             self.sends_failed.fetch_add(1, Ordering::Relaxed);
+            let busy = u64::from(matches!(error, Error::Busy { .. }));
+            self.busy.fetch_add(busy, Ordering::Relaxed);
         })?;
         let shared = &*self.shared;
         service::ring_all(&[&shared.work, &shared.news]);
+        // In a synchronous store those who wait for the disk write out.
+        if !self.sync && shared.pool.as_ref().is_some_and(TransientPool::has_full) {
+            shared.full.ring();
+        }
         let published = appended.end;
         if published.saturating_sub(shared.dispatcher.dispatched()) > BACKLOG_MAX {
             // A failure to dispatch is not one to append; the thread meets it again and reports it.
@@ -256,8 +327,14 @@ impl Engine for CommitLog {
             Durability::Flushed => true,
             Durability::Written => false,
         };
+        if self.sync && !flushed {
+            // Safe from a crash of the process, as a message in the page cache is.
+            shared.write_out()?;
+        }
         if flushed {
+            let began = Instant::now();
             self.enlist(appended.end).wait_or_fail(self.flush_timeout)?;
+            appended.waited = began.elapsed();
             appended.durable = true;
         }
         Ok(appended)
@@ -270,6 +347,10 @@ impl Engine for CommitLog {
     #[inline]
     fn is_ready_for(&self, len: usize) -> bool {
         let log = &self.shared.log;
+        // A sender to a pool may have to write out.
+        if self.shared.pool.is_some() {
+            return false;
+        }
         let published = log.published();
         let end = published + len as u64 + RECORD_OVERHEAD_MAX as u64;
         end <= log.ready_end()
@@ -280,7 +361,7 @@ impl Engine for CommitLog {
     fn flush(&self) -> Result<u64> {
         if self.writes {
             self.shared.check_failed(false)?;
-            self.shared.flush_to(self.shared.log.published())?;
+            self.shared.flush_to(self.shared.wrote())?;
             // For readers in other processes, who see what is dispatched.
             self.catch_up();
         }
@@ -294,6 +375,7 @@ impl Engine for CommitLog {
 
     fn readable_position(&self) -> u64 {
         let _ = follow::refresh_log(&self.shared);
+        let _ = self.shared.write_out();
         self.shared.log.readable_end()
     }
 
@@ -311,7 +393,13 @@ impl Engine for CommitLog {
                 std::thread::sleep(left.min(POLL));
             } else {
                 let ready = || {
-                    self.shared.log.readable_end() > position || self.closed.load(Ordering::Acquire)
+                    // Readers of a synchronous store wait for the disk, not for a write-out, and
+                    // after a failure there is none.
+                    let writes_out = !self.sync && self.shared.check_failed(false).is_ok();
+                    let pool = self.shared.pool.as_ref().filter(|_| writes_out);
+                    let pooled = pool.map_or(0, TransientPool::wrote);
+                    self.shared.log.readable_end().max(pooled) > position
+                        || self.closed.load(Ordering::Acquire)
                 };
                 self.shared.news.sleep(left, ready);
             }
@@ -365,6 +453,7 @@ impl Engine for CommitLog {
 
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
         follow::refresh_log(&self.shared)?;
+        let _ = self.shared.write_out();
         let cursor = cursor::LogCursor::new(&self.shared.log, check, &self.shared.report);
         Ok(Box::new(cursor))
     }
@@ -418,6 +507,7 @@ impl Engine for CommitLog {
         max: usize,
     ) -> Result<Vec<Message>> {
         self.catch_up();
+        let _complete = self.rebuilding.read();
         let log = &self.shared.log;
         let mut unindexed = self.unindexed.clone();
         if self.live {
@@ -466,23 +556,51 @@ impl Engine for CommitLog {
         verify::verify(&self.shared, progress)
     }
 
+    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
+        self.check_not_repairing()?;
+        let _alone = self.repairing.lock();
+        *self.repairer.lock() = Some(std::thread::current().id());
+        let _done = Unset(&self.repairer);
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        repair::repair(&self.shared, &self.rebuilding, progress)
+    }
+
     fn stats(&self) -> Stats {
         let log = &self.shared.log;
-        let (messages_sent, bytes_sent) = self.shared.tail.lock().counters();
+        let (messages_sent, bytes_sent) = self.counters();
+        let on_disk = |file: &Arc<MappedFile>| file.wrote().max(file.reserved());
         Stats {
             messages_sent,
             bytes_sent,
             sends_failed: self.sends_failed.load(Ordering::Relaxed),
+            busy: self.busy.load(Ordering::Relaxed),
             published: log.published(),
             dispatched: self.shared.dispatcher.dispatched(),
             durable: self.durable_position(),
             min_position: log.min_position(),
             damaged: self.damage().len() as u64,
             stale_checksums: self.recovery.stale_checksums + self.shared.report.stale_count(),
+            retired_bytes_mapped: self.shared.retention.mapped_bytes(),
+            recovered_records: self.recovery.records_checked,
+            truncated_bytes: self.recovery.truncated_bytes,
+            log_bytes: log.files.all().iter().map(on_disk).sum(),
+            disk_free: self.shared.disk.free_space(&self.shared.root).ok(),
+            append_held: self.shared.tail.held_for(),
+            flushes: self.shared.flushes.read(),
+            ..Stats::default()
         }
     }
 
+    fn counters(&self) -> (u64, u64) {
+        self.shared.tail.counters()
+    }
+
     fn close(&self) -> Result<()> {
+        // A repair that is at work ends first: it changes what closing writes.
+        self.check_not_repairing()?;
+        let _unrepaired = self.repairing.lock();
         let last_store_ms = {
             let tail = self.shared.tail.lock();
             if self.closed.swap(true, Ordering::AcqRel) {
@@ -509,7 +627,23 @@ impl Engine for CommitLog {
             self.shared.log.state.end_epoch(false);
         }
         drop(self.lock.lock().take());
-        settled
+        let log = &self.shared.log;
+        let is_durable = log.state.get(Mark::Durable) >= self.shared.wrote();
+        match settled {
+            // All messages are durable. Without room for what a close leaves the next opening
+            // recovers, as after a halt.
+            Err(error) if is_durable && !dispatch::is_final(&error) => Ok(()),
+            settled => settled,
+        }
+    }
+}
+
+/// Says, when it is dropped, that no thread is at it.
+struct Unset<'a>(&'a Mutex<Option<ThreadId>>);
+
+impl Drop for Unset<'_> {
+    fn drop(&mut self) {
+        *self.0.lock() = None;
     }
 }
 

@@ -1,24 +1,30 @@
 //! Opening: lock, load, recover, erase what lies behind the end, catch up queues and index, serve.
 
 use super::append::Tail;
+use super::append_lock::AppendLock;
 use super::begin::Begin;
+use super::checkpoint::Checkpoint;
 use super::consume_queue::QueueStore;
 use super::dispatch::Dispatcher;
+use super::flush::{FlushRules, WriteOutRules};
 use super::group_commit::GroupCommit;
 use super::index::Index;
 use super::layout::{self, Maker};
 use super::log::Log;
 use super::queues::Queues;
-use super::recover::Outcome;
+use super::recover::{Outcome, Trust};
 use super::report::Report;
+use super::retention::Retention;
+use super::running;
 use super::shared::Shared;
 use super::state::{Geometry, Mark, StatePage};
-use super::tables::TopicTable;
-use crate::disk::{self, Disk, FileLock, Holder, LockState, RealDisk};
+use super::tables::{Inventory, TopicTable};
+use crate::disk::{self, Disk, FileLock, Holder, LockState};
 use crate::engine::{Damage, Recovery, Topics};
 use crate::error::{Error, Result};
+use crate::machine::{Drive, Machine};
 use crate::mapped::queue::FoundFile;
-use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, Preparation};
+use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, PAGE, Preparation, TransientPool};
 use crate::options::{Flush, Mode, Options};
 use crate::record::HostBytes;
 use crossbeam_utils::CachePadded;
@@ -27,7 +33,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// Everything that opening hands to the engine.
@@ -46,15 +52,17 @@ pub struct Opened {
     pub live: bool,
 }
 
+/// Buffers between the senders of a synchronous store and its files.
+const SYNC_BUFFERS: u32 = 2;
+
 /// Opens the store at `root` as the options say.
-pub fn open(root: &Path, options: &Options) -> Result<Opened> {
+pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
     let started = Instant::now();
-    let real: Arc<dyn Disk> = Arc::new(RealDisk);
-    let maker = layout::recognise(&*real, root)?;
+    let maker = layout::recognise(&*machine.disk, root)?;
     permit(root, options, maker)?;
     let mut opened = match options.mode {
-        Mode::Read => open_read_only(&real, root, options),
-        _ => open_for_writing(&real, root, options),
+        Mode::Read => open_read_only(machine, root, options),
+        _ => open_for_writing(machine, root, options),
     }?;
     opened.recovery.elapsed = started.elapsed();
     Ok(opened)
@@ -73,6 +81,7 @@ fn permit(root: &Path, options: &Options, maker: Maker) -> Result<()> {
 
 /// A store on its way to being open.
 pub(super) struct Opening<'a> {
+    pub(super) drive: Drive,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) root: &'a Path,
     pub(super) options: &'a Options,
@@ -92,7 +101,8 @@ pub(super) struct Opening<'a> {
     pub(super) unindexed: Range<u64>,
 }
 
-fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Result<Opened> {
+fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
+    let disk = &machine.disk;
     if layout::has_foreign_queues(&**disk, root)? {
         let what = format!(
             "writing to {}: its queues are kept in RocksDB or in batches; mode=\"r\" reads it",
@@ -105,7 +115,9 @@ fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Res
     disk.create_directory(root)
         .map_err(|e| Error::io("create", root, e))?;
     let lock_path = root.join("lock");
-    let taken = disk::lock(&lock_path).map_err(|e| Error::io("lock", &lock_path, e))?;
+    let taken = disk
+        .lock(&lock_path)
+        .map_err(|e| Error::io("lock", &lock_path, e))?;
     let LockState::Held(lock) = taken else {
         let state = StatePage::open(&**disk, root, Access::Read)?;
         return Err(Error::Locked {
@@ -116,7 +128,7 @@ fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Res
     // Another process may have made, written and closed the store until the lock was ours.
     permit(root, options, layout::recognise(&**disk, root)?)?;
     let state = StatePage::open(&**disk, root, Access::ReadWrite)?;
-    let mut opening = Opening::new(disk, root, options, Access::ReadWrite, state)?;
+    let mut opening = Opening::new(machine, root, options, Access::ReadWrite, state)?;
     let host = opening.host();
     let begin = opening.mark_running()?;
     let outcome = opening.recover(begin)?;
@@ -133,21 +145,20 @@ fn open_for_writing(disk: &Arc<dyn Disk>, root: &Path, options: &Options) -> Res
     })
 }
 
-fn open_read_only(real: &Arc<dyn Disk>, root: &Path, options: &Options) -> Result<Opened> {
-    let (holder, state) = look_at_writer(&**real, root)?;
+fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
+    let (holder, state) = look_at_writer(&*machine.disk, root)?;
     let live = holder == Holder::Forebay && state.as_ref().is_some_and(StatePage::is_written_to);
     // A live RocketMQ may truncate its files, which a map would answer with a signal: copy instead.
-    let disk: Arc<dyn Disk> = if holder != Holder::Nobody && !live {
-        Arc::new(super::copying::CopyingDisk)
-    } else {
-        Arc::clone(real)
-    };
-    let mut opening = Opening::new(&disk, root, options, Access::Read, state)?;
+    let mut machine = machine.clone();
+    if holder != Holder::Nobody && !live {
+        machine.disk = Arc::new(super::copying::CopyingDisk);
+    }
+    let mut opening = Opening::new(&machine, root, options, Access::Read, state)?;
     let host = opening.host();
     if live {
         return opening.follow(host);
     }
-    let begin = opening.begin(opening.abort_is_there()?)?;
+    let begin = opening.begin(running::is_there(&*opening.disk, root)?)?;
     let outcome = opening.recover(begin)?;
     opening.count_stale(&outcome)?;
     let unindexed = opening.unindexed.clone();
@@ -171,7 +182,9 @@ fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StateP
     let lock = root.join("lock");
     let deadline = Instant::now() + WRITER_OPENS_MAX;
     loop {
-        let holder = disk::probe(&lock).map_err(|e| Error::io("look at", &lock, e))?;
+        let holder = disk
+            .probe(&lock)
+            .map_err(|e| Error::io("look at", &lock, e))?;
         let state = StatePage::open(disk, root, Access::Read)?;
         let ready = state.as_ref().is_some_and(StatePage::is_written_to);
         if holder != Holder::Forebay || ready || Instant::now() > deadline {
@@ -183,12 +196,13 @@ fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StateP
 
 impl<'a> Opening<'a> {
     fn new(
-        disk: &Arc<dyn Disk>,
+        machine: &Machine,
         root: &'a Path,
         options: &'a Options,
         access: Access,
         state: Option<StatePage>,
     ) -> Result<Opening<'a>> {
+        let disk = &machine.disk;
         let mut files = layout::log_files(&**disk, root, state.is_some())?;
         let geometry = layout::geometry(&**disk, root, state.as_ref(), &files, options)?;
         let report = Arc::new(Report::default());
@@ -219,6 +233,7 @@ impl<'a> Opening<'a> {
             (None, Access::ReadWrite) => StatePage::create(&**disk, root)?,
         };
         Ok(Opening {
+            drive: machine.drive,
             disk: Arc::clone(disk),
             root,
             options,
@@ -246,24 +261,14 @@ impl<'a> Opening<'a> {
             .unwrap_or_else(|| HostBytes::new(SocketAddr::new(disk::host_address(), 0)))
     }
 
-    fn abort_is_there(&self) -> Result<bool> {
-        let path = self.root.join("abort");
-        let found = self
-            .disk
-            .look(&path)
-            .map_err(|e| Error::io("look at", &path, e))?;
-        Ok(found.is_some())
-    }
-
     /// Leaves `abort` and a running state page, durably, before anything else is changed. Returns
     /// where recovery begins, by what was there before.
     fn mark_running(&mut self) -> Result<Begin> {
-        let begin = self.begin(self.abort_is_there()?)?;
-        let abort = self.root.join("abort");
-        let pid = std::process::id().to_string();
-        // At no moment is the file away: a halt in between would look like a clean close.
-        disk::replace(&*self.disk, &abort, pid.as_bytes())
-            .map_err(|e| Error::io("write", &abort, e))?;
+        let begin = self.begin(running::is_there(&*self.disk, self.root)?)?;
+        // First the page, which tells what the file says until it is ours.
+        self.state.begin_recovery(begin.trust == Trust::Everywhere);
+        self.state.sync(&*self.disk)?;
+        running::leave(&*self.disk, self.root)?;
         for name in ["commitlog", "consumequeue", "config"] {
             let path = self.root.join(name);
             self.disk
@@ -271,7 +276,6 @@ impl<'a> Opening<'a> {
                 .map_err(|e| Error::io("create", &path, e))?;
         }
         self.state.set_fixed(&self.geometry, &self.host());
-        self.state.end_epoch(false);
         self.state.sync(&*self.disk)?;
         self.disk
             .sync_directory(self.root)
@@ -314,22 +318,48 @@ impl<'a> Opening<'a> {
                 }
             }
             state.set(Mark::Settled, if settled { end } else { min });
+            if state.epoch() == 0 && outcome.end > min {
+                // Another system's store: what its queues have used up stands in their files alone.
+                self.first_inventory(end).save(&self.disk, self.root)?;
+            }
             state.begin_epoch(end, self.options.checksum);
+            state.sync(&*self.disk)?;
         }
         let sync = self.options.flush == Flush::Sync && self.access == Access::ReadWrite;
         let ready = AtomicU64::new(0);
         let log = Arc::new(Log {
             files,
             state,
+            source: None,
             sync,
             ready,
+            stored_ms: AtomicI64::new(self.last_store_ms),
         });
         let recovery = self.recovery.clone();
-        let shared = self.shared(log, end, None)?;
+        let shared = self.shared(log, end)?;
         Ok((Arc::new(shared), recovery))
     }
 
-    fn shared(self, log: Arc<Log>, end: u64, source: Option<Arc<StatePage>>) -> Result<Shared> {
+    /// The buffers between the senders and the log, which ends at `end`, where there are any.
+    fn pool(&self, end: u64) -> Result<Option<TransientPool>> {
+        let buffers = match self.options.flush {
+            // What a group has gathered is written at once: a fraction of what it takes to fault
+            // its pages in, one by one, and to sync them.
+            Flush::Sync => SYNC_BUFFERS,
+            Flush::Async => self.options.transient_pool,
+        };
+        if buffers == 0 || self.access == Access::Read {
+            return Ok(None);
+        }
+        let made = TransientPool::new(buffers as usize, self.geometry.log_file_len, end);
+        let pool = made.map_err(|e| Error::io("make the transient pool of", self.root, e))?;
+        if self.options.transient_pool > 0 {
+            pool.lock();
+        }
+        Ok(Some(pool))
+    }
+
+    fn shared(self, log: Arc<Log>, end: u64) -> Result<Shared> {
         let preparation = Preparation {
             warm_up: self.options.warm_up,
             lock: self.options.lock_memory,
@@ -340,14 +370,24 @@ impl<'a> Opening<'a> {
             Access::ReadWrite => (end, populate),
             Access::Read => (u64::MAX, false),
         };
-        let mut tail = Tail::new(&log, tail_end, self.last_store_ms, populate)?;
+        let pool = self.pool(tail_end)?;
+        let pooled = pool.is_some();
+        let mut tail = Tail::new(&log, tail_end, self.last_store_ms, populate, pooled)?;
         for (topic, queue) in self.queues.all(&self.topics) {
             tail.set_next_offset(&topic, queue.id, queue.max());
         }
         let dispatcher = Dispatcher::new(&log, &self.topics, &self.queues, self.index.as_ref());
+        let checkpoint = match self.access {
+            Access::ReadWrite => Some(Checkpoint::open(&*self.disk, self.root)?),
+            Access::Read => None,
+        };
+        let machine = Machine {
+            disk: Arc::clone(&self.disk),
+            drive: self.drive,
+        };
         Ok(Shared {
             root: self.root.to_owned(),
-            allocator: Allocator::new(&self.disk, preparation),
+            allocator: Allocator::new(&machine, preparation),
             disk: self.disk,
             log,
             topics: self.topics,
@@ -355,23 +395,40 @@ impl<'a> Opening<'a> {
             index: self.index,
             dispatcher,
             preparation,
-            tail: CachePadded::new(Mutex::new(tail)),
+            tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),
-            source,
             report: self.report,
-            group: GroupCommit::default(),
+            group: GroupCommit::new(self.drive),
+            flushes: Default::default(),
             work: Default::default(),
+            full: Default::default(),
             news: Default::default(),
             stop_bell: Default::default(),
             follow_lock: Mutex::new(()),
-            flush_interval: self.options.flush_interval,
-            settle_interval: Duration::from_secs(10),
+            retention: Retention::new(self.options)?,
+            flush_rules: flush_rules(self.options),
+            checkpoint,
+            pool,
+            write_out_rules: write_out_rules(self.options),
             stop: AtomicBool::new(false),
             flush_lock: Mutex::new(()),
+            settle_lock: Mutex::new(()),
             failure: Mutex::new(None),
             failed: AtomicBool::new(false),
         })
+    }
+
+    /// The bounds of the queues as another system left them.
+    fn first_inventory(&self, position: u64) -> Inventory {
+        let queues = self.queues.all(&self.topics).into_iter();
+        let bounds = queues
+            .map(|(topic, queue)| (topic.name.to_string(), queue.id, queue.min(), queue.max()));
+        Inventory {
+            position,
+            queues: bounds.collect(),
+            index: Vec::new(),
+        }
     }
 
     /// Joins a store that another process writes: its marks are followed, nothing is walked.
@@ -390,15 +447,16 @@ impl<'a> Opening<'a> {
         let log = Arc::new(Log {
             files,
             state,
+            source: Some(Arc::clone(&self.state)),
             sync: false,
             ready: AtomicU64::new(0),
+            stored_ms: AtomicI64::new(0),
         });
         if let Some(index) = &self.index {
             index.load(u64::MAX)?;
         }
         let recovery = self.recovery.clone();
-        let source = Arc::clone(&self.state);
-        let shared = Arc::new(self.shared(log, u64::MAX, Some(source))?);
+        let shared = Arc::new(self.shared(log, u64::MAX)?);
         super::follow::refresh(&shared)?;
         Ok(Opened {
             shared,
@@ -408,6 +466,28 @@ impl<'a> Opening<'a> {
             unindexed: 0..0,
             live: true,
         })
+    }
+}
+
+fn flush_rules(options: &Options) -> FlushRules {
+    let pages = match options.flush {
+        Flush::Sync => 0,
+        Flush::Async => options.flush_least_pages,
+    };
+    FlushRules {
+        // The service takes a breath however short the interval is.
+        interval: options.flush_interval.max(Duration::from_millis(1)),
+        least_bytes: u64::from(pages) * PAGE as u64,
+        thorough: options.flush_thorough_interval,
+        full_pass: options.queue_flush_interval,
+    }
+}
+
+fn write_out_rules(options: &Options) -> WriteOutRules {
+    WriteOutRules {
+        interval: options.commit_interval.max(Duration::from_millis(1)),
+        least_bytes: u64::from(options.commit_least_pages) * PAGE as u64,
+        fail_fast: options.transient_pool > 0 && options.transient_pool_fail_fast,
     }
 }
 

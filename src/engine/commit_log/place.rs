@@ -119,7 +119,11 @@ impl Placer {
         if offset < max {
             match queue.entry(offset)? {
                 Some(there) if there == entry => return Ok(()),
-                Some(there) if leads_home(&self.log, &topic, queue.id, offset, there) => {
+                // One that leads to this record and differs is torn.
+                Some(there)
+                    if there.position != position
+                        && leads_home(&self.log, &topic, queue.id, offset, there) =>
+                {
                     self.refuse(&entry, "another record has its queue offset");
                     return Ok(());
                 }

@@ -58,7 +58,7 @@ pub fn by_key(
         }
         let (first, last) = file.times();
         // Times in the index are whole seconds since the first; the record's own decide.
-        if last + 1000 < question.begin || first - 1000 > question.end {
+        if last.saturating_add(1000) < question.begin || first.saturating_sub(1000) > question.end {
             continue;
         }
         in_file(shared, question, &file, hash, &unindexed, &mut found)?;
@@ -136,7 +136,10 @@ fn scan(
         .rev()
         .take(question.max - found.len().min(question.max))
     {
-        found.push(log.checked_record_at(position)?);
+        match log.checked_record_at(position) {
+            Err(_) if position < log.min_position() => {}
+            message => found.push(message?),
+        }
     }
     Ok(())
 }
@@ -162,6 +165,10 @@ pub fn offset_at(shared: &Shared, topic: &Topic, queue: &ConsumeQueue, time: i64
                 .map(|record| record.store_timestamp())
         };
         let entry = entry.filter(|entry| entry.is_message(end));
+        if number < queue.min() || entry.is_some_and(|entry| entry.position < log.min_position()) {
+            // Retention has taken it away meanwhile: it is older than all that is there.
+            return Ok(Some(i64::MIN));
+        }
         if let Some(found) = entry.and_then(|entry| own(entry.position)) {
             return Ok(Some(found));
         }

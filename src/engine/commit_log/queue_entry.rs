@@ -7,18 +7,27 @@
 //! 12  i64    tag code: hash of the tag, 0 without; for a delayed message the time of its delivery
 //! ```
 //!
-//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset.
+//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. So is one
+//! with the tag code 0x4C6F73744C6F7374, which no tag or time has: a repair lets it lead to what
+//! fills the hole that its message lay in.
 
 use crate::mapped::Region;
-use crate::num::index;
+use crate::num::{index, low_u32};
 use crate::record::layout::{be_u32, be_u64};
+use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
 
 /// Bytes of an entry.
 pub const ENTRY_LEN: u64 = 20;
 const _: () = assert!(ENTRY_LEN == 8 + 4 + 8);
+const AT_SIZE: usize = 8;
+const AT_TAGS: usize = AT_SIZE + 4;
 /// Size that marks a filler.
 pub const FILLER_SIZE: u32 = 0x7FFF_FFFF;
+
+/// Tag code of an entry whose message is lost.
+const LOST_CODE: i64 = 0x4C6F_7374_4C6F_7374;
 
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,10 +48,19 @@ impl QueueEntry {
         tags_code: 0,
     };
 
+    /// The entry of a message that is lost; `bridge` is the record that fills its place.
+    pub fn lost(bridge: &Range<u64>) -> QueueEntry {
+        QueueEntry {
+            position: bridge.start,
+            size: low_u32(bridge.end - bridge.start),
+            tags_code: LOST_CODE,
+        }
+    }
+
     /// Whether the entry says that no message has this offset.
     #[inline]
     pub fn is_filler(&self) -> bool {
-        self.size == FILLER_SIZE && self.position == 0
+        self.size == FILLER_SIZE && self.position == 0 || self.tags_code == LOST_CODE
     }
 
     /// Position behind the record.
@@ -91,10 +109,28 @@ pub struct EntryMap {
 }
 
 impl EntryMap {
-    /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored.
+    /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored, or not
+    /// all of it yet.
     #[inline]
     pub fn entry(&self, number: u64) -> QueueEntry {
-        QueueEntry::from_bytes(self.region.words(self.byte_of(number)))
+        let at = self.byte_of(number);
+        // The size is stored last and so loaded first: where it is there, so is the rest.
+        let size = self.region.words::<4>(at + AT_SIZE);
+        fence(Ordering::Acquire);
+        let mut bytes = self.region.words::<{ index(ENTRY_LEN) }>(at);
+        bytes[AT_SIZE..AT_TAGS].copy_from_slice(&size);
+        QueueEntry::from_bytes(bytes)
+    }
+
+    /// Stores an entry, which other processes may be looking at: they see it whole or with size 0,
+    /// unless it takes the place of another.
+    #[inline]
+    pub fn store(&self, number: u64, entry: QueueEntry) {
+        let (at, bytes) = (self.byte_of(number), entry.to_bytes());
+        self.region.set_words(at, &bytes[..AT_SIZE]);
+        self.region.set_words(at + AT_TAGS, &bytes[AT_TAGS..]);
+        self.region
+            .set_words(at + AT_SIZE, &bytes[AT_SIZE..AT_TAGS]);
     }
 
     #[inline]

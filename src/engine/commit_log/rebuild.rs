@@ -14,8 +14,9 @@ use crate::error::Result;
 use crate::mapped::{Access, Extent, MappedFileQueue};
 use crate::record::Record;
 use crate::record::properties::Known;
+use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI64, AtomicU64};
 
 impl Opening<'_> {
     /// The log as it lies on disk, every byte readable, for the walk alone.
@@ -34,8 +35,10 @@ impl Opening<'_> {
         Ok(Arc::new(Log {
             files,
             state,
+            source: None,
             sync: false,
             ready: AtomicU64::new(0),
+            stored_ms: AtomicI64::new(0),
         }))
     }
 
@@ -60,8 +63,9 @@ impl Opening<'_> {
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
         self.cut_queues(outcome.end)?;
+        self.restart_empty_queues(&begin)?;
         self.complete_index(&log, &begin, &plan, &outcome)?;
-        self.keep_next_offsets(&begin, from, &outcome)?;
+        bridges.extend(self.keep_next_offsets(&begin, from, &outcome)?);
         self.count_queues();
         self.name_losses(&mut outcome, &bridges)?;
         for damage in &outcome.damage {
@@ -238,22 +242,59 @@ impl Opening<'_> {
         }
     }
 
-    /// Keeps offsets from being given twice where the last messages of a queue are lost with their
-    /// entries, and the log goes on behind them.
-    fn keep_next_offsets(&self, begin: &Begin, from: u64, outcome: &Outcome) -> Result<()> {
-        let Some(inventory) = &begin.inventory else {
-            return Ok(());
-        };
-        if from > self.min_position() || outcome.end < inventory.position {
+    /// Sets the next offset of queues whose files hold no entry. Only what was retired has used
+    /// offsets up, and the inventory tells of that; a file that outlived those before it does not.
+    fn restart_empty_queues(&self, begin: &Begin) -> Result<()> {
+        if self.state.epoch() == 0 {
             return Ok(());
         }
-        for (name, id, _, next) in &inventory.queues {
-            let topic = self.topics.get(name);
-            if let Some(queue) = topic.and_then(|topic| self.queues.get(&topic, *id)) {
-                queue.bridge_to(*next)?;
+        let known = begin.inventory.iter().flat_map(|known| &known.queues);
+        let next: HashMap<_, _> = known
+            .map(|(name, id, _, next)| ((name.as_str(), *id), *next))
+            .collect();
+        for (topic, queue) in self.queues.all(&self.topics) {
+            let next = next.get(&(&*topic.name, queue.id)).copied().unwrap_or(0);
+            let first = queue.first_on_disk().unwrap_or(0);
+            if queue.max() == queue.min() && queue.max() <= first && first > next {
+                queue.empty_at(next)?;
             }
         }
         Ok(())
+    }
+
+    /// Keeps offsets from being given twice where the last messages of a queue are lost with their
+    /// entries, and the log goes on behind them. Returns the offsets that were kept.
+    fn keep_next_offsets(
+        &self,
+        begin: &Begin,
+        from: u64,
+        outcome: &Outcome,
+    ) -> Result<Vec<Bridge>> {
+        let mut kept = Vec::new();
+        let Some(inventory) = &begin.inventory else {
+            return Ok(kept);
+        };
+        if from > self.min_position() || outcome.end < inventory.position {
+            return Ok(kept);
+        }
+        for (name, id, min, next) in &inventory.queues {
+            let topic = self.topics.get(name);
+            let Some(queue) = topic.and_then(|topic| self.queues.get(&topic, *id)) else {
+                continue;
+            };
+            let offsets = queue.max().max(*min)..*next;
+            if !offsets.is_empty() {
+                kept.push(Bridge {
+                    topic: name.as_str().into(),
+                    queue: *id,
+                    offsets,
+                    after: queue.last_end_below(u64::MAX)?.unwrap_or_default(),
+                    before: outcome.end,
+                });
+            }
+            queue.bridge_to(*next)?;
+        }
+        Ok(kept)
     }
 
     /// Finds the queue entries that lead into holes, and the offsets that no record was met for:

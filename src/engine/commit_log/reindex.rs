@@ -189,7 +189,12 @@ fn gaps(index: &Index) -> Vec<Range<u64>> {
 }
 
 /// Puts the entries of a record's keys, unless they are there; returns how many were put.
-fn put_keys(index: &Index, record: &Record<'_>, known: &Known<'_>, position: u64) -> Result<u64> {
+pub(super) fn put_keys(
+    index: &Index,
+    record: &Record<'_>,
+    known: &Known<'_>,
+    position: u64,
+) -> Result<u64> {
     let mut put = 0;
     let last = index.end_position();
     for key in known.index_keys() {

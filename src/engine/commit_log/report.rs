@@ -34,6 +34,11 @@ impl Report {
         }
     }
 
+    /// Forgets the places that `keep` does not hold for.
+    pub fn retain(&self, keep: impl Fn(&Damage) -> bool) {
+        self.damage.lock().retain(keep);
+    }
+
     /// All places.
     pub fn all(&self) -> Vec<Damage> {
         self.damage.lock().clone()

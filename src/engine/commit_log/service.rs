@@ -3,6 +3,7 @@
 //! Each is a loop around a step that others may run too; a thread is only its driver. They are
 //! started with the store and joined on close, and none of them ever waits for a caller.
 
+use super::flush::{self, FlushService};
 use super::shared::Shared;
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
@@ -68,7 +69,7 @@ pub struct Services {
 }
 
 impl Services {
-    /// Starts both threads.
+    /// Starts the threads.
     pub fn start(&self, shared: &Arc<Shared>) -> std::io::Result<()> {
         let spawn = |name: &str, run: fn(&Shared)| {
             let shared = Arc::clone(shared);
@@ -79,6 +80,10 @@ impl Services {
         let mut threads = self.threads.lock();
         threads.push(spawn("forebay-dispatch", run_dispatch)?);
         threads.push(spawn("forebay-flush", run_flush)?);
+        // In a synchronous store those who wait for the disk write out.
+        if shared.pool.is_some() && !shared.log.sync {
+            threads.push(spawn("forebay-write-out", run_write_out)?);
+        }
         Ok(())
     }
 
@@ -125,22 +130,31 @@ fn pause() {
     std::thread::yield_now();
 }
 
+fn run_write_out(shared: &Shared) {
+    let Some(pool) = &shared.pool else { return };
+    let mut written = Instant::now();
+    while !shared.stopping() && shared.check_failed(false).is_ok() {
+        let ready = || shared.stopping() || pool.has_full();
+        shared.full.sleep(shared.write_out_rules.interval, ready);
+        flush::step_write_out(shared, Instant::now(), &mut written);
+    }
+}
+
 fn run_flush(shared: &Shared) {
-    let mut settled_at = Instant::now();
+    let start = Instant::now();
+    let mut service = FlushService::new(&shared.flush_rules, start);
+    let mut next = start + shared.flush_rules.interval;
     while !shared.stopping() {
-        shared
-            .stop_bell
-            .sleep(shared.flush_interval, || shared.stopping());
+        let pause = next.saturating_duration_since(Instant::now());
+        let pause = shared.retention.rest(pause);
+        shared.stop_bell.sleep(pause, || shared.stopping());
         if shared.stopping() {
             return;
         }
-        // An error has made the store fail for writers; there is nobody here to tell.
-        let _ = shared.flush_to(shared.log.published());
-        let _ = shared.save_table();
-        shared.queues.unmap_idle();
-        if settled_at.elapsed() >= shared.settle_interval {
-            let _ = shared.settle();
-            settled_at = Instant::now();
+        if Instant::now() >= next {
+            next = service.step(shared, Instant::now());
         }
+        let clock_ms = crate::store::now_ms();
+        shared.retention.step(shared, clock_ms, Instant::now());
     }
 }

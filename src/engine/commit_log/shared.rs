@@ -1,25 +1,30 @@
 //! What the engine and its threads share: the parts of an open store, its flush and its checkpoint.
 
-use super::append::Tail;
+use super::append_lock::AppendLock;
+use super::checkpoint::{Checkpoint, Stamp};
 use super::dispatch::Dispatcher;
+use super::flush::{FlushRules, WriteOutRules};
 use super::group_commit::GroupCommit;
 use super::index::Index;
 use super::log::Log;
 use super::queues::Queues;
 use super::report::Report;
+use super::retention::Retention;
 use super::service::Bell;
-use super::state::{Mark, StatePage};
-use super::tables::{Checkpoint, Inventory, TopicTable};
+use super::state::Mark;
+use super::tables::{Inventory, TopicTable};
 use crate::disk::Disk;
 use crate::engine::Topics;
 use crate::error::{Error, Result};
-use crate::mapped::{Allocator, Preparation};
+use crate::mapped::{Allocator, PAGE, Preparation, TransientPool};
+use crate::meter::FlushMeter;
+use crate::plant::{Bug, planted};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::Instant;
 
 /// The parts of a store that is open.
 #[derive(Debug)]
@@ -43,31 +48,40 @@ pub struct Shared {
     /// How new log files are prepared.
     pub preparation: Preparation,
     /// The append lock. Nothing that another thread writes shares its cache lines.
-    pub tail: CachePadded<Mutex<Tail>>,
+    pub tail: CachePadded<AppendLock>,
     /// `topics.json`.
     pub table: Mutex<TopicTable>,
     /// Whether the table is behind the topics.
     pub table_dirty: AtomicBool,
-    /// The page of the process that writes, where this one follows it.
-    pub source: Option<Arc<StatePage>>,
     /// Damage.
     pub report: Arc<Report>,
+    /// Where appends go first, in a store that has one.
+    pub pool: Option<TransientPool>,
+    /// When it is written out.
+    pub write_out_rules: WriteOutRules,
+    /// Takes old files away.
+    pub retention: Retention,
     /// Senders that wait for a sync.
     pub group: GroupCommit,
+    /// How long flushes take.
+    pub flushes: FlushMeter,
     /// Rung when there is something to dispatch.
     pub work: Bell,
+    /// Rung when a buffer of the transient pool is full.
+    pub full: Bell,
     /// Rung when readers have something new.
     pub news: Bell,
     /// Rung when the threads have to end.
     pub stop_bell: Bell,
-    /// Between two flushes.
-    pub flush_interval: Duration,
-    /// Between two passes over queues, index and checkpoint.
-    pub settle_interval: Duration,
+    /// When the log is flushed.
+    pub flush_rules: FlushRules,
+    /// The file `checkpoint`, where the store is written.
+    pub checkpoint: Option<Checkpoint>,
     /// Held while the files of another process are joined.
     pub(super) follow_lock: Mutex<()>,
     pub(super) stop: AtomicBool,
     pub(super) flush_lock: Mutex<()>,
+    pub(super) settle_lock: Mutex<()>,
     pub(super) failure: Mutex<Option<String>>,
     pub(super) failed: AtomicBool,
 }
@@ -83,6 +97,7 @@ impl Shared {
         self.stop.store(true, Ordering::Release);
         self.work.ring();
         self.stop_bell.ring();
+        self.full.ring();
         self.news.ring();
     }
 
@@ -103,6 +118,34 @@ impl Shared {
         Err(Error::Failed { reason, appended })
     }
 
+    /// End of what was appended, readable or not.
+    pub fn wrote(&self) -> u64 {
+        self.pool
+            .as_ref()
+            .map_or_else(|| self.log.published(), TransientPool::wrote)
+    }
+
+    /// Writes out what is in the transient pool, so that readers see it.
+    pub fn write_out(&self) -> Result<()> {
+        let Some(pool) = &self.pool else {
+            return Ok(());
+        };
+        if pool.wrote() <= self.log.published() {
+            return Ok(());
+        }
+        self.check_failed(true)?;
+        let written = pool.write_out(&*self.disk, |end| self.log.publish(end));
+        if let Err(error) = written {
+            self.fail(&error);
+            return Err(Error::Failed {
+                reason: error.to_string(),
+                appended: true,
+            });
+        }
+        super::service::ring_all(&[&self.work, &self.news]);
+        Ok(())
+    }
+
     /// Makes the log durable up to `position`: one sync of what is not durable yet, shared by all
     /// who wait for it. A failure is final: the kernel may have marked the pages clean, so a second
     /// try would report what is not true.
@@ -110,6 +153,9 @@ impl Shared {
         if self.log.state.get(Mark::Durable) >= position {
             return Ok(());
         }
+        // Read in this order: the record of that time is published.
+        let stored_ms = self.log.stored_ms.load(Ordering::Acquire);
+        self.write_out()?;
         let _alone = self.flush_lock.lock();
         let durable = self.log.state.get(Mark::Durable);
         if durable >= position {
@@ -117,7 +163,10 @@ impl Shared {
         }
         self.check_failed(true)?;
         let published = self.log.published();
-        if let Err(error) = self.log.files.flush(durable, published) {
+        let began = Instant::now();
+        let flushed = self.sync_log(durable, published);
+        self.flushes.flushed(began.elapsed());
+        if let Err(error) = flushed {
             self.fail(&error);
             return Err(Error::Failed {
                 reason: error.to_string(),
@@ -125,10 +174,33 @@ impl Shared {
             });
         }
         self.log.state.set(Mark::Durable, published);
+        self.stamp(&[Stamp::Log], stored_ms);
         if self.log.sync {
             super::service::ring_all(&[&self.work, &self.news]);
         }
         Ok(())
+    }
+
+    /// Syncs `durable..published` of the log; a mark that says so moves behind it alone.
+    fn sync_log(&self, durable: u64, published: u64) -> Result<()> {
+        if planted(Bug::ProgressAhead) {
+            self.log.state.set(Mark::Durable, published);
+        }
+        let until = match planted(Bug::SyncPopulated) {
+            true => published + PAGE as u64,
+            false => published,
+        };
+        let synced = self.log.files.flush(durable, until);
+        match planted(Bug::RetryFailedSync) && synced.is_err() {
+            true => self.log.files.flush(durable, until),
+            false => synced,
+        }
+    }
+
+    fn stamp(&self, stamps: &[Stamp], ms: i64) {
+        if let Some(checkpoint) = self.checkpoint.as_ref().filter(|_| ms > 0) {
+            stamps.iter().for_each(|stamp| checkpoint.set(*stamp, ms));
+        }
     }
 
     /// Writes the table of topics where it is behind them.
@@ -146,14 +218,21 @@ impl Shared {
     /// A full pass: log, queues, index and tables durable, then the marks that say so.
     pub fn settle(&self) -> Result<()> {
         self.check_failed(false)?;
-        let dispatched = self.dispatcher.dispatched();
-        // Taken before the flush: what it tells of is durable when it is written.
-        let inventory = self.inventory();
         self.save_table()?;
-        if dispatched <= self.log.state.get(Mark::Settled) {
+        if self.dispatcher.dispatched() <= self.log.state.get(Mark::Settled) {
             return Ok(());
         }
-        self.flush_to(dispatched)?;
+        let inventory = self.flush_all()?;
+        self.save_inventory(&inventory)
+    }
+
+    /// Makes log, queues and index durable as far as they are dispatched; what they hold then, at
+    /// least.
+    pub fn flush_all(&self) -> Result<Inventory> {
+        // Taken before the flush: what it tells of is durable when it is written.
+        let (inventory, dispatched_ms) = self.inventory();
+        // What is in the queues is published, if not yet dispatched as a whole.
+        self.flush_to(self.log.readable_end())?;
         let flushed = self
             .queues
             .flush()
@@ -162,54 +241,63 @@ impl Shared {
             self.fail(&error);
             return Err(error);
         }
+        self.stamp(&[Stamp::Queues, Stamp::Index], dispatched_ms);
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.sync(&*self.disk)?;
+        }
+        Ok(inventory)
+    }
+
+    /// Writes down what [`Shared::flush_all`] has made durable, and moves the mark that says so.
+    pub fn save_inventory(&self, inventory: &Inventory) -> Result<()> {
+        let _alone = self.settle_lock.lock();
         inventory.save(&self.disk, &self.root)?;
-        self.log.state.set(Mark::Settled, dispatched);
+        self.log.state.set(Mark::Settled, inventory.position);
         self.log.state.sync(&*self.disk)
     }
 
-    /// The bounds of all queues and the index files, as of now.
-    pub fn inventory(&self) -> Inventory {
-        let queues = self.queues.all(&self.topics).into_iter();
-        let files = self.index.iter().flat_map(|index| index.files());
-        Inventory {
-            position: self.dispatcher.dispatched(),
-            queues: queues
-                .map(|(topic, queue)| (topic.name.to_string(), queue.id, queue.min(), queue.max()))
-                .collect(),
-            index: files
-                .map(|file| {
-                    let name = file.path().file_name().unwrap_or_default();
-                    (name.to_string_lossy().into_owned(), file.count())
-                })
-                .collect(),
-        }
+    /// The bounds of all queues and the index files, and the store time of the last record that is
+    /// in them. Dispatch stands still meanwhile, so they are those of one position of the log.
+    pub fn inventory(&self) -> (Inventory, i64) {
+        self.dispatcher.hold(|position, stored_ms| {
+            let queues = self.queues.all(&self.topics).into_iter();
+            let files = self.index.iter().flat_map(|index| index.files());
+            let inventory = Inventory {
+                position,
+                queues: queues
+                    .map(|(topic, queue)| {
+                        (topic.name.to_string(), queue.id, queue.min(), queue.max())
+                    })
+                    .collect(),
+                index: files
+                    .map(|file| {
+                        let name = file.path().file_name().unwrap_or_default();
+                        (name.to_string_lossy().into_owned(), file.count())
+                    })
+                    .collect(),
+            };
+            (inventory, stored_ms)
+        })
     }
 
     /// Writes what a clean close leaves: everything durable, inventory, checkpoint, then the flag,
     /// and only then the file `abort` goes.
     pub fn settle_for_close(&self, last_store_ms: i64) -> Result<()> {
+        self.write_out()?;
         let end = self.log.published();
         // A synchronous store dispatches only what is durable, so the flush comes first.
         self.flush_to(end)?;
         self.dispatcher.catch_up(end)?;
         self.table_dirty.store(true, Ordering::Release);
-        self.settle()?;
-        self.inventory().save(&self.disk, &self.root)?;
-        let times = Checkpoint {
-            log_ms: last_store_ms,
-            queues_ms: last_store_ms,
-            index_ms: last_store_ms,
-        };
-        times.save(&*self.disk, &self.root)?;
+        self.save_table()?;
+        let inventory = self.flush_all()?;
+        self.save_inventory(&inventory)?;
+        self.stamp(&[Stamp::Log, Stamp::Queues, Stamp::Index], last_store_ms);
+        if let Some(checkpoint) = &self.checkpoint {
+            checkpoint.sync(&*self.disk)?;
+        }
         self.log.state.end_epoch(true);
         self.log.state.sync(&*self.disk)?;
-        let abort = self.root.join("abort");
-        let io = |error| Error::io("unlink", &abort, error);
-        if self.disk.look(&abort).map_err(io)?.is_some() {
-            self.disk.unlink(&abort).map_err(io)?;
-        }
-        self.disk
-            .sync_directory(&self.root)
-            .map_err(|e| Error::io("sync", &self.root, e))
+        super::running::take_away(&*self.disk, &self.root)
     }
 }

@@ -20,6 +20,7 @@
 //! 100   u32    entries of an index file
 //! 104   u32    CRC-32 of bytes 56 to 103
 //! 108   u32    1 where every record of the epoch carries a checksum over the whole
+//! 112   u32    1 from when a store is opened that another system wrote to until it is recovered
 //! 128   u64    published: end of what readers may see
 //! 192   u64    dispatched: end of what queues and index hold
 //! 256   u64    durable: end of what is on the disk
@@ -32,7 +33,7 @@
 //! only after the sync that it tells of) and the other two mean nothing. The page is a hint like
 //! every cache: no value is believed before the log confirms it.
 
-use crate::disk::{Disk, Kind, boot_id};
+use crate::disk::{Disk, Kind, replace};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
 use crate::num::short;
@@ -45,6 +46,7 @@ pub const FILE_NAME: &str = "forebay.state";
 
 const MAGIC: [u8; 8] = *b"FOREBAY1";
 const VERSION: u32 = 1;
+const _: () = assert!(AT_VERSION == MAGIC.len());
 const AT_VERSION: usize = 8;
 const AT_CLEAN: usize = 12;
 const AT_BOOT_ID: usize = 16;
@@ -59,6 +61,7 @@ const AT_INDEX_SLOTS: usize = 96;
 const AT_INDEX_ENTRIES: usize = 100;
 const AT_CRC: usize = 104;
 const AT_CHECKSUMS: usize = 108;
+const AT_FOREIGN: usize = 112;
 const AT_PUBLISHED: usize = 128;
 const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
@@ -97,6 +100,8 @@ pub enum Mark {
 #[derive(Debug)]
 pub struct StatePage {
     region: Region,
+    /// Of the machine as it runs.
+    boot_id: [u8; 16],
 }
 
 impl StatePage {
@@ -104,7 +109,8 @@ impl StatePage {
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
         let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io("map", &path, e))?;
-        Ok(StatePage { region })
+        let boot_id = [0; 16];
+        Ok(StatePage { region, boot_id })
     }
 
     /// The page of the store at `root`; `None` where there is none or it is none of ours.
@@ -124,26 +130,27 @@ impl StatePage {
         let region = disk
             .map(&path, PAGE, access)
             .map_err(|e| Error::io("map", &path, e))?;
-        let page = StatePage { region };
+        let boot_id = disk.boot_id();
+        let page = StatePage { region, boot_id };
         let ours = page.region.words::<8>(0) == MAGIC && page.word(AT_VERSION) == VERSION;
         Ok(ours.then_some(page))
     }
 
-    /// Makes the page of a new store, or of one that has none, and leaves the marks zero.
+    /// Makes the page of a new store, or of one that has none, durably, and leaves the marks zero.
+    /// At no moment is a page that was there away: a store is known by it.
     pub fn create(disk: &dyn Disk, root: &Path) -> Result<StatePage> {
         let path = root.join(FILE_NAME);
         let io = |doing| move |error| Error::io(doing, root.join(FILE_NAME), error);
-        if disk.look(&path).map_err(io("look at"))?.is_some() {
-            disk.unlink(&path).map_err(io("unlink"))?;
-        }
-        disk.create(&path, PAGE as u64).map_err(io("create"))?;
+        let mut page = MAGIC.to_vec();
+        page.extend(VERSION.to_ne_bytes());
+        page.resize(PAGE, 0);
+        replace(disk, &path, &page).map_err(io("write"))?;
         disk.reserve(&path, 0, PAGE as u64).map_err(io("reserve"))?;
         let region = disk
             .map(&path, PAGE, Access::ReadWrite)
             .map_err(io("map"))?;
-        region.set_words(AT_VERSION, &VERSION.to_ne_bytes());
-        region.set_words(0, &MAGIC);
-        Ok(StatePage { region })
+        let boot_id = disk.boot_id();
+        Ok(StatePage { region, boot_id })
     }
 
     fn word(&self, at: usize) -> u32 {
@@ -179,7 +186,7 @@ impl StatePage {
 
     /// Whether the marks were written since the machine started.
     pub fn is_of_this_boot(&self) -> bool {
-        self.region.words::<16>(AT_BOOT_ID) == boot_id()
+        self.region.words::<16>(AT_BOOT_ID) == self.boot_id
     }
 
     /// Whether a writer of this boot is at work, or died at it.
@@ -265,16 +272,32 @@ impl StatePage {
             .set_words(AT_HOST_LEN, &short(bytes.len()).to_ne_bytes());
     }
 
-    /// Begins an epoch: this process writes, from `end` on.
+    /// Whether a recovery of what another system wrote was begun and did not end: the marks say
+    /// nothing of the log's end.
+    pub fn is_foreign(&self) -> bool {
+        self.word(AT_FOREIGN) == 1
+    }
+
+    /// Says that a recovery begins. `foreign`: of what another system may have written.
+    pub fn begin_recovery(&self, foreign: bool) {
+        self.region
+            .set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
+        self.end_epoch(false);
+    }
+
+    /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
+    /// append.
     ///
     /// `checksums`: all its records will carry one.
     pub fn begin_epoch(&self, end: u64, checksums: bool) {
         let checksums = u32::from(checksums).to_ne_bytes();
-        self.region.set_words(AT_CHECKSUMS, &checksums);
-        self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
-        self.region.set_words(AT_BOOT_ID, &boot_id());
-        self.store(AT_EPOCH, self.epoch() + 1);
+        // First where the epoch begins: what is said of its records is said from there on.
         self.store(AT_EPOCH_START, end);
+        self.region.set_words(AT_CHECKSUMS, &checksums);
+        self.region.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
+        self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
+        self.region.set_words(AT_BOOT_ID, &self.boot_id);
+        self.store(AT_EPOCH, self.epoch() + 1);
         self.store(AT_PID, u64::from(std::process::id()));
     }
 

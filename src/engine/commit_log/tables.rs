@@ -1,4 +1,4 @@
-//! Small files beside the log: the table of topics, the checkpoint, the next offsets.
+//! Small files beside the log: the table of topics, the next offsets.
 
 use super::consume_queue::QUEUES_MAX;
 use super::dispatch::{OFFSET_MAX, is_directory_name};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// The longest table that is read.
-const TABLE_LEN_MAX: u64 = 256 << 20;
+pub(super) const TABLE_LEN_MAX: u64 = 256 << 20;
 
 /// `config/topics.json`, as RocketMQ keeps it. What Forebay does not know stays in it.
 #[derive(Debug)]
@@ -100,12 +100,14 @@ impl TopicTable {
         version.insert("timestamp".to_owned(), now_ms.into());
     }
 
-    /// Writes the table, durably; the one before stays as the backup.
+    /// Writes the table, durably; the one before stays as the backup, if it could be read.
     pub fn save(&self, disk: &dyn Disk) -> Result<()> {
         let io = |error| Error::io("write", &self.path, error);
         let directory = self.path.parent().unwrap_or(Path::new("."));
         disk.create_directory(directory).map_err(io)?;
-        if let Some(old) = read_small(disk, &self.path, TABLE_LEN_MAX).map_err(io)? {
+        // A table that cannot be read would take the place of a backup that can.
+        let old = read_small(disk, &self.path, TABLE_LEN_MAX).map_err(io)?;
+        if let Some(old) = old.filter(|old| serde_json::from_slice::<Value>(old).is_ok()) {
             replace(disk, &self.path.with_extension("json.bak"), &old).map_err(io)?;
         }
         let mut text = Vec::new();
@@ -125,47 +127,6 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
         unreachable!("it was just made one")
     };
     map
-}
-
-/// Times of the file `checkpoint`: store times up to which the parts of a store are durable.
-///
-/// ```text
-/// 0   i64  log      8   i64  queues      16  i64  index     (ms, rest of the 4096 bytes zero)
-/// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Checkpoint {
-    /// Of the log.
-    pub log_ms: i64,
-    /// Of the queues.
-    pub queues_ms: i64,
-    /// Of the index.
-    pub index_ms: i64,
-}
-
-/// Bytes of the file `checkpoint`.
-pub const CHECKPOINT_LEN: usize = 4096;
-
-impl Checkpoint {
-    /// Writes it in place, durably. Each value stands in one sector, so a crash leaves the old or
-    /// the new one; the other fields of the file stay.
-    pub fn save(&self, disk: &dyn Disk, root: &Path) -> Result<()> {
-        let path = root.join("checkpoint");
-        let io = |error| Error::io("write", &path, error);
-        let mut bytes = [0u8; 24];
-        bytes[..8].copy_from_slice(&self.log_ms.to_be_bytes());
-        bytes[8..16].copy_from_slice(&self.queues_ms.to_be_bytes());
-        bytes[16..].copy_from_slice(&self.index_ms.to_be_bytes());
-        let there = disk.look(&path).map_err(io)?;
-        if there.is_none_or(|entry| entry.len != CHECKPOINT_LEN as u64) {
-            let mut whole = vec![0; CHECKPOINT_LEN];
-            if let Some(head) = whole.get_mut(..bytes.len()) {
-                head.copy_from_slice(&bytes);
-            }
-            return replace(disk, &path, &whole).map_err(io);
-        }
-        disk.write_at(&path, 0, &bytes).map_err(io)?;
-        disk.sync_file(&path).map_err(io)
-    }
 }
 
 /// `forebay.offsets`: the bounds of every queue and the index files, as of a position of the log.
@@ -191,7 +152,8 @@ pub struct Inventory {
     pub index: Vec<(String, u32)>,
 }
 
-const INVENTORY_NAME: &str = "forebay.offsets";
+/// Name of the file.
+pub(super) const INVENTORY_NAME: &str = "forebay.offsets";
 
 impl Inventory {
     /// Reads it; `None` where there is none that holds.

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, file_name};
 use crate::mapped::{Access, PAGE};
 use crate::num::index;
+use crate::plant::{Bug, planted};
 use std::path::Path;
 
 impl Opening<'_> {
@@ -53,7 +54,10 @@ impl Opening<'_> {
     /// Makes what a file holds below the end durable.
     fn keep(&self, path: &Path, file: &FoundFile, end: u64) -> Result<()> {
         let len = self.geometry.log_file_len;
-        let durable = self.durable.min(end);
+        let durable = match planted(Bug::TrustCache) {
+            true => end,
+            false => self.durable.min(end),
+        };
         if file.start + len <= durable || file.start >= end {
             return Ok(());
         }
@@ -69,8 +73,9 @@ impl Opening<'_> {
         let region = self.disk.map(path, index(len), Access::ReadWrite);
         let region = region.map_err(|e| Error::io("map", path, e))?;
         let (from, to) = (index(from), index(to));
-        region.rewrite(from, to - from);
-        let synced = region.sync(from / PAGE * PAGE, to - from / PAGE * PAGE);
+        self.disk.dirty_range(&region, from, to - from);
+        let page = from / PAGE * PAGE;
+        let synced = self.disk.sync_range(&region, page, to - page);
         synced.map_err(|e| Error::io("sync", path, e))
     }
 
@@ -80,6 +85,9 @@ impl Opening<'_> {
         let Some(last) = self.last_byte_behind(path, from, len)? else {
             return Ok(0);
         };
+        if planted(Bug::StaleTail) {
+            return Ok(last - from);
+        }
         let io = |error| Error::io("erase", path, error);
         self.disk.erase(path, from, len - from).map_err(io)?;
         self.disk.sync_file(path).map_err(io)?;

@@ -1,48 +1,140 @@
-//! Verification: every record, queue entry and index entry, each against the log.
+//! Verification: every record, queue entry and index entry, each against the log, and the tables.
+//!
+//! A stretch of the log that holds no record is one *hole*, whatever leads into it: the queue
+//! entries that do name the messages that it costs, and the index entries that do are part of it.
+//! Damaged entries that follow one another in a file are one place.
 
-use super::consume_queue::{ConsumeQueue, FILLER_SIZE};
-use super::index_file::IndexFile;
+use super::bridge::is_bridge;
+use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QUEUES_MAX};
+use super::dispatch::{OFFSET_MAX, entry_code};
+use super::follow;
+use super::locate::Search;
 use super::log::{Log, Step, Walker};
+use super::place::leads_home;
 use super::recover::next_record;
 use super::shared::Shared;
+use super::verify_index::index_entries;
+use super::verify_tables::tables;
 use crate::engine::{Damage, Topic, Verification};
 use crate::error::Result;
-use crate::record::properties::{Known, index_hash};
+use crate::mapped::queue::file_name;
+use crate::record::properties::{Known, SCHEDULE_TOPIC};
 use crate::record::{Flaw, Freshness, Record};
+use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of the log between two reports of progress.
 const PROGRESS_STEP: u64 = 16 << 20;
 
-/// Checks a store as it is now. `progress` hears of bytes done and in all; false ends the check.
-pub fn verify(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
-    let mut found = Verification::default();
-    if !records(&shared.log, &mut found, progress)? {
-        return Ok(found);
+/// A stretch of the log that holds no record.
+#[derive(Clone, Debug)]
+pub struct Hole {
+    /// First byte to the next record, or to the end of the log.
+    pub range: Range<u64>,
+    /// What is wrong with the first byte's record.
+    pub reason: String,
+    /// Store time of the record before, else of the one behind; 0 where there is neither.
+    pub store_ms: i64,
+    /// Messages that queue entries say lay here.
+    pub lost: Vec<(String, u32, u64)>,
+}
+
+/// A queue entry that does not lead to its record.
+#[derive(Clone, Debug)]
+pub struct BadEntry {
+    /// The queue.
+    pub queue: Arc<ConsumeQueue>,
+    /// Number of the entry.
+    pub number: u64,
+    /// Where its record lies, if there is one.
+    pub record: Option<u64>,
+    /// Where it leads.
+    pub position: u64,
+    /// The message that is lost with it.
+    pub lost: Option<(String, u32, u64)>,
+}
+
+/// All that a look at a store finds: what a report says, and what a repair starts from.
+#[derive(Debug, Default)]
+pub struct Survey {
+    /// For the report.
+    pub found: Verification,
+    /// Holes of the log, in order.
+    pub holes: Vec<Hole>,
+    /// Records that fill holes.
+    pub bridges: Vec<Range<u64>>,
+    /// Queue entries that lead nowhere, and into no hole.
+    pub entries: Vec<BadEntry>,
+    /// Positions of records that no queue entry leads to.
+    pub strays: Vec<u64>,
+    /// Name of the first index file that is damaged or leads into a hole.
+    pub index_from: Option<u64>,
+    /// Damaged tables.
+    pub tables: Vec<Damage>,
+    /// Store time of the last whole record, 0 without one.
+    pub last_store_ms: i64,
+    /// Whether the caller ended it.
+    pub stopped: bool,
+}
+
+impl Survey {
+    /// The hole that a position lies in.
+    pub fn hole_at(&mut self, position: u64) -> Option<&mut Hole> {
+        let next = self.holes.partition_point(|h| h.range.start <= position);
+        let hole = next.checked_sub(1).and_then(|n| self.holes.get_mut(n));
+        hole.filter(|hole| hole.range.contains(&position))
     }
-    for (topic, queue) in shared.queues.all(&shared.topics) {
-        entries(&shared.log, &topic, &queue, &mut found)?;
-    }
-    for file in shared.index.iter().flat_map(|index| index.files()) {
-        index_entries(&shared.log, &file, &mut found)?;
-    }
-    for damage in shared.report.all() {
-        if !found
-            .damage
-            .iter()
-            .any(|known| known.path == damage.path && known.position == damage.position)
+
+    /// Adds a damaged place of a file of entries, joined with the one before where they touch.
+    pub fn add_entry(&mut self, damage: Damage) {
+        if let Some(last) = self.found.damage.last_mut()
+            && last.path == damage.path
+            && last.reason == damage.reason
+            && last.position + last.length == damage.position
         {
-            found.damage.push(damage);
+            last.length += damage.length;
+            last.lost.extend(damage.lost);
+        } else {
+            self.found.damage.push(damage);
         }
     }
-    Ok(found)
+}
+
+/// Checks a store as it is. `progress` hears of bytes done and in all; false ends the check.
+pub fn verify(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
+    survey(shared, progress).map(|survey| survey.found)
+}
+
+/// [`verify`], with what a repair needs to know.
+pub fn survey(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Survey> {
+    let mut survey = Survey::default();
+    if !records(shared, &mut survey, progress)? {
+        survey.stopped = true;
+        add_holes(shared, &mut survey);
+        return Ok(survey);
+    }
+    for (topic, queue) in shared.queues.all(&shared.topics) {
+        follow::extend(shared, &topic, &queue)?;
+        entries(shared, &topic, &queue, &mut survey)?;
+        shared.queues.limit_maps();
+    }
+    for file in shared.index.iter().flat_map(|index| index.files()) {
+        index_entries(shared, &file, &mut survey);
+    }
+    survey.tables = tables(shared, survey.last_store_ms)?;
+    survey.found.damage.extend(survey.tables.iter().cloned());
+    add_known(shared, &mut survey);
+    add_holes(shared, &mut survey);
+    Ok(survey)
 }
 
 fn records(
-    log: &Arc<Log>,
-    found: &mut Verification,
+    shared: &Shared,
+    survey: &mut Survey,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<bool> {
+    let log = &shared.log;
     let (start, end) = (log.min_position(), log.published());
     let mut walker = Walker::new(log, start, end);
     let mut told = start;
@@ -54,7 +146,18 @@ fn records(
                 return Ok(false);
             }
         }
-        let flaw = match walker.step()? {
+        let step = match walker.step() {
+            Err(error) if error.is_not_found() && position < log.min_position() => {
+                Step::Flawed(Flaw::Empty)
+            }
+            step => step?,
+        };
+        let flaw = match step {
+            // Retention has taken it away meanwhile.
+            Step::Flawed(_) if position < log.min_position() => {
+                walker.move_to(log.min_position());
+                continue;
+            }
             Step::End => break,
             Step::Blank => continue,
             Step::Flawed(flaw) => flaw,
@@ -62,13 +165,10 @@ fn records(
                 let Some(record) = walker.record(at, layout) else {
                     break;
                 };
-                let checked = record
-                    .check(position)
-                    .and_then(|freshness| record.check_body().map(|()| freshness));
-                match checked {
+                match check(&record, position) {
                     Ok(freshness) => {
-                        found.records += 1;
-                        found.stale_checksums += u64::from(freshness == Freshness::Stale);
+                        whole(shared, &record, position, survey)?;
+                        survey.found.stale_checksums += u64::from(freshness == Freshness::Stale);
                         continue;
                     }
                     Err(flaw) => flaw,
@@ -76,86 +176,222 @@ fn records(
             }
         };
         let next = next_record(log, position + 1, end)?.unwrap_or(end);
-        found.damage.push(Damage {
-            path: log.files.path_of(log.files.start_of(position)),
-            position,
-            length: next - position,
+        survey.holes.push(Hole {
+            range: position..next,
             reason: flaw.to_string(),
+            store_ms: survey.last_store_ms,
             lost: Vec::new(),
         });
         walker.move_to(next);
     }
-    progress(end - start, end - start);
-    Ok(true)
+    Ok(progress(end - start, end - start))
 }
 
-fn entries(log: &Log, topic: &Topic, queue: &ConsumeQueue, found: &mut Verification) -> Result<()> {
-    let end = log.published();
+fn check(record: &Record<'_>, position: u64) -> Result<Freshness, Flaw> {
+    let freshness = record.check(position)?;
+    record.check_body().map(|()| freshness)
+}
+
+/// Takes note of a record that holds: the holes before it get a store time, and its queue entry has
+/// to be there.
+fn whole(shared: &Shared, record: &Record<'_>, position: u64, survey: &mut Survey) -> Result<()> {
+    survey.found.records += 1;
+    if is_bridge(record) {
+        let end = position + u64::from(record.layout().total_len);
+        survey.bridges.push(position..end);
+    }
+    let store_ms = record.store_timestamp();
+    if survey.last_store_ms == 0 {
+        survey.holes.iter_mut().for_each(|h| h.store_ms = store_ms);
+    }
+    survey.last_store_ms = survey.last_store_ms.max(store_ms);
+    if position >= shared.dispatcher.dispatched() {
+        return Ok(());
+    }
+    if let Some(reason) = is_stray(shared, record, position)? {
+        survey.strays.push(position);
+        let log = &shared.log;
+        survey.found.damage.push(Damage {
+            path: log.files.path_of(log.files.start_of(position)),
+            position,
+            length: u64::from(record.layout().total_len),
+            reason: format!("the record is in no queue: {reason}"),
+            lost: named(record).into_iter().collect(),
+        });
+    }
+    Ok(())
+}
+
+/// Topic, queue and offset that a record claims.
+fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
+    let topic = std::str::from_utf8(record.topic()).ok()?;
+    let queue = u32::try_from(record.queue_id()).ok()?;
+    let offset = u64::try_from(record.queue_offset()).ok()?;
+    Some((topic.to_owned(), queue, offset))
+}
+
+/// Why no entry can lead to a record. An entry that is there and damaged is no reason: it is found
+/// with its queue.
+fn is_stray(shared: &Shared, record: &Record<'_>, position: u64) -> Result<Option<&'static str>> {
+    let Some((name, id, offset)) = named(record).filter(|_| record.is_queued()) else {
+        return Ok(None);
+    };
+    if id >= QUEUES_MAX || offset >= OFFSET_MAX {
+        return Ok(None);
+    }
+    let Some(topic) = shared.topics.get(&name) else {
+        return Ok(Some("its topic has no queue"));
+    };
+    let Some(queue) = shared.queues.get(&topic, id) else {
+        return Ok(Some("its queue is missing"));
+    };
+    if shared.log.source.is_none() && offset >= queue.max() {
+        return Ok(Some("its queue ends before it"));
+    }
+    let other = queue
+        .entry(offset)?
+        .filter(|entry| entry.position != position)
+        .is_some_and(|entry| leads_home(&shared.log, &topic, id, offset, entry));
+    Ok(other.then_some("another record has its queue offset"))
+}
+
+fn entries(
+    shared: &Shared,
+    topic: &Arc<Topic>,
+    queue: &Arc<ConsumeQueue>,
+    survey: &mut Survey,
+) -> Result<()> {
+    let log = &shared.log;
+    let mut search = Search::default();
     for number in queue.min()..queue.max() {
         let entry = queue.entry(number)?;
-        let reason = match entry {
-            None => "no entry".to_owned(),
-            Some(entry) if entry.size == FILLER_SIZE => continue,
-            Some(entry) if !entry.is_message(end) => "the entry leads out of the log".to_owned(),
-            Some(entry) => match log.record_at(entry.position) {
-                Ok(message) if leads_to(&message.record(), topic, queue.id, number) => {
-                    found.queue_entries += 1;
-                    continue;
+        if entry.is_some_and(|entry| entry.is_filler()) {
+            continue;
+        }
+        let name = || (topic.name.to_string(), queue.id, number);
+        // The record there may well look like the right one, but for its checksum.
+        if let Some(hole) = entry.and_then(|entry| survey.hole_at(entry.position)) {
+            hole.lost.push(name());
+            continue;
+        }
+        let Some(reason) = flaw_of(log, topic, queue, number)? else {
+            survey.found.queue_entries += 1;
+            continue;
+        };
+        // Retention may have taken the message away meanwhile.
+        let gone = entry.is_some_and(|entry| entry.position < log.min_position());
+        if gone || number < queue.min() {
+            continue;
+        }
+        let record = search.locate(log, topic, queue, number)?;
+        let lost = record.is_none().then(name);
+        survey.entries.push(BadEntry {
+            queue: Arc::clone(queue),
+            number,
+            record,
+            position: entry.map_or(0, |entry| entry.position),
+            lost: lost.clone(),
+        });
+        let (path, position) = place_of(shared, queue, number);
+        survey.add_entry(Damage {
+            path,
+            position,
+            length: ENTRY_LEN,
+            reason,
+            lost: lost.into_iter().collect(),
+        });
+    }
+    Ok(())
+}
+
+/// File and byte of a queue entry.
+pub fn place_of(shared: &Shared, queue: &ConsumeQueue, number: u64) -> (PathBuf, u64) {
+    let first = number - number % shared.queues.store.file_entries;
+    let path = queue.directory().join(file_name(first * ENTRY_LEN));
+    (path, (number - first) * ENTRY_LEN)
+}
+
+/// What is wrong with a queue entry.
+fn flaw_of(
+    log: &Arc<Log>,
+    topic: &Topic,
+    queue: &ConsumeQueue,
+    number: u64,
+) -> Result<Option<String>> {
+    let Some(entry) = queue.entry(number)? else {
+        return Ok(Some("no entry".to_owned()));
+    };
+    if !entry.is_message(log.published()) {
+        return Ok(Some("the entry leads out of the log".to_owned()));
+    }
+    let message = match log.record_at(entry.position) {
+        Ok(message) => message,
+        Err(_) => return Ok(Some("the entry leads to no record".to_owned())),
+    };
+    let record = message.record();
+    if named(&record).is_none_or(|(name, id, offset)| {
+        (name.as_str(), id, offset) != (&*topic.name, queue.id, number)
+    }) {
+        return Ok(Some("the entry leads to another's record".to_owned()));
+    }
+    if entry.size != record.layout().total_len {
+        return Ok(Some(
+            "the entry has another size than its record".to_owned(),
+        ));
+    }
+    // A broker may have delivery times of its own for delayed messages.
+    let known = Known::read(record.raw_properties());
+    if &*topic.name != SCHEDULE_TOPIC && entry.tags_code != entry_code(&record, &known) {
+        return Ok(Some("the entry has another tag than its record".to_owned()));
+    }
+    Ok(None)
+}
+
+/// Adds what was found before and is not among what is found here.
+fn add_known(shared: &Shared, survey: &mut Survey) {
+    let caches = [
+        shared.queues.store.directory.clone(),
+        shared.root.join("index"),
+    ];
+    let commitlog = shared.log.files.directory().to_path_buf();
+    for damage in shared.report.all() {
+        if caches.iter().any(|cache| damage.path.starts_with(cache)) {
+            continue;
+        }
+        if damage.path.starts_with(&commitlog)
+            && let Some(hole) = survey.hole_at(damage.position)
+        {
+            // Opening has made fillers of the entries that led here.
+            for lost in damage.lost {
+                if !hole.lost.contains(&lost) {
+                    hole.lost.push(lost);
                 }
-                Ok(_) => "the entry leads to another's record".to_owned(),
-                Err(error) => error.to_string(),
-            },
-        };
-        found.damage.push(Damage {
-            path: queue.directory().to_path_buf(),
-            position: number * super::consume_queue::ENTRY_LEN,
-            length: super::consume_queue::ENTRY_LEN,
-            reason,
-            lost: vec![(topic.name.to_string(), queue.id, number)],
-        });
-    }
-    Ok(())
-}
-
-fn leads_to(record: &Record<'_>, topic: &Topic, queue: u32, offset: u64) -> bool {
-    record.topic() == topic.name.as_bytes()
-        && record.queue_id() == queue as i32
-        && record.queue_offset() == offset as i64
-}
-
-fn index_entries(log: &Log, file: &IndexFile, found: &mut Verification) -> Result<()> {
-    let min = log.min_position();
-    for number in 1..file.count() {
-        let entry = file.entry(number);
-        if entry.position < min {
+            }
             continue;
         }
-        let message = log.record_at(entry.position);
-        let holds = message.as_ref().is_ok_and(|message| {
-            let record = message.record();
-            let known = Known::read(record.raw_properties());
-            let topic = record.topic();
-            let tag = known.tags.map(|tags| [b"T#", tags].concat());
-            known
-                .index_keys()
-                .any(|key| index_hash(topic, key) == entry.hash)
-                || tag.is_some_and(|tag| index_hash(topic, &tag) == entry.hash)
-        });
-        if holds {
-            found.index_entries += 1;
-            continue;
-        }
-        let reason = match message {
-            Ok(_) => Flaw::Field("index entry: the record has no such key").to_string(),
-            Err(error) => error.to_string(),
+        let same = |known: &Damage| {
+            known.path == damage.path && known.position == damage.position
+                || !damage.lost.is_empty() && damage.lost.iter().all(|l| known.lost.contains(l))
         };
-        found.damage.push(Damage {
-            path: file.path().to_path_buf(),
-            position: u64::from(number),
-            length: super::index_file::ENTRY_LEN as u64,
-            reason,
-            lost: Vec::new(),
-        });
+        let in_hole = |hole: &Hole| {
+            !damage.lost.is_empty() && damage.lost.iter().all(|lost| hole.lost.contains(lost))
+        };
+        if !survey.found.damage.iter().any(same) && !survey.holes.iter().any(in_hole) {
+            survey.found.damage.push(damage);
+        }
     }
-    Ok(())
+}
+
+/// Puts the holes before all else that is damaged.
+fn add_holes(shared: &Shared, survey: &mut Survey) {
+    let files = &shared.log.files;
+    let holes = survey.holes.iter().map(|hole| Damage {
+        path: files.path_of(files.start_of(hole.range.start)),
+        position: hole.range.start,
+        length: hole.range.end - hole.range.start,
+        reason: hole.reason.clone(),
+        lost: hole.lost.clone(),
+    });
+    let holes: Vec<Damage> = holes.collect();
+    survey.found.damage.splice(0..0, holes);
 }

@@ -85,6 +85,7 @@ impl State {
             store_timestamp,
             end: self.log.len() as u64,
             durable: true,
+            ..Appended::default()
         })
     }
 

@@ -45,22 +45,49 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Takes away the files whose last entry leads below `min_position`, but never the last file,
-    /// and moves the first offset behind what is no longer in the log.
+    /// Empties the queue: its next message gets offset `next`, at or below the end.
+    pub fn empty_at(&self, next: u64) -> Result<()> {
+        self.truncate(next)?;
+        self.set_bounds(next, next);
+        Ok(())
+    }
+
+    /// Moves the first offset behind what is no longer in the log, which begins at `min_position`,
+    /// and takes away the files that lie before it, but never the last.
     pub fn correct_min(&self, min_position: u64) -> Result<()> {
+        self.raise_min(min_position)?;
+        self.retire_files()
+    }
+
+    /// Moves the first offset behind what lies in the log below `min_position`.
+    pub fn raise_min(&self, min_position: u64) -> Result<()> {
         let first = self.readable(self.min())?;
         let low = match first.filter(|first| first.position >= min_position) {
             Some(_) => self.min(),
             None => self.first_from(min_position)?,
         };
         self.min.store(low, Ordering::Release);
-        if self.store.access == Access::ReadWrite {
-            self.retire_files_below(low)?;
+        Ok(())
+    }
+
+    /// [`ConsumeQueue::raise_min`] beside a process that takes files away: they are not looked for
+    /// again.
+    pub fn follow_min(&self, min_position: u64) -> Result<()> {
+        if self.followed.load(Ordering::Acquire) < min_position {
+            self.refresh_files()?;
+            self.raise_min(min_position)?;
+            self.followed.fetch_max(min_position, Ordering::AcqRel);
         }
         Ok(())
     }
 
-    fn retire_files_below(&self, min: u64) -> Result<()> {
+    /// Takes away the files that lie before the first offset, but never the last: it tells the next
+    /// offset of a queue whose messages are all gone.
+    pub fn retire_files(&self) -> Result<()> {
+        if self.store.access == Access::Read {
+            return Ok(());
+        }
+        let min = self.min();
         let mut files = self.files.lock();
         while let Some((start, _)) = files.on_disk.first_key_value() {
             let start = *start;
@@ -68,10 +95,10 @@ impl ConsumeQueue {
                 break;
             }
             let path = self.directory.join(file_name(start * ENTRY_LEN));
-            self.store
-                .disk
-                .unlink(&path)
-                .map_err(|e| Error::io("unlink", &path, e))?;
+            match self.store.disk.unlink(&path) {
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                gone => gone.map_err(|e| Error::io("unlink", &path, e))?,
+            }
             if files
                 .on_disk
                 .remove(&start)

@@ -63,6 +63,9 @@ pub struct ConsumeQueue {
     /// Whether a file was made since the last flush, whose name is not durable yet.
     made: AtomicBool,
     touched: AtomicBool,
+    /// First position of the log when the first offset was last corrected by another process's
+    /// mark.
+    followed: AtomicU64,
     files: Mutex<Files>,
 }
 
@@ -147,6 +150,7 @@ impl ConsumeQueue {
             dirty: AtomicU64::new(u64::MAX),
             made: AtomicBool::new(false),
             touched: AtomicBool::new(false),
+            followed: AtomicU64::new(0),
             files: Mutex::new(Files::default()),
         }
     }
@@ -174,6 +178,11 @@ impl ConsumeQueue {
         self.min.store(min.min(max), Ordering::Release);
     }
 
+    /// Moves the end up, as found by a look at entries that another process has added.
+    pub fn extend_to(&self, max: u64) {
+        self.max.fetch_max(max, Ordering::AcqRel);
+    }
+
     /// First number that the files could hold.
     pub fn first_on_disk(&self) -> Option<u64> {
         self.files.lock().on_disk.keys().next().copied()
@@ -197,7 +206,14 @@ impl ConsumeQueue {
         let Some(file) = files.on_disk.get_mut(&first) else {
             return Ok(None);
         };
-        let region = self.map(first, file)?;
+        let region = match self.map(first, file) {
+            Err(error) if self.store.access == Access::Read && error.is_not_found() => {
+                // Its process has taken it away.
+                files.on_disk.remove(&first);
+                return Ok(None);
+            }
+            mapped => mapped?,
+        };
         let end = limit.min(first + self.store.file_entries);
         Ok(Some(EntryMap {
             region,
@@ -303,7 +319,7 @@ impl ConsumeQueue {
             && number >= map.first
             && number < map.end
         {
-            map.region.set_words(map.byte_of(number), &entry.to_bytes());
+            map.store(number, entry);
             self.touched.store(true, Ordering::Relaxed);
             self.max.store(number + 1, Ordering::Release);
             return Ok(true);
@@ -319,7 +335,7 @@ impl ConsumeQueue {
     #[inline]
     fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let map = self.writable_map(number)?;
-        map.region.set_words(map.byte_of(number), &entry.to_bytes());
+        map.store(number, entry);
         Ok(())
     }
 
@@ -422,15 +438,29 @@ impl ConsumeQueue {
         self.files.lock().overlay.take().is_some()
     }
 
-    /// Looks for files that another process has added.
+    /// Looks for files that another process has added, and lets go of those that it has taken away
+    /// from the front.
     pub fn refresh_files(&self) -> Result<()> {
         let file_len = self.store.file_entries * ENTRY_LEN;
-        let found = list_files(&*self.store.disk, &self.directory)?;
         let mut files = self.files.lock();
+        let found = list_files(&*self.store.disk, &self.directory)?;
+        let mut first = None;
         for file in found {
             if file.len == file_len && file.start % file_len == 0 {
-                files.on_disk.entry(file.start / ENTRY_LEN).or_default();
+                let start = file.start / ENTRY_LEN;
+                first.get_or_insert(start);
+                files.on_disk.entry(start).or_default();
             }
+        }
+        let kept = files.on_disk.split_off(&first.unwrap_or(0));
+        let gone = std::mem::replace(&mut files.on_disk, kept);
+        let mapped = gone.values().filter(|file| file.region.is_some()).count();
+        self.store
+            .mapped
+            .fetch_sub(mapped as u64, Ordering::Relaxed);
+        if let Some(first) = first {
+            self.max.fetch_max(first, Ordering::AcqRel);
+            self.min.fetch_max(first, Ordering::AcqRel);
         }
         Ok(())
     }

@@ -48,6 +48,16 @@ impl ConsumeQueue {
         Ok(None)
     }
 
+    /// Position of the first record at or behind an offset; `None` where there is none.
+    pub fn position_from(&self, offset: u64) -> Result<Option<u64>> {
+        for number in offset.max(self.min())..self.max() {
+            if let Some(entry) = self.readable(number)? {
+                return Ok(Some(entry.position));
+            }
+        }
+        Ok(None)
+    }
+
     /// Numbers of the entries that lead into a stretch of the log.
     pub fn entries_in(&self, positions: &std::ops::Range<u64>) -> Result<Vec<u64>> {
         let mut found = Vec::new();
@@ -95,8 +105,14 @@ impl ConsumeQueue {
         let starts: Vec<u64> = self.files.lock().on_disk.keys().rev().copied().collect();
         for start in starts {
             let path = self.directory.join(file_name(start * ENTRY_LEN));
-            if let Some(entries) = self.written_entries(&path)? {
-                return Ok(start + entries);
+            match self.written_entries(&path) {
+                // Another process has taken it away.
+                Err(error) if error.is_not_found() => {}
+                found => {
+                    if let Some(entries) = found? {
+                        return Ok(start + entries);
+                    }
+                }
             }
         }
         Ok(self.first_on_disk().unwrap_or(0))

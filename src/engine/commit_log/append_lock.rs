@@ -1,0 +1,285 @@
+//! The append lock: who appends holds it, who comes meanwhile waits or learns that the log is busy.
+//!
+//! What is free of contention pays one compare-and-exchange and a few stores to a cache line that
+//! the holder owns anyway. A sender that has waited for [`GRACE`] looks at how long the holder's
+//! call has gone on. Where that is longer than `busy_timeout` (the page cache writes back, a roll
+//! waits for its file) it fails at once: another full wait would only gather more senders.
+
+use super::append::Tail;
+use crate::disk::coarse_ms;
+use crate::error::{Error, Result};
+use crate::options::AppendLockKind;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// A sender waits this long before it looks at the clock: ordinary contention is over by then.
+const GRACE: Duration = Duration::from_millis(10);
+/// Looks of a spinning sender between two looks at the clock.
+const SPINS: usize = 1000;
+
+/// The tail of the log and its lock.
+#[derive(Debug)]
+pub struct AppendLock {
+    tail: Mutex<Tail>,
+    /// When the call of the last holder began, by the wall clock in ms.
+    holder_ms: AtomicI64,
+    /// Messages and bytes appended since opening; written by the holder.
+    messages: AtomicU64,
+    bytes: AtomicU64,
+    kind: AppendLockKind,
+}
+
+impl AppendLock {
+    /// A lock that nobody holds.
+    pub fn new(tail: Tail, kind: AppendLockKind) -> AppendLock {
+        AppendLock {
+            tail: Mutex::new(tail),
+            holder_ms: AtomicI64::new(0),
+            messages: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            kind,
+        }
+    }
+
+    /// Takes the lock for a call that began at `clock_ms`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] when the call of another holder, or the wait for it, has gone on for longer
+    /// than `timeout`.
+    #[inline]
+    pub fn acquire(&self, clock_ms: i64, timeout: Duration) -> Result<MutexGuard<'_, Tail>> {
+        let (tail, began_ms) = match self.tail.try_lock() {
+            Some(tail) => (tail, clock_ms),
+            None => self.wait(clock_ms, timeout)?,
+        };
+        self.holder_ms.store(began_ms, Ordering::Relaxed);
+        Ok(tail)
+    }
+
+    #[cold]
+    fn wait(&self, clock_ms: i64, timeout: Duration) -> Result<(MutexGuard<'_, Tail>, i64)> {
+        let grace = GRACE.min(timeout);
+        if let Some(tail) = self.try_for(grace) {
+            return Ok((tail, clock_ms));
+        }
+        let looked = Instant::now();
+        loop {
+            let waited = looked.elapsed() + grace;
+            let busy = waited.max(self.held_for());
+            let left = timeout.saturating_sub(busy);
+            if left.is_zero() {
+                let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
+                return Err(Error::Busy { waited_ms });
+            }
+            if let Some(tail) = self.try_for(left) {
+                // This call has waited; who comes next must not take that for the time it holds.
+                return Ok((tail, coarse_ms()));
+            }
+        }
+    }
+
+    fn try_for(&self, timeout: Duration) -> Option<MutexGuard<'_, Tail>> {
+        if self.kind == AppendLockKind::Mutex {
+            return self.tail.try_lock_for(timeout);
+        }
+        let began = Instant::now();
+        loop {
+            for _ in 0..SPINS {
+                // A look before the try: the holder keeps its cache line while others only look.
+                if !self.tail.is_locked()
+                    && let Some(tail) = self.tail.try_lock()
+                {
+                    return Some(tail);
+                }
+                std::hint::spin_loop();
+            }
+            if began.elapsed() >= timeout {
+                return None;
+            }
+            // The holder may be waiting for this very processor.
+            std::thread::yield_now();
+        }
+    }
+
+    /// Takes the lock however long that takes.
+    pub fn lock(&self) -> MutexGuard<'_, Tail> {
+        self.tail.lock()
+    }
+
+    /// Whether somebody holds the lock.
+    #[inline]
+    pub fn is_locked(&self) -> bool {
+        self.tail.is_locked()
+    }
+
+    /// How long the call of the holder has gone on; zero where nobody holds the lock. Some
+    /// milliseconds more or less, and wrong for a moment when the wall clock is set.
+    pub fn held_for(&self) -> Duration {
+        if !self.tail.is_locked() {
+            return Duration::ZERO;
+        }
+        let held_ms = coarse_ms() - self.holder_ms.load(Ordering::Relaxed);
+        Duration::from_millis(u64::try_from(held_ms).unwrap_or_default())
+    }
+
+    /// Shows the holder's counters to those who do not hold the lock.
+    #[inline]
+    pub fn show_counters(&self, held: &MutexGuard<'_, Tail>) {
+        let (messages, bytes) = held.counters();
+        self.messages.store(messages, Ordering::Relaxed);
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Messages and bytes appended since opening. Never waits for the holder.
+    pub fn counters(&self) -> (u64, u64) {
+        let messages = self.messages.load(Ordering::Relaxed);
+        (messages, self.bytes.load(Ordering::Relaxed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::engine::commit_log::CommitLog;
+    use crate::engine::{Appended, Atomicity, Durability, Engine};
+    use crate::machine::Machine;
+    use crate::record::{Batch, Draft};
+    use crate::{Options, Store};
+    use std::thread;
+
+    const TIMEOUT: Duration = Duration::from_millis(300);
+    const KINDS: [AppendLockKind; 2] = [AppendLockKind::Mutex, AppendLockKind::Spin];
+
+    fn engine(dir: &tempfile::TempDir, append_lock: AppendLockKind) -> CommitLog {
+        let options = Options {
+            commitlog_file_size: Some(1 << 20),
+            append_lock,
+            busy_timeout: TIMEOUT,
+            ..Options::default()
+        };
+        CommitLog::open(&Machine::real(), &dir.path().join("store"), &options).unwrap()
+    }
+
+    fn send(engine: &CommitLog) -> Result<Appended> {
+        let topic = engine.topic_for_append("orders").unwrap();
+        let (mut batch, draft) = (Batch::new(), Draft::default());
+        let now = crate::store::now_ms();
+        batch
+            .push("orders", 0, &draft, engine.style(), now)
+            .unwrap();
+        engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)
+    }
+
+    /// Takes the lock as a sender does, for a call that began so long ago.
+    fn hold(engine: &CommitLog, ago: Duration) -> MutexGuard<'_, Tail> {
+        let ago_ms = i64::try_from(ago.as_millis()).unwrap();
+        let tail = &engine.shared.tail;
+        tail.acquire(coarse_ms() - ago_ms, Duration::ZERO).unwrap()
+    }
+
+    fn busy_for(sent: Result<Appended>) -> Option<u64> {
+        match sent {
+            Err(Error::Busy { waited_ms }) => Some(waited_ms),
+            _ => None,
+        }
+    }
+
+    /// A holder that is stuck, in a write-back say, made each sender wait for its whole time-out,
+    /// one after the other.
+    #[test]
+    fn a_sender_fails_at_once_where_the_holder_has_been_at_it_for_too_long() {
+        for kind in KINDS {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = engine(&dir, kind);
+            let held = hold(&engine, TIMEOUT * 2);
+            let began = Instant::now();
+            let waited_ms = busy_for(send(&engine)).unwrap();
+            assert!(began.elapsed() < TIMEOUT / 2, "{:?}", began.elapsed());
+            assert!(waited_ms >= 600, "{waited_ms}");
+            assert!(engine.stats().append_held >= TIMEOUT * 2);
+            drop(held);
+            let stats = engine.stats();
+            assert_eq!((stats.busy, stats.sends_failed), (1, 1));
+            assert_eq!(
+                (stats.messages_sent, stats.append_held),
+                (0, Duration::ZERO)
+            );
+            assert_eq!(send(&engine).unwrap().rows[0].offset, 0);
+            engine.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_sender_waits_for_a_holder_until_its_call_has_gone_on_for_the_timeout() {
+        for kind in KINDS {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = engine(&dir, kind);
+            let held = hold(&engine, Duration::ZERO);
+            let began = Instant::now();
+            assert!(busy_for(send(&engine)).is_some());
+            assert!(began.elapsed() >= TIMEOUT - GRACE, "{:?}", began.elapsed());
+            drop(held);
+            engine.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_sender_that_waits_gets_the_lock_when_it_is_free() {
+        for kind in KINDS {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = engine(&dir, kind);
+            let held = hold(&engine, Duration::ZERO);
+            thread::scope(|scope| {
+                let sender = scope.spawn(|| send(&engine));
+                thread::sleep(2 * GRACE);
+                drop(held);
+                sender.join().unwrap().unwrap();
+            });
+            assert_eq!(engine.stats().busy, 0);
+            engine.close().unwrap();
+        }
+    }
+
+    #[test]
+    fn counters_are_read_while_the_lock_is_held() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = engine(&dir, AppendLockKind::Mutex);
+        send(&engine).unwrap();
+        let held = hold(&engine, Duration::ZERO);
+        assert_eq!(engine.stats().messages_sent, 1);
+        drop(held);
+        engine.close().unwrap();
+    }
+
+    #[test]
+    fn many_spinning_senders_lose_no_message() {
+        const THREADS: u64 = 8;
+        const EACH: u64 = 500;
+        let dir = tempfile::tempdir().unwrap();
+        let options = Options {
+            append_lock: AppendLockKind::Spin,
+            // On a machine that does other things a holder may be off its processor for long.
+            busy_timeout: Duration::from_secs(60),
+            ..Options::default()
+        };
+        let store = Store::open(dir.path().join("store"), options).unwrap();
+        thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    let producer = store.producer("orders", Some(0)).unwrap();
+                    for _ in 0..EACH {
+                        let sent = producer.send(&Draft::default(), 0, Durability::Default);
+                        sent.unwrap();
+                    }
+                });
+            }
+        });
+        let (topic, engine) = (store.topic("orders").unwrap(), store.engine().unwrap());
+        let bounds = engine.bounds(&topic, 0).unwrap().unwrap();
+        assert_eq!(bounds, 0..THREADS * EACH);
+        assert_eq!(store.stats().unwrap().messages_sent, THREADS * EACH);
+        store.close().unwrap();
+    }
+}

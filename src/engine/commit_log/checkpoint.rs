@@ -1,0 +1,75 @@
+//! The file `checkpoint`: store times up to which the parts of a store are durable.
+//!
+//! ```text
+//! 0   i64  log      8   i64  queues      16  i64  index     (ms, big-endian)
+//! ```
+//!
+//! RocketMQ reads it to choose where recovery begins; Forebay has its marks. A time is stored only
+//! after the sync that it tells of, so whatever of the page reaches the disk, and whenever, is
+//! true. The other bytes of the 4096 stay as they are.
+
+use crate::disk::{Disk, replace};
+use crate::error::{Error, Result};
+use crate::mapped::{Access, PAGE, Region};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+/// The mapped page.
+#[derive(Debug)]
+pub struct Checkpoint {
+    region: Region,
+}
+
+/// One of the times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stamp {
+    /// Of the log.
+    Log = 0,
+    /// Of the queues.
+    Queues = 8,
+    /// Of the index.
+    Index = 16,
+}
+
+impl Checkpoint {
+    /// Maps the file of the store at `root`, made where it is not there or has another length.
+    pub fn open(disk: &dyn Disk, root: &Path) -> Result<Checkpoint> {
+        let path = root.join("checkpoint");
+        let io = |doing| move |error| Error::io(doing, root.join("checkpoint"), error);
+        let there = disk.look(&path).map_err(io("look at"))?;
+        if there.is_none_or(|entry| entry.len != PAGE as u64) {
+            replace(disk, &path, &[0; PAGE]).map_err(io("write"))?;
+        }
+        disk.reserve(&path, 0, PAGE as u64).map_err(io("reserve"))?;
+        let region = disk.map(&path, PAGE, Access::ReadWrite);
+        Ok(Checkpoint {
+            region: region.map_err(io("map"))?,
+        })
+    }
+
+    /// Moves a time forward; an earlier one than it has changes nothing.
+    pub fn set(&self, stamp: Stamp, ms: i64) {
+        let Some(word) = self.region.atomic_u64(stamp as usize) else {
+            return;
+        };
+        let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+            let ours = old == 0 || i64::from_be(old.cast_signed()) < ms;
+            ours.then_some(ms.to_be().cast_unsigned())
+        });
+    }
+
+    /// Sets all times, whatever they are: for a file that is damaged.
+    pub fn reset(&self, ms: i64) {
+        for stamp in [Stamp::Log, Stamp::Queues, Stamp::Index] {
+            if let Some(word) = self.region.atomic_u64(stamp as usize) {
+                word.store(ms.to_be().cast_unsigned(), Ordering::Release);
+            }
+        }
+    }
+
+    /// Makes the times durable.
+    pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
+        let synced = disk.sync_range(&self.region, 0, PAGE);
+        synced.map_err(|e| Error::io("sync", self.region.path(), e))
+    }
+}

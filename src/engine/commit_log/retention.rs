@@ -1,0 +1,171 @@
+//! Retention: log files whose time is over go, and what leads into them follows.
+//!
+//! It is a step that the thread of the flush runs, at most once a second. The order is such that a
+//! crash between any two lines leaves a store that opens with the same next offsets:
+//!
+//! ```text
+//!   log, queues, index durable --> forebay.offsets durable      next offsets outlive messages
+//!   --> minimum mark --> first offsets of the queues            readers look for nothing below
+//!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can stay
+//!   --> unlink queue files, index files                         they lead nowhere by then
+//!   --> forebay.offsets                                         without what is gone
+//! ```
+//!
+//! A file goes only as a whole, and only if all of it is dispatched and durable; the last one,
+//! which is written, never goes. What a step has begun and could not end, the next one ends.
+//! Opening does the rest after a crash: it takes the first log file that is there for the begin of
+//! the log, and corrects queues and index by it.
+
+mod consumed;
+mod rules;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod test;
+
+use super::dispatch::is_full;
+use super::shared::Shared;
+use super::state::Mark;
+use crate::engine::Damage;
+use crate::error::{Error, Result};
+use crate::mapped::{MappedFile, Region};
+use crate::options::Options;
+use parking_lot::Mutex;
+use rules::{Ages, Rules};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Between two steps.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The state of retention; without rules where it is not asked for.
+#[derive(Debug)]
+pub struct Retention {
+    rules: Option<Rules>,
+    progress: Mutex<Progress>,
+    /// Maps that files had when they were taken away.
+    retired: Mutex<Vec<Weak<Region>>>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// When the next step is due.
+    next: Option<Instant>,
+    ages: Ages,
+}
+
+impl Retention {
+    /// Retention as the options have it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for hours that are none.
+    pub fn new(options: &Options) -> Result<Retention> {
+        Ok(Retention {
+            rules: Rules::new(options)?,
+            progress: Mutex::default(),
+            retired: Mutex::default(),
+        })
+    }
+
+    /// How long the thread that runs the steps may sleep, `longest` at most.
+    pub fn rest(&self, longest: Duration) -> Duration {
+        match self.rules {
+            Some(_) => longest.min(INTERVAL),
+            None => longest,
+        }
+    }
+
+    /// Takes away what is due by the wall clock, unless the last step was less than a second
+    /// before `now`. What fails stands in the report and is tried again.
+    pub fn step(&self, shared: &Shared, clock_ms: i64, now: Instant) {
+        let Some(rules) = &self.rules else { return };
+        let mut progress = self.progress.lock();
+        if progress.next.is_some_and(|next| now < next) || shared.check_failed(false).is_err() {
+            return;
+        }
+        progress.next = Some(now + INTERVAL);
+        let mapped = self.mapped_bytes();
+        let done = rules
+            .due(shared, clock_ms, mapped, &mut progress.ages)
+            .and_then(|until| self.retire(shared, until));
+        if let Err(error) = done
+            && !is_out_of_room(&error)
+        {
+            shared.report.add(Damage {
+                path: shared.log.files.directory().to_path_buf(),
+                position: shared.log.min_position(),
+                length: 0,
+                reason: format!("retention does not get on: {error}"),
+                lost: Vec::new(),
+            });
+        }
+    }
+
+    /// Bytes of retired files that somebody still has mapped.
+    pub fn mapped_bytes(&self) -> u64 {
+        let mut retired = self.retired.lock();
+        retired.retain(|region| region.strong_count() > 0);
+        let regions = retired.iter().filter_map(Weak::upgrade);
+        regions.map(|region| region.len() as u64).sum()
+    }
+
+    /// Takes away every log file but the last that lies below `until` as a whole.
+    fn retire(&self, shared: &Shared, until: u64) -> Result<()> {
+        let log = &shared.log;
+        let first_end = log.files.first().map_or(u64::MAX, |first| first.end());
+        if until < first_end {
+            return Ok(());
+        }
+        let inventory = shared.flush_all()?;
+        let mut until = until.min(log.files.start_of(inventory.position));
+        if let Err(error) = shared.save_inventory(&inventory) {
+            if !is_out_of_room(&error) {
+                return Err(error);
+            }
+            // The last file of each queue, durable too, tells the same: one log file may go without
+            // the table, and gives room for it.
+            until = until.min(first_end);
+        }
+        if until < first_end {
+            return Ok(());
+        }
+        log.state.set(Mark::Minimum, until.max(log.min_position()));
+        for (_, queue) in shared.queues.all(&shared.topics) {
+            queue.raise_min(until)?;
+            shared.queues.limit_maps();
+        }
+        while let Some(file) = self.retire_first(shared, until)? {
+            drop(file);
+        }
+        for (_, queue) in shared.queues.all(&shared.topics) {
+            queue.retire_files()?;
+        }
+        if let Some(index) = &shared.index {
+            index.retire_below(until)?;
+        }
+        let inventory = shared.flush_all()?;
+        shared.save_inventory(&inventory)
+    }
+
+    fn retire_first(&self, shared: &Shared, until: u64) -> Result<Option<Arc<MappedFile>>> {
+        let mapped = shared.log.files.first().and_then(|file| file.mapped());
+        let retired = shared.log.files.retire_first(until).inspect_err(|error| {
+            // Whether a name is gone is not known any more, as with every sync that failed.
+            if matches!(error, Error::Io { doing: "sync", .. }) {
+                shared.fail(error);
+            }
+        })?;
+        if let (Some(_), Some(region)) = (&retired, &mapped) {
+            self.retired.lock().push(Arc::downgrade(region));
+        }
+        Ok(retired)
+    }
+}
+
+fn is_out_of_room(error: &Error) -> bool {
+    match error {
+        Error::Full { .. } => true,
+        Error::Io { source, .. } => is_full(source),
+        _ => false,
+    }
+}

@@ -1,0 +1,88 @@
+//! How far groups have consumed, by RocketMQ's `config/consumerOffset.json`.
+//!
+//! ```text
+//! {"dataVersion":{...},"offsetTable":{"topic@group":{0:5,1:7}}}
+//! ```
+//!
+//! A value is the next queue offset that the group consumes.
+
+use crate::disk::{Kind, read_small};
+use crate::engine::Damage;
+use crate::engine::commit_log::json;
+use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::tables::TABLE_LEN_MAX;
+use crate::error::{Error, Result};
+use serde_json::Value;
+use std::path::Path;
+
+/// The position up to which every group has consumed all that the log holds for it; `u64::MAX`
+/// where nothing is known of any group.
+///
+/// Where the table is there and cannot be read, nothing counts as consumed: 0, and the report names
+/// the file.
+pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
+    let path = shared.root.join("config").join("consumerOffset.json");
+    let backup = shared.root.join("config").join("consumerOffset.json.bak");
+    let table = match read(shared, &path)? {
+        Found::Table(table) => table,
+        other => match (read(shared, &backup)?, other) {
+            (Found::Table(table), _) => table,
+            (Found::Nothing, Found::Nothing) => return Ok(u64::MAX),
+            _ => {
+                let reason = "it is no table of offsets: retention keeps all messages".to_owned();
+                shared.report.add(Damage {
+                    path,
+                    position: 0,
+                    length: 0,
+                    reason,
+                    lost: Vec::new(),
+                });
+                return Ok(0);
+            }
+        },
+    };
+    let mut consumed = u64::MAX;
+    let groups = table.get("offsetTable").and_then(Value::as_object);
+    for (name, queues) in groups.into_iter().flatten() {
+        let topic = name.split_once('@').map_or(&**name, |(topic, _)| topic);
+        let Some(topic) = shared.topics.get(topic) else {
+            continue;
+        };
+        for (queue, offset) in queues.as_object().into_iter().flatten() {
+            let queue = queue.parse().ok();
+            let Some(queue) = queue.and_then(|queue| shared.queues.get(&topic, queue)) else {
+                continue;
+            };
+            // A group that has not begun has -1.
+            let offset = offset.as_u64().unwrap_or(0);
+            if let Some(position) = queue.position_from(offset)? {
+                consumed = consumed.min(position);
+            }
+        }
+    }
+    Ok(consumed)
+}
+
+enum Found {
+    Nothing,
+    Damaged,
+    Table(Value),
+}
+
+fn read(shared: &Shared, path: &Path) -> Result<Found> {
+    let looked = shared.disk.look(path);
+    let there = looked.map_err(|e| Error::io("look at", path, e))?;
+    if there.is_none() {
+        return Ok(Found::Nothing);
+    }
+    if there.is_some_and(|entry| entry.kind != Kind::File || entry.len > TABLE_LEN_MAX) {
+        return Ok(Found::Damaged);
+    }
+    let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
+    let bytes = bytes.map_err(|e| Error::io("read", path, e))?;
+    let value = bytes.and_then(|bytes| json::parse(&bytes));
+    Ok(match value.filter(Value::is_object) {
+        Some(table) => Found::Table(table),
+        None => Found::Damaged,
+    })
+}

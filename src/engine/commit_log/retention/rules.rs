@@ -1,0 +1,182 @@
+//! Which log files are due: by age, by the size of all, by the room on the disk.
+
+use super::consumed;
+use crate::engine::commit_log::log::{Log, Step, Walker};
+use crate::engine::commit_log::recover::next_record;
+use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::state::Mark;
+use crate::error::Result;
+use crate::mapped::MappedFile;
+use crate::options::Options;
+use chrono::{Local, TimeZone, Timelike};
+use std::sync::Arc;
+
+/// The end of a file that is searched for its last record, at first; four times as much each time
+/// that it holds none.
+const LAST_RECORD_REACH: u64 = 64 << 10;
+
+/// What was asked for.
+#[derive(Clone, Debug)]
+pub(super) struct Rules {
+    /// Milliseconds that a message stays at least.
+    age_ms: Option<i64>,
+    /// Bytes of all files that may stay.
+    bytes: Option<u64>,
+    keep_unconsumed: bool,
+    /// Bytes of the disk that have to be free.
+    reserve: u64,
+    /// Part of the disk that may be taken.
+    ratio: f64,
+    /// Hours of the day in which files go; any where it is empty.
+    hours: Vec<u32>,
+}
+
+/// Store time of the last record of the file that was asked about last, by its start. The step asks
+/// about the same file each second, until its time has come.
+#[derive(Debug, Default)]
+pub(super) struct Ages {
+    known: Option<(u64, Option<i64>)>,
+}
+
+impl Rules {
+    /// `None` where nothing is to go.
+    pub(super) fn new(options: &Options) -> Result<Option<Rules>> {
+        let hours = options.delete_hours()?;
+        Ok(options.retires().then(|| Rules {
+            age_ms: options
+                .retention
+                .map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
+            bytes: options.retention_bytes,
+            keep_unconsumed: options.keep_unconsumed,
+            reserve: options.disk_reserve,
+            ratio: options.disk_warning_ratio.unwrap_or(1.0),
+            hours,
+        }))
+    }
+
+    /// The position below which all files are due. `mapped`: bytes that are given back to the disk
+    /// as soon as readers let go of them.
+    pub(super) fn due(
+        &self,
+        shared: &Shared,
+        clock_ms: i64,
+        mapped: u64,
+        ages: &mut Ages,
+    ) -> Result<u64> {
+        let files = shared.log.files.all();
+        let Some((_, old)) = files.split_last() else {
+            return Ok(0);
+        };
+        // What a step has begun to take away goes, whatever the rules say by then.
+        let mut until = shared.log.state.get(Mark::Minimum);
+        let dispatched = shared.dispatcher.dispatched();
+        let mut total: u64 = files.iter().map(|file| file.len()).sum();
+        let mut wanted = self.wanted(shared).saturating_sub(mapped);
+        let in_time = self.is_in_time(clock_ms);
+        let mut consumed = None;
+        for (at, file) in old.iter().enumerate() {
+            if file.end() > until {
+                let too_long = self.bytes.is_some_and(|bytes| total > bytes);
+                let due = wanted > 0
+                    || in_time && (too_long || self.is_old(shared, &files, at, clock_ms, ages));
+                if !due || file.end() > dispatched {
+                    break;
+                }
+                if self.keep_unconsumed {
+                    let known = match consumed {
+                        Some(known) => known,
+                        None => consumed::consumed_to(shared)?,
+                    };
+                    consumed = Some(known);
+                    if file.end() > known {
+                        break;
+                    }
+                }
+                until = file.end();
+            }
+            total -= file.len();
+            wanted = wanted.saturating_sub(file.len());
+        }
+        Ok(until)
+    }
+
+    /// Bytes that have to become free.
+    fn wanted(&self, shared: &Shared) -> u64 {
+        let directory = shared.log.files.directory();
+        // A disk that does not tell is not known to be full.
+        let free = shared.disk.free_space(directory).unwrap_or(u64::MAX);
+        let used = shared.disk.used_space(directory).unwrap_or(0);
+        missing(free, used, self.reserve, self.ratio)
+    }
+
+    fn is_in_time(&self, clock_ms: i64) -> bool {
+        let hour = || Local.timestamp_millis_opt(clock_ms).single();
+        self.hours.is_empty() || hour().is_some_and(|time| self.hours.contains(&time.hour()))
+    }
+
+    fn is_old(
+        &self,
+        shared: &Shared,
+        files: &[Arc<MappedFile>],
+        at: usize,
+        clock_ms: i64,
+        ages: &mut Ages,
+    ) -> bool {
+        let Some(age) = self.age_ms else {
+            return false;
+        };
+        // A file without a record that can be read is as old as the next one.
+        let mut files = files.get(at..).unwrap_or_default().iter();
+        let stored = files.find_map(|file| ages.last_stored(&shared.log, file));
+        stored.is_some_and(|stored| stored.saturating_add(age) <= clock_ms)
+    }
+}
+
+/// Bytes that have to become free, so that `reserve` are and no more than `ratio` of all is taken.
+pub(super) fn missing(free: u64, used: u64, reserve: u64, ratio: f64) -> u64 {
+    let allowed = (used.saturating_add(free) as f64 * ratio).ceil();
+    #[allow(clippy::cast_possible_truncation)]
+    let above = used.saturating_sub(allowed as u64);
+    reserve.saturating_sub(free).max(above)
+}
+
+impl Ages {
+    fn last_stored(&mut self, log: &Arc<Log>, file: &MappedFile) -> Option<i64> {
+        if let Some((start, time)) = self.known
+            && start == file.start()
+        {
+            return time;
+        }
+        let was_mapped = file.is_mapped();
+        let time = last_stored(log, file).unwrap_or(None);
+        if !was_mapped {
+            file.unmap();
+        }
+        self.known = Some((file.start(), time));
+        time
+    }
+}
+
+/// Store time of the last record of a file; `None` where it has none that can be read.
+fn last_stored(log: &Arc<Log>, file: &MappedFile) -> Result<Option<i64>> {
+    let mut reach = LAST_RECORD_REACH;
+    loop {
+        let mut from = file.end().saturating_sub(reach).max(file.start());
+        let whole = from == file.start();
+        let mut newest = None;
+        while let Some(next) = next_record(log, from, file.end())? {
+            let mut walker = Walker::new(log, next, file.end());
+            while let Step::Record(at, layout) = walker.step()? {
+                newest = walker
+                    .record(at, layout)
+                    .map(|record| record.store_timestamp())
+                    .max(newest);
+            }
+            from = walker.position().max(next) + 1;
+        }
+        if newest.is_some() || whole {
+            return Ok(newest);
+        }
+        reach *= 4;
+    }
+}

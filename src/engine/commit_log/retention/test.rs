@@ -1,0 +1,427 @@
+//! Steps by hand, in a store that no thread serves: nothing happens between two lines of a test.
+
+use super::INTERVAL;
+use crate::disk::RealDisk;
+use crate::engine::commit_log::append::Appender;
+use crate::engine::commit_log::open::{Opened, open};
+use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::tables::Inventory;
+use crate::machine::Machine;
+use crate::mapped::queue::list_files;
+use crate::options::Options;
+use crate::record::{Batch, Draft, HostBytes, RecordStyle};
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+const FILE_LEN: u64 = 4096;
+
+/// A store, and the time of its last step.
+struct Bench {
+    dir: TempDir,
+    opened: Option<Opened>,
+    options: Options,
+    at: Instant,
+}
+
+impl Bench {
+    fn new(change: impl FnOnce(&mut Options)) -> Bench {
+        let mut options = Options {
+            commitlog_file_size: Some(FILE_LEN),
+            queue_file_entries: Some(8),
+            index_slots: Some(8),
+            index_entries: Some(16),
+            disk_reserve: 0,
+            ..Options::default()
+        };
+        change(&mut options);
+        options.check().unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let opened = Some(open(&Machine::real(), dir.path(), &options).unwrap());
+        let at = Instant::now();
+        Bench {
+            dir,
+            opened,
+            options,
+            at,
+        }
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.opened.as_ref().unwrap().shared
+    }
+
+    /// Opens the store again without having closed it, as after the death of its process.
+    fn reopen(&mut self) {
+        self.opened = None;
+        self.opened = Some(open(&Machine::real(), self.dir.path(), &self.options).unwrap());
+    }
+
+    /// Sends a body of 1000 bytes at a time: three of them fill a file.
+    fn send(&self, topic: &str, clock_ms: i64) -> u64 {
+        let shared = self.shared();
+        let style = RecordStyle {
+            host: HostBytes::new("10.0.0.1:0".parse().unwrap()),
+            checksum: true,
+            max_message_size: 2000,
+        };
+        let (topic, _) = shared.topics.get_or_add(topic, 1);
+        let mut batch = Batch::new();
+        let draft = Draft {
+            body: &[7; 1000],
+            keys: &["k"],
+            ..Draft::default()
+        };
+        batch
+            .push(&topic.name, 0, &draft, &style, clock_ms)
+            .unwrap();
+        let with = Appender {
+            log: &shared.log,
+            allocator: &shared.allocator,
+            preparation: shared.preparation,
+            disk: &shared.disk,
+            pool: None,
+            pool_fail_fast: false,
+        };
+        let parts = &mut [(&*topic, &mut batch)];
+        let appended = shared.tail.lock().append(&with, parts, clock_ms).unwrap();
+        appended.rows[0].offset
+    }
+
+    /// Fills files up, one with each of these times, and begins one more with the last.
+    fn fill(&self, topic: &str, times: &[i64]) {
+        for time in times {
+            for _ in 0..3 {
+                self.send(topic, *time);
+            }
+        }
+        self.send(topic, times[times.len() - 1]);
+        self.dispatch();
+    }
+
+    fn dispatch(&self) {
+        let shared = self.shared();
+        shared.dispatcher.catch_up(shared.log.published()).unwrap();
+    }
+
+    /// A step; starts of the log files that are on the disk then.
+    fn step(&mut self, clock_ms: i64) -> Vec<u64> {
+        self.at += INTERVAL;
+        let shared = self.shared();
+        shared.retention.step(shared, clock_ms, self.at);
+        self.files("commitlog")
+    }
+
+    fn files(&self, directory: &str) -> Vec<u64> {
+        let found = list_files(&RealDisk, &self.dir.path().join(directory)).unwrap();
+        // One more may have been made ahead of its use.
+        let used = found
+            .iter()
+            .filter(|file| file.start < self.shared().log.published());
+        let len = self.options.commitlog_file_size.unwrap();
+        used.map(|file| file.start / len).collect()
+    }
+
+    fn offsets(&self, text: &str) {
+        fs::create_dir_all(self.dir.path().join("config")).unwrap();
+        fs::write(self.dir.path().join("config/consumerOffset.json"), text).unwrap();
+    }
+
+    fn bounds(&self, topic: &str) -> (u64, u64) {
+        let topic = self.shared().topics.get(topic).unwrap();
+        let queue = self.shared().queues.get(&topic, 0).unwrap();
+        (queue.min(), queue.max())
+    }
+}
+
+fn by_age(options: &mut Options) {
+    options.retention = Some(Duration::from_millis(1000));
+}
+
+fn by_size(options: &mut Options) {
+    options.retention_bytes = Some(2 * FILE_LEN);
+}
+
+#[test]
+fn nothing_goes_where_nobody_asked_for_it() {
+    let mut bench = Bench::new(|options| options.disk_reserve = u64::MAX);
+    bench.fill("a", &[1, 2, 3]);
+    assert_eq!(bench.step(i64::MAX), [0, 1, 2, 3]);
+}
+
+#[test]
+fn a_file_goes_when_the_time_of_its_last_record_is_over() {
+    let mut bench = Bench::new(by_age);
+    bench.send("a", 1);
+    bench.fill("a", &[5000, 6000, 9000]);
+    // The first file has records of 1 and of 5000, and the next begins with one of 5000.
+    assert_eq!(bench.step(5999), [0, 1, 2, 3]);
+    assert_eq!(bench.step(6000), [1, 2, 3]);
+    assert_eq!(bench.step(6999), [1, 2, 3]);
+    // The last file stays, however old it is.
+    assert_eq!(bench.step(i64::MAX), [3]);
+    assert_eq!(bench.bounds("a"), (9, 11));
+    assert!(bench.shared().report.all().is_empty());
+}
+
+#[test]
+fn the_last_record_of_a_file_is_found_behind_long_and_damaged_ones() {
+    let mut bench = Bench::new(|options| {
+        by_age(options);
+        options.commitlog_file_size = Some(1 << 20);
+    });
+    for time in 1..=1500 {
+        bench.send("a", time);
+    }
+    bench.dispatch();
+    let file = bench.shared().log.files.first().unwrap();
+    assert!(bench.shared().log.files.last().unwrap().start() > 0);
+    // The last 300 KiB of the first file go bad, so a record in the middle is the last.
+    let path = file.path().to_path_buf();
+    let bytes = fs::read(&path).unwrap();
+    let zeros = vec![0; 300 << 10];
+    std::os::unix::fs::FileExt::write_all_at(
+        &fs::OpenOptions::new().write(true).open(&path).unwrap(),
+        &zeros,
+        (bytes.len() - zeros.len()) as u64,
+    )
+    .unwrap();
+    let last = ((1 << 20) - (300 << 10)) / (bytes.len() as i64 / 900);
+    let gone_at = (1..3000).find(|clock| bench.step(*clock).len() == 1);
+    let stored = gone_at.unwrap() - 1000;
+    assert!(
+        (last - 100..800).contains(&stored),
+        "{stored}, about {last}"
+    );
+}
+
+#[test]
+fn steps_are_a_second_apart() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 2000]);
+    assert_eq!(bench.step(1000), [0, 1, 2]);
+    let shared = Arc::clone(bench.shared());
+    let soon = bench.at + INTERVAL - Duration::from_millis(1);
+    shared.retention.step(&shared, i64::MAX, soon);
+    assert_eq!(bench.files("commitlog"), [0, 1, 2]);
+    shared
+        .retention
+        .step(&shared, i64::MAX, bench.at + INTERVAL);
+    assert_eq!(bench.files("commitlog"), [2]);
+}
+
+#[test]
+fn the_oldest_files_go_while_all_are_too_long() {
+    let mut bench = Bench::new(by_size);
+    bench.fill("a", &[1, 1, 1, 1]);
+    assert_eq!(bench.step(1), [3, 4]);
+    assert_eq!(bench.step(1), [3, 4]);
+    let mut bench = Bench::new(|options| options.retention_bytes = Some(1));
+    bench.fill("a", &[1, 1]);
+    assert_eq!(bench.step(1), [2], "the last file never goes");
+}
+
+#[test]
+fn what_is_not_dispatched_stays() {
+    let mut bench = Bench::new(by_size);
+    for _ in 0..13 {
+        bench.send("a", 1);
+    }
+    assert_eq!(bench.step(1), [0, 1, 2, 3, 4]);
+    bench.dispatch();
+    assert_eq!(bench.step(1), [3, 4]);
+}
+
+#[test]
+fn files_that_are_due_wait_for_their_hour_unless_the_disk_is_full() {
+    let noon = chrono::Local::now().date_naive().and_hms_opt(12, 30, 0);
+    let noon = noon.unwrap().and_local_timezone(chrono::Local).unwrap();
+    let noon = noon.timestamp_millis();
+    let hours = |options: &mut Options| {
+        by_age(options);
+        options.retention_bytes = Some(1);
+        options.delete_when = Some("04; 13".to_owned());
+    };
+    let mut bench = Bench::new(hours);
+    bench.fill("a", &[1, 1]);
+    assert_eq!(bench.step(noon), [0, 1, 2]);
+    assert_eq!(bench.step(noon + 1_800_000), [2]);
+    let full: [fn(&mut Options); 2] = [
+        |options| options.disk_reserve = u64::MAX,
+        |options| options.disk_warning_ratio = Some(1e-9),
+    ];
+    for full in full {
+        let mut bench = Bench::new(|options| {
+            hours(options);
+            full(options);
+        });
+        bench.fill("a", &[1, 1]);
+        assert_eq!(bench.step(noon), [2]);
+    }
+}
+
+#[test]
+fn a_full_disk_takes_files_that_are_not_due_but_none_that_is_not_consumed() {
+    let full = |options: &mut Options| {
+        options.retention = Some(Duration::from_secs(1 << 40));
+        options.disk_reserve = u64::MAX;
+    };
+    let mut bench = Bench::new(full);
+    bench.fill("a", &[1, 1, 1]);
+    bench.offsets(r#"{"offsetTable":{"a@group":{0:4}}}"#);
+    assert_eq!(bench.step(1), [1, 2, 3]);
+    assert_eq!(bench.bounds("a"), (3, 10));
+}
+
+#[test]
+fn the_disk_has_to_give_what_is_missing_by_either_bound() {
+    let used = |bytes: u64| super::rules::missing(100, bytes, 150, 0.5);
+    assert_eq!(used(100), 50);
+    assert_eq!(used(300), 100);
+}
+
+#[test]
+fn what_a_group_has_not_consumed_stays() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1]);
+    bench.fill("b", &[1, 1]);
+    let all = bench.files("commitlog");
+    // The first file with `b` also has the last `a`, number 6.
+    for (text, first) in [
+        (r#"{"offsetTable":{"a@g":{0:0},"b@g":{0:1}}}"#, 0),
+        (r#"{"offsetTable":{"a@g":{0:-1}}}"#, 0),
+        (r#"no json"#, 0),
+        (r#"{"offsetTable":{"a@g":{0:2}}}"#, 0),
+        (r#"{"offsetTable":{"a@g":{0:3},"a@other":{"0":9}}}"#, 1),
+        (
+            r#"{"offsetTable":{"a@g":{0:6},"b@g":{0:7},"c@g":{0:0}}}"#,
+            2,
+        ),
+        (r#"{"offsetTable":{"a@g":{0:7,5:0},"b@g":{0:3}}}"#, 3),
+        (r#"{"offsetTable":{"a@g":{0:7},"b@g":{0:7}}}"#, 4),
+    ] {
+        bench.offsets(text);
+        assert_eq!(bench.step(i64::MAX), all[first..], "{text}");
+    }
+    let damage = bench.shared().report.all();
+    assert_eq!(damage.len(), 1);
+    assert!(damage[0].path.ends_with("consumerOffset.json"));
+}
+
+#[test]
+fn the_backup_of_the_offsets_counts_where_they_are_damaged() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1]);
+    bench.offsets(r#"{"offsetTable":{"a@g":{0:3}}}"#);
+    let config = bench.dir.path().join("config");
+    let (table, backup) = (
+        config.join("consumerOffset.json"),
+        config.join("consumerOffset.json.bak"),
+    );
+    fs::rename(&table, &backup).unwrap();
+    fs::write(&table, "").unwrap();
+    assert_eq!(bench.step(i64::MAX), [1, 2]);
+    assert!(bench.shared().report.all().is_empty());
+}
+
+#[test]
+fn groups_that_are_not_to_be_waited_for_keep_nothing() {
+    let mut bench = Bench::new(|options| {
+        by_age(options);
+        options.keep_unconsumed = false;
+    });
+    bench.fill("a", &[1, 1]);
+    bench.offsets(r#"{"offsetTable":{"a@g":{0:0}}}"#);
+    assert_eq!(bench.step(i64::MAX), [2]);
+}
+
+#[test]
+fn queue_files_and_index_files_follow_and_the_last_one_stays() {
+    let mut bench = Bench::new(by_age);
+    // As many as its queue file has entries: none of them leads anywhere in the end.
+    for _ in 0..8 {
+        bench.send("full", 1);
+    }
+    bench.fill("gone", &[1]);
+    bench.fill("a", &[1; 10]);
+    let indexes = |bench: &Bench| bench.shared().index.as_ref().unwrap().files().len();
+    assert!(indexes(&bench) > 2);
+    bench.step(i64::MAX);
+    let queue = list_files(&RealDisk, &bench.dir.path().join("consumequeue/a/0")).unwrap();
+    assert_eq!(queue.len(), 1);
+    let queue = list_files(&RealDisk, &bench.dir.path().join("consumequeue/gone/0")).unwrap();
+    assert_eq!(queue.len(), 1);
+    assert_eq!(indexes(&bench), 1);
+    let on_disk = fs::read_dir(bench.dir.path().join("index")).unwrap();
+    assert_eq!(on_disk.count(), 1);
+    assert_eq!(bench.bounds("gone"), (4, 4));
+    let queue = list_files(&RealDisk, &bench.dir.path().join("consumequeue/full/0")).unwrap();
+    assert_eq!(queue.len(), 1);
+    assert_eq!(bench.bounds("full"), (8, 8));
+}
+
+/// Where the first file cannot be taken away, the step ends there: nothing was lost, and the next
+/// offsets stand in the table, for that comes first.
+#[test]
+fn what_a_step_could_not_end_the_next_one_ends() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1, 1]);
+    let path = bench.shared().log.files.path_of(FILE_LEN);
+    let bytes = fs::read(&path).unwrap();
+    fs::remove_file(&path).unwrap();
+    fs::create_dir_all(path.join("in the way")).unwrap();
+    assert_eq!(bench.shared().log.files.all().len(), 4);
+    bench.at += INTERVAL;
+    let shared = Arc::clone(bench.shared());
+    shared.retention.step(&shared, i64::MAX, bench.at);
+    assert_eq!(shared.log.files.first().unwrap().start(), FILE_LEN);
+    assert_eq!(shared.log.min_position(), 3 * FILE_LEN);
+    assert!(shared.check_failed(false).is_ok());
+    let inventory = Inventory::load(&RealDisk, bench.dir.path())
+        .unwrap()
+        .unwrap();
+    assert_eq!(inventory.queues[0].3, 10);
+    let damage = shared.report.all();
+    assert!(damage[0].reason.contains("retention"), "{damage:?}");
+    drop(shared);
+    fs::remove_dir_all(&path).unwrap();
+    fs::write(&path, bytes).unwrap();
+    // By the rules nothing is due any more, but what was begun is ended.
+    assert_eq!(bench.step(0), [3]);
+    bench.reopen();
+    assert_eq!(bench.bounds("a"), (9, 10));
+    assert_eq!(bench.send("a", 1), 10);
+}
+
+#[test]
+fn a_store_that_failed_takes_nothing_away() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1]);
+    bench.shared().fail(&crate::Error::Closed);
+    assert_eq!(bench.step(i64::MAX), [0, 1, 2]);
+}
+
+/// A process that dies at any moment of a step leaves some of the files; the next opening finds the
+/// same next offsets, and no message below the first file that is there.
+#[test]
+fn a_death_in_the_middle_leaves_the_next_offsets() {
+    for gone in 0..=4 {
+        let mut bench = Bench::new(by_age);
+        bench.fill("gone", &[1]);
+        bench.fill("a", &[1; 3]);
+        let inventory = bench.shared().flush_all().unwrap();
+        bench.shared().save_inventory(&inventory).unwrap();
+        for start in 0..gone {
+            fs::remove_file(bench.shared().log.files.path_of(start * FILE_LEN)).unwrap();
+        }
+        bench.reopen();
+        assert_eq!(bench.bounds("gone").1, 4, "{gone} files were gone");
+        assert_eq!(bench.bounds("a").1, 10);
+        assert!(bench.shared().report.all().is_empty());
+        assert_eq!(bench.send("gone", 1), 4);
+        assert_eq!(bench.send("a", 1), 10);
+        bench.dispatch();
+        assert_eq!(bench.bounds("gone").1, 5);
+    }
+}

@@ -1,0 +1,69 @@
+//! The file `abort`: there while a store is written, and after a halt.
+//!
+//! A writer of ours leaves its process id and the word `forebay`, RocketMQ an id alone. On a close
+//! the file is not unlinked: it becomes `forebay.idle`, so that a store on a full disk can be
+//! opened again, which takes no room then.
+
+use crate::disk::{Disk, Kind, read_small, replace};
+use crate::error::{Error, Result};
+use std::path::Path;
+
+const NAME: &str = "abort";
+const IDLE: &str = "forebay.idle";
+
+/// How the file of a writer of ours ends.
+const OURS: &[u8] = b" forebay";
+
+/// Whether the store was not closed.
+pub fn is_there(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    Ok(len_of(disk, &root.join(NAME))?.is_some())
+}
+
+fn len_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
+    let found = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+    Ok(found
+        .filter(|entry| entry.kind == Kind::File)
+        .map(|entry| entry.len))
+}
+
+/// Leaves the file, durably. At no moment is one that was there away: a halt in between would look
+/// like a clean close.
+pub fn leave(disk: &dyn Disk, root: &Path) -> Result<()> {
+    let (path, idle) = (root.join(NAME), root.join(IDLE));
+    let io = |error| Error::io("write", &path, error);
+    // Of one length, so that it is written over in place: one sector, old or new.
+    let mut text = format!("{:>10}", std::process::id()).into_bytes();
+    text.extend(OURS);
+    if len_of(disk, &path)?.is_none() && len_of(disk, &idle)?.is_some() {
+        disk.rename(&idle, &path).map_err(io)?;
+    }
+    if len_of(disk, &path)? != Some(text.len() as u64) {
+        return replace(disk, &path, &text).map_err(io);
+    }
+    disk.write_at(&path, 0, &text).map_err(io)?;
+    disk.sync_file(&path).map_err(io)?;
+    disk.sync_directory(root).map_err(io)
+}
+
+/// Takes the file away, durably: the store is closed.
+pub fn take_away(disk: &dyn Disk, root: &Path) -> Result<()> {
+    let (path, idle) = (root.join(NAME), root.join(IDLE));
+    if len_of(disk, &path)?.is_some() {
+        let gone = disk.rename(&path, &idle);
+        gone.map_err(|e| Error::io("take away", &path, e))?;
+    }
+    disk.sync_directory(root)
+        .map_err(|e| Error::io("sync", root, e))
+}
+
+/// Whether another system wrote since the last writer of ours that was not closed: it left its own
+/// text, or took the file away. What it stored counts wherever it is whole.
+pub fn is_foreign(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    let path = root.join(NAME);
+    let text = match read_small(disk, &path, 64) {
+        // Too long for a process id: not what a writer of ours leaves.
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(true),
+        text => text.map_err(|e| Error::io("read", &path, e))?,
+    };
+    Ok(!text.is_some_and(|text| text.ends_with(OURS)))
+}

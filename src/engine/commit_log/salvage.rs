@@ -1,0 +1,120 @@
+//! Damaged bytes, kept beside the log before anything is put in their place.
+//!
+//! They lie in the directory `damaged`, a file for each stretch, named by what it is of. A file
+//! that is there is never written to again: another stretch of the same name gets a number.
+
+use super::shared::Shared;
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::num::index;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Name of the directory, in the store's.
+pub const DIRECTORY: &str = "damaged";
+
+/// Bytes that are copied at once.
+const CHUNK: u64 = 1 << 20;
+
+/// Makes the directory; its path.
+pub fn directory(shared: &Shared) -> Result<PathBuf> {
+    let path = shared.root.join(DIRECTORY);
+    let disk = &*shared.disk;
+    let made = disk.create_directory(&path);
+    let made = made.and_then(|()| disk.sync_directory(&shared.root));
+    made.map_err(|e| Error::io("create", &path, e))?;
+    Ok(path)
+}
+
+/// Keeps a range of a file as `name`, durably; the path that it got. `None` where the file is not
+/// there, or the range holds nothing but zeros.
+pub fn save(
+    shared: &Shared,
+    from: &Path,
+    range: Range<u64>,
+    name: &str,
+) -> Result<Option<PathBuf>> {
+    let disk = &*shared.disk;
+    let io = |error| Error::io("save the damaged bytes of", from, error);
+    let found = disk.look(from).map_err(io)?;
+    let end = found.map_or(0, |entry| entry.len).min(range.end);
+    if !has_data(disk, from, range.start..end).map_err(io)? {
+        return Ok(None);
+    }
+    let directory = directory(shared)?;
+    let mut path = directory.join(name);
+    let mut number = 1;
+    while let Some(there) = disk.look(&path).map_err(io)? {
+        let len = end - range.start;
+        if there.len == len && is_same(disk, from, range.start, &path, len).map_err(io)? {
+            return Ok(Some(path));
+        }
+        path = directory.join(format!("{name}.{number}"));
+        number += 1;
+    }
+    disk.create(&path, end - range.start).map_err(io)?;
+    let saved = copy(disk, from, range.start..end, &path)
+        .and_then(|()| disk.sync_file(&path))
+        .and_then(|()| disk.sync_directory(&directory));
+    if let Err(error) = saved {
+        let _ = disk.unlink(&path);
+        return Err(io(error));
+    }
+    Ok(Some(path))
+}
+
+/// Copies what is not zero of a range to the start of a file that is zeros.
+pub fn copy(disk: &dyn Disk, from: &Path, range: Range<u64>, to: &Path) -> io::Result<()> {
+    each_chunk(disk, from, range.clone(), &mut |at, bytes| {
+        disk.write_at(to, at - range.start, bytes).map(|()| true)
+    })
+}
+
+fn has_data(disk: &dyn Disk, path: &Path, range: Range<u64>) -> io::Result<bool> {
+    let mut found = false;
+    each_chunk(disk, path, range, &mut |_, _| {
+        found = true;
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
+fn is_same(disk: &dyn Disk, one: &Path, start: u64, two: &Path, len: u64) -> io::Result<bool> {
+    let mut at = 0;
+    while at < len {
+        let [mut a, mut b] = [(); 2].map(|()| vec![0; index(CHUNK.min(len - at))]);
+        let have = disk.read_at(one, start + at, &mut a)?;
+        if have == 0 || disk.read_at(two, at, &mut b)? != have || a != b {
+            return Ok(false);
+        }
+        at += have as u64;
+    }
+    Ok(true)
+}
+
+/// Hands every chunk that holds more than zeros to `visit`, until it returns false.
+fn each_chunk(
+    disk: &dyn Disk,
+    path: &Path,
+    range: Range<u64>,
+    visit: &mut dyn FnMut(u64, &[u8]) -> io::Result<bool>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; index(CHUNK)];
+    let mut at = range.start;
+    while at < range.end {
+        let Some(data) = disk.next_data(path, at)?.filter(|data| *data < range.end) else {
+            break;
+        };
+        at = at.max(data);
+        let len = index(CHUNK.min(range.end - at));
+        let chunk = buffer.get_mut(..len).unwrap_or_default();
+        let have = disk.read_at(path, at, chunk)?;
+        let bytes = buffer.get(..have).unwrap_or_default();
+        if have == 0 || bytes.iter().any(|byte| *byte != 0) && !visit(at, bytes)? {
+            break;
+        }
+        at += have as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,87 @@
+//! Verification of the index files: each entry leads to a record with its key and is reached from
+//! its slot, and the header tells the right times.
+
+use super::index_file::{ENTRY_LEN, IndexEntry, IndexFile};
+use super::log::Log;
+use super::shared::Shared;
+use super::verify::Survey;
+use crate::engine::Damage;
+use crate::record::properties::{Known, index_hash};
+
+/// Checks the entries of a file. One that leads into a hole is a part of the hole.
+pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) {
+    let log = &shared.log;
+    let min = log.min_position();
+    let count = file.count();
+    let before = survey.found.damage.len();
+    let mut holed = false;
+    let reached = file.reached(count);
+    for number in 1..count {
+        let entry = file.entry(number);
+        if entry.position < min {
+            continue;
+        }
+        if survey.hole_at(entry.position).is_some() {
+            holed = true;
+            continue;
+        }
+        let reason = match flaw_of(log, &entry) {
+            // Retention may have taken the record away meanwhile.
+            Some(_) if entry.position < log.min_position() => continue,
+            Some(reason) => reason,
+            None if !reached.get(number as usize).is_some_and(|reached| *reached) => {
+                "no chain leads to the entry"
+            }
+            None => {
+                survey.found.index_entries += 1;
+                continue;
+            }
+        };
+        survey.add_entry(Damage {
+            path: file.path().to_path_buf(),
+            position: file.byte_of(number),
+            length: ENTRY_LEN as u64,
+            reason: reason.to_owned(),
+            lost: Vec::new(),
+        });
+    }
+    if !times_hold(log, file, count) {
+        survey.found.damage.push(Damage {
+            path: file.path().to_path_buf(),
+            position: 0,
+            length: super::index_file::HEADER_LEN as u64,
+            reason: "the header does not have the times of its records".to_owned(),
+            lost: Vec::new(),
+        });
+    }
+    if holed || survey.found.damage.len() > before {
+        let first = survey.index_from.get_or_insert(file.name);
+        *first = file.name.min(*first);
+    }
+}
+
+fn flaw_of(log: &Log, entry: &IndexEntry) -> Option<&'static str> {
+    let Ok(message) = log.record_at(entry.position) else {
+        return Some("the entry leads to no record");
+    };
+    let record = message.record();
+    let known = Known::read(record.raw_properties());
+    let topic = record.topic();
+    // RocketMQ 5.5 puts tags into its index too.
+    let tag = known.tags.map(|tags| [b"T#", tags].concat());
+    let holds = known
+        .index_keys()
+        .any(|key| index_hash(topic, key) == entry.hash)
+        || tag.is_some_and(|tag| index_hash(topic, &tag) == entry.hash);
+    (!holds).then_some("the entry leads to a record without its key")
+}
+
+/// Whether the times by which a query passes over the file are those of its records.
+fn times_hold(log: &Log, file: &IndexFile, count: u32) -> bool {
+    let holds = |(position, time): (u64, i64)| {
+        let message = log.record_at(position);
+        message.map_or(true, |it| it.record().store_timestamp() == time)
+    };
+    let (positions, times) = (file.positions(), file.times());
+    count <= 1 || (holds((positions.0, times.0)) && holds((positions.1, times.1)))
+}

@@ -1,0 +1,99 @@
+//! Verification of the small files beside the log.
+
+use super::json;
+use super::shared::Shared;
+use super::state::{self, StatePage};
+use super::tables::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
+use crate::disk::{Kind, read_small};
+use crate::engine::Damage;
+use crate::error::{Error, Result};
+use crate::mapped::{Access, PAGE};
+use crate::record::layout::be_u64;
+use std::path::{Path, PathBuf};
+
+/// The tables that do not hold. `last_store_ms` is the store time of the newest record.
+pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
+    let mut found = Vec::new();
+    configurations(shared, &mut found)?;
+    let checkpoint = shared.root.join("checkpoint");
+    if let Some(bytes) = read(shared, &checkpoint)?
+        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms)
+    {
+        found.push(whole(checkpoint, bytes.len(), reason));
+    }
+    let page = shared.root.join(state::FILE_NAME);
+    if let Some(len) = len_of(shared, &page)? {
+        let opened = match len == PAGE as u64 {
+            true => StatePage::open(&*shared.disk, &shared.root, Access::Read)?,
+            false => None,
+        };
+        let reason = match opened {
+            None => Some("no state page"),
+            Some(page) if page.geometry().is_none() => Some("the checksum of the sizes is wrong"),
+            Some(_) => None,
+        };
+        found.extend(reason.map(|reason| whole(page, PAGE, reason)));
+    }
+    let offsets = shared.root.join(INVENTORY_NAME);
+    if let Some(len) = len_of(shared, &offsets)?
+        && Inventory::load(&*shared.disk, &shared.root)?.is_none()
+    {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        found.push(whole(offsets, len, "the checksum or a line is wrong"));
+    }
+    Ok(found)
+}
+
+fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
+    let directory = shared.root.join("config");
+    let io = |error| Error::io("list", &directory, error);
+    if shared.disk.look(&directory).map_err(io)?.is_none() {
+        return Ok(());
+    }
+    let entries = shared.disk.list(&directory).map_err(io)?;
+    let files = entries.into_iter().filter(|e| e.kind == Kind::File);
+    let mut names: Vec<String> = files.filter_map(|entry| entry.name).collect();
+    names.sort_unstable();
+    for name in names.iter().filter(|name| name.ends_with(".json")) {
+        let path = directory.join(name);
+        if let Some(bytes) = read(shared, &path)?
+            && json::parse(&bytes).is_none()
+        {
+            found.push(whole(path, bytes.len(), "no JSON"));
+        }
+    }
+    Ok(())
+}
+
+fn whole(path: PathBuf, len: usize, reason: &str) -> Damage {
+    Damage {
+        path,
+        position: 0,
+        length: len as u64,
+        reason: reason.to_owned(),
+        lost: Vec::new(),
+    }
+}
+
+fn len_of(shared: &Shared, path: &Path) -> Result<Option<u64>> {
+    let found = shared.disk.look(path);
+    let found = found.map_err(|e| Error::io("look at", path, e))?;
+    Ok(found.map(|entry| entry.len))
+}
+
+fn read(shared: &Shared, path: &Path) -> Result<Option<Vec<u8>>> {
+    let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
+    bytes.map_err(|e| Error::io("read", path, e))
+}
+
+/// Times in the checkpoint tell a reader what it need not look at again, so one that lies ahead of
+/// every record and of the clock hides what has to be built again.
+fn checkpoint_flaw(bytes: &[u8], last_store_ms: i64) -> Option<&'static str> {
+    if bytes.len() != PAGE {
+        return Some("its length is not 4096 bytes");
+    }
+    let latest = last_store_ms.max(crate::store::now_ms());
+    let times = [0, 8, 16].map(|at| be_u64(bytes, at).cast_signed());
+    let implausible = times.iter().any(|time| *time < 0 || *time > latest);
+    implausible.then_some("a time is negative or lies ahead of every record")
+}

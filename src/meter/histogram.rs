@@ -1,0 +1,167 @@
+//! Durations in buckets: each power of two of nanoseconds in four equal parts.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// Parts of a power of two, as a power of two.
+const PART_BITS: u32 = 2;
+const PARTS: u64 = 1 << PART_BITS;
+/// Buckets: the last one takes what is above 2^40 ns, 18 minutes.
+const BUCKETS: usize = (41 - PART_BITS as usize) << PART_BITS;
+
+/// Counts of durations; any number of threads add to it.
+#[derive(Debug)]
+pub struct Histogram {
+    buckets: [AtomicU64; BUCKETS],
+    sum_ns: AtomicU64,
+    max_ns: AtomicU64,
+}
+
+/// What a [`Histogram`] held when it was read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Latency {
+    /// How many durations.
+    pub count: u64,
+    /// All of them together.
+    pub total: Duration,
+    /// The longest.
+    pub max: Duration,
+    /// Buckets that are not empty, in order: a duration that the bucket's are shorter than, and how
+    /// many there are.
+    pub buckets: Vec<(Duration, u64)>,
+}
+
+impl Default for Histogram {
+    fn default() -> Histogram {
+        Histogram {
+            buckets: [const { AtomicU64::new(0) }; BUCKETS],
+            sum_ns: AtomicU64::new(0),
+            max_ns: AtomicU64::new(0),
+        }
+    }
+}
+
+impl Histogram {
+    /// Adds a duration that stands for `count` like it.
+    pub fn add(&self, duration: Duration, count: u64) {
+        let ns = nanos(duration);
+        if let Some(bucket) = self.buckets.get(bucket_of(ns)) {
+            bucket.fetch_add(count, Ordering::Relaxed);
+        }
+        self.sum_ns
+            .fetch_add(ns.saturating_mul(count), Ordering::Relaxed);
+        self.max_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    /// What has been added so far. Each bucket is exact; one that is added meanwhile may be in its
+    /// bucket and not yet in the sum.
+    pub fn read(&self) -> Latency {
+        let counts = self.buckets.iter().map(|it| it.load(Ordering::Relaxed));
+        let buckets: Vec<_> = counts
+            .enumerate()
+            .filter(|(_, count)| *count > 0)
+            .map(|(bucket, count)| (Duration::from_nanos(end_of(bucket)), count))
+            .collect();
+        Latency {
+            count: buckets.iter().map(|(_, count)| count).sum(),
+            total: Duration::from_nanos(self.sum_ns.load(Ordering::Relaxed)),
+            max: Duration::from_nanos(self.max_ns.load(Ordering::Relaxed)),
+            buckets,
+        }
+    }
+}
+
+impl Latency {
+    /// A duration that `share` (0 to 1) of all are not longer than: the end of a bucket, so up to a
+    /// quarter too long, and never above [`Latency::max`]. Zero where there are none.
+    pub fn quantile(&self, share: f64) -> Duration {
+        #[allow(
+            clippy::cast_possible_truncation,
+            reason = "a share of the count is at most the count"
+        )]
+        let wanted = (share.clamp(0.0, 1.0) * self.count as f64).ceil() as u64;
+        let mut seen = 0;
+        let found = self.buckets.iter().find(|(_, count)| {
+            seen += count;
+            seen >= wanted
+        });
+        found.map_or(self.max, |(end, _)| *end).min(self.max)
+    }
+}
+
+/// Whole nanoseconds; what is above 18 minutes counts as that.
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).map_or(1 << 40, |ns| ns.min(1 << 40))
+}
+
+/// The bucket of a duration. The first `PARTS` buckets hold one value each.
+fn bucket_of(ns: u64) -> usize {
+    let power = ns.checked_ilog2().unwrap_or(0).saturating_sub(PART_BITS);
+    let bucket = (u64::from(power) << PART_BITS) + (ns >> power);
+    crate::num::index(bucket).min(BUCKETS - 1)
+}
+
+/// The shortest duration above a bucket.
+fn end_of(bucket: usize) -> u64 {
+    let next = bucket as u64 + 1;
+    match (next >> PART_BITS).checked_sub(1) {
+        None => next,
+        Some(power) => (PARTS + (next & (PARTS - 1))) << power,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_duration_lies_below_the_end_of_its_bucket_and_not_below_the_one_before() {
+        let around = (2..40).flat_map(|power| {
+            let middle = 1_u64 << power;
+            [middle - 1, middle, middle + 1, middle + middle / 3]
+        });
+        for ns in (0..100).chain(around) {
+            let bucket = bucket_of(ns);
+            assert!(ns < end_of(bucket), "{ns} in {bucket}");
+            if let Some(before) = bucket.checked_sub(1) {
+                assert!(end_of(before) <= ns, "{ns} in {bucket}");
+            }
+        }
+        let too_long = Duration::from_secs(1 << 40);
+        assert_eq!(bucket_of(nanos(too_long)), BUCKETS - 1);
+    }
+
+    #[test]
+    fn quantiles_are_at_most_a_quarter_too_long() {
+        let histogram = Histogram::default();
+        for micros in 1..=1000 {
+            histogram.add(Duration::from_micros(micros), 1);
+        }
+        let found = histogram.read();
+        assert_eq!(found.count, 1000);
+        assert_eq!(found.max, Duration::from_millis(1));
+        assert_eq!(found.total, Duration::from_micros(500_500));
+        for (share, micros) in [(0.5, 500), (0.99, 990), (0.999, 999)] {
+            let exact = Duration::from_micros(micros);
+            let found = found.quantile(share);
+            assert!(found >= exact && found <= exact * 5 / 4, "{found:?}");
+        }
+        assert_eq!(found.quantile(1.0), found.max);
+    }
+
+    #[test]
+    fn nothing_added_has_quantiles_of_zero() {
+        assert_eq!(Histogram::default().read().quantile(0.99), Duration::ZERO);
+    }
+
+    #[test]
+    fn a_duration_may_stand_for_many() {
+        let histogram = Histogram::default();
+        histogram.add(Duration::from_nanos(100), 64);
+        histogram.add(Duration::from_millis(10), 1);
+        let found = histogram.read();
+        assert_eq!(found.count, 65);
+        assert!(found.quantile(0.98) < Duration::from_nanos(130));
+        assert_eq!(found.quantile(0.999), Duration::from_millis(10));
+    }
+}

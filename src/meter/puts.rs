@@ -1,0 +1,371 @@
+//! How long puts take: encoding and appending, without the wait for the disk.
+
+use super::{Histogram, Latency, nanos};
+use crate::disk::coarse_ms;
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// One put in so many is timed; a power of two.
+const PUTS_A_SAMPLE: u32 = 64;
+/// Of the rows of a batch, one in so many has its encoding timed.
+pub const ROWS_A_SAMPLE: usize = 256;
+/// The first puts of a store are all timed, so that few of them give a picture too.
+const ALL_TIMED: u32 = 1024;
+/// A put that goes on while the coarse clock counts this many ms has stalled.
+const STALL_MS: i64 = 2;
+/// A put that takes longer is slow: it is counted and told.
+const SLOW: Duration = Duration::from_millis(500);
+/// Slow puts that are kept until somebody asks for them; more are counted alone.
+const SLOW_KEPT_MAX: usize = 100;
+/// By how much the wall clock and the steady one may disagree before the former was set.
+const CLOCK_SET_MS: i64 = 10;
+
+/// Measures puts.
+///
+/// Each put is timed exactly, or not at all and checked by the coarse clock. Those that stalled
+/// count once each, timed or not; of the others each timed one counts for all that were not. So
+/// nothing is counted twice, and what is rare and long is exact.
+#[derive(Debug)]
+pub struct PutMeter {
+    /// Read by every put and hardly ever written: nothing else shares its cache lines.
+    hot: CachePadded<Hot>,
+    latency: Histogram,
+    encode_ns: AtomicU64,
+    append_ns: AtomicU64,
+    slow: AtomicU64,
+    kept: Mutex<Vec<SlowPut>>,
+    opened: Instant,
+    /// The wall clock when the meter was made, in ms; moved when that clock is set.
+    opened_ms: AtomicI64,
+}
+
+#[derive(Debug)]
+struct Hot {
+    all_timed: AtomicU32,
+    has_slow: AtomicBool,
+}
+
+/// A put that took longer than half a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowPut {
+    /// The topic.
+    pub topic: Box<str>,
+    /// Messages: more than one in a batch.
+    pub messages: usize,
+    /// Bytes of their records.
+    pub bytes: usize,
+    /// How long it took, some milliseconds more or less; without the wait for the disk.
+    pub took: Duration,
+}
+
+/// What a [`PutMeter`] has measured.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Puts {
+    /// How long puts took, without waiting for the disk. The number of them is an estimate once
+    /// there were more than 1,024; `max` is the longest put, exact to some milliseconds.
+    pub latency: Latency,
+    /// Puts that took longer than 500 ms; none is missed.
+    pub slow: u64,
+    /// Time spent encoding, over all threads; an estimate.
+    pub encoding: Duration,
+    /// Time spent waiting for the append lock and appending; an estimate.
+    pub appending: Duration,
+}
+
+/// A put that is under way.
+#[derive(Debug)]
+pub struct Put {
+    clock_ms: i64,
+    timed: Option<Timed>,
+}
+
+#[derive(Debug)]
+struct Timed {
+    began: Instant,
+    encoded: Instant,
+    /// How many puts this one stands for.
+    weight: u64,
+}
+
+impl Put {
+    /// When it began by the wall clock, in ms since the epoch.
+    #[inline]
+    pub fn clock_ms(&self) -> i64 {
+        self.clock_ms
+    }
+
+    /// The message is encoded; what follows is the append.
+    #[inline]
+    pub fn encoded(&mut self) {
+        if let Some(timed) = &mut self.timed {
+            timed.encoded = Instant::now();
+        }
+    }
+}
+
+/// Whether a put that began at this nanosecond of its second is timed: one in [`PUTS_A_SAMPLE`],
+/// whatever rhythm the sender has and however coarse the clock's nanoseconds are.
+#[inline]
+fn is_sample(nanos: u32) -> bool {
+    const SPREAD: u32 = 0x9E37_79B1;
+    nanos.wrapping_mul(SPREAD) < u32::MAX / PUTS_A_SAMPLE
+}
+
+impl Default for PutMeter {
+    /// A meter of a store that is opened at this moment.
+    fn default() -> PutMeter {
+        PutMeter {
+            hot: CachePadded::new(Hot {
+                all_timed: AtomicU32::new(ALL_TIMED),
+                has_slow: AtomicBool::new(false),
+            }),
+            latency: Histogram::default(),
+            encode_ns: AtomicU64::new(0),
+            append_ns: AtomicU64::new(0),
+            slow: AtomicU64::new(0),
+            kept: Mutex::new(Vec::new()),
+            opened: Instant::now(),
+            opened_ms: AtomicI64::new(crate::store::now_ms()),
+        }
+    }
+}
+
+impl PutMeter {
+    /// Begins the put of one message. The wall clock is read here, once for all purposes.
+    #[inline]
+    pub fn begin(&self) -> Put {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let since = since.unwrap_or_default();
+        let all_timed = self.hot.all_timed.load(Ordering::Relaxed) > 0;
+        let timed = all_timed || is_sample(since.subsec_nanos());
+        Put {
+            clock_ms: since.as_secs().cast_signed() * 1000 + i64::from(since.subsec_millis()),
+            timed: if timed { Some(self.timed()) } else { None },
+        }
+    }
+
+    #[cold]
+    fn timed(&self) -> Timed {
+        let less = |left: u32| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        let early = self.hot.all_timed.fetch_update(order, order, less).is_ok();
+        let began = Instant::now();
+        Timed {
+            began,
+            encoded: began,
+            weight: if early { 1 } else { u64::from(PUTS_A_SAMPLE) },
+        }
+    }
+
+    /// Ends a put of one message of `bytes` that `waited` for the disk meanwhile. Returns the time
+    /// where it was looked at.
+    #[inline]
+    pub fn end(&self, put: &Put, topic: &str, bytes: usize, waited: Duration) -> Option<Instant> {
+        let took_ms = coarse_ms() - put.clock_ms;
+        if took_ms < STALL_MS && put.timed.is_none() {
+            return None;
+        }
+        Some(self.look_at(put, topic, bytes, waited, took_ms))
+    }
+
+    #[cold]
+    fn look_at(
+        &self,
+        put: &Put,
+        topic: &str,
+        bytes: usize,
+        waited: Duration,
+        took_ms: i64,
+    ) -> Instant {
+        let now = Instant::now();
+        let waited_ms = i64::try_from(waited.as_millis()).unwrap_or(i64::MAX);
+        let stalled = took_ms.saturating_sub(waited_ms) >= STALL_MS;
+        // The time up to here by the wall clock is true only if nobody has set it meanwhile.
+        let stalled = stalled && self.clock_is_steady(now);
+        let (took, weight, encoding) = match &put.timed {
+            Some(timed) => {
+                let took = now.saturating_duration_since(timed.began);
+                let weight = if stalled { 1 } else { timed.weight };
+                let encoding = timed.encoded.saturating_duration_since(timed.began);
+                (took, weight, encoding)
+            }
+            None if stalled => {
+                let took_ms = u64::try_from(took_ms).unwrap_or_default();
+                (Duration::from_millis(took_ms), 1, Duration::ZERO)
+            }
+            None => return now,
+        };
+        let took = took.saturating_sub(waited);
+        let encode_ns = nanos(encoding).saturating_mul(weight);
+        let append_ns = nanos(took.saturating_sub(encoding)).saturating_mul(weight);
+        self.encode_ns.fetch_add(encode_ns, Ordering::Relaxed);
+        self.append_ns.fetch_add(append_ns, Ordering::Relaxed);
+        self.took(took, weight, topic, 1, bytes);
+        now
+    }
+
+    /// Counts a batch, or a chunk of one: its append is timed exactly.
+    pub fn batch(&self, took: Duration, topic: &str, messages: usize, bytes: usize) {
+        self.append_ns.fetch_add(nanos(took), Ordering::Relaxed);
+        self.took(took, 1, topic, messages, bytes);
+    }
+
+    /// Counts the encoding of a row of a batch, of which one in [`ROWS_A_SAMPLE`] is timed.
+    pub fn encoded_row(&self, took: Duration) {
+        let took = nanos(took).saturating_mul(ROWS_A_SAMPLE as u64);
+        self.encode_ns.fetch_add(took, Ordering::Relaxed);
+    }
+
+    fn took(&self, took: Duration, weight: u64, topic: &str, messages: usize, bytes: usize) {
+        self.latency.add(took, weight);
+        if took > SLOW {
+            self.slow.fetch_add(1, Ordering::Relaxed);
+            let mut kept = self.kept.lock();
+            if kept.len() < SLOW_KEPT_MAX {
+                kept.push(SlowPut {
+                    topic: topic.into(),
+                    messages,
+                    bytes,
+                    took,
+                });
+            }
+            self.hot.has_slow.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether the wall clock has gone on like the steady one since the last call of this.
+    fn clock_is_steady(&self, now: Instant) -> bool {
+        let steady = now.saturating_duration_since(self.opened).as_millis();
+        let steady_ms = i64::try_from(steady).unwrap_or(i64::MAX);
+        let opened_ms = crate::store::now_ms() - steady_ms;
+        let before = self.opened_ms.load(Ordering::Relaxed);
+        let steady = (opened_ms - before).abs() <= CLOCK_SET_MS;
+        if !steady {
+            self.opened_ms.store(opened_ms, Ordering::Relaxed);
+        }
+        steady
+    }
+
+    /// Whether there are slow puts that nobody has taken.
+    #[inline]
+    pub fn has_slow(&self) -> bool {
+        self.hot.has_slow.load(Ordering::Relaxed)
+    }
+
+    /// The slow puts since the last call, a hundred at most.
+    pub fn take_slow(&self) -> Vec<SlowPut> {
+        let mut kept = self.kept.lock();
+        self.hot.has_slow.store(false, Ordering::Release);
+        std::mem::take(&mut kept)
+    }
+
+    /// What was measured so far.
+    pub fn read(&self) -> Puts {
+        let time = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
+        Puts {
+            latency: self.latency.read(),
+            slow: self.slow.load(Ordering::Relaxed),
+            encoding: time(&self.encode_ns),
+            appending: time(&self.append_ns),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NO_WAIT: Duration = Duration::ZERO;
+
+    /// A put that was not chosen to be timed and began so long ago.
+    fn untimed(ago_ms: i64) -> Put {
+        Put {
+            clock_ms: coarse_ms() - ago_ms,
+            timed: None,
+        }
+    }
+
+    #[test]
+    fn one_put_in_sixty_four_is_timed_whatever_the_clocks_grain() {
+        for grain in [1_u32, 3, 16, 100, 1000, 15_625] {
+            let all = (0..64_000_u32).map(|tick| tick.wrapping_mul(grain) % 1_000_000_000);
+            let samples = all.filter(|nanos| is_sample(*nanos)).count();
+            assert!((700..1300).contains(&samples), "grain {grain}: {samples}");
+        }
+    }
+
+    #[test]
+    fn the_first_puts_are_all_timed_and_count_once() {
+        let meter = PutMeter::default();
+        for _ in 0..ALL_TIMED {
+            let mut put = meter.begin();
+            put.encoded();
+            assert!(meter.end(&put, "t", 100, NO_WAIT).is_some());
+        }
+        assert_eq!(meter.read().latency.count, u64::from(ALL_TIMED));
+        let many = 100_000;
+        for _ in 0..many {
+            let put = meter.begin();
+            meter.end(&put, "t", 100, NO_WAIT);
+        }
+        let count = meter.read().latency.count - u64::from(ALL_TIMED);
+        assert!((many / 2..many * 2).contains(&count), "{count}");
+    }
+
+    #[test]
+    fn a_stall_of_a_put_that_is_not_timed_is_found() {
+        let meter = PutMeter::default();
+        assert!(meter.end(&untimed(0), "t", 100, NO_WAIT).is_none());
+        meter.end(&untimed(40), "t", 100, NO_WAIT).unwrap();
+        let found = meter.read();
+        assert_eq!(found.latency.count, 1);
+        assert!(found.latency.max >= Duration::from_millis(40));
+        assert_eq!(found.slow, 0);
+        assert!(!meter.has_slow());
+    }
+
+    #[test]
+    fn a_put_that_takes_longer_than_half_a_second_is_told_once() {
+        let meter = PutMeter::default();
+        meter.end(&untimed(700), "orders", 123, NO_WAIT).unwrap();
+        assert_eq!(meter.read().slow, 1);
+        assert!(meter.has_slow());
+        let told = meter.take_slow();
+        assert_eq!((&*told[0].topic, told[0].bytes), ("orders", 123));
+        assert!(told[0].took >= Duration::from_millis(700));
+        assert!(!meter.has_slow() && meter.take_slow().is_empty());
+        assert_eq!(meter.read().slow, 1);
+    }
+
+    #[test]
+    fn the_wait_for_the_disk_is_not_part_of_a_put() {
+        let meter = PutMeter::default();
+        meter.end(&untimed(700), "t", 100, Duration::from_millis(699));
+        let found = meter.read();
+        assert_eq!((found.slow, found.latency.count), (0, 0));
+    }
+
+    /// A clock that is set forward by a minute during a put made that put look a minute long.
+    #[test]
+    fn a_clock_that_is_set_makes_no_slow_put() {
+        let meter = PutMeter::default();
+        let set_by_ms = 60_000;
+        meter.opened_ms.fetch_sub(set_by_ms, Ordering::Relaxed);
+        meter.end(&untimed(set_by_ms), "t", 100, NO_WAIT);
+        assert_eq!(meter.read().latency.count, 0);
+        meter.end(&untimed(700), "t", 100, NO_WAIT);
+        assert_eq!(meter.read().slow, 1);
+    }
+
+    #[test]
+    fn slow_puts_that_nobody_takes_are_counted_and_do_not_pile_up() {
+        let meter = PutMeter::default();
+        for _ in 0..2 * SLOW_KEPT_MAX {
+            meter.batch(Duration::from_secs(1), "t", 10, 1000);
+        }
+        assert_eq!(meter.read().slow, 2 * SLOW_KEPT_MAX as u64);
+        assert_eq!(meter.take_slow().len(), SLOW_KEPT_MAX);
+    }
+}

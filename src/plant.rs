@@ -1,0 +1,53 @@
+//! Planted bugs: mistakes that a store must not make, behind switches that exist in tests alone.
+//!
+//! A harness that hunts bugs is believed only while it finds these. In a build that is no test
+//! [`planted`] is `false` as a constant, and nothing of the mistakes is left.
+
+/// A mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Bug {
+    /// Waiters are completed before the sync.
+    AcknowledgeEarly,
+    /// A file's name is not made durable.
+    NoDirectorySync,
+    /// Recovery believes a record whose checksums do not hold.
+    NoChecksum,
+    /// Recovery takes queues and index for whole, up to what the marks say after a power loss.
+    TrustIndex,
+    /// What lies behind the end of the log stays there.
+    StaleTail,
+    /// A sync that failed is tried again, and counts when it then succeeds.
+    RetryFailedSync,
+    /// On opening what is in the page cache is taken for durable.
+    TrustCache,
+    /// A flush covers the pages that are faulted in ahead.
+    SyncPopulated,
+    /// The lists of those who wait change places after the sync.
+    SwapLate,
+    /// The mark of what is durable moves before the sync.
+    ProgressAhead,
+}
+
+/// Whether a mistake is to be made.
+#[cfg(not(test))]
+#[inline(always)]
+pub const fn planted(_: Bug) -> bool {
+    false
+}
+
+#[cfg(test)]
+thread_local! {
+    static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
+}
+
+/// Whether this thread has been told to make a mistake.
+#[cfg(test)]
+pub fn planted(bug: Bug) -> bool {
+    PLANTED.get() == Some(bug)
+}
+
+/// Tells this thread which mistake to make.
+#[cfg(test)]
+pub fn plant(bug: Option<Bug>) {
+    PLANTED.set(bug);
+}

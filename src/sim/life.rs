@@ -1,0 +1,451 @@
+//! A story: several lives of a store, each ended by a crash, each begun by a recovery.
+
+use super::disk::{Faults, Image, SimDisk, Stop, shared};
+use super::model::{Breach, Model, QUEUES, Sent, TOPICS, hold};
+use super::random::Random;
+use crate::engine::commit_log::CommitLog;
+use crate::engine::commit_log::flush::FlushService;
+use crate::engine::{Appended, Atomicity, Durability, Engine, Waiter};
+use crate::error::{Error, Result};
+use crate::machine::{Drive, Machine};
+use crate::options::{Flush, Options};
+use crate::record::{Batch, Draft};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Says what happens, where that is asked for.
+macro_rules! trace {
+    ($($text:tt)+) => {
+        if std::env::var_os("FOREBAY_SIM_TRACE").is_some() {
+            println!($($text)+);
+        }
+    };
+}
+
+const ROOT: &str = "/store";
+/// Milliseconds of the first message.
+const EPOCH_MS: i64 = 1_700_000_000_000;
+
+/// What happens to one store.
+pub struct Story {
+    random: Random,
+    options: Options,
+    model: Model,
+    next_id: u64,
+    clock_ms: i64,
+    crashes: u64,
+    /// Whether only processes died since the store was last checked.
+    kept: bool,
+}
+
+/// A message on its way, and who waits for it.
+type Enlisted = (Vec<Sent>, Option<Arc<Waiter>>);
+
+/// A store that is open.
+struct Life {
+    disk: Arc<SimDisk>,
+    engine: Arc<CommitLog>,
+    service: FlushService,
+    time: Instant,
+    waiters: Vec<(usize, Arc<Waiter>)>,
+    /// What another sender did during a sync.
+    meanwhile: Arc<Mutex<Vec<Enlisted>>>,
+}
+
+impl Story {
+    /// The story of a seed.
+    pub fn new(seed: u64) -> Story {
+        let mut random = Random::new(seed);
+        let flush = random.pick(&[Flush::Sync, Flush::Async]);
+        let model = Model {
+            alike: random.chance(25).then(|| 8 + random.below(400) as usize),
+            body_max: random.pick(&[60, 500, 2000]),
+            ..Model::default()
+        };
+        let options = Options {
+            flush,
+            commitlog_file_size: Some(random.pick(&[4096, 8192, 16384])),
+            queue_file_entries: Some(random.pick(&[4, 16, 64])),
+            index_slots: Some(random.pick(&[2, 8])),
+            index_entries: Some(random.pick(&[6, 40])),
+            default_queues: QUEUES,
+            flush_least_pages: random.pick(&[0, 1, 4]),
+            transient_pool: match flush {
+                Flush::Sync => 0,
+                Flush::Async => random.pick(&[0, 0, 1, 3]),
+            },
+            transient_pool_fail_fast: random.chance(30),
+            retention_bytes: random.chance(30).then_some(1 << 14),
+            flush_interval: Duration::from_millis(500),
+            ..Options::default()
+        };
+        Story {
+            random,
+            options,
+            model,
+            next_id: 0,
+            clock_ms: EPOCH_MS,
+            crashes: 0,
+            kept: true,
+        }
+    }
+
+    /// Tells it to the end; how many crashes it has.
+    pub fn tell(mut self) -> std::result::Result<u64, Breach> {
+        let lives = 2 + self.random.below(6);
+        let random = Random::new(self.random.next());
+        let mut disk = SimDisk::new(random, self.faults());
+        for life in 0..lives {
+            let last = life + 1 == lives;
+            disk = self.live(disk, last)?;
+        }
+        Ok(self.crashes)
+    }
+
+    fn faults(&mut self) -> Faults {
+        let random = &mut self.random;
+        Faults {
+            stop: random.pick(&[Stop::Power, Stop::Power, Stop::Process]),
+            dies_at: random.chance(70).then(|| 1 + random.below(120)),
+            failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
+            full: random.pick(&[0, 0, 0, 30]),
+            written_back: random.pick(&[0, 1, 3]),
+        }
+    }
+
+    /// What the next life finds, and how it ends. The last one has no faults: it must open.
+    fn restart(&mut self, disk: &SimDisk, last: bool) -> SimDisk {
+        self.crashes += 1;
+        let faults = self.faults();
+        disk.restart(match last {
+            true => Faults {
+                dies_at: None,
+                failing_syncs: 0,
+                full: 0,
+                ..faults
+            },
+            false => faults,
+        })
+    }
+
+    fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
+        let machine = Machine {
+            disk: shared(disk),
+            drive: Drive::Steps,
+        };
+        CommitLog::open(&machine, Path::new(ROOT), &self.options)
+    }
+
+    /// One life: open, check, work, crash. Returns the disk as the next life finds it.
+    fn live(&mut self, disk: SimDisk, last: bool) -> std::result::Result<SimDisk, Breach> {
+        self.kept &= disk.was_kept();
+        trace!("life: kept {} faults {:?}", self.kept, disk.faults());
+        let disk = Arc::new(disk);
+        let engine = match self.open(&disk) {
+            Ok(engine) => engine,
+            Err(_) if disk.is_dead() || disk.has_faults() => return Ok(self.restart(&disk, last)),
+            Err(error) => return Err(format!("it does not open: {error}")),
+        };
+        trace!("open: {:?}", engine.recovery());
+        if !disk.is_dead() {
+            let checked = self.model.check(&engine, self.kept);
+            // The check itself may meet the end.
+            if !disk.is_dead() {
+                checked?;
+                self.kept = true;
+            }
+        }
+        if self.random.chance(15) && !disk.is_dead() {
+            return self.open_again(&disk, engine, last);
+        }
+        let time = Instant::now();
+        let mut life = Life {
+            service: FlushService::new(&engine.flush_rules(), time),
+            engine: Arc::new(engine),
+            disk,
+            time,
+            waiters: Vec::new(),
+            meanwhile: Arc::default(),
+        };
+        for _ in 0..self.random.below(40) {
+            if life.disk.is_dead() {
+                break;
+            }
+            self.work(&mut life)?;
+            trace!(
+                "{} sent, {} acknowledged",
+                self.model.sent.len(),
+                self.model.acknowledged
+            );
+            self.settle(&mut life)?;
+        }
+        if self.random.chance(20) {
+            let _ = life.engine.close();
+            self.settle(&mut life)?;
+        }
+        Ok(self.restart(&life.disk, last))
+    }
+
+    /// Opens a store twice in a row: the second time changes nothing of what holds messages.
+    fn open_again(
+        &mut self,
+        disk: &Arc<SimDisk>,
+        engine: CommitLog,
+        last: bool,
+    ) -> std::result::Result<SimDisk, Breach> {
+        let before = disk.contents();
+        drop(engine);
+        let next = Arc::new(self.restart(disk, true));
+        self.kept &= next.was_kept();
+        let engine = self
+            .open(&next)
+            .map_err(|error| format!("again: {error}"))?;
+        self.model.check(&engine, false)?;
+        let after = next.contents();
+        let log = |image: &Image| -> Vec<_> {
+            let inside = |path: &Path| path.starts_with("/store/commitlog");
+            let files = image.iter().filter(|(path, _)| inside(path));
+            files
+                .map(|(path, bytes)| (path.clone(), bytes.clone()))
+                .collect()
+        };
+        hold!(
+            log(&before) == log(&after),
+            "the second opening changes the log"
+        );
+        drop(engine);
+        Ok(self.restart(&next, last))
+    }
+
+    fn work(&mut self, life: &mut Life) -> std::result::Result<(), Breach> {
+        match self.random.below(100) {
+            0..40 => self.send(life, 1, Atomicity::Rows)?,
+            40..48 => {
+                let rows = 2 + self.random.below(8);
+                self.send(life, rows, Atomicity::Rows)?;
+            }
+            48..56 => {
+                let rows = 2 + self.random.below(5);
+                self.send(life, rows, Atomicity::Whole)?;
+            }
+            56..68 => {
+                if self.random.chance(40) {
+                    self.send_during_sync(life);
+                }
+                life.engine.step_group_commit();
+            }
+            68..76 => life.engine.step_dispatch(),
+            76..88 => {
+                let ms = self.random.pick(&[1, 600, 1500, 12_000]);
+                life.time += Duration::from_millis(ms);
+                self.clock_ms += ms as i64;
+                life.service.step(life.engine.shared(), life.time);
+                if self.random.chance(50) {
+                    let _ = life.engine.shared().write_out();
+                }
+                let shared = life.engine.shared();
+                shared.retention.step(shared, self.clock_ms, life.time);
+            }
+            88..92 => {
+                if let Ok(durable) = life.engine.flush()
+                    && !life.disk.is_dead()
+                {
+                    self.model.acknowledge(durable);
+                    let all = self.model.sent.iter().filter(|sent| sent.certain).count();
+                    hold!(
+                        self.model.acknowledged >= all,
+                        "flush left something behind"
+                    );
+                }
+            }
+            _ => {
+                let count = self.model.sent.len() as u64;
+                let readable = life.engine.readable_position();
+                let number = self.random.below(count.max(1)) as usize;
+                let there = self.model.sent.get(number);
+                if there.is_some_and(|sent| sent.certain && sent.end <= readable) {
+                    let read = self.model.check_one(&life.engine, number);
+                    if !life.disk.is_dead() && !life.disk.has_faults() {
+                        read?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Messages of one topic and queue, encoded.
+    fn encode(&mut self, rows: u64, engine: &CommitLog, whole: bool) -> (Batch, Vec<Sent>) {
+        let topic = match self.model.alike {
+            Some(_) => TOPICS[0],
+            None => self.random.pick(&TOPICS),
+        };
+        let queue = self.random.below(u64::from(QUEUES)) as u32;
+        let mut batch = Batch::new();
+        let mut sent = Vec::new();
+        let number = whole.then_some(self.next_id);
+        for _ in 0..rows {
+            let id = self.next_id;
+            self.next_id += 1;
+            let key = self.model.key(id);
+            let keys: Vec<&str> = key.iter().map(String::as_str).collect();
+            let body = self.model.body(id);
+            let draft = Draft {
+                body: &body,
+                keys: &keys,
+                ..Draft::default()
+            };
+            let pushed = batch.push(topic, queue, &draft, engine.style(), self.clock_ms);
+            assert!(pushed.is_ok(), "a message that fits is refused");
+            sent.push(Sent {
+                id,
+                queue: (topic, queue),
+                offset: 0,
+                position: 0,
+                end: 0,
+                batch: number,
+                certain: false,
+            });
+        }
+        (batch, sent)
+    }
+
+    fn send(
+        &mut self,
+        life: &mut Life,
+        rows: u64,
+        atomicity: Atomicity,
+    ) -> std::result::Result<(), Breach> {
+        self.clock_ms += self.random.below(3) as i64;
+        let (mut batch, sent) = self.encode(rows, &life.engine, atomicity == Atomicity::Whole);
+        let appended = append(&life.engine, &mut batch, sent[0].queue.0, atomicity);
+        let waits = self.random.chance(50);
+        let appended = match appended {
+            Ok(appended) => appended,
+            Err(error) => return self.take(life, (uncertain(sent, &error), None)),
+        };
+        let waiter = waits.then(|| life.engine.enlist(appended.end));
+        let sent = placed(sent, &appended, &life.disk);
+        self.take(life, (sent, waiter))
+    }
+
+    /// Has another sender append and enlist in the middle of the next sync.
+    fn send_during_sync(&mut self, life: &Life) {
+        let (mut batch, sent) = self.encode(1, &life.engine, false);
+        let engine = Arc::clone(&life.engine);
+        let (disk, done) = (Arc::clone(&life.disk), Arc::clone(&life.meanwhile));
+        let weak = Arc::downgrade(&disk);
+        drop(disk);
+        let mut sent = Some(sent);
+        life.disk.during_sync(Box::new(move || {
+            let (Some(sent), Some(disk)) = (sent.take(), weak.upgrade()) else {
+                return;
+            };
+            let topic = sent[0].queue.0;
+            let enlisted = match append(&engine, &mut batch, topic, Atomicity::Rows) {
+                Ok(appended) => {
+                    let waiter = engine.enlist(appended.end);
+                    (placed(sent, &appended, &disk), Some(waiter))
+                }
+                Err(error) => (uncertain(sent, &error), None),
+            };
+            done.lock().push(enlisted);
+        }));
+    }
+
+    /// Takes messages that are in the log into account.
+    fn take(&mut self, life: &mut Life, enlisted: Enlisted) -> std::result::Result<(), Breach> {
+        let (sent, waiter) = enlisted;
+        for mut sent in sent {
+            let expected = self.model.next_offset(sent.queue);
+            if !sent.certain && sent.end == u64::MAX {
+                sent.offset = expected;
+            }
+            hold!(
+                sent.offset == expected,
+                "offset {} was given where {expected} was due",
+                sent.offset
+            );
+            self.model.sent.push(sent);
+        }
+        life.waiters
+            .extend(waiter.map(|waiter| (self.model.sent.len(), waiter)));
+        Ok(())
+    }
+
+    /// Takes into account what a step has acknowledged.
+    fn settle(&mut self, life: &mut Life) -> std::result::Result<(), Breach> {
+        let meanwhile = std::mem::take(&mut *life.meanwhile.lock());
+        for enlisted in meanwhile {
+            self.take(life, enlisted)?;
+        }
+        let dead = life.disk.is_dead();
+        let mut acknowledged = self.model.acknowledged;
+        life.waiters.retain(|(count, waiter)| {
+            match waiter.wait(Duration::ZERO) {
+                Some(Ok(())) => acknowledged = acknowledged.max(*count),
+                None => return true,
+                _ => {}
+            }
+            false
+        });
+        self.model.acknowledged = acknowledged;
+        if dead {
+            return Ok(());
+        }
+        self.model.acknowledge(life.engine.durable_position());
+        let published = life.engine.stats().published;
+        self.model.published = published;
+        self.model.retire(&life.engine);
+        for (path, end) in life.disk.take_syncs() {
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or("");
+            if path.starts_with("/store/commitlog") {
+                let end = name.parse::<u64>().unwrap_or(0) + end as u64;
+                hold!(
+                    end <= published,
+                    "a sync reaches to {end}, the log to {published}"
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn append(
+    engine: &CommitLog,
+    batch: &mut Batch,
+    topic: &str,
+    atomicity: Atomicity,
+) -> Result<Appended> {
+    let topic = engine.topic_for_append(topic)?;
+    engine.append(&topic, batch, atomicity, Durability::Written)
+}
+
+/// Messages of a call that failed: those that it says are in the log may be there.
+fn uncertain(mut sent: Vec<Sent>, error: &Error) -> Vec<Sent> {
+    if !matches!(error, Error::Failed { appended: true, .. }) {
+        sent.clear();
+    }
+    for sent in &mut sent {
+        (sent.position, sent.end) = (u64::MAX, u64::MAX);
+    }
+    sent
+}
+
+/// Messages with the places that they were given. Those of a machine that stopped meanwhile may or
+/// may not be in the log.
+fn placed(mut sent: Vec<Sent>, appended: &Appended, disk: &SimDisk) -> Vec<Sent> {
+    let certain = !disk.is_dead();
+    for (sent, place) in sent.iter_mut().zip(&appended.rows) {
+        sent.offset = place.offset;
+        sent.position = place.position;
+        sent.end = appended.end;
+        sent.certain = certain;
+    }
+    sent
+}

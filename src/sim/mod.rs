@@ -1,0 +1,89 @@
+//! The power-loss simulator: the engine that ships, on a disk in memory that loses what was not
+//! synced, step by step and crash by crash.
+//!
+//! ```text
+//!   seed --> lives: open, check the law, work, crash --> open, check the law, ...
+//!                                       ^
+//!                     at a call of the disk, or between two steps
+//! ```
+//!
+//! [`disk`] is the disk, [`life`] what one process does until it dies, [`model`] what is known of
+//! the messages and must hold of the store, [`tests`](self) the runs.
+
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used,
+    reason = "a test may panic, and every number here is small"
+)]
+
+mod disk;
+mod life;
+mod model;
+mod random;
+
+use crate::plant::{Bug, plant};
+use life::Story;
+
+/// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.
+const CRASHES: u64 = 20_000;
+/// Within so many crashes every planted bug has to show.
+const CRASHES_TO_FIND: u64 = 20_000;
+
+/// Tells stories from `seed` on until `crashes` have happened; the seed and the breach of the first
+/// that breaks the law.
+fn run(seed: u64, crashes: u64) -> Result<u64, (u64, String)> {
+    let mut happened = 0;
+    let mut story = seed;
+    while happened < crashes {
+        let told = Story::new(story).tell();
+        happened += told.map_err(|breach| (story, breach))?;
+        story += 1;
+    }
+    Ok(story - seed)
+}
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[test]
+fn what_was_acknowledged_outlives_every_power_loss() {
+    let seed = number("FOREBAY_SIM_SEED").unwrap_or(1);
+    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES);
+    let started = std::time::Instant::now();
+    match run(seed, crashes) {
+        Ok(stories) => println!(
+            "{crashes} crashes in {stories} stories from seed {seed}: {:.0} a second",
+            crashes as f64 / started.elapsed().as_secs_f64()
+        ),
+        Err((story, breach)) => panic!("FOREBAY_SIM_SEED={story}: {breach}"),
+    }
+}
+
+#[test]
+fn the_simulator_finds_every_planted_bug() {
+    let mut missed = Vec::new();
+    for bug in [
+        Bug::AcknowledgeEarly,
+        Bug::NoDirectorySync,
+        Bug::NoChecksum,
+        Bug::TrustIndex,
+        Bug::StaleTail,
+        Bug::RetryFailedSync,
+        Bug::TrustCache,
+        Bug::SyncPopulated,
+        Bug::SwapLate,
+        Bug::ProgressAhead,
+    ] {
+        plant(Some(bug));
+        let found = run(1, CRASHES_TO_FIND);
+        plant(None);
+        match found {
+            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
+            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}

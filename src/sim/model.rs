@@ -1,0 +1,262 @@
+//! What is known of the messages that were sent, and what must hold of a store that was opened.
+
+use super::random::Random;
+use crate::engine::commit_log::CommitLog;
+use crate::engine::{Check, Engine, Rows};
+use std::collections::BTreeMap;
+
+/// Names of the topics.
+pub const TOPICS: [&str; 3] = ["orders", "bills", "mail"];
+/// Queues that are sent to.
+pub const QUEUES: u32 = 2;
+/// Topic of the records around an atomic batch.
+const MARKERS: &str = "rmq_sys_forebay_atomic";
+
+/// A message that was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// Its number; the body says it.
+    pub id: u64,
+    /// Topic and queue.
+    pub queue: (&'static str, u32),
+    /// Offset that it was given.
+    pub offset: u64,
+    /// Position of its record.
+    pub position: u64,
+    /// Position behind its record, or behind the records of its batch.
+    pub end: u64,
+    /// The atomic batch that it belongs to.
+    pub batch: Option<u64>,
+    /// Whether it was in the log before the machine stopped.
+    pub certain: bool,
+}
+
+/// The messages in the order of the log.
+#[derive(Debug, Default)]
+pub struct Model {
+    /// All that may be there.
+    pub sent: Vec<Sent>,
+    /// Where the log was last seen to end: what lies behind is in buffers of the process.
+    pub published: u64,
+    /// How many of them must be there, or are retired.
+    pub acknowledged: usize,
+    /// How many of them retention has taken away.
+    pub retired: usize,
+    /// Length of every body, where all records are alike: what a life leaves behind the end of the
+    /// log then fits what the next one puts before it.
+    pub alike: Option<usize>,
+    /// Bodies are shorter than this.
+    pub body_max: u64,
+}
+
+fn row_position(message: &crate::record::Message) -> u64 {
+    message.record().position() as u64
+}
+
+/// How the law was broken.
+pub type Breach = String;
+
+macro_rules! hold {
+    ($condition:expr, $($breach:tt)+) => {
+        if !$condition {
+            return Err(format!($($breach)+));
+        }
+    };
+}
+pub(super) use hold;
+
+impl Model {
+    /// The body of a message: its number, then bytes that follow from it.
+    pub fn body(&self, id: u64) -> Vec<u8> {
+        let mut random = Random::new(id);
+        let len = self
+            .alike
+            .unwrap_or(8 + random.below(self.body_max) as usize);
+        let mut body = id.to_le_bytes().to_vec();
+        while body.len() < len {
+            body.extend(random.next().to_le_bytes());
+        }
+        body.truncate(len);
+        body
+    }
+
+    /// The key of a message; two of three have one, where records need not be alike.
+    pub fn key(&self, id: u64) -> Option<String> {
+        (self.alike.is_none() && !id.is_multiple_of(3)).then(|| format!("key-{id}"))
+    }
+
+    /// The offset that the next message of a queue has to get.
+    pub fn next_offset(&self, queue: (&str, u32)) -> u64 {
+        self.sent.iter().filter(|sent| sent.queue == queue).count() as u64
+    }
+
+    /// Everything that ends at or below `durable` must outlive a power loss.
+    pub fn acknowledge(&mut self, durable: u64) {
+        let covered = self.sent.partition_point(|sent| sent.end <= durable);
+        self.acknowledged = self.acknowledged.max(covered);
+    }
+
+    /// Checks a store that was just opened for writing, and takes what it holds for what there is.
+    /// `kept`: nothing that was written may be missing, for only the process died.
+    pub fn check(&mut self, engine: &CommitLog, kept: bool) -> Result<(), Breach> {
+        let damage = engine.damage();
+        hold!(damage.is_empty(), "damage is reported: {damage:?}");
+        self.retire(engine);
+        let (found, markers) = self.check_log(engine)?;
+        hold!(
+            found >= self.acknowledged,
+            "{found} messages are there, {} were acknowledged",
+            self.acknowledged
+        );
+        let certain = |sent: &&Sent| sent.certain && sent.end <= self.published;
+        let certain = self.sent.iter().filter(certain).count();
+        hold!(
+            !kept || found >= certain,
+            "{found} of {certain} outlived the process"
+        );
+        let torn = found
+            .checked_sub(1)
+            .and_then(|last| self.sent.get(last)?.batch);
+        let next = self.sent.get(found).and_then(|sent| sent.batch);
+        hold!(torn.is_none() || torn != next, "an atomic batch is torn");
+        self.sent.truncate(found);
+        let (durable, published) = (engine.durable_position(), engine.stats().published);
+        hold!(
+            durable == published,
+            "{published} is served, {durable} called durable"
+        );
+        self.acknowledged = found;
+        self.published = published;
+        for sent in &mut self.sent {
+            sent.certain = true;
+            // The rest of its batch may be lost.
+            sent.end = sent.end.min(published);
+        }
+        self.check_caches(engine, markers)
+    }
+
+    /// Takes note of what retention has taken away, all of which was durable. A power loss may
+    /// bring a file back whose directory was not synced.
+    pub fn retire(&mut self, engine: &CommitLog) {
+        let min = engine.stats().min_position;
+        self.retired = self.sent.partition_point(|sent| sent.position < min);
+        self.acknowledged = self.acknowledged.max(self.retired);
+    }
+
+    /// Holds the log against what was sent; how many messages it has with those that are retired,
+    /// and how many markers.
+    fn check_log(&mut self, engine: &CommitLog) -> Result<(usize, u64), Breach> {
+        let failed = |error| format!("the log cannot be read: {error}");
+        let mut cursor = engine.log_cursor(Check::Full).map_err(failed)?;
+        let mut rows = Rows::default();
+        let (mut found, mut markers) = (self.retired, 0);
+        loop {
+            rows.clear();
+            cursor.next(64, &mut rows).map_err(failed)?;
+            if rows.rows.is_empty() {
+                return Ok((found, markers));
+            }
+            for row in &rows.rows {
+                let Some(message) = rows.message(row) else {
+                    return Err("a row without a message".to_owned());
+                };
+                if message.topic() == MARKERS {
+                    markers += 1;
+                    continue;
+                }
+                let Some(sent) = self.sent.get_mut(found) else {
+                    return Err(format!("message {found} was never sent"));
+                };
+                sent.position = row_position(&message);
+                let sent = &self.sent[found];
+                let record = message.record();
+                let queue = (message.topic(), record.queue_id() as u32);
+                let body = message.body().map_err(failed)?;
+                hold!(
+                    body == self.body(sent.id) && queue == (sent.queue.0.into(), sent.queue.1),
+                    "message {found} of the log is not the one that was sent"
+                );
+                let offset = record.queue_offset() as u64;
+                hold!(offset == sent.offset, "message {found} stands at {offset}");
+                found += 1;
+            }
+        }
+    }
+
+    /// Queues and index agree with the log, entry by entry.
+    fn check_caches(&self, engine: &CommitLog, markers: u64) -> Result<(), Breach> {
+        let verified = engine.verify(&mut |_, _| true);
+        let verified = verified.map_err(|error| format!("verify fails: {error}"))?;
+        hold!(
+            verified.damage.is_empty(),
+            "verify finds {:?}",
+            verified.damage
+        );
+        let messages = (self.sent.len() - self.retired) as u64;
+        hold!(
+            verified.queue_entries == messages + markers,
+            "{} queue entries for {messages} messages and {markers} markers",
+            verified.queue_entries
+        );
+        let keys = self.sent[self.retired..]
+            .iter()
+            .filter(|sent| self.key(sent.id).is_some());
+        let keys = keys.count() as u64;
+        hold!(
+            verified.index_entries == keys,
+            "{} index entries for {keys} keys",
+            verified.index_entries
+        );
+        let mut counts = BTreeMap::new();
+        for (number, sent) in self.sent.iter().enumerate() {
+            let (min, max) = counts.entry(sent.queue).or_insert((0, 0));
+            *max += 1;
+            if number < self.retired {
+                *min = *max;
+            }
+        }
+        for (queue, (min, max)) in counts {
+            let topic = engine.topics().get(queue.0);
+            let topic = topic.ok_or_else(|| format!("topic {} is gone", queue.0))?;
+            let bounds = engine.bounds(&topic, queue.1);
+            let bounds = bounds.map_err(|error| format!("no bounds: {error}"))?;
+            hold!(
+                bounds == Some(min..max),
+                "{queue:?} has {bounds:?} and not {min}..{max}"
+            );
+        }
+        Ok(())
+    }
+
+    /// Reads one message by its offset and by its key.
+    pub fn check_one(&self, engine: &CommitLog, number: usize) -> Result<(), Breach> {
+        let Some(sent) = self.sent.get(number).filter(|_| number >= self.retired) else {
+            return Ok(());
+        };
+        let failed = |error| format!("message {number} cannot be read: {error}");
+        let Some(topic) = engine.topics().get(sent.queue.0) else {
+            return Err(format!("topic {} is gone", sent.queue.0));
+        };
+        let found = engine
+            .get(&topic, sent.queue.1, sent.offset)
+            .map_err(failed)?;
+        let Some(found) = found else {
+            return Err(format!("message {number} is not there"));
+        };
+        let body = found.body().map_err(failed)?;
+        hold!(
+            body == self.body(sent.id),
+            "message {number} has another's body"
+        );
+        if let Some(key) = self.key(sent.id) {
+            let found = engine.query(&topic, &key, i64::MIN, i64::MAX, 8);
+            let found = found.map_err(failed)?;
+            hold!(
+                found.len() == 1,
+                "key {key} leads to {} messages",
+                found.len()
+            );
+        }
+        Ok(())
+    }
+}

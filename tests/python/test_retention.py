@@ -1,0 +1,107 @@
+"""Log files that go, and what readers hold of them."""
+
+import gc
+import json
+import time
+from datetime import timedelta
+
+import pyarrow
+import pytest
+
+import forebay
+
+FILE = 16384
+BODY = b"b" * 3000
+
+
+def until(holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+@pytest.fixture
+def open_small(tmp_path):
+    stores = []
+
+    def open_small(mode="a", **options):
+        sizes = {"commitlog_file_size": FILE, "flush_interval": 0.01, "default_queues": 1}
+        stores.append(forebay.open(tmp_path / "store", mode, **sizes, **options))
+        return stores[-1]
+
+    yield open_small
+    for store in stores:
+        store.close()
+
+
+def send(store, count):
+    for number in range(count):
+        store.send("orders", b"%d" % number + BODY, key="k")
+
+
+def test_old_files_go_and_what_readers_hold_of_them_stays_good(open_small):
+    store = open_small(retention_bytes=2 * FILE, disk_reserve=0)
+    send(store, 3)
+    message = store.get("orders", 0, 1)
+    view = memoryview(message)
+    table = pyarrow.table(store.scan("orders", body_type="binary_view"))
+    assert store.stats().retired_bytes_mapped == 0
+    send(store, 40)
+    until(lambda: store.stats().min_position == 7 * FILE)
+    bounds = store.topics["orders"].queues[0]
+    assert (bounds.min_offset > 3, bounds.max_offset) == (True, 43)
+    with pytest.raises(forebay.OffsetOutOfRangeError) as error:
+        store.get("orders", 0, 1)
+    assert error.value.min_offset == bounds.min_offset
+    assert error.value.max_offset == 43
+    batch = store.read("orders", 0, 0)
+    assert batch.status == forebay.ReadStatus.OFFSET_TOO_SMALL
+    assert batch.next_offset == bounds.min_offset
+    assert len(store.query("orders", "k", max_messages=100)) == 43 - bounds.min_offset
+    assert bytes(view) == message.body == b"1" + BODY
+    assert table["body"][2].as_py() == b"2" + BODY
+    # The minimum moves first, then the files go.
+    until(lambda: store.stats().retired_bytes_mapped >= FILE)
+    assert store.stats()._asdict()["retired_bytes_mapped"] >= FILE
+    del message, view, table
+    gc.collect()
+    until(lambda: store.stats().retired_bytes_mapped == 0)
+    assert store.damage == []
+
+
+def test_files_go_by_the_time_of_their_last_message(open_small):
+    store = open_small(retention=timedelta(milliseconds=1), disk_reserve=0)
+    send(store, 12)
+    until(lambda: store.stats().min_position == 2 * FILE)
+    beside = open_small("r")
+    assert beside.topics["orders"].queues[0].min_offset == 10
+    store.close()
+    store = open_small()
+    assert store.send("orders", b"x").offset == 12
+
+
+def test_what_a_group_has_not_consumed_stays_unless_it_need_not(open_small, tmp_path):
+    store = open_small(retention_bytes=1, disk_reserve=1 << 62)
+    offsets = {"offsetTable": {"orders@billing": {0: 7}}}
+    path = tmp_path / "store" / "config" / "consumerOffset.json"
+    path.write_text(json.dumps(offsets))
+    send(store, 22)
+    # Five messages fill a file.
+    until(lambda: store.stats().min_position == FILE)
+    store.close()
+    store = open_small(retention_bytes=1, keep_unconsumed=False, disk_reserve=0)
+    until(lambda: store.stats().min_position == 4 * FILE)
+
+
+def test_options_of_retention_take_what_documents_say(open_small):
+    store = open_small(
+        retention=3600,
+        retention_bytes=None,
+        delete_when="04; 16",
+        disk_warning_ratio=0.9,
+        keep_unconsumed=True,
+        disk_reserve=1 << 20,
+    )
+    send(store, 1)
+    assert store.get("orders", 0, 0).body == b"0" + BODY

@@ -1,0 +1,115 @@
+"""What a store tells about its puts and flushes, and slow puts in the log of Python."""
+
+import contextlib
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+import forebay
+
+
+def test_latencies_are_seconds_in_buckets(tmp_path):
+    with forebay.open(tmp_path / "store") as store:
+        orders = store.producer("orders", queue=0)
+        for _ in range(100):
+            orders.send(b"body")
+        orders.send_batch([b"body"] * 50)
+        stats = store.stats()
+    puts = stats.put_latency
+    assert puts.count == sum(count for _, count in puts.buckets) == 101
+    assert 0 < puts.p50 <= puts.p99 <= puts.p999 <= puts.max < 60
+    assert 0 < puts.mean <= puts.max
+    assert [end for end, _ in puts.buckets] == sorted(end for end, _ in puts.buckets)
+    assert stats.encode_time > 0
+    assert stats.append_time > 0
+    assert stats.messages_per_second > 1
+    assert stats.recent_bytes_per_second > 100
+    assert stats._asdict()["slow_puts"] == stats.busy == 0
+    assert stats.log_bytes >= stats.published
+    assert stats.disk_free > 0
+
+
+def test_waiting_for_the_disk_is_counted_apart(tmp_path):
+    with forebay.open(tmp_path / "store", flush="sync") as store:
+        for _ in range(5):
+            store.send("orders", b"body")
+        store.producer("orders").send_nowait(b"body").result(timeout=30)
+        stats = store.stats()
+    assert stats.flush_behind == 0
+    assert 1 <= stats.flush_wait.count <= 6
+    assert stats.flush_wait.max >= stats.flush_wait.p50 > 0
+    assert stats.flushes >= 1
+    assert stats.flush_time >= stats.longest_flush > 0
+
+
+@pytest.mark.parametrize("kind", ["mutex", "spin"])
+def test_the_append_lock_may_sleep_or_spin(tmp_path, kind):
+    with forebay.open(tmp_path / "store", append_lock=kind) as store:
+        assert store.send("orders", b"body").offset == 0
+
+
+def test_another_append_lock_is_refused(tmp_path):
+    with pytest.raises(forebay.InvalidOptionError, match="append_lock"):
+        forebay.open(tmp_path / "store", append_lock="fair")
+    with pytest.raises(TypeError, match="append_lock"):
+        forebay.open(tmp_path / "store", append_lock=True)
+
+
+SENDER = """
+    import logging, sys, forebay
+
+    def fail(record):
+        raise RuntimeError("a handler that fails")
+
+    logging.basicConfig(stream=sys.stdout, format="%(name)s %(levelname)s %(message)s")
+    logging.raiseExceptions = False
+    if sys.argv[1] == "fails":
+        handler = logging.getLogger("forebay")
+        handler.handle = fail
+    body = bytes(60 << 20)
+    with forebay.open(":memory:", max_message_size=60 << 20) as store:
+        orders = store.producer("orders", queue=0)
+        print("ready", flush=True)
+        for _ in range(10):
+            orders.send(body)
+            slow = store.stats().slow_puts
+            if slow:
+                break
+    print("slow", slow, flush=True)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped here")
+@pytest.mark.parametrize("handler", ["works", "fails"])
+def test_a_slow_put_is_logged_by_the_call_that_made_it(handler):
+    # A memory store: there is nothing that a disk could make slow, and no file to fill.
+    program = textwrap.dedent(SENDER)
+    command = [sys.executable, "-c", program, handler]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as child:
+        assert child.stdout.readline() == "ready\n"
+        # Each put takes some 50 ms and there is hardly anything between them, so a stop falls into
+        # one; if not the first, on a machine that is busy, then the next.
+        while child.poll() is None:
+            time.sleep(0.02)
+            child.send_signal(signal.SIGSTOP)
+            time.sleep(0.7)
+            child.send_signal(signal.SIGCONT)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=0.3)
+        out, errors = child.communicate()
+    assert child.returncode == 0, errors
+    lines = out.splitlines()
+    assert lines[-1] == "slow 1"
+    if handler == "works":
+        assert len(lines) == 2
+        assert lines[0].startswith("forebay WARNING slow put: 1 message(s), 629")
+        assert " bytes, to topic orders took " in lines[0]
+    else:
+        # What the logger raises is shown, and does not reach the sender.
+        assert "a handler that fails" in errors

@@ -1,0 +1,453 @@
+//! Damage, point by point: every bit of the headers, every length of a file, every number at its
+//! limits, pages and files in each other's place.
+//!
+//! The short form draws some of the points, `FOREBAY_PROOF` tries all. `FOREBAY_SEED` draws others.
+//! Each test runs in a process of its own whose address space is limited, so that a length that is
+//! believed ends it.
+
+use crate::damage::{Random, change, hit, look, names, never, open, small, survives};
+use crate::world::{Place, World, options};
+use forebay::{Draft, Durability, Mode, Options, Store};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Points that a test draws in its short form.
+const DRAWN: usize = 40;
+/// KiB of address space for a store whose files take less than one MiB.
+const ADDRESS_SPACE_KIB: u64 = 2 << 20;
+const PAGE: usize = 4096;
+
+/// Runs a test in a process of its own; there, `work` with what draws its points.
+fn bounded(name: &str, work: impl Fn(&mut Sweep)) {
+    const CHILD: &str = "FOREBAY_TEST_BOUNDED";
+    if std::env::var_os(CHILD).is_some() {
+        work(&mut Sweep::new());
+        return;
+    }
+    let test = format!("damage_sweep::{name}");
+    let run = Command::new("sh")
+        .args(["-c", "ulimit -v $0 && exec \"$@\""])
+        .arg(ADDRESS_SPACE_KIB.to_string())
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", &test, "--nocapture", "--test-threads=1"])
+        .env(CHILD, "1")
+        .output()
+        .unwrap();
+    let said =
+        String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
+    assert!(run.status.success(), "{}\n{said}", run.status);
+    assert!(said.contains("1 passed"), "{said}");
+}
+
+/// Draws the points of a sweep, and says which.
+struct Sweep {
+    random: Random,
+    all: bool,
+}
+
+impl Sweep {
+    fn new() -> Sweep {
+        let seed = std::env::var("FOREBAY_SEED").map_or(1, |text| text.parse().unwrap());
+        println!("FOREBAY_SEED={seed}");
+        // Small seeds leave the generator's state nearly empty: it is stirred.
+        let mut random = Random(seed ^ 0x9E37_79B9_7F4A_7C15);
+        for _ in 0..20 {
+            random.next();
+        }
+        Sweep {
+            random,
+            all: std::env::var_os("FOREBAY_PROOF").is_some(),
+        }
+    }
+
+    /// Calls `try_point` with all points, or with some.
+    fn each<T: std::fmt::Debug>(&mut self, mut points: Vec<T>, mut try_point: impl FnMut(&T)) {
+        while !self.all && points.len() > DRAWN {
+            let number = self.random.below(points.len());
+            points.swap_remove(number);
+        }
+        for point in points {
+            println!("{point:?}");
+            try_point(&point);
+        }
+    }
+}
+
+/// A store with damage: the directory and what was in it before.
+struct Damaged {
+    place: Place,
+}
+
+impl Damaged {
+    fn copy_of(place: &Place) -> Damaged {
+        Damaged {
+            place: Place::fast_copy_of(&place.root()),
+        }
+    }
+
+    fn root(&self) -> PathBuf {
+        self.place.root()
+    }
+
+    fn change(&self, name: &Path, how: impl FnOnce(&mut Vec<u8>)) {
+        change(&self.root().join(name), how);
+    }
+
+    /// Nothing in a log file was touched: everything is there, by offset and by key.
+    fn loses_nothing(&self, world: &World) {
+        survives(&self.root(), world, &never);
+        self.finds_keys(world);
+    }
+
+    /// What a key leads to is right, by any time and by its own; if something is missing, a
+    /// verification says that there is damage.
+    fn finds_keys(&self, world: &World) {
+        let store = open(&self.root(), Mode::Read).unwrap();
+        let mut missed = Vec::new();
+        for ((topic, ..), sent) in world.sent.iter().step_by(3) {
+            for key in &sent.keys {
+                for (begin, end) in [(i64::MIN, i64::MAX), (sent.time, sent.time)] {
+                    let found = store.query(topic, key, begin, end, 10_000).unwrap();
+                    let mut positions = found.iter().map(|m| m.record().position() as u64);
+                    if !positions.any(|position| position == sent.position) {
+                        missed.push((topic, key, sent.position));
+                    }
+                    assert!(
+                        found
+                            .iter()
+                            .all(|message| message.keys().contains(&key.into()))
+                    );
+                }
+            }
+        }
+        let report = store.verify(&mut |_, _| true).unwrap();
+        assert!(missed.is_empty() || !report.damage.is_empty(), "{missed:?}");
+        store.close().unwrap();
+    }
+}
+
+fn is_log(name: &Path) -> bool {
+    name.starts_with("commitlog")
+}
+
+/// Bytes at the front of a file that say what is in it.
+fn head_of(name: &Path, len: usize) -> usize {
+    let text = name.to_str().unwrap();
+    let head = match text {
+        // Header, slots, three entries.
+        _ if text.starts_with("index") => 40 + 16 * 4 + 3 * 20,
+        _ if text.starts_with("consumequeue") => 3 * 20,
+        "checkpoint" => 40,
+        "forebay.state" => 392,
+        _ => 600,
+    };
+    head.min(len)
+}
+
+fn len_of(place: &Place, name: &Path) -> usize {
+    usize::try_from(fs::metadata(place.root().join(name)).unwrap().len()).unwrap()
+}
+
+#[test]
+fn every_bit_at_the_front_of_a_file_may_flip() {
+    bounded("every_bit_at_the_front_of_a_file_may_flip", |sweep| {
+        for clean in [true, false] {
+            let (place, world) = small(clean, 300);
+            let mut points = Vec::new();
+            for name in names(&place.root()) {
+                let head = head_of(&name, len_of(&place, &name));
+                points.extend((0..head * 8).map(|bit| (name.clone(), bit)));
+            }
+            sweep.each(points, |(name, bit)| {
+                let copy = Damaged::copy_of(&place);
+                copy.change(name, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
+                match is_log(name) {
+                    true => {
+                        let lost = hit(&world, name, *bit as u64 / 8, 1);
+                        survives(&copy.root(), &world, &lost);
+                    }
+                    false => copy.loses_nothing(&world),
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn every_length_of_every_file_may_be_left() {
+    bounded("every_length_of_every_file_may_be_left", |sweep| {
+        for clean in [true, false] {
+            let (place, world) = small(clean, 60);
+            let mut points = Vec::new();
+            for name in names(&place.root()) {
+                // Behind its last byte a file holds zeros, and one length is as good as another.
+                let bytes = fs::read(place.root().join(&name)).unwrap();
+                let used = bytes
+                    .iter()
+                    .rposition(|byte| *byte != 0)
+                    .map_or(0, |at| at + 9);
+                let lens = (0..used.min(bytes.len())).chain((used..bytes.len()).step_by(509));
+                points.extend(lens.map(|len| (name.clone(), len)));
+            }
+            sweep.each(points, |(name, len)| {
+                let copy = Damaged::copy_of(&place);
+                copy.change(name, |bytes| bytes.truncate(*len));
+                let lost = hit(&world, name, *len as u64, 1 << 40);
+                survives(&copy.root(), &world, &lost);
+                if !is_log(name) {
+                    copy.finds_keys(&world);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn pages_may_stand_in_any_other_place() {
+    bounded("pages_may_stand_in_any_other_place", |sweep| {
+        for clean in [true, false] {
+            let (place, world) = small(clean, 300);
+            let mut pages = Vec::new();
+            for name in names(&place.root()) {
+                let count = len_of(&place, &name).div_ceil(PAGE);
+                pages.extend((0..count).map(|page| (name.clone(), page)));
+            }
+            let mut points = Vec::new();
+            for target in &pages {
+                for source in &pages {
+                    points.push((target.clone(), source.clone()));
+                }
+            }
+            if sweep.all {
+                // The square of all pages takes hours: each meets some.
+                let random = &mut sweep.random;
+                points.retain(|_| random.below(8) == 0);
+            }
+            sweep.each(points, |((name, page), (from, other))| {
+                let copy = Damaged::copy_of(&place);
+                let bytes = fs::read(copy.root().join(from)).unwrap();
+                let stray = &bytes[other * PAGE..(other * PAGE + PAGE).min(bytes.len())];
+                copy.change(name, |bytes| {
+                    let end = (page * PAGE + stray.len()).min(bytes.len());
+                    let room = &mut bytes[page * PAGE..end];
+                    let len = room.len();
+                    room.copy_from_slice(&stray[..len]);
+                });
+                let lost = hit(&world, name, (page * PAGE) as u64, PAGE as u64);
+                survives(&copy.root(), &world, &lost);
+            });
+        }
+    });
+}
+
+#[test]
+fn files_may_hold_what_another_held() {
+    bounded("files_may_hold_what_another_held", |sweep| {
+        for clean in [true, false] {
+            let (place, world) = small(clean, 300);
+            let all = names(&place.root());
+            let pairs = all
+                .iter()
+                .flat_map(|a| all.iter().map(|b| (a.clone(), b.clone())));
+            sweep.each(pairs.collect(), |(one, two)| {
+                let copy = Damaged::copy_of(&place);
+                let (first, second) = (copy.root().join(one), copy.root().join(two));
+                let (a, b) = (fs::read(&first).unwrap(), fs::read(&second).unwrap());
+                fs::write(&first, b).unwrap();
+                fs::write(&second, a).unwrap();
+                let whole = |name| hit(&world, name, 0, 64 << 10);
+                let (in_one, in_two) = (whole(one), whole(two));
+                let lost = |position| one != two && (in_one(position) || in_two(position));
+                survives(&copy.root(), &world, &lost);
+            });
+        }
+    });
+}
+
+/// Values that a length, a number or a position may take and must not be believed.
+fn limits(width: usize, len: u64) -> Vec<u64> {
+    let (top, sign) = match width {
+        4 => (u64::from(u32::MAX), 1 << 31),
+        _ => (u64::MAX, 1 << 63),
+    };
+    let mut values = vec![0, 1, 2, 7, 90, 91, 4096, 65_536, len - 1, len, len + 1];
+    values.extend([
+        sign - 1,
+        sign - 500,
+        sign,
+        sign + 1,
+        sign + 500,
+        top - 500,
+        top,
+    ]);
+    values.extend([1 << 24, 1 << 28, 1 << 30, sign >> 1, sign >> 2]);
+    values
+}
+
+#[test]
+fn numbers_may_be_huge_negative_or_nothing() {
+    bounded("numbers_may_be_huge_negative_or_nothing", |sweep| {
+        for clean in [true, false] {
+            let (place, world) = small(clean, 300);
+            let mut points = Vec::new();
+            for name in names(&place.root()) {
+                let len = len_of(&place, &name);
+                for width in [4, 8] {
+                    for at in (0..head_of(&name, len).saturating_sub(width)).step_by(4) {
+                        let values = limits(width, len as u64).into_iter();
+                        points.extend(values.map(|value| (name.clone(), at, width, value)));
+                    }
+                }
+            }
+            // The numbers of the state page stand in the machine's order, all others not.
+            sweep.each(points, |(name, at, width, value)| {
+                let copy = Damaged::copy_of(&place);
+                copy.change(name, |bytes| {
+                    let number = match name.to_str() {
+                        Some("forebay.state") => value.to_le_bytes()[..*width].to_vec(),
+                        _ => value.to_be_bytes()[8 - width..].to_vec(),
+                    };
+                    bytes[*at..at + width].copy_from_slice(&number);
+                });
+                match is_log(name) {
+                    true => {
+                        let lost = hit(&world, name, *at as u64, *width as u64);
+                        survives(&copy.root(), &world, &lost);
+                    }
+                    false => copy.loses_nothing(&world),
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn chains_of_the_index_may_lead_anywhere() {
+    bounded("chains_of_the_index_may_lead_anywhere", |sweep| {
+        for clean in [true, false] {
+            let (place, world) = small(clean, 300);
+            let mut points = Vec::new();
+            for name in names(&place.root().join("index")) {
+                for entry in 1..100u32 {
+                    // To itself, up and down the file, out of it, and back to where it came from.
+                    let targets = [entry, entry + 1, entry - 1, 127, 128, 1 << 30, u32::MAX];
+                    points.extend(targets.map(|target| (name.clone(), entry, target)));
+                }
+            }
+            sweep.each(points, |(name, entry, target)| {
+                let copy = Damaged::copy_of(&place);
+                copy.change(&Path::new("index").join(name), |bytes| {
+                    let at = 40 + 16 * 4 + 20 * *entry as usize + 16;
+                    bytes[at..at + 4].copy_from_slice(&target.to_be_bytes());
+                    let slot = 40 + 4 * (*entry as usize % 16);
+                    bytes[slot..slot + 4].copy_from_slice(&target.to_be_bytes());
+                });
+                survives(&copy.root(), &world, &never);
+            });
+        }
+    });
+}
+
+/// Bytes that are no UTF-8, each of another kind: stray, cut, overlong, a surrogate, too high.
+const NO_TEXT: [[u8; 4]; 5] = [
+    [0x80, b'a', b'b', b'c'],
+    [b'a', b'b', b'c', 0xF0],
+    [0xC0, 0x80, b'b', b'c'],
+    [0xED, 0xA0, 0x80, b'c'],
+    [0xF8, 0xFF, 0xFE, b'c'],
+];
+
+#[test]
+fn text_may_be_any_bytes() {
+    bounded("text_may_be_any_bytes", |sweep| {
+        // Without a checksum over the whole nothing stands between these bytes and their reader.
+        let place = Place::fast();
+        let plain = Options {
+            checksum: false,
+            ..options(Mode::Append)
+        };
+        let store = Store::open(place.root(), plain).unwrap();
+        let producer = store.producer("orders", Some(0)).unwrap();
+        for _ in 0..5 {
+            let draft = Draft {
+                body: b"body",
+                keys: &["keykey"],
+                tags: Some("tagtag"),
+                properties: &[("region", "europe")],
+                ..Draft::default()
+            };
+            producer.send(&draft, 0, Durability::Default).unwrap();
+        }
+        store.close().unwrap();
+        let log = Path::new("commitlog/00000000000000000000");
+        let bytes = fs::read(place.root().join(log)).unwrap();
+        let mut points = Vec::new();
+        for word in ["orders", "keykey", "tagtag", "region", "europe"] {
+            let found = bytes.windows(6).position(|part| part == word.as_bytes());
+            points.extend((0..NO_TEXT.len()).map(|kind| (word, found.unwrap(), kind)));
+        }
+        let world = World::default();
+        sweep.each(points, |(_, at, kind)| {
+            for lost_queues in [false, true] {
+                let copy = Damaged::copy_of(&place);
+                copy.change(log, |bytes| {
+                    bytes[*at..at + 4].copy_from_slice(&NO_TEXT[*kind]);
+                });
+                if lost_queues {
+                    fs::remove_dir_all(copy.root().join("consumequeue")).unwrap();
+                    fs::remove_dir_all(copy.root().join("index")).unwrap();
+                    fs::write(copy.root().join("abort"), b"1").unwrap();
+                }
+                let store = open(&copy.root(), Mode::Read).unwrap();
+                look(&store, &world, &never);
+                if let Ok(message) = store.message_at(0) {
+                    let _ = (message.topic(), message.keys(), message.tags());
+                    assert_eq!(message.body().unwrap().as_ref(), b"body");
+                }
+                for offset in 1..5 {
+                    let message = store.get("orders", 0, offset).unwrap();
+                    assert_eq!(message.body().unwrap().as_ref(), b"body");
+                }
+                store.close().unwrap();
+                let store = open(&copy.root(), Mode::Append).unwrap();
+                look(&store, &world, &never);
+                store.close().unwrap();
+            }
+        });
+    });
+}
+
+/// A clean close leaves marks that say where the log ends, so nothing is walked on opening. With
+/// the inventory gone, nothing but a walk tells that a queue is gone as well.
+#[test]
+fn a_queue_that_is_lost_with_the_inventory_is_rebuilt() {
+    let (place, world) = small(true, 300);
+    fs::remove_file(place.root().join("forebay.offsets")).unwrap();
+    fs::remove_dir_all(place.root().join("consumequeue/orders/0")).unwrap();
+    survives(&place.root(), &world, &never);
+}
+
+#[test]
+fn times_at_their_limits_in_an_index_header_are_reported() {
+    let (place, world) = small(true, 300);
+    for name in names(&place.root().join("index")) {
+        for (at, time) in [(0, i64::MIN), (8, i64::MAX)] {
+            let copy = Damaged::copy_of(&place);
+            copy.change(&Path::new("index").join(&name), |bytes| {
+                bytes[at..at + 8].copy_from_slice(&time.to_be_bytes());
+            });
+            let store = open(&copy.root(), Mode::Read).unwrap();
+            for key in ["key-3", "key-200"] {
+                for time in [i64::MIN, 0, i64::MAX] {
+                    drop(store.query("orders", key, time, time, 10).unwrap());
+                }
+            }
+            let report = store.verify(&mut |_, _| true).unwrap();
+            let told = |damage: &forebay::Damage| damage.reason.contains("the header");
+            assert!(report.damage.iter().any(told), "{:?}", report.damage);
+            store.close().unwrap();
+            copy.loses_nothing(&world);
+        }
+    }
+}

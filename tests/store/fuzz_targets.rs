@@ -1,0 +1,239 @@
+//! Fuzz targets: any bytes where a decoder meets them, in a store that is otherwise good.
+//!
+//! A target takes bytes and returns; a panic or a hang is a finding, an error is none. It needs no
+//! more than the crate and `tempfile`: `fuzz/` includes this file to run each target under
+//! cargo-fuzz, and `fuzz.rs` beside it lets proptest draw the bytes.
+
+use forebay::{Check, Draft, Durability, Filter, Mode, Options, Store};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tempfile::TempDir;
+
+/// A target.
+type Target = fn(&[u8]);
+
+/// All targets, by name.
+pub(crate) const TARGETS: &[(&str, Target)] = &[
+    ("record", record),
+    ("properties", properties),
+    ("log", log),
+    ("queue", queue),
+    ("index", index),
+    ("topics", topics),
+    ("checkpoint", checkpoint),
+    ("state", state),
+    ("offsets", offsets),
+    ("store", store),
+];
+
+/// Runs a target.
+pub(crate) fn run(name: &str, bytes: &[u8]) {
+    let found = TARGETS.iter().find(|(known, _)| *known == name);
+    found.unwrap().1(bytes);
+}
+
+fn options(mode: Mode) -> Options {
+    Options {
+        mode,
+        commitlog_file_size: Some(16 << 10),
+        queue_file_entries: Some(64),
+        index_slots: Some(16),
+        index_entries: Some(64),
+        default_queues: 2,
+        max_message_size: 8 << 10,
+        // What no checksum covers is what a decoder has to judge.
+        checksum: false,
+        ..Options::default()
+    }
+}
+
+fn folder() -> TempDir {
+    let memory = Path::new("/dev/shm");
+    let made = match memory.is_dir() {
+        true => tempfile::tempdir_in(memory),
+        false => tempfile::tempdir(),
+    };
+    made.unwrap()
+}
+
+fn copy(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let target = to.join(entry.file_name());
+        match entry.file_type().unwrap().is_dir() {
+            true => copy(&entry.path(), &target),
+            false => drop(fs::copy(entry.path(), target).unwrap()),
+        }
+    }
+}
+
+/// The good store that each target begins from.
+fn good() -> &'static Path {
+    static GOOD: OnceLock<TempDir> = OnceLock::new();
+    let made = GOOD.get_or_init(|| {
+        let folder = folder();
+        let store = Store::open(folder.path(), options(Mode::Append)).unwrap();
+        for number in 0..60 {
+            let key = format!("key-{number}");
+            let draft = Draft {
+                body: b"a body of some length",
+                keys: &[&key],
+                tags: Some("tag"),
+                properties: &[("region", "eu")],
+                ..Draft::default()
+            };
+            let topic = ["orders", "bills"][number % 2];
+            let producer = store.producer(topic, None).unwrap();
+            producer.send(&draft, 0, Durability::Default).unwrap();
+        }
+        store.close().unwrap();
+        folder
+    });
+    made.path()
+}
+
+/// Files of the good store whose names begin so, in order.
+fn named(begin: &str) -> Vec<PathBuf> {
+    fn collect(root: &Path, at: &Path, found: &mut Vec<PathBuf>) {
+        for entry in fs::read_dir(at).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => collect(root, &path, found),
+                false => found.push(path.strip_prefix(root).unwrap().to_path_buf()),
+            }
+        }
+    }
+    let mut found = Vec::new();
+    collect(good(), good(), &mut found);
+    found.retain(|name| name.starts_with(begin));
+    found.sort();
+    found
+}
+
+/// Changes the bytes of a file in a copy of the good store, and uses all that there is.
+fn with_file(name: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let folder = folder();
+    copy(good(), folder.path());
+    let path = folder.path().join(name);
+    let mut bytes = fs::read(&path).unwrap_or_default();
+    change(&mut bytes);
+    fs::write(&path, bytes).unwrap();
+    exercise(folder.path());
+}
+
+/// Puts bytes over the front of a file and leaves its length.
+fn over(name: &Path, bytes: &[u8]) {
+    with_file(name, |file| {
+        let len = bytes.len().min(file.len());
+        file[..len].copy_from_slice(&bytes[..len]);
+    });
+}
+
+fn exercise(root: &Path) {
+    for mode in [Mode::Read, Mode::Append, Mode::Read] {
+        let Ok(store) = Store::open(root, options(mode)) else {
+            continue;
+        };
+        let _ = store.verify(&mut |_, _| true);
+        for topic in ["orders", "bills"] {
+            let _ = store.query(topic, "key-7", i64::MIN, i64::MAX, 100);
+            for queue in 0..2 {
+                let _ = store.read(topic, queue, 0, 100, None, &Filter::default());
+                let _ = store.offset_at(topic, queue, 1);
+            }
+        }
+        let mut rows = forebay::engine::Rows::default();
+        if let Ok(mut cursor) = store.engine().unwrap().log_cursor(Check::Full) {
+            let _ = cursor.next(1_000, &mut rows);
+        }
+        let _ = store.close();
+    }
+}
+
+/// One record, alone.
+fn record(bytes: &[u8]) {
+    let Ok(record) = forebay::record::Record::parse(bytes) else {
+        return;
+    };
+    let _ = record.check(record.position() as u64);
+    let _ = (record.born_host(), record.store_host(), record.check_body());
+}
+
+/// The properties of the first record, whose lengths are right.
+fn properties(bytes: &[u8]) {
+    let bytes = &bytes[..bytes.len().min(0x7FFF)];
+    let name = &named("commitlog")[0];
+    with_file(name, |file| {
+        let total = u32::from_be_bytes(file[..4].try_into().unwrap()) as usize;
+        let body = u32::from_be_bytes(file[84..88].try_into().unwrap()) as usize;
+        let topic_at = 88 + body;
+        let at = topic_at + 1 + usize::from(file[topic_at]);
+        let mut made = file[..at].to_vec();
+        made.extend((bytes.len() as u16).to_be_bytes());
+        made.extend(bytes);
+        let len = made.len() as u32;
+        made[..4].copy_from_slice(&len.to_be_bytes());
+        made.extend(&file[total..]);
+        made.truncate(file.len());
+        *file = made;
+    });
+}
+
+fn log(bytes: &[u8]) {
+    over(&named("commitlog")[0], bytes);
+}
+
+fn queue(bytes: &[u8]) {
+    over(&named("consumequeue")[0], bytes);
+}
+
+fn index(bytes: &[u8]) {
+    over(&named("index")[0], bytes);
+}
+
+fn topics(bytes: &[u8]) {
+    with_file(Path::new("config/topics.json"), |file| {
+        *file = bytes.to_vec()
+    });
+}
+
+fn checkpoint(bytes: &[u8]) {
+    over(Path::new("checkpoint"), bytes);
+}
+
+fn state(bytes: &[u8]) {
+    over(Path::new("forebay.state"), bytes);
+}
+
+/// The inventory, with a checksum that holds.
+fn offsets(bytes: &[u8]) {
+    with_file(Path::new("forebay.offsets"), |file| {
+        *file = [b"forebay.offsets 1\n", bytes, b"\n"].concat();
+        let crc = crc32fast::hash(file);
+        file.extend(format!("crc {crc:08x}\n").bytes());
+    });
+}
+
+/// Damage to a good store: file, place and value of each change are four of the bytes.
+fn store(bytes: &[u8]) {
+    let folder = folder();
+    copy(good(), folder.path());
+    let files = named("");
+    for change in bytes.chunks_exact(4) {
+        let path = folder
+            .path()
+            .join(&files[usize::from(change[0]) % files.len()]);
+        let mut file = fs::read(&path).unwrap();
+        let at = usize::from(u16::from_be_bytes([change[1], change[2]]));
+        match file.len() {
+            0 => continue,
+            // The front of a file says more than the rest.
+            len if change[1] % 8 == 7 => file.truncate(at % len),
+            len => file[at % len.min(600)] = change[3],
+        }
+        fs::write(&path, file).unwrap();
+    }
+    exercise(folder.path());
+}
