@@ -1,14 +1,14 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
 Each verb stands in a module with its relatives: `look` (info, topics, verify), `read` (cat, tail,
-query), `send`, `export`; the demo is `forebay.demo`. This module joins them, and turns whatever
-ends a verb into one line on standard error and a status.
+query), `send`, `mend` (repair), `export`, `doctor`; the demo is `forebay.demo`. This module joins
+them, and turns whatever ends a verb into one line on standard error and a status.
 
 ====== ==========================================================
 status meaning
 ====== ==========================================================
 0      done
-1      an error, or damage was found
+1      an error, damage was found, or `doctor` warns
 2      the arguments are wrong
 130    interrupted from the keyboard
 141    the reader of a pipe went away
@@ -24,13 +24,13 @@ import sys
 from collections.abc import Sequence
 
 import forebay
-from forebay.cli import demo, export, look, read, send
+from forebay.cli import demo, doctor, export, look, mend, read, send
 from forebay.cli.arguments import Parser, UsageError
 from forebay.cli.output import plain
 
 __all__ = ["main"]
 
-_VERBS = (demo, look, send, read, export)
+_VERBS = (demo, look, send, read, export, mend, doctor)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -10,7 +10,7 @@ import forebay
 from forebay.cli.arguments import add_store
 from forebay.cli.output import Progress, human, write_json, write_line, write_table
 
-__all__ = ["add", "damage_line", "places"]
+__all__ = ["add", "damage_line", "lost_places", "places"]
 
 
 def add(verbs: Any) -> None:
@@ -18,7 +18,7 @@ def add(verbs: Any) -> None:
     for name, run, text in (
         ("info", _info, "show what opening a store finds: state, sizes, marks, damage"),
         ("topics", _topics, "list the topics of a store"),
-        ("verify", _verify, "check every record, queue entry and index entry"),
+        ("verify", _verify, "check every record, queue entry, index entry and table"),
     ):
         parser = verbs.add_parser(name, help=text, description=text, allow_abbrev=False)
         add_store(parser)
@@ -33,11 +33,16 @@ def damage_line(damage: forebay.Damage) -> str:
     line = f"{damage.path} at {damage.position}: {damage.reason}"
     if damage.length:
         line += f" ({damage.length:,} bytes)"
-    if damage.lost:
-        places = ", ".join(f"{topic}-{queue}@{offset}" for topic, queue, offset in damage.lost[:8])
-        more = f" and {len(damage.lost) - 8:,} more" if len(damage.lost) > 8 else ""
-        line += f"; lost: {places}{more}"
-    return line
+    return line + lost_places(damage.lost)
+
+
+def lost_places(lost: list[tuple[str, int, int]]) -> str:
+    """Say which messages are lost, as the end of a line."""
+    if not lost:
+        return ""
+    named = ", ".join(f"{topic}-{queue}@{offset}" for topic, queue, offset in lost[:8])
+    more = f" and {len(lost) - 8:,} more" if len(lost) > 8 else ""
+    return f"; lost: {named}{more}"
 
 
 def places(damage: list[forebay.Damage]) -> str:

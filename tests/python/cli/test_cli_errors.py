@@ -75,9 +75,10 @@ def test_a_store_that_another_writes_is_not_sent_to(run, store):
 
 def test_a_directory_of_a_broker_is_written_only_when_adopted(run, broker):
     before = state_of(broker)
-    status, _, err = run("send", broker, "fx-orders", "x")
-    assert status == 1
-    assert "adopt" in err
+    for arguments in (("send", broker, "fx-orders", "x"), ("repair", broker)):
+        status, _, err = run(*arguments)
+        assert status == 1
+        assert "adopt" in err
     assert state_of(broker) == before
     assert run("send", broker, "fx-orders", "x", "--adopt", "--queue", "0")[0] == 0
     assert rows(run("tail", broker, "fx-orders", "-n", "1")[1])[0]["body"] == "x"
@@ -144,7 +145,8 @@ def test_output_is_utf_8_without_colour_whatever_the_locale_is(store):
 
 def test_help_names_every_verb_and_the_console_script_is_the_module():
     done = subprocess.run(command("--help"), capture_output=True, text=True, check=True)
-    for verb in ("demo", "info", "topics", "send", "cat", "tail", "query", "verify", "export"):
+    verbs = "demo info topics send cat tail query verify export repair doctor"
+    for verb in verbs.split():
         assert f"\n    {verb} " in done.stdout
         helped = subprocess.run(command(verb, "--help"), capture_output=True, text=True, check=True)
         assert helped.stdout.startswith(f"usage: forebay {verb} ")

@@ -1,4 +1,4 @@
-"""info, topics and verify."""
+"""info, topics, verify and repair."""
 
 import json
 
@@ -72,3 +72,31 @@ def test_verify_prints_damage_with_path_and_position_and_ends_with_1(run, tmp_pa
     assert (status, report["ok"], report["queue_entries"]) == (1, False, 2156)
     (hole,) = [damage for damage in report["damage"] if damage["path"] == str(log)]
     assert hole["position"] == 1867720
+
+
+def test_repair_prints_what_it_did_and_leaves_a_store_that_verifies(run, tmp_path):
+    path = unpack("torn-hole", tmp_path)
+    status, out, err = run("repair", path, "--adopt", "--json")
+    assert (status, err) == (0, "")
+    (report,) = rows(out)
+    (hole,) = [damage for damage in report["found"] if damage["position"] == 1867720]
+    (filled,) = [step for step in report["steps"] if step["position"] == 1867720]
+    assert (filled["path"], filled["length"]) == (hole["path"], hole["length"])
+    assert (path / "damaged" / f"{1867720:020}-{hole['length']}").stat().st_size == hole["length"]
+    assert report["left"] == []
+    assert run("verify", path)[0] == 0
+    status, out, _ = run("repair", path)
+    assert (status, out.decode()) == (0, "nothing is damaged\n")
+
+
+def test_repair_makes_no_store_and_says_what_it_leaves(run, store, tmp_path):
+    status, _, err = run("repair", tmp_path / "absent")
+    assert (status, err.count("\n")) == (1, 1)
+    assert not (tmp_path / "absent").exists()
+    (store / "config" / "consumerOffset.json").write_bytes(b"{torn")
+    status, out, _ = run("repair", store)
+    lines = out.decode().splitlines()
+    assert status == 1
+    assert lines[-1] == "still damaged in 1 place"
+    assert any(line.startswith("left: ") and "consumerOffset" in line for line in lines)
+    assert (store / "damaged" / "consumerOffset.json-5").read_bytes() == b"{torn"

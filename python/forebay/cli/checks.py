@@ -1,0 +1,310 @@
+"""What `forebay doctor` checks, each against the advice of the tuning page.
+
+A check never fails: what a machine does not tell is `UNKNOWN`. A warning says that messages which
+were reported durable may be lost; all else is advice.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from forebay.cli.machine import Machine, Mount
+from forebay.cli.output import human
+
+__all__ = ["ADVICE", "OK", "UNKNOWN", "WARNING", "Check", "examine"]
+
+OK, ADVICE, WARNING, UNKNOWN = "ok", "advice", "warning", "unknown"
+
+_GIB = 1 << 30
+#: Below this much free space a store refuses to append.
+_RESERVE = 256 << 20
+_LOG_FILE = _GIB
+_MEMORY = ("tmpfs", "ramfs")
+_NETWORK = (
+    "9p",
+    "afs",
+    "ceph",
+    "cifs",
+    "glusterfs",
+    "lustre",
+    "ncpfs",
+    "nfs",
+    "nfs4",
+    "smb3",
+    "smbfs",
+    "virtiofs",
+)
+_SLOW_CLOCKS = ("acpi_pm", "hpet", "jiffies", "pit", "xen")
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: what was found, whether it is as it should be, and why."""
+
+    name: str
+    value: str
+    verdict: str
+    advice: str
+
+
+def examine(
+    path: str,
+    machine: Machine,
+    *,
+    lock_memory: bool = False,
+    free_space: Callable[[str], int | None] | None = None,
+) -> list[Check]:
+    """Check the machine, and the file system of a path that need not be there yet."""
+    path = os.path.realpath(path)
+    mount = machine.mount(path)
+    free = (free_space or _free_space)(path)
+    return [
+        _file_system(mount),
+        _mount_options(mount),
+        _write_cache(machine, mount),
+        _scheduler(machine, mount),
+        _room(free),
+        _swap(machine),
+        *_dirty(machine),
+        _zone_reclaim(machine),
+        _maps(machine),
+        _descriptors(machine),
+        _locked_memory(machine, lock_memory),
+        _huge_pages(machine),
+        _clock(machine),
+    ]
+
+
+def _unknown(name: str) -> Check:
+    return Check(name, "", UNKNOWN, "this machine does not tell")
+
+
+def _file_system(mount: Mount | None) -> Check:
+    name = "file system"
+    if mount is None:
+        return _unknown(name)
+    kind, where = mount.kind, f"{mount.kind} at {mount.point}"
+    if kind in ("ext4", "xfs"):
+        return Check(name, where, OK, "what Forebay is measured and tested on")
+    if kind in _MEMORY:
+        reason = "it lives in memory: a flush keeps nothing, a power loss takes everything"
+        return Check(name, where, WARNING, reason)
+    if kind in _NETWORK or kind.startswith("fuse"):
+        reason = (
+            "locks, mapped files and syncs of network and user-space file systems are not "
+            "dependable: write to a local ext4 or xfs, keep closed stores here at most"
+        )
+        return Check(name, where, WARNING, reason)
+    if kind == "overlay":
+        reason = "the layer goes with its container: mount a volume for the store"
+        return Check(name, where, WARNING, reason)
+    if kind in ("btrfs", "zfs", "bcachefs", "f2fs", "nilfs2"):
+        reason = (
+            "it writes data to another place each time, so reserved blocks are no promise and a "
+            "full disk can end in a bus error; ext4 and xfs keep theirs"
+        )
+        return Check(name, where, ADVICE, reason)
+    return Check(name, where, UNKNOWN, "Forebay was not tested on it; ext4 and xfs are")
+
+
+def _mount_options(mount: Mount | None) -> Check:
+    name = "mount options"
+    if mount is None:
+        return _unknown(name)
+    options = mount.options
+    shown = ",".join(sorted(options))
+    if unsafe := options & {"nobarrier", "barrier=0", "volatile"}:
+        word = sorted(unsafe)[0]
+        reason = f"with {word} a sync does not reach the disk: what was flushed can be lost"
+        return Check(name, shown, WARNING, reason)
+    if "ro" in options:
+        return Check(name, shown, ADVICE, "read-only: stores can be read here, not written")
+    if options & {"sync", "dirsync"}:
+        reason = "with sync every write waits for the disk; Forebay syncs where it has to"
+        return Check(name, shown, ADVICE, reason)
+    if not options & {"noatime", "relatime"}:
+        reason = "reads write access times: mount with noatime"
+        return Check(name, shown, ADVICE, reason)
+    return Check(name, shown, OK, "")
+
+
+def _of_disks(machine: Machine, mount: Mount | None, *files: str) -> Iterator[list[str | None]]:
+    """Yield what the queue of each disk says in these files."""
+    for disk in machine.disks(mount) if mount else ():
+        yield [machine.chosen(f"{disk}/queue/{file}") for file in files]
+
+
+def _write_cache(machine: Machine, mount: Mount | None) -> Check:
+    name = "write cache"
+    found = {cache for (cache,) in _of_disks(machine, mount, "write_cache") if cache}
+    if not found:
+        return _unknown(name)
+    text = "a sync makes the disk empty its cache" if "write back" in found else "nothing is held"
+    unsafe = mount is not None and mount.options & {"nobarrier", "barrier=0"}
+    if "write back" in found and unsafe:
+        reason = "the disk may lose what it holds, and the mount keeps syncs from emptying it"
+        return Check(name, "write back", WARNING, reason)
+    return Check(name, ", ".join(sorted(found)), OK, text)
+
+
+def _scheduler(machine: Machine, mount: Mount | None) -> Check:
+    name = "I/O scheduler"
+    found = [pair for pair in _of_disks(machine, mount, "scheduler", "rotational") if pair[0]]
+    shown = ", ".join(sorted({str(scheduler) for scheduler, _ in found}))
+    for scheduler, rotational in found:
+        if scheduler in ("bfq", "cfq"):
+            reason = "it shares a disk out fairly and lets a sync wait: take none or mq-deadline"
+            return Check(name, shown, ADVICE, reason)
+        if scheduler == "none" and rotational == "1":
+            return Check(name, shown, ADVICE, "a disk that turns does better with mq-deadline")
+    return Check(name, shown, OK, "") if found else _unknown(name)
+
+
+def _room(free: int | None) -> Check:
+    name = "free space"
+    if free is None:
+        return _unknown(name)
+    if free < _RESERVE + _LOG_FILE:
+        reason = (
+            f"a log file takes {human(_LOG_FILE)}, and {human(_RESERVE)} should stay free: "
+            "sends will soon end with DiskFullError"
+        )
+        return Check(name, human(free), ADVICE, reason)
+    return Check(name, human(free), OK, "")
+
+
+def _swap(machine: Machine) -> Check:
+    name = "vm.swappiness"
+    value = machine.number("proc/sys/vm/swappiness")
+    if value is None:
+        return _unknown(name)
+    if machine.has_swap() is False:
+        return Check(name, str(value), OK, "there is no swap")
+    if value > 10:
+        reason = "pages of programs are swapped out to keep the log's cached: set it to 1"
+        return Check(name, str(value), ADVICE, reason)
+    return Check(name, str(value), OK, "")
+
+
+def _dirty(machine: Machine) -> Iterator[Check]:
+    limit, shown = _dirty_bytes(machine, "dirty")
+    if limit is None:
+        yield _unknown("dirty limit")
+    elif limit < _GIB:
+        reason = "from about half of it on senders are slowed to the pace of the disk: raise it"
+        yield Check("dirty limit", shown, ADVICE, reason)
+    else:
+        yield Check("dirty limit", shown, OK, "")
+    background, shown = _dirty_bytes(machine, "dirty_background")
+    name = "dirty background limit"
+    if background is None:
+        yield _unknown(name)
+    elif limit is not None and background >= limit:
+        reason = "write-back begins only when senders wait for it already: halve it"
+        yield Check(name, shown, ADVICE, reason)
+    elif background > 4 * _GIB:
+        reason = (
+            "other programs may pile up as much before it is written, and a sync then waits "
+            "behind it: set vm.dirty_background_bytes to 1 GiB or less"
+        )
+        yield Check(name, shown, ADVICE, reason)
+    else:
+        yield Check(name, shown, OK, "")
+
+
+def _dirty_bytes(machine: Machine, name: str) -> tuple[int | None, str]:
+    """Return a limit in bytes and how it is set: as such, or in percent of the free memory."""
+    exact = machine.number(f"proc/sys/vm/{name}_bytes")
+    if exact:
+        return exact, f"vm.{name}_bytes = {human(exact)}"
+    ratio = machine.number(f"proc/sys/vm/{name}_ratio")
+    available = machine.memory("MemAvailable")
+    if ratio is None or available is None:
+        return None, ""
+    limit = available * ratio // 100
+    return limit, f"vm.{name}_ratio = {ratio}, {human(limit)}"
+
+
+def _zone_reclaim(machine: Machine) -> Check:
+    name = "vm.zone_reclaim_mode"
+    value = machine.number("proc/sys/vm/zone_reclaim_mode")
+    if value is None:
+        return _unknown(name)
+    if value:
+        reason = "the cache of one processor's memory is dropped while others' is free: set it to 0"
+        return Check(name, str(value), ADVICE, reason)
+    return Check(name, str(value), OK, "")
+
+
+def _maps(machine: Machine) -> Check:
+    return _at_least(
+        "vm.max_map_count",
+        machine.number("proc/sys/vm/max_map_count"),
+        65_530,
+        "mapped files are counted against it, the program's own maps too: raise it to 655360",
+    )
+
+
+def _descriptors(machine: Machine) -> Check:
+    return _at_least(
+        "open files",
+        machine.soft_limit("Max open files"),
+        1024,
+        "a store keeps few files open, but needs some beside the program's own: ulimit -n",
+    )
+
+
+def _locked_memory(machine: Machine, wanted: bool) -> Check:
+    name, limit = "locked memory", machine.soft_limit("Max locked memory")
+    if not wanted and limit is not None:
+        shown = "unlimited" if limit == float("inf") else human(int(limit))
+        return Check(name, shown, OK, "it matters with lock_memory=True only")
+    reason = "lock_memory=True locks the log file in use and the next one: ulimit -l"
+    return _at_least(name, limit, 2 * _LOG_FILE, reason, human)
+
+
+def _at_least(
+    name: str,
+    value: int | float | None,
+    least: int,
+    advice: str,
+    show: Callable[[int], str] = str,
+) -> Check:
+    if value is None:
+        return _unknown(name)
+    shown = "unlimited" if value == float("inf") else show(int(value))
+    if value < least:
+        return Check(name, shown, ADVICE, f"{advice} (at least {show(least)})")
+    return Check(name, shown, OK, "")
+
+
+def _huge_pages(machine: Machine) -> Check:
+    name = "transparent huge pages"
+    value = machine.chosen("sys/kernel/mm/transparent_hugepage/enabled")
+    if value is None:
+        return _unknown(name)
+    return Check(name, value, OK, "no effect on the maps of files")
+
+
+def _clock(machine: Machine) -> Check:
+    name = "clock source"
+    value = machine.text("sys/devices/system/clocksource/clocksource0/current_clocksource")
+    if not value:
+        return _unknown(name)
+    if value in _SLOW_CLOCKS:
+        reason = "each look at it is a system call, and each send looks: see why tsc is not used"
+        return Check(name, value, ADVICE, reason)
+    return Check(name, value, OK, "")
+
+
+def _free_space(path: str) -> int | None:
+    """Return the bytes that may still be written where a path is, or will be."""
+    while not os.path.exists(path) and os.path.dirname(path) != path:
+        path = os.path.dirname(path)
+    try:
+        found = os.statvfs(path)
+    except (AttributeError, OSError):
+        return None
+    return found.f_bavail * found.f_frsize

@@ -1,0 +1,57 @@
+"""The verb doctor: what of the machine is not as a store likes it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+from forebay.cli.checks import OK, WARNING, Check, examine
+from forebay.cli.machine import Machine
+from forebay.cli.output import write_json, write_line, write_table
+
+__all__ = ["add"]
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to a parser's."""
+    text = "check the machine, and the file system of a path, against the tuning page"
+    parser = verbs.add_parser("doctor", help=text, description=text, allow_abbrev=False)
+    parser.add_argument(
+        "path",
+        metavar="PATH",
+        nargs="?",
+        default=".",
+        help="directory of the store, there or not; the default is this one",
+    )
+    parser.add_argument(
+        "--lock-memory",
+        action="store_true",
+        help="the store will be opened with lock_memory=True",
+    )
+    parser.add_argument("--json", action="store_true", help="write a JSON document")
+    parser.set_defaults(run=_doctor)
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    checks = examine(arguments.path, Machine(), lock_memory=arguments.lock_memory)
+    if arguments.json:
+        write_json({"path": arguments.path, "checks": [asdict(check) for check in checks]})
+    else:
+        _write(checks)
+    return status(checks)
+
+
+def status(checks: list[Check]) -> int:
+    """Return 1 where messages that were reported durable may be lost, else 0."""
+    return int(any(check.verdict == WARNING for check in checks))
+
+
+def _write(checks: list[Check]) -> None:
+    rows = [(check.name, check.value, check.verdict) for check in checks]
+    write_table(("check", "found", "verdict"), rows)
+    told = [check for check in checks if check.verdict != OK and check.value]
+    if told:
+        write_line()
+    for check in told:
+        write_line(f"{check.verdict}: {check.name}: {check.advice}")

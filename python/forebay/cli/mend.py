@@ -1,0 +1,69 @@
+"""The verb repair: saves what is damaged, and puts right what can be."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import forebay
+from forebay.cli.arguments import add_store
+from forebay.cli.look import damage_line, lost_places, places
+from forebay.cli.output import Progress, write_json, write_line
+
+__all__ = ["add"]
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to a parser's."""
+    text = "save what is damaged beside the log, and put right what can be"
+    parser = verbs.add_parser("repair", help=text, description=text, allow_abbrev=False)
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write a JSON document")
+    parser.add_argument(
+        "--adopt", action="store_true", help="repair a directory that Forebay did not create"
+    )
+    parser.set_defaults(run=_repair)
+
+
+def _repair(arguments: argparse.Namespace) -> int:
+    # Opening for writing would make a store where there is none, and puts caches right itself:
+    # what was damaged is seen before.
+    with forebay.open(arguments.store, mode="r") as store, Progress("verifying") as progress:
+        before = store.verify(progress)
+    with forebay.open(arguments.store, adopt=arguments.adopt) as store:
+        recovery = store.recovery
+        with Progress("repairing") as progress:
+            repair = store.repair(progress)
+    if arguments.json:
+        facts = {"ok": repair.ok, "recovery": recovery._asdict()}
+        facts["found"] = [damage._asdict() for damage in before.damage]
+        facts["steps"] = [step._asdict() for step in repair.steps]
+        facts["left"] = [damage._asdict() for damage in repair.left]
+        write_json(facts)
+        return 0 if repair.ok else 1
+    for damage in before.damage:
+        write_line(f"found: {damage_line(damage)}")
+    for name, count in (
+        ("queue entries", recovery.queue_entries_rebuilt),
+        ("index entries", recovery.index_entries_rebuilt),
+    ):
+        if count and before.damage:
+            write_line(f"opening: {count:,} {name} rebuilt")
+    for step in repair.steps:
+        write_line(f"repaired: {_step_line(step)}")
+    for damage in repair.left:
+        write_line(f"left: {damage_line(damage)}")
+    if repair.left:
+        write_line(f"still damaged in {places(repair.left)}")
+    else:
+        write_line("nothing is damaged any more" if before.damage else "nothing is damaged")
+    return 0 if repair.ok else 1
+
+
+def _step_line(step: forebay.RepairStep) -> str:
+    line = f"{step.path} at {step.position}: {step.what}"
+    if step.length:
+        line += f" ({step.length:,} bytes)"
+    if step.saved is not None:
+        line += f"; saved as {step.saved}"
+    return line + lost_places(step.lost)
