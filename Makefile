@@ -35,7 +35,7 @@ DENY := -- -D warnings
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test proof lint format bench docs clean
-.PHONY: tools test-begin test-rust test-python test-compat test-examples test-stubs test-end
+.PHONY: tools test-begin test-rust test-python test-compat test-faults test-examples test-stubs test-end
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,7 +77,8 @@ $(EXTENSION_READY): $(PYTHON_READY) Cargo.toml Cargo.lock $(RUST_SOURCES)
 demo: dev  ## run the main job on real input, in about a minute
 	$(BIN)/python -m forebay demo
 
-test: test-begin lint test-rust test-python test-compat test-examples test-stubs test-end  ## the gate
+test: test-begin lint test-rust test-python test-compat test-faults test-examples test-stubs \
+	test-end  ## the gate
 
 test-begin:
 	@rm -f target/steps.txt
@@ -108,6 +109,10 @@ test-compat: dev
 		echo "skipped  tests/compat: mvn is not on the path" | tee -a target/steps.txt; \
 	fi
 
+# Processes that are killed, calls that fail, disks that fill up or lose their power.
+test-faults: dev
+	@$(STEP) "pytest tests/faults" $(BIN)/python -m pytest --quiet tests/faults
+
 test-examples: dev
 	@set -e; for example in examples/*.py; do \
 		$(STEP) "$$example" $(BIN)/python -W error "$$example"; \
@@ -120,10 +125,11 @@ test-stubs: dev
 
 # Tests that draw cases look at FOREBAY_PROOF and draw many more; proptest reads its own variable.
 proof: dev  ## the same tests, much longer and with optimisation
-	@FOREBAY_PROOF=1 PROPTEST_CASES=20000 $(STEP) "cargo test, long" \
+	@FOREBAY_PROOF=1 PROPTEST_CASES=20000 FOREBAY_SIM_CRASHES=10000000 $(STEP) "cargo test, long" \
 		$(CARGO) test --locked --release
 	@FOREBAY_PROOF=1 $(STEP) "pytest tests/python, long" $(BIN)/python -m pytest tests/python
 	@FOREBAY_PROOF=1 $(MAKE) --no-print-directory test-compat
+	@FOREBAY_PROOF=1 $(STEP) "pytest tests/faults, long" $(BIN)/python -m pytest -s tests/faults
 
 format: $(PYTHON_READY)  ## write Rust and Python files in the house's format
 	$(CARGO) fmt

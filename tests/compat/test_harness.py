@@ -154,7 +154,9 @@ def test_both_releases_list_what_both_have_appended(tmp_path: Path) -> None:
         listed = sorted(listing.messages + listing.hidden, key=lambda row: row["physicalOffset"])
         assert listed == appended
         assert len(listing.hidden) == 16
-        assert (listing.errors, listing.keys_missed, listing.clean) == ((), 0, True)
+        # After a halt RocketMQ drops index files that are newer than its checkpoint; whether there
+        # are any depends on how long it ran, so nothing is said of keys that are missed.
+        assert (listing.errors, listing.clean) == ((), True)
         assert listing.max_position == third.max_position
 
 

@@ -1,0 +1,301 @@
+"""What the processes under test do: one writes until it ends or is ended, one checks.
+
+A process of this file imports everything once and then forks for each task, which takes a few
+milliseconds where a fresh start takes a few hundred. Tasks come over the socket that is its
+standard input, each with a pipe for what the child has to say; the child's exit status goes back.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import law
+import pyarrow as pa
+from law import Acknowledged, Fact
+
+import forebay
+
+#: Kinds of calls, in the order of the C file that fails them.
+CALLS = (
+    *("open", "fsync", "msync", "mmap", "fallocate", "ftruncate", "pwrite", "pread"),
+    *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod"),
+)
+ACTIONS = ("pass", "fail", "kill before", "kill after", "lie")
+TOPICS = ("orders", "bills", "rare")
+
+_say_lock = threading.Lock()
+
+
+def say(*lines: str) -> None:
+    """Write lines at once: the process may be gone after any call."""
+    with _say_lock:
+        data = "".join(line + "\n" for line in lines).encode()
+        while data:
+            data = data[os.write(1, data) :]
+
+
+class Sender:
+    """Sends messages that say who they are, and says which were acknowledged."""
+
+    def __init__(
+        self, store: forebay.Store, life: int, number: int, seed: int, patient: bool
+    ) -> None:
+        self.store, self.life, self.sender = store, life, number
+        self.random = random.Random(f"{seed}.{life}.{number}")
+        self.next = 0
+        self.groups = 0
+        self.patient = patient
+        self.told: list[Acknowledged] = []
+
+    def draft(self, group: int = -1, row: int = 0, rows: int = 1) -> tuple[Fact, bytes]:
+        fact = Fact(self.life, self.sender, self.next, group, row, rows)
+        self.next += 1
+        size = self.random.choice((0, 20, 100, 400, 3_000))
+        return fact, law.body_of(fact, size)
+
+    def acknowledge(self, topic: str, queue: int, offset: int, fact: Fact, body: bytes) -> str:
+        crc, key = int(body[:8], 16), law.key_of(fact)
+        self.told.append(Acknowledged(topic, queue, offset, crc, key))
+        return self.told[-1].line()
+
+    def one(self, *, flush: bool | None = None) -> None:
+        topic = self.random.choice(TOPICS)
+        fact, body = self.draft()
+        queue = self.random.choice((None, 0, 1))
+        key = law.key_of(fact)
+        sent = self.store.send(topic, body, key=key, queue=queue, flush=flush)
+        say(self.acknowledge(topic, sent.queue, sent.offset, fact, body))
+
+    def flushed(self) -> None:
+        self.one(flush=True)
+
+    def unwaited(self) -> None:
+        topic = self.random.choice(TOPICS)
+        drafts = [self.draft() for _ in range(8)]
+        producer = self.store.producer(topic)
+        sent = [producer.send_nowait(body, key=law.key_of(fact)) for fact, body in drafts]
+        for (fact, body), ticket in zip(drafts, sent, strict=True):
+            result = ticket.result(30)
+            say(self.acknowledge(topic, result.queue, result.offset, fact, body))
+
+    def _many(self, atomic: bool, send: Callable[..., forebay.BatchResult]) -> None:
+        topic, queue = self.random.choice(TOPICS), self.random.randrange(2)
+        rows = self.random.randrange(1, 25)
+        group = self.groups if atomic else -1
+        self.groups += 1
+        drafts = [self.draft(group, row, rows) for row in range(rows)]
+        result = send(topic, queue, drafts)
+        offsets = result.ranges[queue]
+        say(
+            *(
+                self.acknowledge(topic, queue, offset, fact, body)
+                for offset, (fact, body) in zip(offsets, drafts, strict=True)
+            )
+        )
+
+    def batch(self, *, atomic: bool = False) -> None:
+        def send(topic: str, queue: int, drafts: list[tuple[Fact, bytes]]) -> forebay.BatchResult:
+            return self.store.producer(topic, queue).send_batch(
+                [body for _, body in drafts],
+                keys=[law.key_of(fact) for fact, _ in drafts],
+                atomic=atomic,
+            )
+
+        self._many(atomic, send)
+
+    def atomic(self) -> None:
+        self.batch(atomic=True)
+
+    def arrow(self) -> None:
+        atomic = self.random.random() < 0.5
+
+        def send(topic: str, queue: int, drafts: list[tuple[Fact, bytes]]) -> forebay.BatchResult:
+            table = pa.table(
+                {
+                    "body": pa.array([body for _, body in drafts], pa.binary()),
+                    "key": [law.key_of(fact) for fact, _ in drafts],
+                }
+            )
+            return self.store.producer(topic, queue).send_arrow(table, atomic=atomic)
+
+        self._many(atomic, send)
+
+    def mixed(self) -> None:
+        kinds = (self.one, self.one, self.flushed, self.unwaited, self.batch, self.atomic)
+        self.random.choice((*kinds, self.arrow))()
+
+    def run(self, way: str, count: int) -> None:
+        """Do ``count`` sends of a kind. An error of Forebay is said, and the next one is tried."""
+        send = getattr(self, way)
+        for _ in range(count):
+            try:
+                send()
+            except forebay.ForebayError as error:
+                if not self.patient:
+                    raise
+                say(f"error {type(error).__name__} {error}")
+
+
+def arm(plan: dict[str, Any] | None) -> Callable[[str], int]:
+    """Set the calls of the C library; gives a function that tells how many there were."""
+    if plan is None:
+        return lambda _call: 0
+    shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
+    call = CALLS.index(plan["call"])
+    action = ACTIONS.index(plan["action"])
+    at, forever, error = plan["at"], int(plan.get("forever", False)), plan.get("errno", 5)
+    below = plan["below"].encode()
+    shim.shim_arm(below, call, action, ctypes.c_long(at), forever, error)
+    return lambda name: int(shim.shim_count(CALLS.index(name)))
+
+
+def attempt(doing: Callable[[], object]) -> None:
+    """Do something that an error of Forebay may end."""
+    try:
+        doing()
+    except forebay.ForebayError as error:
+        say(f"error {type(error).__name__} {error}")
+
+
+def read(store: forebay.Store, told: list[Acknowledged]) -> None:
+    """Read what was acknowledged, in the process that sent it. An error may end it, a gap not.
+
+    Messages may stay unread whose queue and index entries found no room, or a failing disk.
+    """
+    stats = store.stats()
+    if stats.dispatched < stats.published:
+        say("behind in reading")
+        return
+    for it in told:
+        message = store.get(it.topic, it.queue, it.offset)
+        if int(message.body[:8], 16) != it.crc:
+            say(f"wrong (writing) another message stands in its place: {it.line()}")
+        if not store.query(it.topic, it.key):
+            say(f"wrong (writing) no longer found by its key: {it.line()}")
+
+
+def write(task: dict[str, Any]) -> None:
+    """Open, send, flush, close. With ``patient`` errors are said, else they end the process."""
+    counted = arm(task.get("plan"))
+    patient = task.get("patient", False)
+    store = None
+    try:
+        store = forebay.open(task["root"], **task["options"])
+    except forebay.ForebayError as error:
+        if not patient:
+            raise
+        say(f"error {type(error).__name__} {error}")
+    if store is not None:
+        say("ready")
+        life, seed, way, count = task["life"], task["seed"], task["way"], task["count"]
+        senders = [Sender(store, life, n, seed, patient) for n in range(task.get("senders", 1))]
+        threads = [threading.Thread(target=one.run, args=(way, count)) for one in senders[1:]]
+        for thread in threads:
+            thread.start()
+        senders[0].run(way, count)
+        for thread in threads:
+            thread.join()
+        told = [it for sender in senders for it in sender.told]
+        for doing in (store.flush, lambda: read(store, told), store.verify, store.close):
+            if patient:
+                attempt(doing)
+            else:
+                doing()
+    counts = {name: counted(name) for name in CALLS}
+    say("calls " + json.dumps(counts))
+
+
+def fill(task: dict[str, Any]) -> None:
+    """Send until the disk is full, free some of it and send on; then close, or die."""
+    ballast = Path(task["ballast"])
+    store = forebay.open(task["root"], **task["options"])
+    say("ready")
+    sender = Sender(store, 0, 0, task["seed"], patient=False)
+    refused = 0
+    while refused < 5:
+        try:
+            getattr(sender, task["way"])()
+        except forebay.DiskFullError:
+            # A shorter message may still fit, but in the end none does.
+            refused += 1
+    say(f"records {store.verify().records}")
+    read(store, sender.told)
+    ballast.unlink()
+    for _ in range(3):
+        sender.one()
+    say("room again")
+    read(store, sender.told)
+    if task["end"] == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    store.close()
+
+
+def exhaust(path: Path) -> None:
+    """Take what room a file system has left."""
+    with open(path, "ab", buffering=0) as file:
+        for size in (1 << 16, 1 << 10, 1):
+            with contextlib.suppress(OSError):
+                while True:
+                    file.write(bytes(size))
+
+
+def check(task: dict[str, Any]) -> None:
+    """Open as the task says, one way after the other, and hold each against the law."""
+    lines = Path(task["ledger"]).read_text().splitlines()
+    acknowledged = [Acknowledged.of(line) for line in lines]
+    options = task["options"]
+    for mode in task["modes"]:
+        for path in task.get("fill", ()):
+            exhaust(Path(path))
+        with forebay.open(task["root"], mode, **options) as store:
+            law_says = law.check(store, acknowledged, gapless=task["gapless"], seed=task["seed"])
+            say(*(f"wrong ({mode}) {what}" for what in law_says[:20]))
+            say(f"records {store.verify().records}")
+
+
+def serve() -> None:
+    """Fork for each task that comes; one child at a time."""
+    channel = socket.socket(fileno=os.dup(0))
+    while True:
+        data, ancillary, _, _ = channel.recvmsg(1 << 20, socket.CMSG_SPACE(4))
+        if not data:
+            return
+        (pipe,) = array.array("i", ancillary[0][2])
+        task = json.loads(data)
+        child = os.fork()
+        if child == 0:
+            channel.close()
+            os.dup2(pipe, 1)
+            os.dup2(pipe, 2)
+            os.close(pipe)
+            status = 0
+            try:
+                globals()[task["role"]](task)
+            except BaseException:
+                say(*("wrong " + line for line in traceback.format_exc().splitlines()))
+                status = 1
+            os._exit(status)
+        os.close(pipe)
+        channel.send(str(child).encode())
+        # Until it is waited for its number stays its own, so that it can be killed by it.
+        channel.recv(64)
+        _, status = os.waitpid(child, 0)
+        channel.send(str(os.waitstatus_to_exitcode(status)).encode())
+
+
+if __name__ == "__main__":
+    sys.dont_write_bytecode = True
+    serve()

@@ -1,0 +1,180 @@
+"""The law that every harness here checks: what was acknowledged is there, whole and in order.
+
+A body says who sent it and carries its own checksum, so that any message of a store can be judged,
+acknowledged or not:
+
+    crc32 of the rest, life, sender, number, group, row, rows | filler
+
+``life`` counts the processes that wrote a store one after the other; the numbers of a sender count
+up from 0 within a life. Rows of an atomic batch share a group.
+"""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import forebay
+
+#: Records that stand around atomic batches; no sender of ours wrote them.
+OWN_TOPIC = "rmq_sys_forebay_atomic"
+#: Keys of at most this many messages are looked for, drawn from all.
+QUERIES_MAX = 300
+
+
+class Fact(NamedTuple):
+    """What a body says of itself."""
+
+    life: int
+    sender: int
+    number: int
+    group: int
+    row: int
+    rows: int
+
+
+class Acknowledged(NamedTuple):
+    """A message that a sender was told is stored."""
+
+    topic: str
+    queue: int
+    offset: int
+    crc: int
+    key: str
+
+    def line(self) -> str:
+        return f"ack {self.topic} {self.queue} {self.offset} {self.crc:08x} {self.key}"
+
+    @classmethod
+    def of(cls, line: str) -> Acknowledged:
+        _, topic, queue, offset, crc, key = line.split(" ")
+        return cls(topic, int(queue), int(offset), int(crc, 16), key)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A message as a store shows it."""
+
+    topic: str
+    queue: int
+    offset: int
+    position: int
+    keys: tuple[str, ...]
+    body: bytes
+
+
+def body_of(fact: Fact, size: int) -> bytes:
+    """Make the body of a message; ``size`` bytes of it say nothing."""
+    text = " ".join(map(str, fact)).encode()
+    filler = random.Random(f"{fact.life}.{fact.sender}.{fact.number}").randbytes(size)
+    rest = text + b"|" + filler
+    return b"%08x " % zlib.crc32(rest) + rest
+
+
+def key_of(fact: Fact) -> str:
+    return f"k{fact.life}-{fact.sender}-{fact.number}"
+
+
+def fact_of(body: bytes) -> Fact | None:
+    """Read what a body says; None if it is not whole."""
+    head, _, rest = body.partition(b" ")
+    if len(head) != 8 or head != b"%08x" % zlib.crc32(rest):
+        return None
+    return Fact(*map(int, rest.partition(b"|")[0].split(b" ")))
+
+
+def messages(store: forebay.Store) -> tuple[list[Found], list[str]]:
+    """Read every queue from its first offset to its end, and say where offsets are missing."""
+    found: list[Found] = []
+    wrong: list[str] = []
+    for name, topic in store.topics.items():
+        for queue in topic.queues:
+            at = queue.min_offset
+            while at < queue.max_offset:
+                batch = store.read(name, queue.id, at, max_messages=1_000)
+                for message in batch.messages:
+                    if message.offset != at:
+                        wrong.append(f"{name} {queue.id}: no offsets {at} to {message.offset}")
+                    at = message.offset + 1
+                    place = (name, queue.id, message.offset, message.position)
+                    if name != OWN_TOPIC:
+                        found.append(Found(*place, message.keys, message.body))
+                if batch.next_offset <= at and not batch.messages:
+                    wrong.append(f"{name} {queue.id}: reading ends at {at} of {queue.max_offset}")
+                    break
+                at = max(at, batch.next_offset)
+    return found, wrong
+
+
+def judge(
+    found: Iterable[Found], acknowledged: Iterable[Acknowledged], *, gapless: bool
+) -> list[str]:
+    """Compare what a store shows with what was acknowledged.
+
+    ``gapless``: the numbers of a sender have no gaps either, since no send failed.
+    """
+    wrong: list[str] = []
+    found = sorted(found, key=lambda message: message.position)
+    places = {(message.topic, message.queue, message.offset): message for message in found}
+    if len(places) != len(found):
+        wrong.append("an offset is there twice")
+    last: dict[tuple[int, int], int] = {}
+    ends: dict[tuple[str, int], int] = {}
+    groups: dict[tuple[int, int, int], list[Fact]] = {}
+    for message in found:
+        place = f"{message.topic} {message.queue} {message.offset}"
+        fact = fact_of(message.body)
+        if fact is None:
+            wrong.append(f"{place}: the body is not whole")
+            continue
+        if message.keys != (key_of(fact),):
+            wrong.append(f"{place}: keys {message.keys} of {key_of(fact)}")
+        sender = (fact.life, fact.sender)
+        before = last.get(sender, -1)
+        if fact.number <= before or (gapless and fact.number != before + 1):
+            wrong.append(f"{place}: number {fact.number} of {sender} follows {before}")
+        last[sender] = fact.number
+        queue = (message.topic, message.queue)
+        if message.offset <= ends.get(queue, -1):
+            wrong.append(f"{place}: behind offset {ends[queue]} in the log")
+        ends[queue] = message.offset
+        if fact.group >= 0:
+            groups.setdefault((*sender, fact.group), []).append(fact)
+    for group, facts in groups.items():
+        if [fact.row for fact in facts] != list(range(facts[0].rows)):
+            wrong.append(f"batch {group}: rows {len(facts)} of {facts[0].rows}")
+    for message in acknowledged:
+        there = places.get((message.topic, message.queue, message.offset))
+        if there is None:
+            wrong.append(f"lost: {message.line()}")
+        elif int(there.body[:8], 16) != message.crc or there.keys != (message.key,):
+            wrong.append(f"another message stands in its place: {message.line()}")
+    return wrong
+
+
+def check(
+    store: forebay.Store,
+    acknowledged: Iterable[Acknowledged],
+    *,
+    gapless: bool = True,
+    seed: int = 0,
+) -> list[str]:
+    """Hold an open store against the law; what is wrong with it, in words."""
+    found, wrong = messages(store)
+    wrong += judge(found, acknowledged, gapless=gapless)
+    some = random.Random(seed).sample(found, min(len(found), QUERIES_MAX))
+    for message in some:
+        for key in message.keys:
+            hits = [(hit.queue, hit.offset) for hit in store.query(message.topic, key)]
+            if hits != [(message.queue, message.offset)]:
+                place = f"{message.topic} {message.queue} {message.offset}"
+                wrong.append(f"{place}: key {key} leads to {hits}")
+        if store.message(message.position).offset != message.offset:
+            wrong.append(f"{message.topic} {message.queue} {message.offset}: position")
+    report = store.verify()
+    if not report.ok:
+        wrong += [f"verify: {damage}" for damage in report.damage] or ["verify: not ok"]
+    return wrong

@@ -1,0 +1,58 @@
+"""Small file systems of their own: an image in a file, mounted over a loop device."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+
+def run(*command: str | Path) -> str:
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise OSError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout.strip()
+
+
+def need(kind: str = "ext4") -> None:
+    """Skip the test, with the reason, where such a file system cannot be made or mounted."""
+    if os.geteuid() != 0:
+        pytest.skip("mounting takes root")
+    for tool in (f"mkfs.{kind}", "mount", "losetup"):
+        if shutil.which(tool) is None:
+            pytest.skip(f"{tool} is not installed")
+
+
+def make(image: Path, size: int, kind: str = "ext4") -> None:
+    """Make an empty file system of ``size`` bytes."""
+    with open(image, "wb") as file:
+        file.truncate(size)
+    options = {
+        "ext4": ("-q", "-F", "-b", "4096", "-m", "0", "-E", "lazy_itable_init=0"),
+        "xfs": ("-q", "-f"),
+    }
+    run(f"mkfs.{kind}", *options[kind], image)
+
+
+@contextmanager
+def mounted(source: Path, point: Path, *options: str) -> Iterator[Path]:
+    """Mount an image or a device; unmounted lazily, since what failed may still hold a map."""
+    point.mkdir(exist_ok=True)
+    try:
+        run("mount", "-o", ",".join(("loop", *options)), source, point)
+    except OSError as error:
+        if "loop" in str(error) or "permitted" in str(error) or "denied" in str(error):
+            pytest.skip(str(error))
+        raise
+    try:
+        yield point
+    finally:
+        try:
+            run("umount", point)
+        except OSError:
+            run("umount", "-l", point)

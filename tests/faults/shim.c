@@ -1,0 +1,121 @@
+/* Stands between a program and the C library: the n-th call of a kind fails, or is the last thing that
+ * the process does, or says that it is done and is not. Loaded by LD_PRELOAD; does nothing before `shim_arm` is called.
+ *
+ * Only calls on files below the armed directory count. `msync` takes an address: every one counts,
+ * since nothing but a store calls it in the processes that are tested.
+ */
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/types.h>
+#include <unistd.h>
+#include <dirent.h>
+
+enum call { OPEN, FSYNC, MSYNC, MMAP, FALLOCATE, FTRUNCATE, PWRITE, PREAD, RENAME, UNLINK, MKDIR, SYNCFS,
+            OPENDIR, FCHMOD, CALLS };
+enum action { PASS, FAIL, KILL_BEFORE, KILL_AFTER, LIE };
+
+static char root[4096];
+static size_t root_len;
+static int armed_call = -1, armed_action, armed_error, armed_forever;
+static long armed_at;
+static atomic_long counts[CALLS];
+
+void shim_arm(const char *below, int call, int action, long at, int forever, int error) {
+    root_len = strlen(below);
+    memcpy(root, below, root_len + 1);
+    for (int i = 0; i < CALLS; i++) atomic_store(&counts[i], 0);
+    armed_action = action, armed_at = at, armed_forever = forever, armed_error = error;
+    armed_call = call;
+}
+
+long shim_count(int call) { return atomic_load(&counts[call]); }
+
+static int path_is_below(const char *path) {
+    return root_len && path && strncmp(path, root, root_len) == 0;
+}
+
+static int file_is_below(int fd) {
+    char name[64], path[4096];
+    if (!root_len || fd < 0) return 0;
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(name, path, sizeof path - 1);
+    if (len < 0) return 0;
+    path[len] = 0;
+    return path_is_below(path);
+}
+
+static void die(void) {
+    kill(getpid(), SIGKILL);
+    for (;;) pause();
+}
+
+static int meet(int call) {
+    long count = atomic_fetch_add(&counts[call], 1) + 1;
+    if (call != armed_call || (armed_forever ? count < armed_at : count != armed_at)) return PASS;
+    if (armed_action == KILL_BEFORE) die();
+    return armed_action;
+}
+
+#define STAND_IN(call, inside, type, failed, name, parameters, arguments) \
+    type name parameters {                                                \
+        static type(*real) parameters;                                    \
+        if (!real) real = (type(*) parameters)dlsym(RTLD_NEXT, #name);    \
+        int action = (inside) ? meet(call) : PASS;                        \
+        if (action == FAIL) {                                             \
+            errno = armed_error;                                          \
+            return failed;                                                \
+        }                                                                 \
+        if (action == LIE) return (type)0;                                \
+        type result = real arguments;                                     \
+        if (action == KILL_AFTER) die();                                  \
+        return result;                                                    \
+    }
+
+STAND_IN(FSYNC, file_is_below(fd), int, -1, fsync, (int fd), (fd))
+STAND_IN(FSYNC, file_is_below(fd), int, -1, fdatasync, (int fd), (fd))
+STAND_IN(MSYNC, root_len, int, -1, msync, (void *at, size_t len, int flags), (at, len, flags))
+STAND_IN(MMAP, file_is_below(fd), void *, MAP_FAILED, mmap64,
+         (void *at, size_t len, int access, int flags, int fd, off64_t start),
+         (at, len, access, flags, fd, start))
+STAND_IN(FALLOCATE, file_is_below(fd), int, -1, fallocate, (int fd, int mode, off_t start, off_t len),
+         (fd, mode, start, len))
+STAND_IN(FTRUNCATE, file_is_below(fd), int, -1, ftruncate64, (int fd, off64_t len), (fd, len))
+STAND_IN(PWRITE, file_is_below(fd), ssize_t, -1, pwrite64,
+         (int fd, const void *from, size_t len, off64_t start), (fd, from, len, start))
+STAND_IN(PREAD, file_is_below(fd), ssize_t, -1, pread64,
+         (int fd, void *to, size_t len, off64_t start), (fd, to, len, start))
+STAND_IN(RENAME, path_is_below(from), int, -1, rename, (const char *from, const char *to), (from, to))
+STAND_IN(UNLINK, path_is_below(path), int, -1, unlink, (const char *path), (path))
+STAND_IN(MKDIR, path_is_below(path), int, -1, mkdir, (const char *path, mode_t mode), (path, mode))
+STAND_IN(SYNCFS, file_is_below(fd), int, -1, syncfs, (int fd), (fd))
+STAND_IN(OPENDIR, path_is_below(path), DIR *, NULL, opendir, (const char *path), (path))
+STAND_IN(FCHMOD, file_is_below(fd), int, -1, fchmod, (int fd, mode_t mode), (fd, mode))
+
+int open64(const char *path, int flags, ...) {
+    static int (*real)(const char *, int, ...);
+    if (!real) real = (int (*)(const char *, int, ...))dlsym(RTLD_NEXT, "open64");
+    mode_t mode = 0;
+    if (flags & (O_CREAT | O_TMPFILE)) {
+        va_list rest;
+        va_start(rest, flags);
+        mode = va_arg(rest, mode_t);
+        va_end(rest);
+    }
+    int action = path_is_below(path) ? meet(OPEN) : PASS;
+    if (action == FAIL) {
+        errno = armed_error;
+        return -1;
+    }
+    int result = real(path, flags, mode);
+    if (action == KILL_AFTER) die();
+    return result;
+}

@@ -1,0 +1,206 @@
+"""Calls of the operating system fail, each once and from then on, wherever a store makes them.
+
+Every outcome is success or an error of Forebay, and what was acknowledged is there afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from child import CALLS
+from nursery import Nursery, Outcome, shim
+
+PROOF = "FOREBAY_PROOF" in os.environ
+SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+#: How many faults the short form draws of all that there are.
+FAULTS = 300
+AT_ONCE = 3
+#: The numbers with which a kind of call fails.
+NUMBERS = {
+    "open": (errno.EIO, errno.EMFILE, errno.ENOSPC),
+    "fsync": (errno.EIO, errno.ENOSPC),
+    "msync": (errno.EIO,),
+    "mmap": (errno.ENOMEM,),
+    "fallocate": (errno.ENOSPC, errno.EIO),
+    "ftruncate": (errno.ENOSPC, errno.EIO),
+    "pwrite": (errno.ENOSPC, errno.EIO),
+    "pread": (errno.EIO,),
+    "rename": (errno.EIO, errno.ENOSPC),
+    "unlink": (errno.EIO,),
+    "mkdir": (errno.ENOSPC,),
+    "syncfs": (errno.EIO,),
+    "opendir": (errno.EIO, errno.EMFILE),
+    "fchmod": (errno.EIO,),
+}
+#: What a store may say when the operating system fails it.
+ERRORS = {
+    *("DiskError", "DiskFullError", "StoreFailedError", "FlushTimeoutError", "StoreClosedError"),
+}
+OPTIONS: dict[str, Any] = {
+    "commitlog_file_size": 64 << 10,
+    "queue_file_entries": 64,
+    "index_slots": 64,
+    "index_entries": 128,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+    "flush_interval": 0.01,
+    "queue_flush_interval": 0.02,
+}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """A call that fails, in a store that began as ``begin`` says."""
+
+    begin: str
+    flush: str
+    call: str
+    number: int
+    at: int
+    forever: bool
+
+    def __str__(self) -> str:
+        often = "from then on" if self.forever else "once"
+        name = errno.errorcode[self.number]
+        return f"{self.begin} {self.flush} store: {self.call} {self.at} gives {name} {often}"
+
+
+class Sweep:
+    """A folder with stores to begin from, and how a fault is tried on a copy of one."""
+
+    def __init__(self, folder: Path, nurseries: list[Nursery], fast: Path) -> None:
+        self.folder = folder
+        # Most cases are tried in memory, where a sync costs nothing; the others on the disk.
+        self.places = {one: fast / str(number) for number, one in enumerate(nurseries)}
+        self.places[nurseries[-1]] = folder / "case"
+        self.said: Counter[str] = Counter()
+
+    def prepare(self, nursery: Nursery) -> None:
+        """Make a store that was closed, and one whose writer was killed."""
+        for name in ("fresh", "closed", "dead"):
+            root = self.folder / name / "store"
+            root.parent.mkdir()
+            ledger = root.with_name("ledger")
+            ledger.touch()
+            if name == "fresh":
+                continue
+            heard = 0
+
+            def die(_line: str, child: int, name: str = name) -> None:
+                nonlocal heard
+                heard += 1
+                if name == "dead" and heard == 120:
+                    os.kill(child, signal.SIGKILL)
+
+            outcome = nursery.run(task("write", root, OPTIONS, life=0), heard=die)
+            assert outcome.status == (0 if name == "closed" else -signal.SIGKILL)
+            ledger.write_text("".join(line + "\n" for line in outcome.of("ack")))
+
+    def attempt(self, nursery: Nursery, fault: Fault) -> tuple[dict[str, int], list[str]]:
+        """Let a process meet the fault; how often it made each call, and what is wrong."""
+        place = self.places[nursery]
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(self.folder / fault.begin, place)
+        root, ledger = place / "store", place / "ledger"
+        options = {**OPTIONS, "flush": fault.flush}
+        plan = {
+            "call": fault.call,
+            "action": "fail",
+            "at": fault.at,
+            "forever": fault.forever,
+            "errno": fault.number,
+            "below": str(root.parent),
+        }
+        met = nursery.run(task("write", root, options, life=1, plan=plan, patient=True))
+        wrong = [*met.complaints, *self.odd(met)]
+        if met.status != 0:
+            wrong.append(f"the writer ends with status {met.status}")
+        with open(ledger, "a") as file:
+            file.writelines(line + "\n" for line in met.of("ack"))
+        if (root / "commitlog").exists() or ledger.stat().st_size:
+            about = {"ledger": str(ledger), "modes": ["r", "a", "r"], "gapless": False}
+            if not any((root / "commitlog").glob("*")) and not ledger.stat().st_size:
+                about["modes"] = ["a", "r"]
+            checked = nursery.run(task("check", root, options, **about))
+            wrong += checked.complaints
+            if checked.status != 0:
+                wrong.append(f"the checker ends with status {checked.status}")
+        return calls(met), wrong
+
+    def odd(self, outcome: Outcome) -> list[str]:
+        """Errors that do not say what happened."""
+        said = [line.split(" ")[1] for line in outcome.of("error")]
+        self.said.update(said)
+        return [line for line in outcome.of("error") if line.split(" ")[1] not in ERRORS]
+
+
+def task(role: str, root: Path, options: dict[str, Any], **rest: Any) -> dict[str, Any]:
+    about = {"way": "mixed", "count": 24, "seed": SEED, "role": role}
+    return {**about, "root": str(root), "options": options, **rest}
+
+
+def calls(outcome: Outcome) -> dict[str, int]:
+    lines = outcome.of("calls")
+    return json.loads(lines[0].removeprefix("calls ")) if lines else {}
+
+
+@pytest.fixture(scope="module")
+def nurseries() -> Iterator[list[Nursery]]:
+    if shim() is None:
+        pytest.skip("there is no C compiler")
+    made = [Nursery(failing_calls=True) for _ in range(AT_ONCE)]
+    yield made
+    for one in made:
+        one.close()
+
+
+def faults_of(sweep: Sweep, nursery: Nursery) -> list[Fault]:
+    """Every fault that a run without any shows to be possible, and a few behind its end."""
+    found = []
+    for begin in ("fresh", "closed", "dead"):
+        for flush in ("async", "sync"):
+            untouched = Fault(begin, flush, "open", errno.EIO, 0, forever=False)
+            counts, wrong = sweep.attempt(nursery, untouched)
+            assert not wrong, (str(untouched), wrong)
+            assert counts["msync"] > 3 and counts["open"] > 20
+            for call in CALLS:
+                for number in NUMBERS[call]:
+                    for at in range(1, counts[call] + 3):
+                        for forever in (False, True):
+                            found.append(Fault(begin, flush, call, number, at, forever))
+    return found
+
+
+def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
+    nurseries: list[Nursery], tmp_path: Path, fast_path: Path
+) -> None:
+    sweep = Sweep(tmp_path, nurseries, fast_path)
+    sweep.prepare(nurseries[0])
+    faults = faults_of(sweep, nurseries[0])
+    chosen = faults if PROOF else random.Random(SEED).sample(faults, FAULTS)
+    complaints: list[str] = []
+
+    left = iter(chosen)
+
+    def work(nursery: Nursery) -> None:
+        for fault in left:
+            _, wrong = sweep.attempt(nursery, fault)
+            if wrong:
+                complaints.append("\n  ".join([str(fault), *wrong[:12]]))
+
+    with ThreadPoolExecutor(len(nurseries)) as pool:
+        list(pool.map(work, nurseries))
+    print(f"{len(chosen)} of {len(faults)} faults, seed {SEED}: {dict(sweep.said)}")
+    assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])

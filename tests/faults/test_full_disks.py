@@ -1,0 +1,88 @@
+"""File systems of every size are filled: a clean error, and writing again when room is back."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import loopdisk
+import pytest
+from nursery import Nursery
+
+PROOF = "FOREBAY_PROOF" in os.environ
+SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+MIB = 1 << 20
+#: Given back when the disk was full. A log file and what goes with it fit in.
+BALLAST = 256 << 10
+OPTIONS: dict[str, Any] = {
+    "commitlog_file_size": 128 << 10,
+    "queue_file_entries": 512,
+    "index_slots": 256,
+    "index_entries": 1_024,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+}
+
+
+def sizes() -> list[int]:
+    """Bytes of the file systems: many steps from 1 to 16 MiB, or some of them."""
+    steps = list(range(MIB, 16 * MIB + 1, 64 << 10))
+    return steps if PROOF else [MIB, 16 * MIB, *random.Random(SEED).sample(steps[1:-1], 4)]
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    loopdisk.need()
+    with Nursery() as one:
+        yield one
+
+
+def fill(nursery: Nursery, folder: Path, disk: Path, draw: random.Random) -> dict[str, Any]:
+    """Fill a disk until sends are refused, and send on with some room; what a check needs."""
+    ledger = folder / "ledger"
+    (disk / "ballast").write_bytes(bytes(BALLAST))
+    end, flush = draw.choice(("close", "die")), draw.choice(("async", "async", "sync"))
+    about = {"root": str(disk / "store"), "seed": SEED, "options": {**OPTIONS, "flush": flush}}
+    way = draw.choice(("batch", "mixed"))
+    task = {"role": "fill", "ballast": str(disk / "ballast"), "way": way, "end": end, **about}
+    told = f"FOREBAY_SEED={SEED}, {flush}, {way}, {end}"
+    filled = nursery.run(task)
+    assert not filled.complaints, (told, filled.complaints)
+    assert filled.status == (0 if end == "close" else -9), (told, filled.lines[-5:])
+    assert "room again" in filled.lines
+    ledger.write_text("".join(line + "\n" for line in filled.of("ack")))
+    return {"role": "check", "ledger": str(ledger), "gapless": False, **about}
+
+
+def holds(nursery: Nursery, check: dict[str, Any], *modes: str, filler: Path | None = None) -> None:
+    """Open in each mode, without any room where there is a filler, and hold it to the law."""
+    outcome = nursery.run({**check, "modes": modes, "fill": [str(filler)] if filler else []})
+    story = "\n".join([f"FOREBAY_SEED={SEED} {check}", *outcome.complaints])
+    assert (outcome.status, outcome.complaints) == (0, []), story
+
+
+@pytest.mark.parametrize("size", sizes())
+def test_a_full_disk_refuses_a_send_and_costs_nothing(
+    nursery: Nursery, tmp_path: Path, size: int
+) -> None:
+    draw = random.Random(f"{SEED}.{size}")
+    loopdisk.make(tmp_path / "image", size)
+    with loopdisk.mounted(tmp_path / "image", tmp_path / "disk") as disk:
+        check = fill(nursery, tmp_path, disk, draw)
+        filler = disk / "filler"
+        holds(nursery, check, "r", filler=filler)
+        # For writing it may be refused for want of room, which has to cost nothing either.
+        nursery.run({**check, "modes": ["a"]})
+        holds(nursery, check, "r", filler=filler)
+        filler.unlink()
+        holds(nursery, check, "r", "a", "a")
+
+
+def test_recovery_needs_no_free_space(nursery: Nursery, tmp_path: Path) -> None:
+    loopdisk.make(tmp_path / "image", 4 * MIB)
+    with loopdisk.mounted(tmp_path / "image", tmp_path / "disk") as disk:
+        check = fill(nursery, tmp_path, disk, random.Random(SEED))
+        holds(nursery, check, "a", filler=disk / "filler")

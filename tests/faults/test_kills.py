@@ -1,0 +1,180 @@
+"""Processes that write are killed, and what they were told is stored has to be there."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from child import CALLS
+from law import Acknowledged
+from nursery import Nursery, Outcome, shim
+
+import forebay
+
+PROOF = "FOREBAY_PROOF" in os.environ
+SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+KILLS = 20_000 if PROOF else 200
+#: Lives of one store, so that what an earlier death left meets the later ones.
+LIVES = 8
+WAYS = ("one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed", "mixed")
+#: Files so small that a life goes through several.
+SMALL: dict[str, Any] = {
+    "commitlog_file_size": 64 << 10,
+    "queue_file_entries": 64,
+    "index_slots": 64,
+    "index_entries": 256,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+}
+#: Kinds of calls at which a store is in the middle of something.
+MARKED = tuple(name for name in CALLS if name not in ("pread", "opendir", "fchmod"))
+RARE = ("rename", "unlink", "mkdir", "syncfs", "pwrite")
+
+
+@dataclass
+class Series:
+    """One store and the processes that wrote it, one after the other."""
+
+    root: Path
+    seed: int
+    options: dict[str, Any]
+    lives: int = 0
+    killed: int = 0
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def ledger(self) -> Path:
+        return self.root.with_name("ledger")
+
+    def task(self, role: str, **rest: Any) -> dict[str, Any]:
+        return {
+            "role": role,
+            "root": str(self.root),
+            "seed": self.seed,
+            "options": self.options,
+            **rest,
+        }
+
+    def live(self, nursery: Nursery, draw: random.Random) -> Outcome:
+        """Let a process write and kill it; keep what it was told."""
+        self.options = {**SMALL, "flush": draw.choice(("async", "sync"))}
+        way, senders = draw.choice(WAYS), draw.choice((1, 1, 1, 3))
+        task = self.task("write", life=self.lives, way=way, count=100_000, senders=senders)
+        kind = draw.choice(("timer", "opening", "lines", "call", "call"))
+        after = {"timer": draw.uniform(0, 0.08), "opening": draw.uniform(0, 0.01)}.get(kind)
+        lines = draw.randrange(1, 300) if kind == "lines" else None
+        if kind == "call" and nursery.failing_calls:
+            call = draw.choice(MARKED)
+            task["plan"] = {
+                "call": call,
+                "action": draw.choice(("kill before", "kill after")),
+                "at": int(draw.triangular(1, 5 if call in RARE else 60, 1)),
+                "below": str(self.root.parent),
+            }
+            # A call that does not come so often is not waited for.
+            after = 0.1
+        elif kind == "call":
+            lines = 50
+        heard = 0
+
+        def hear(_line: str, child: int) -> None:
+            nonlocal heard
+            heard += 1
+            if heard == lines:
+                os.kill(child, signal.SIGKILL)
+
+        self.told.append(f"life {self.lives}: {way}, {senders} senders, {kind} {task.get('plan')}")
+        outcome = nursery.run(task, heard=hear, kill_after_s=after)
+        with open(self.ledger, "a") as ledger:
+            ledger.writelines(line + "\n" for line in outcome.of("ack"))
+        self.lives += 1
+        self.killed += outcome.status == -signal.SIGKILL
+        return outcome
+
+    def check(self, nursery: Nursery, modes: list[str]) -> None:
+        """Hold the store against the law, in a process of its own."""
+        task = self.task("check", ledger=str(self.ledger), modes=modes, gapless=True)
+        outcome = nursery.run(task)
+        assert outcome.status == 0 and not outcome.complaints, self.story(outcome)
+
+    def story(self, outcome: Outcome) -> str:
+        lines = [f"FOREBAY_SEED={SEED}, series {self.seed}, store {self.root}", *self.told]
+        return "\n".join([*lines, f"status {outcome.status}", *outcome.complaints[:30]])
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    with Nursery(failing_calls=shim() is not None) as one:
+        yield one
+
+
+def run_series(nursery: Nursery, root: Path, number: int) -> Series:
+    """Let a store live and die several times; it is left as the last death left it."""
+    draw = random.Random(f"{SEED}.{number}")
+    series = Series(root / f"series-{number}" / "store", number, dict(SMALL))
+    series.root.parent.mkdir()
+    series.ledger.touch()
+    while series.lives < LIVES:
+        outcome = series.live(nursery, draw)
+        wrong = outcome.complaints
+        assert outcome.status == -signal.SIGKILL and not wrong, series.story(outcome)
+        if series.root.joinpath("commitlog").exists() and any(outcome.of("ack")):
+            series.check(nursery, ["r"])
+    return series
+
+
+def test_what_was_acknowledged_outlives_the_killed_process(
+    nursery: Nursery, tmp_path: Path, fast_path: Path
+) -> None:
+    killed = number = 0
+    while killed < KILLS:
+        # A sync that costs nothing lets the next kill come sooner.
+        series = run_series(nursery, fast_path if number % 2 else tmp_path, number)
+        series.check(nursery, ["r", "a", "a", "r"])
+        killed += series.killed
+        number += 1
+        shutil.rmtree(series.root.parent)
+    print(f"{killed} kills, {number} stores, seed {SEED}")
+
+
+def test_the_real_rocketmq_shows_what_a_killed_process_was_told(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    sys.path.append(str(Path(__file__).parents[1] / "compat"))
+    rocketmq = pytest.importorskip("rocketmq")
+    if rocketmq.unavailable():
+        pytest.skip(rocketmq.unavailable())
+    numbers = range(10_000, 10_000 + (100 if PROOF else 3))
+    series = [run_series(nursery, tmp_path, number) for number in numbers]
+    recovered = [shutil.copytree(one.root, one.root.with_name("recovered")) for one in series]
+    for path in recovered:
+        forebay.open(path, **SMALL).close()
+    listings = rocketmq.list_stores([one.root for one in series] + recovered)
+    for one, listing in zip(series * 2, listings, strict=True):
+        assert isinstance(listing, rocketmq.Listing), one.told
+        # What stands in its key index, RocketMQ itself drops when it opens a dead store.
+        dropped = ("key ",) if listing.directory == one.root else ()
+        errors = [error for error in listing.errors if not error.startswith(dropped)]
+        assert not errors, (one.told, errors[:5])
+        shown = {(row["topic"], row["queueId"], row["queueOffset"]) for row in listing.messages}
+        told = [Acknowledged.of(line) for line in one.ledger.read_text().splitlines()]
+        lost = [it.line() for it in told if (it.topic, it.queue, it.offset) not in shown]
+        assert not lost, (one.told, lost[:5])
+
+
+def test_a_reader_of_a_dead_store_sees_what_its_next_writer_keeps(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    series = run_series(nursery, tmp_path, 20_000)
+    with forebay.open(series.root, "r") as store:
+        read = store.verify().records
+    with forebay.open(series.root, **series.options) as store:
+        assert store.verify().records == read

@@ -1,0 +1,150 @@
+"""The device of a file system loses its power: what had reached it is all that there is.
+
+A store lies on a file system in an image over a loop device. Its writer is stopped at some moment,
+and the image copied: what the kernel still holds in its cache is not in the copy. The copy is
+mounted, which replays the journal of the file system, and opened as after a new start of the
+machine. What was acknowledged as durable before the copy has to be there.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import loopdisk
+import pytest
+from nursery import Nursery, shim
+
+PROOF = "FOREBAY_PROOF" in os.environ
+SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+IMAGES = 1_000 if PROOF else 20
+#: Copies that are taken in the life of one writer.
+COPIES = 5
+SIZE = {"ext4": 24 << 20, "xfs": 320 << 20}
+OPTIONS: dict[str, Any] = {
+    "commitlog_file_size": 64 << 10,
+    "queue_file_entries": 64,
+    "index_slots": 64,
+    "index_entries": 256,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+    "flush_interval": 0.02,
+    "queue_flush_interval": 0.05,
+}
+#: How messages are sent that are durable when they are acknowledged.
+DURABLE = (
+    *(("sync", "one"), ("sync", "unwaited"), ("sync", "batch"), ("sync", "atomic")),
+    *(("sync", "mixed"), ("async", "flushed")),
+)
+
+
+@dataclass
+class Copies:
+    """Stops a writer at lines that it says, and copies the device as it is then."""
+
+    image: Path
+    at_lines: list[int]
+    lines: list[str] = field(default_factory=list)
+    heard: int = 0
+    taken: list[tuple[Path, str]] = field(default_factory=list)
+
+    def hear(self, line: str, child: int) -> None:
+        self.heard += 1
+        if line.startswith("ack "):
+            self.lines.append(line)
+        if self.at_lines and self.heard >= self.at_lines[0]:
+            self.at_lines.pop(0)
+            os.kill(child, signal.SIGSTOP)
+            while state_of(child) != "T":
+                pass
+            self.taken.append((self.copy(len(self.taken)), "\n".join(self.lines)))
+            os.kill(child, signal.SIGCONT if self.at_lines else signal.SIGKILL)
+
+    def copy(self, number: int) -> Path:
+        """Copy until nothing has changed meanwhile, for the kernel may be writing on its own."""
+        target = self.image.with_name(f"copy-{number}")
+        shutil.copyfile(self.image, target)
+        while target.read_bytes() != self.image.read_bytes():
+            shutil.copyfile(self.image, target)
+        return target
+
+
+def state_of(process: int) -> str:
+    return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+
+
+def forget_the_boot(root: Path) -> None:
+    """Let the state page tell of another start of the machine, as after a loss of power."""
+    with open(root / "forebay.state", "r+b") as file:
+        file.seek(16)
+        file.write(bytes(range(16)))
+
+
+def lives(
+    nursery: Nursery, folder: Path, kind: str, number: int, plan: dict[str, Any] | None = None
+) -> list[str]:
+    """Let a writer live, and hold every copy of its device against the law; what is wrong."""
+    draw = random.Random(f"{SEED}.{kind}.{number}")
+    flush, way = ("sync", "one") if plan else draw.choice(DURABLE)
+    image, disk = folder / "image", folder / "disk"
+    loopdisk.make(image, SIZE[kind], kind)
+    copies = Copies(image, sorted(draw.randrange(1, 600) for _ in range(COPIES)))
+    about = {"seed": number, "options": {**OPTIONS, "flush": flush}}
+    with loopdisk.mounted(image, disk):
+        root = str(disk / "store")
+        plan = {**plan, "below": str(disk)} if plan else None
+        task = {"role": "write", "root": root, "life": 0, "way": way, "count": 100_000, **about}
+        outcome = nursery.run({**task, "plan": plan}, heard=copies.hear)
+    wrong = list(outcome.complaints)
+    if outcome.status != -signal.SIGKILL:
+        wrong.append(f"the writer ended with {outcome.status} before its last copy")
+    for place, (copy, told) in enumerate(copies.taken):
+        ledger = folder / "ledger"
+        ledger.write_text(told + "\n" if told else "")
+        options = ("nouuid",) if kind == "xfs" else ()
+        with loopdisk.mounted(copy, folder / "copied", *options) as disk:
+            root = str(disk / "store")
+            if (disk / "store" / "forebay.state").exists():
+                forget_the_boot(disk / "store")
+            elif not told:
+                continue
+            task = {"role": "check", "root": root, "ledger": str(ledger), **about}
+            checked = nursery.run({**task, "modes": ["r", "a", "a"], "gapless": True})
+        if checked.status != 0 or checked.complaints:
+            said = checked.complaints[:8] or [f"status {checked.status}"]
+            story = f"FOREBAY_SEED={SEED}, {kind}, life {number}, copy {place}, {flush} {way}"
+            wrong += [story, *said]
+        copy.unlink()
+    return wrong
+
+
+@pytest.fixture(scope="module")
+def nursery() -> Iterator[Nursery]:
+    loopdisk.need()
+    with Nursery(failing_calls=shim() is not None) as one:
+        yield one
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_what_was_durable_outlives_a_loss_of_power(
+    nursery: Nursery, fast_path: Path, kind: str
+) -> None:
+    loopdisk.need(kind)
+    for number in range(IMAGES // COPIES):
+        wrong = lives(nursery, fast_path, kind, number)
+        assert not wrong, "\n".join(wrong)
+    print(f"{IMAGES} images of {kind}, seed {SEED}")
+
+
+def test_a_sync_that_is_not_made_is_noticed(nursery: Nursery, fast_path: Path) -> None:
+    if not nursery.failing_calls:
+        pytest.skip("there is no C compiler")
+    plan = {"call": "msync", "action": "lie", "at": 1, "forever": True}
+    wrong = lives(nursery, fast_path, "ext4", 0, plan)
+    assert any("lost: " in line for line in wrong)
