@@ -1,6 +1,8 @@
-"""The examples in the docstrings run as they are written."""
+"""The examples in the docstrings run as they are written, and docs name tests that there are."""
 
 import doctest
+import re
+from pathlib import Path
 
 import pytest
 
@@ -49,3 +51,18 @@ def test_every_public_name_is_documented():
     for module in (forebay, forebay.errors, forebay.store):
         for name in module.__all__:
             assert getattr(module, name).__doc__, name
+
+
+def test_every_test_that_the_durability_page_names_is_there():
+    root = Path(__file__).parents[2]
+    page = (root / "docs" / "durability.md").read_text()
+    cells = page.split("## The tests behind the cells")[1].split("##")[0]
+    named = set(re.findall(r"`([\w/.]+)`", cells))
+    assert len(named) >= 8
+    sources = {path: path.read_text() for path in (root / "src" / "sim").glob("*.rs")}
+    sources |= {path: path.read_text() for path in (root / "tests").rglob("*.rs")}
+    for name in named:
+        if name.endswith((".py", ".rs")):
+            assert list(root.glob(name)) or list((root / "tests" / "faults").glob(name)), name
+        else:
+            assert any(f"fn {name}(" in text for text in sources.values()), name
