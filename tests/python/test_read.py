@@ -290,6 +290,21 @@ def test_a_repair_says_what_it_did_and_what_is_lost(tmp_path):
         assert store.repair().steps == []
 
 
+def test_what_would_wait_for_its_own_repair_is_told_that_the_store_is_busy(tmp_path):
+    told = []
+
+    def again(done, of):
+        with pytest.raises(forebay.BusyError, match="nothing was appended") as error:
+            store.repair()
+        told.append(error.value.waited_ms)
+
+    with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as store:
+        store.send("orders", b"x")
+        assert store.repair(again).ok
+    assert told
+    assert set(told) == {0}
+
+
 def test_counters_count(filled):
     stats = filled.stats()
     assert stats.messages_sent == 10
