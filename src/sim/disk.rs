@@ -199,6 +199,9 @@ impl SimDisk {
     /// Stops the machine here, unless it has stopped already, and starts it again: the disk as the
     /// next process finds it, with other faults. What still uses this one gets errors.
     pub fn restart(&self, faults: Faults) -> SimDisk {
+        // It holds the engine that holds this disk.
+        let unheard = self.during_sync.lock().take();
+        drop(unheard);
         let mut state = self.state.lock();
         state.die();
         let Some(mut left) = state.left.replace(Box::new(State::empty(faults))) else {

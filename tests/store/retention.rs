@@ -187,6 +187,36 @@ fn a_queue_whose_messages_are_all_gone_goes_on_from_its_next_offset() {
     assert_eq!(read_all(&store, "gone", 5).messages.len(), 1);
 }
 
+/// A crash may take messages whose queue entries reached the disk. Another log grows under these
+/// entries, and when it is retired they look like those of messages that were there.
+#[test]
+fn an_entry_that_a_crash_left_behind_a_queue_never_counts() {
+    let place = Place::new();
+    let store = open(&place.root());
+    send(&store, "gone", 5);
+    send(&store, "other", 40);
+    let min = retired(&store);
+    let copy = Place::copy_of(&place.root());
+    let entries = copy.root().join(format!("consumequeue/gone/0/{:020}", 0));
+    let mut bytes = fs::read(&entries).unwrap();
+    for number in [5, 6] {
+        bytes.copy_within(80..100, number * 20);
+        let at = min - 1000 + number as u64;
+        bytes[number * 20..][..8].copy_from_slice(&at.to_be_bytes());
+    }
+    fs::write(&entries, &bytes).unwrap();
+    assert_eq!(read_all(&read(&copy.root()), "gone", 5).max_offset, 5);
+    let store = open_keeping(&copy.root());
+    assert_eq!(read_all(&store, "gone", 5).max_offset, 5);
+    assert!(
+        fs::read(&entries).unwrap()[100..]
+            .iter()
+            .all(|byte| *byte == 0)
+    );
+    assert_eq!(send(&store, "gone", 2), [5, 6]);
+    check_sound(&store);
+}
+
 #[test]
 fn a_store_that_is_killed_again_and_again_gives_each_offset_once() {
     let (mut place, mut world) = (Place::new(), World::default());

@@ -46,7 +46,7 @@ impl Opening<'_> {
     pub(super) fn recover(&mut self, mut begin: Begin) -> Result<Outcome> {
         let log = self.whole_log()?;
         let min = self.min_position();
-        self.load_queues(&log, &begin)?;
+        let stale = self.load_queues(&log, &begin)?;
         self.confirm(&log, &mut begin)?;
         let mut from = begin.from;
         if !self.queues_are_complete(&log, &begin)? {
@@ -56,13 +56,13 @@ impl Opening<'_> {
         let (mut outcome, mut bridges, gap) = self.walk_from(&log, from, &begin, &mut plan)?;
         if gap {
             // A queue lacks entries below the place where the walk began.
-            self.forget_overlays(&log)?;
+            self.forget_overlays(&log, &begin)?;
             from = min;
             (outcome, bridges, _) = self.walk_from(&log, from, &begin, &mut plan)?;
         }
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
-        self.cut_queues(outcome.end)?;
+        self.cut_queues(outcome.end, &stale)?;
         self.restart_empty_queues(&begin)?;
         self.complete_index(&log, &begin, &plan, &outcome)?;
         bridges.extend(self.keep_next_offsets(&begin, from, &outcome)?);
@@ -123,8 +123,11 @@ impl Opening<'_> {
         Ok((outcome, bridges, gap))
     }
 
-    /// Opens every queue that has a directory and finds its bounds.
-    fn load_queues(&self, log: &Arc<Log>, begin: &Begin) -> Result<()> {
+    /// Opens every queue that has a directory and finds its bounds. Returns those whose files hold
+    /// entries behind them.
+    fn load_queues(&self, log: &Arc<Log>, begin: &Begin) -> Result<Vec<Arc<ConsumeQueue>>> {
+        let mut stale = Vec::new();
+        let known = Counted::of(begin);
         let directory = &self.queues.store.directory;
         let topics = match layout::has_foreign_queues(&*self.disk, self.root)? {
             true => Vec::new(),
@@ -133,9 +136,11 @@ impl Opening<'_> {
         for name in topics {
             for id in list_queues(&*self.disk, &directory.join(&name))? {
                 let (topic, _) = self.topics.get_or_add(&name, id + 1);
-                let queue = ConsumeQueue::open(&self.queues.store, &name, id)?;
-                find_bounds(&queue, log)?;
-                self.queues.add(&topic, Arc::new(queue));
+                let queue = Arc::new(ConsumeQueue::open(&self.queues.store, &name, id)?);
+                if find_bounds(&queue, log, known.next(&name, id))? {
+                    stale.push(Arc::clone(&queue));
+                }
+                self.queues.add(&topic, queue);
                 self.queues.limit_maps();
             }
         }
@@ -146,7 +151,7 @@ impl Opening<'_> {
                 queue.set_bounds(*next, *next);
             }
         }
-        Ok(())
+        Ok(stale)
     }
 
     /// Whether every queue that is known of is there to its end, as far as a look at the corners of
@@ -208,20 +213,26 @@ impl Opening<'_> {
     }
 
     /// Lets go of entries that were put into memory, for a walk from the first record on.
-    fn forget_overlays(&self, log: &Arc<Log>) -> Result<()> {
+    fn forget_overlays(&self, log: &Arc<Log>, begin: &Begin) -> Result<()> {
         if self.access == Access::Read {
-            for (_, queue) in self.queues.all(&self.topics) {
+            let known = Counted::of(begin);
+            for (topic, queue) in self.queues.all(&self.topics) {
                 if queue.forget_overlay() {
-                    find_bounds(&queue, log)?;
+                    find_bounds(&queue, log, known.next(&topic.name, queue.id))?;
                 }
             }
         }
         Ok(())
     }
 
-    /// Entries behind the end of the log lead nowhere, and those before its begin are gone.
-    fn cut_queues(&self, end: u64) -> Result<()> {
+    /// Entries behind the end of the log lead nowhere, and those before its begin are gone. Those
+    /// of messages that a crash took lie behind the end of a queue: another log could grow under
+    /// them, and then they would count.
+    fn cut_queues(&self, end: u64, stale: &[Arc<ConsumeQueue>]) -> Result<()> {
         let min = self.min_position();
+        for queue in stale {
+            queue.truncate(queue.max())?;
+        }
         for (_, queue) in self.queues.all(&self.topics) {
             let mut max = queue.max();
             while max > queue.min() {
@@ -248,12 +259,11 @@ impl Opening<'_> {
         if self.state.epoch() == 0 {
             return Ok(());
         }
-        let known = begin.inventory.iter().flat_map(|known| &known.queues);
-        let next: HashMap<_, _> = known
-            .map(|(name, id, _, next)| ((name.as_str(), *id), *next))
-            .collect();
+        let known = Counted::of(begin);
         for (topic, queue) in self.queues.all(&self.topics) {
-            let next = next.get(&(&*topic.name, queue.id)).copied().unwrap_or(0);
+            let next = known
+                .next(&topic.name, queue.id)
+                .map_or(0, |(_, next)| next);
             let first = queue.first_on_disk().unwrap_or(0);
             if queue.max() == queue.min() && queue.max() <= first && first > next {
                 queue.empty_at(next)?;
@@ -326,13 +336,45 @@ impl Opening<'_> {
     }
 }
 
-/// Finds the bounds of a queue from its files: up to the last entry that leads to its own record.
-fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>) -> Result<()> {
+/// The next offset of each queue at one position of the log, as the inventory tells it.
+struct Counted<'a> {
+    position: Option<u64>,
+    next: HashMap<(&'a str, u32), u64>,
+}
+
+impl Counted<'_> {
+    fn of(begin: &Begin) -> Counted<'_> {
+        let queues = begin.inventory.iter().flat_map(|known| &known.queues);
+        Counted {
+            position: begin.inventory.as_ref().map(|known| known.position),
+            next: queues
+                .map(|(name, id, _, next)| ((name.as_str(), *id), *next))
+                .collect(),
+        }
+    }
+
+    /// A position and the next offset of the queue there; `None` where nothing tells.
+    fn next(&self, topic: &str, queue: u32) -> Option<(u64, u64)> {
+        let next = self.next.get(&(topic, queue)).copied().unwrap_or(0);
+        Some((self.position?, next))
+    }
+}
+
+/// Finds the bounds of a queue from its files: up to the last entry that leads to its own record,
+/// or to one that is retired. `counted` is a position and the next offset of the queue there: an
+/// entry that leads below the one must be below the other, or a crash has taken its message.
+/// Returns whether the files hold entries behind the bounds.
+fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>) -> Result<bool> {
     let first = queue.first_on_disk().unwrap_or(0);
-    let mut max = queue.last_on_disk()?;
+    let last = queue.last_on_disk()?;
+    let mut max = last;
     while max > first {
         let entry = queue.entry(max - 1)?;
-        let sound = entry.is_some_and(|entry| {
+        let taken = |entry: &QueueEntry| {
+            let below = |at| !entry.is_filler() && entry.position < at;
+            counted.is_some_and(|(position, next)| below(position) && max > next)
+        };
+        let sound = entry.filter(|entry| !taken(entry)).is_some_and(|entry| {
             entry.is_filler()
                 || entry.end() <= log.min_position()
                 || log.record_at(entry.position).is_ok_and(|message| {
@@ -348,5 +390,5 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>) -> Result<()> {
         max -= 1;
     }
     queue.set_bounds(first, max);
-    Ok(())
+    Ok(max < last)
 }
