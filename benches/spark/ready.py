@@ -1,0 +1,81 @@
+"""The limit: a Python data source that yields one batch from memory over and over.
+
+What it takes is Spark's own: the Python worker, the socket, and Arrow on the other side.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Iterator
+
+import pyarrow
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+
+from forebay.spark.columns import KAFKA_COLUMNS, schema_of
+
+
+class ReadyReader(DataSourceReader):
+    def __init__(self, path: str, rows: int) -> None:
+        self._path = path
+        self._rows = rows
+
+    def partitions(self) -> list[InputPartition]:
+        """Two tasks of like size."""
+        return [InputPartition(self._rows // 2), InputPartition(self._rows - self._rows // 2)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Slice the batch only at the end."""
+        with pyarrow.ipc.open_file(self._path) as file:
+            batch = file.get_batch(0)
+        left = partition.value
+        while left > 0:
+            yield batch.slice(0, min(left, batch.num_rows))
+            left -= batch.num_rows
+
+
+class ReadyStreamReader(DataSourceStreamReader):
+    """A batch of one row for each trigger."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._latest = 0
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+        self._latest += 1
+        return {"at": self._latest}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [InputPartition(1)]
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        with pyarrow.ipc.open_file(self._path) as file:
+            yield file.get_batch(0).slice(0, 1)
+
+
+def ready_source(path: str, rows: int) -> type[DataSource]:
+    """Make a data source of the columns of the Kafka connector."""
+    here = pathlib.Path(path)
+
+    class Ready(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "ready"
+
+        def schema(self):
+            return schema_of(KAFKA_COLUMNS)
+
+        def reader(self, schema):
+            return ReadyReader(str(here), rows)
+
+        def streamReader(self, schema):  # noqa: N802
+            return ReadyStreamReader(str(here))
+
+    return Ready
