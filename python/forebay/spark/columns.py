@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from forebay.spark.errors import invalid
 
 if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
 #: Columns of the Kafka connector, in its order; `headers` only with ``includeHeaders``.
@@ -34,6 +35,7 @@ _TYPES = {
     "reconsume_times": "int",
     "message_id": "string",
     "size": "int",
+    "store": "string",
 }
 
 
@@ -75,3 +77,21 @@ def schema_of(columns: tuple[str, ...]) -> StructType:
     for name in columns:
         schema.add(name, kinds[_TYPES[name]])
     return schema
+
+
+def with_store(
+    batch: pyarrow.RecordBatch, columns: tuple[str, ...], store: str
+) -> pyarrow.RecordBatch:
+    """Return these columns of a batch, and for ``store`` the path of its store in every row."""
+    import pyarrow
+
+    arrays = []
+    fields = []
+    for name in columns:
+        if name == "store":
+            arrays.append(pyarrow.repeat(pyarrow.scalar(store, pyarrow.string()), batch.num_rows))
+            fields.append(pyarrow.field(name, pyarrow.string()))
+        else:
+            arrays.append(batch.column(name))
+            fields.append(batch.schema.field(name))
+    return pyarrow.RecordBatch.from_arrays(arrays, schema=pyarrow.schema(fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ TopicQueue = tuple[str, int]
 _STRATEGIES = ("subscribe", "subscribePattern", "assign")
 _NAMES = (
     "path",
+    "paths",
     *_STRATEGIES,
     "startingOffsets",
     "startingOffsetsByTimestamp",
@@ -49,13 +51,20 @@ class Limit:
     offsets: dict[TopicQueue, int] | None = None
     times: dict[TopicQueue, int] | None = None
     time: int | None = None
+    #: Limits of stores by their absolute paths, where each has its own.
+    by_store: dict[str, Limit] | None = None
+
+    def of(self, store: str) -> Limit | None:
+        """Return what this limit means for a store; `None` if it names others and not this one."""
+        return self if self.by_store is None else self.by_store.get(store)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
     """What to read; of `topics`, `pattern` and `assignment` one is given."""
 
-    path: str
+    #: Absolute paths of stores, and patterns of such.
+    paths: tuple[str, ...]
     topics: tuple[str, ...] | None = None
     pattern: re.Pattern[str] | None = None
     assignment: dict[str, tuple[int, ...]] | None = None
@@ -91,7 +100,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         name = "startingOffsetsByTimestampStrategy"
         raise invalid(name, options[name], 'it is "error" or "latest"')
     return ReadOptions(
-        path=_path(options.get("path", "")),
+        paths=_paths(options),
         topics=_parsed(options, "subscribe", _topics),
         pattern=_parsed(options, "subscribePattern", _pattern),
         assignment=_parsed(options, "assign", _assignment),
@@ -124,15 +133,34 @@ def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str, str], _
     return parse(name, options[name]) if name in options else None
 
 
-def _path(text: str) -> str:
+def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Read what `load` was given: one path is the option ``path``, a list of them is ``paths``."""
+    if "paths" not in options:
+        return (_path("path", options.get("path", "")),)
+    if "path" in options:
+        raise invalid("paths", options["paths"], f"path is given too: {options['path']!r}")
+    expected = 'expected e.g. ["/data/a/events","/data/b/events"]'
+    try:
+        found = json.loads(options["paths"])
+    except ValueError as error:
+        raise invalid("paths", options["paths"], expected) from error
+    if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
+        raise invalid("paths", options["paths"], expected)
+    if not found:
+        raise invalid("paths", options["paths"], "name at least one store")
+    return tuple(dict.fromkeys(_path("paths", path) for path in found))
+
+
+def _path(name: str, text: str) -> str:
+    """Return the absolute path of a directory; workers run elsewhere, a relative one is ours."""
     if not text:
-        raise invalid("path", text, "give the directory of the store: .load(path)")
+        raise invalid(name, text, "give the directory of the store: .load(path)")
     url = urlsplit(text)
     if url.scheme == "file":
-        return unquote(url.path)
+        return os.path.abspath(unquote(url.path))
     if url.scheme or text == ":memory:":
-        raise invalid("path", text, "it is a directory that every worker reaches as a local one")
-    return text
+        raise invalid(name, text, "it is a directory that every worker reaches as a local one")
+    return os.path.abspath(text)
 
 
 def _topics(name: str, text: str) -> tuple[str, ...]:
@@ -175,26 +203,58 @@ def _limit(options: Mapping[str, str], side: str, default: Limit) -> Limit:
         return Limit(time=int(text))
     if times in options:
         expected = 'expected e.g. {"topicA":{"0":123456789,"1":123456789}}'
-        return Limit(times=_by_queue(times, options[times], expected, least=-_LONG_MAX))
+        found = _by_queue(times, options[times], expected, least=-_LONG_MAX)
+        return _of_stores(found, lambda numbers: Limit(times=numbers))
     if offsets not in options:
         return default
     text = options[offsets].strip()
     word = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     expected = 'expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-    found = None if word else _by_queue(offsets, text, expected, least=EARLIEST)
     refused, kind = (LATEST, "latest") if side == "starting" else (EARLIEST, "earliest")
     if word == refused:
         raise invalid(offsets, text, f"{side} offset can't be {kind} for batch queries")
-    for (topic, queue), offset in (found or {}).items():
-        if offset == refused:
-            reason = f"{side} offset for {topic}-{queue} can't be {kind} for batch queries"
-            raise invalid(offsets, text, reason)
-    return Limit(everywhere=word, offsets=None) if word else Limit(offsets=found)
+    if word is not None:
+        return Limit(everywhere=word)
+    found = _by_queue(offsets, text, expected, least=EARLIEST)
+    for numbers in found.values():
+        for (topic, queue), offset in numbers.items():
+            if offset == refused:
+                reason = f"{side} offset for {topic}-{queue} can't be {kind} for batch queries"
+                raise invalid(offsets, text, reason)
+    return _of_stores(found, lambda numbers: Limit(offsets=numbers))
 
 
-def _by_queue(name: str, text: str, expected: str, least: int) -> dict[TopicQueue, int]:
+def _of_stores(
+    found: dict[str | None, dict[TopicQueue, int]],
+    limit: Callable[[dict[TopicQueue, int]], Limit],
+) -> Limit:
+    if None in found:
+        return limit(found[None])
+    by_store = {store: limit(numbers) for store, numbers in found.items() if store is not None}
+    return Limit(by_store=by_store)
+
+
+def _by_queue(
+    name: str, text: str, expected: str, least: int
+) -> dict[str | None, dict[TopicQueue, int]]:
+    """Read numbers by topic and queue, or such by store; those of every store come under `None`."""
+    found = _json_object(name, text, expected)
+    stores = [topics for topics in found.values() if isinstance(topics, dict)]
+    if not any(isinstance(queues, dict) for topics in stores for queues in topics.values()):
+        return {None: _numbers(name, text, expected, least, found)}
+    return {
+        _path(name, store): _numbers(name, text, expected, least, topics)
+        for store, topics in found.items()
+    }
+
+
+def _numbers(
+    name: str, text: str, expected: str, least: int, found: object
+) -> dict[TopicQueue, int]:
     numbers = {}
-    for topic, queues in _json_object(name, text, expected).items():
+    if not isinstance(found, dict):
+        raise invalid(name, text, expected)
+    for topic, queues in found.items():
         if not isinstance(queues, dict):
             raise invalid(name, text, expected)
         for queue, number in queues.items():
@@ -220,6 +280,9 @@ def _check_order(start: Limit, end: Limit) -> None:
     if start.time is not None and end.time is not None and start.time > end.time:
         reason = f"it lies before startingTimestamp, {start.time}"
         raise invalid("endingTimestamp", end.time, reason)
+    if start.by_store is not None and end.by_store is not None:
+        for store in start.by_store.keys() & end.by_store.keys():
+            _check_order(start.by_store[store], end.by_store[store])
     for kind, starts, ends in (
         ("Offsets", start.offsets, end.offsets),
         ("OffsetsByTimestamp", start.times, end.times),

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from forebay.errors import OffsetOutOfRangeError, UnknownTopicError
+from forebay.errors import (
+    ForebayError,
+    InvalidOptionError,
+    OffsetOutOfRangeError,
+    UnknownTopicError,
+)
 from forebay.spark.errors import invalid
 from forebay.spark.options import EARLIEST, LATEST, Limit, ReadOptions, TopicQueue
 
@@ -27,15 +33,28 @@ _SYSTEM_TOPICS = {
 }
 _SYSTEM_PREFIX = "rmq_sys_"
 
+#: The first and the next offset of a queue.
+Bounds = tuple[int, int]
+
+
+#: Records of a store that are looked at for their sizes, at most: some milliseconds.
+_LOOKS_MAX = 2_000
+#: Records of one queue that are looked at, at most.
+_LOOKS_QUEUE_MAX = 16
+
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets of a queue, half-open."""
+    """Offsets of a queue of a store, half-open."""
 
+    #: The absolute path of the store.
+    store: str
     topic: str
     queue: int
     start: int
     end: int
+    #: Bytes of a record on the average: an estimate, by which ranges are weighed and nothing more.
+    record_bytes: int = field(default=1, compare=False)
 
     def __len__(self) -> int:
         return self.end - self.start
@@ -48,88 +67,181 @@ def processors() -> int:
     return os.cpu_count() or 1
 
 
-def cut(ranges: Iterable[Range], parts: int, records_max: int | None) -> list[list[Range]]:
-    """Cut ranges into groups of nearly as many messages each, in the order of the ranges.
+def cut(ranges: Iterable[Range], parts: int, records_max: int | None = None) -> list[list[Range]]:
+    """Cut ranges into groups of nearly as many bytes each, in the order of the ranges.
 
     There are `parts` groups, or more where `records_max` messages in each demand it, or fewer where
-    there are not that many messages. A group may hold a part of one queue or all of many, so a
-    topic of one queue occupies every core, and one of 10,000 queues does not make 10,000 tasks.
+    there are not that many messages, or single ones are larger than a part. A group may hold a part
+    of one queue or all of many, of many stores, so a topic of one queue occupies every core, and
+    one of 10,000 queues does not make 10,000 tasks.
     """
     ranges = [found for found in ranges if len(found) > 0]
-    total = sum(len(found) for found in ranges)
+    records = sum(len(found) for found in ranges)
     if records_max is not None:
-        parts = max(parts, -(-total // records_max))
-    parts = min(parts, total)
+        parts = max(parts, -(-records // records_max))
+    groups = _by_bytes(ranges, min(parts, records))
+    if records_max is None:
+        return groups
+    return [smaller for group in groups for smaller in _by_records(group, records_max)]
+
+
+def _by_bytes(ranges: list[Range], parts: int) -> list[list[Range]]:
+    """Lay all records end to end, divide that into equal parts, and give each the records in it.
+
+    A record is in the part that its middle is in. Records of one size so come to groups whose
+    numbers differ by one at the most, of which none is empty.
+    """
+    total = sum(len(found) * found.record_bytes for found in ranges)
     groups: list[list[Range]] = [[] for _ in range(parts)]
-    done = 0
+    before = 0
     group = 0
     for found in ranges:
-        start = found.start
+        start, size = found.start, found.record_bytes
         while start < found.end:
-            room = total * (group + 1) // parts - done
-            end = min(start + room, found.end)
-            groups[group].append(Range(found.topic, found.queue, start, end))
-            done += end - start
-            start = end
-            if done == total * (group + 1) // parts:
+            # Of the records from `first` on, those whose middle lies before the end of the group.
+            first = before + (start - found.start) * size
+            room = 2 * total * (group + 1) - 2 * first * parts - size * parts
+            end = min(start + max(-(-room // (2 * size * parts)), 0), found.end)
+            if end > start:
+                groups[group].append(replace(found, start=start, end=end))
+            if end < found.end:
                 group += 1
-    return groups
+            start = end
+        before += len(found) * size
+    return [group for group in groups if group]
+
+
+def _by_records(group: list[Range], records_max: int) -> list[list[Range]]:
+    records = sum(len(found) for found in group)
+    even = [replace(found, record_bytes=1) for found in group]
+    return _by_bytes(even, -(-records // records_max))
 
 
 class Planner:
-    """Looks into an open store for what the options mean there, at this moment."""
+    """Looks into stores, one after the other, for what the options mean there at this moment.
 
-    def __init__(self, store: Store, options: ReadOptions) -> None:
-        self._store = store
+    What is named has to be in one of the stores at least, which only the last of them can tell:
+    `check` is called behind it.
+    """
+
+    def __init__(self, options: ReadOptions) -> None:
         self._options = options
+        self._stores: list[str] = []
+        self._topics: set[str] = set()
+        self._queues: set[TopicQueue] = set()
 
-    def ranges(self) -> list[Range]:
-        """Return the range of each queue that is asked for, in the order of topics and queues.
+    def bounds(self, store: Store) -> dict[TopicQueue, Bounds]:
+        """Return the first and the next offset of each queue that is asked for and there.
 
-        Raises
-        ------
-        UnknownTopicError
-            If a topic or queue that is named is not there.
-        InvalidOptionError
-            If offsets or times do not name the queues that are asked for, if a queue has no message
-            from a starting time on, or ends before it starts.
-        OffsetOutOfRangeError
-            If offsets are named that the queue does not have, and data loss is to fail.
+        They come in the order of topics and queues.
         """
-        bounds = dict(self._bounds())
-        starts = self._resolve("starting", self._options.start, bounds)
-        ends = self._resolve("ending", self._options.end, bounds)
-        ranges = []
-        for (topic, queue), (least, most) in bounds.items():
-            start = self._inside(topic, queue, starts[topic, queue], least, most)
-            end = self._inside(topic, queue, ends[topic, queue], least, most)
-            if start > end and self._options.fail_on_data_loss:
-                reason = f"the read of {topic}-{queue} would end at {end}, before its start"
-                raise invalid("startingOffsets", start, reason)
-            ranges.append(Range(topic, queue, start, max(start, end)))
-        return ranges
-
-    def _bounds(self) -> Iterator[tuple[TopicQueue, tuple[int, int]]]:
         options = self._options
-        topics = self._store.topics
+        topics = store.topics
+        self._stores.append(store.path)
         if options.assignment is not None:
             named = list(options.assignment)
         elif options.pattern is not None:
             named = [name for name in sorted(topics) if self._matches(name)]
         else:
             named = list(options.topics or ())
+        bounds = {}
         for name in named:
             if name not in topics:
-                message = f"there is no topic {name!r} in {self._store.path}"
-                raise UnknownTopicError(message, topic=name)
+                continue
+            self._topics.add(name)
             queues = {queue.id: queue for queue in topics[name].queues}
             wanted = queues if options.assignment is None else options.assignment[name]
             for number in wanted:
-                if number not in queues:
-                    message = f"topic {name!r} has no queue {number}; it has {len(queues)}"
-                    raise UnknownTopicError(message, topic=name, queue=number)
-                queue = queues[number]
-                yield (name, number), (queue.min_offset, queue.max_offset)
+                if number in queues:
+                    queue = queues[number]
+                    bounds[name, number] = (queue.min_offset, queue.max_offset)
+        self._queues.update(bounds)
+        return bounds
+
+    def ranges(self, store: Store) -> list[Range]:
+        """Return the range of each queue that is asked for, in the order of topics and queues.
+
+        Raises
+        ------
+        InvalidOptionError
+            If offsets or times do not name the queues that are asked for, if a queue has no message
+            from a starting time on, or ends before it starts.
+        OffsetOutOfRangeError
+            If offsets are named that the queue does not have, and data loss is to fail.
+        """
+        bounds = self.bounds(store)
+        starts = self.resolve(store, "starting", bounds)
+        ends = self.resolve(store, "ending", bounds)
+        ranges = []
+        for (topic, queue), within in bounds.items():
+            start = self._inside(topic, queue, starts[topic, queue], within)
+            end = self._inside(topic, queue, ends[topic, queue], within)
+            if start > end and self._options.fail_on_data_loss:
+                reason = f"the read of {topic}-{queue} would end at {end}, before its start"
+                raise invalid("startingOffsets", start, reason)
+            ranges.append(Range(store.path, topic, queue, start, max(start, end)))
+        return weigh(store, ranges)
+
+    def check(self) -> None:
+        """Check that each topic and queue that is named is in one of the stores.
+
+        Raises
+        ------
+        UnknownTopicError
+            If one is not there.
+        InvalidOptionError
+            If offsets or times name a queue that is not there, or a store that is not read.
+        """
+        options = self._options
+        where = self._stores[0]
+        if len(self._stores) > 1:
+            where = f"any of {len(self._stores)} stores, the first of which is {where}"
+        for name in options.assignment or options.topics or ():
+            if name not in self._topics:
+                raise UnknownTopicError(f"there is no topic {name!r} in {where}", topic=name)
+        for name, queues in (options.assignment or {}).items():
+            for queue in queues:
+                if (name, queue) not in self._queues:
+                    message = f"topic {name!r} has no queue {queue} in {where}"
+                    raise UnknownTopicError(message, topic=name, queue=queue)
+        for side, limit in (("starting", options.start), ("ending", options.end)):
+            for store in (limit.by_store or {}).keys() - set(self._stores):
+                raise invalid(f"{side}Offsets", store, "it is none of the stores that are read")
+            for kind, numbers in _numbers_of(limit):
+                if not numbers.keys() <= self._queues:
+                    raise _not_all_named(f"{side}{kind}", numbers, self._queues)
+
+    def resolve(
+        self, store: Store, side: str, bounds: dict[TopicQueue, Bounds]
+    ) -> dict[TopicQueue, int]:
+        """Return the offset that a limit means for each queue; it may lie outside the bounds.
+
+        `side` is ``"starting"`` or ``"ending"``.
+        """
+        given = self._options.start if side == "starting" else self._options.end
+        limit = given.of(store.path)
+        if limit is None:
+            reason = f"it must name every store; {store.path} is missing"
+            raise invalid(f"{side}Offsets", sorted(given.by_store or {}), reason)
+        for kind, numbers in _numbers_of(limit):
+            # One that applies to every store may name queues that this one does not have.
+            missing = bounds.keys() - numbers.keys()
+            if missing or (given is not limit and numbers.keys() != bounds.keys()):
+                raise _not_all_named(f"{side}{kind}", numbers, bounds)
+        if limit.offsets is not None:
+            ends = {EARLIEST: 0, LATEST: 1}
+            offsets = {at: limit.offsets[at] for at in bounds}
+            return {
+                at: bounds[at][ends[offset]] if offset in ends else offset
+                for at, offset in offsets.items()
+            }
+        if limit.times is not None:
+            times = limit.times
+            return {at: self._at(store, side, at, times[at], bounds[at]) for at in bounds}
+        if limit.time is not None:
+            time = limit.time
+            return {at: self._at(store, side, at, time, bounds[at]) for at in bounds}
+        return {at: within[limit.everywhere == LATEST] for at, within in bounds.items()}
 
     def _matches(self, topic: str) -> bool:
         pattern = self._options.pattern
@@ -137,35 +249,13 @@ class Planner:
             return False
         return pattern is not None and pattern.fullmatch(topic) is not None
 
-    def _resolve(
-        self, side: str, limit: Limit, bounds: dict[TopicQueue, tuple[int, int]]
-    ) -> dict[TopicQueue, int]:
-        """Return the offset that a limit means for each queue; it may lie outside the bounds."""
-        if limit.offsets is not None:
-            _check_all_named(f"{side}Offsets", limit.offsets, bounds)
-            offsets = limit.offsets
-        elif limit.times is not None:
-            _check_all_named(f"{side}OffsetsByTimestamp", limit.times, bounds)
-            times = limit.times
-            offsets = {at: self._at(side, at, times[at], bounds[at]) for at in bounds}
-        elif limit.time is not None:
-            time = limit.time
-            offsets = {at: self._at(side, at, time, bounds[at]) for at in bounds}
-        else:
-            offsets = dict.fromkeys(bounds, limit.everywhere)
-        ends = {EARLIEST: 0, LATEST: 1}
-        return {
-            at: bounds[at][ends[offset]] if offset in ends else offset
-            for at, offset in offsets.items()
-        }
-
-    def _at(self, side: str, at: TopicQueue, time: int, bounds: tuple[int, int]) -> int:
+    def _at(self, store: Store, side: str, at: TopicQueue, time: int, bounds: Bounds) -> int:
         topic, queue = at
         least, most = bounds
         # The bounds are the snapshot: what was sent since they were taken is not in it.
         offset = most
         if least < most:
-            offset = min(self._store.offset_at(topic, queue, time), most)
+            offset = min(store.offset_at(topic, queue, time), most)
         if offset == most and side == "starting" and not self._options.latest_if_no_match:
             reason = (
                 f"{topic}-{queue} has no message from then on; "
@@ -174,7 +264,8 @@ class Planner:
             raise invalid("startingTimestamp", time, reason)
         return offset
 
-    def _inside(self, topic: str, queue: int, offset: int, least: int, most: int) -> int:
+    def _inside(self, topic: str, queue: int, offset: int, bounds: Bounds) -> int:
+        least, most = bounds
         if least <= offset <= most:
             return offset
         if self._options.fail_on_data_loss:
@@ -188,13 +279,52 @@ class Planner:
         return min(max(offset, least), most)
 
 
-def _check_all_named(
-    option: str, numbers: dict[TopicQueue, int], bounds: dict[TopicQueue, tuple[int, int]]
-) -> None:
-    if numbers.keys() != bounds.keys():
-        given, there = (
-            ", ".join(f"{topic}-{queue}" for topic, queue in sorted(names)) or "none"
-            for names in (numbers, bounds)
-        )
-        reason = f"it must name every partition; use -1 for latest, -2 for earliest; there: {there}"
-        raise invalid(option, given, reason)
+def _numbers_of(limit: Limit) -> list[tuple[str, dict[TopicQueue, int]]]:
+    """Return what a limit names queue by queue, with the option's name but for its side."""
+    found = (("Offsets", limit.offsets), ("OffsetsByTimestamp", limit.times))
+    return [(kind, numbers) for kind, numbers in found if numbers is not None]
+
+
+def _not_all_named(
+    option: str, numbers: Iterable[TopicQueue], there: Iterable[TopicQueue]
+) -> InvalidOptionError:
+    given, known = (
+        ", ".join(f"{topic}-{queue}" for topic, queue in sorted(names)) or "none"
+        for names in (numbers, there)
+    )
+    reason = f"it must name every partition; use -1 for latest, -2 for earliest; there: {known}"
+    return invalid(option, given, reason)
+
+
+def weigh(store: Store, ranges: Iterable[Range]) -> list[Range]:
+    """Return the ranges with the sizes of their records, by looking at some of each.
+
+    Where there are more queues than looks, the smaller ones are taken for as the others of their
+    topic are.
+    """
+    ranges = list(ranges)
+    largest = sorted((found for found in ranges if len(found)), key=len, reverse=True)[:_LOOKS_MAX]
+    looks = min(_LOOKS_QUEUE_MAX, _LOOKS_MAX // max(len(largest), 1))
+    sizes = {}
+    for found in largest:
+        sizes[found.topic, found.queue] = _look(store, found, min(looks, len(found)))
+    by_topic: dict[str, list[int]] = {}
+    for (topic, _), seen in sizes.items():
+        by_topic.setdefault(topic, []).extend(seen)
+    anywhere = [size for seen in by_topic.values() for size in seen]
+    weighed = []
+    for found in ranges:
+        seen = sizes.get((found.topic, found.queue)) or by_topic.get(found.topic) or anywhere
+        size = sum(seen) // len(seen) if seen else 1
+        weighed.append(replace(found, record_bytes=max(size, 1)))
+    return weighed
+
+
+def _look(store: Store, found: Range, looks: int) -> list[int]:
+    sizes = []
+    for look in range(looks):
+        offset = found.start + len(found) * (2 * look + 1) // (2 * looks)
+        # What is damaged is met by the task that reads it.
+        with contextlib.suppress(ForebayError):
+            sizes.append(store.get(found.topic, found.queue, offset).size)
+    return sizes

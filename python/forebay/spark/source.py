@@ -8,9 +8,10 @@ own types and go to the JVM through a socket; no value of a row is touched in Py
 from __future__ import annotations
 
 import logging
-import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import TaskContext
@@ -19,16 +20,17 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 import forebay
 from forebay import _forebay
 from forebay.errors import CorruptError
-from forebay.spark.columns import schema_of
+from forebay.spark.columns import schema_of, with_store
 from forebay.spark.errors import invalid
 from forebay.spark.options import ReadOptions, parse_options
 from forebay.spark.plan import Planner, Range, cut, processors
+from forebay.spark.stores import UNREADABLE, Opened, expand
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
-    from forebay import Store
+    from forebay import Store, Topic
 
 #: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here
 #: and one in the JVM.
@@ -65,9 +67,8 @@ class ForebayDataSource(DataSource):
 class ForebayPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, plan: str, path: str, ranges: list[Range]) -> None:
+    def __init__(self, plan: str, ranges: list[Range]) -> None:
         self.plan = plan
-        self.path = path
         self.ranges = ranges
 
 
@@ -79,61 +80,95 @@ class ForebayReader(DataSourceReader):
         self._parallelism = parallelism
 
     def partitions(self) -> list[InputPartition]:
-        """Cut what the store holds at this moment into tasks.
+        """Cut what the stores hold at this moment into tasks.
 
         The ends of all queues are taken here: a read is a snapshot, whatever is sent meanwhile.
         Spark plans a DataFrame once, at its first action, so all its actions read the same.
         """
-        options = self._options
-        # Workers run elsewhere: a relative path is the driver's.
-        path = os.path.abspath(options.path)
-        with forebay.open(path, mode="r") as store:
-            ranges = Planner(store, options).ranges()
-        parts = options.min_partitions or self._parallelism
+        parts = self._options.min_partitions or self._parallelism
+        groups = cut(self._ranges(), parts, self._options.records_max)
         plan = uuid.uuid4().hex
-        groups = cut(ranges, parts, options.records_max)
         # Spark takes no partitions at all for one without a value.
-        return [ForebayPartition(plan, path, group) for group in groups or [[]]]
+        return [ForebayPartition(plan, group) for group in groups or [[]]]
+
+    def _ranges(self) -> list[Range]:
+        planner = Planner(self._options)
+        paths = expand(self._options.paths)
+        ranges = []
+        unreadable = []
+        for path in paths:
+            try:
+                with forebay.open(path, mode="r") as store:
+                    ranges += planner.ranges(store)
+            except UNREADABLE as error:
+                self._pass_over(path, error)
+                unreadable.append(error)
+        if len(unreadable) == len(paths):
+            # A read of nothing would hide that there is nothing to read.
+            raise unreadable[0]
+        if not unreadable:
+            # What is named may be in a store that cannot be asked.
+            planner.check()
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
         """Read the batches of a partition."""
         assert isinstance(partition, ForebayPartition)
-        if not partition.ranges:
-            return
         task = TaskContext.get()
         stage = None if task is None else task.stageId()
-        store = _opened.store(partition.plan, partition.path, stage)
-        by_topic: dict[str, list[Range]] = {}
-        for found in partition.ranges:
-            by_topic.setdefault(found.topic, []).append(found)
-        for topic, ranges in by_topic.items():
-            yield from self._read_topic(store, topic, ranges)
+        for path, ranges in groupby(partition.ranges, lambda found: found.store):
+            try:
+                store = _opened.store(partition.plan, path, stage)
+            except UNREADABLE as error:
+                self._pass_over(path, error)
+                continue
+            yield from self._read_store(store, ranges)
+
+    def _pass_over(self, path: str, error: Exception) -> None:
+        """Raise an error for a store, or log it where the options say so."""
+        if self._options.fail_on_data_loss:
+            error.add_note(f"the store is {path}; failOnDataLoss = false passes over it")
+            raise error
+        _log.warning("the store %s is passed over: %s", path, error)
+
+    def _read_store(self, store: Store, ranges: Iterable[Range]) -> Iterator[pyarrow.RecordBatch]:
+        topics = None if self._options.fail_on_data_loss else store.topics
+        for topic, found in groupby(ranges, lambda found: found.topic):
+            wanted = list(found)
+            there = wanted
+            if topics is not None:
+                # What retention has removed since the read was planned.
+                there = list(_still_there(topics.get(topic), wanted))
+            yield from self._read_topic(store, topic, wanted, there)
 
     def _read_topic(
-        self, store: Store, topic: str, ranges: list[Range]
+        self, store: Store, topic: str, wanted: list[Range], there: list[Range]
     ) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
-        wanted = sum(len(found) for found in ranges)
-        if not self._options.fail_on_data_loss:
-            # What retention has removed since the read was planned.
-            ranges = list(_still_there(store, ranges))
+        missing = sum(len(found) for found in wanted)
+        columns = self._options.columns
+        # A scan knows nothing of the store that it is of, and has one column at the least.
+        scanned = [name for name in columns if name != "store"] or ["offset"]
         arguments: dict[str, Any] = {
             "dialect": "spark",
             "topic": topic,
-            "columns": list(self._options.columns),
-            "queues": [found.queue for found in ranges],
-            "start": {found.queue: found.start for found in ranges},
-            "end": {found.queue: found.end for found in ranges},
+            "columns": scanned,
+            "queues": [found.queue for found in there],
+            "start": {found.queue: found.start for found in there},
+            "end": {found.queue: found.end for found in there},
             "batch_rows": BATCH_ROWS,
             "batch_bytes": BATCH_BYTES,
         }
-        scan = _forebay.scan_again(store, arguments)
-        for batch in pyarrow.RecordBatchReader.from_stream(scan):
-            wanted -= batch.num_rows
-            yield batch
-        if wanted:
-            self._report_loss(store, topic, ranges, wanted, [*scan.damage, *store.damage])
+        damage = []
+        if there:
+            scan = _forebay.scan_again(store, arguments)
+            for batch in pyarrow.RecordBatchReader.from_stream(scan):
+                missing -= batch.num_rows
+                yield batch if "store" not in columns else with_store(batch, columns, store.path)
+            damage = scan.damage
+        if missing:
+            self._report_loss(store, topic, wanted, missing, [*damage, *store.damage])
 
     def _report_loss(
         self, store: Store, topic: str, ranges: list[Range], missing: int, damage: list[Any]
@@ -146,7 +181,7 @@ class ForebayReader(DataSourceReader):
         places = ", ".join(f"{topic}-{r.queue} [{r.start}, {r.end})" for r in ranges[:4])
         more = f" and {len(ranges) - 4} more" if len(ranges) > 4 else ""
         first = damage[0] if damage else None
-        reason = f"{missing} messages of {places}{more} are lost"
+        reason = f"{missing} messages of {places}{more} in {store.path} are lost"
         if first is not None:
             reason += f" to damage, first at {first.position} of {first.path}: {first.reason}"
         if not self._options.fail_on_data_loss:
@@ -160,36 +195,13 @@ class ForebayReader(DataSourceReader):
         )
 
 
-def _still_there(store: Store, ranges: list[Range]) -> Iterator[Range]:
+def _still_there(topic: Topic | None, ranges: list[Range]) -> Iterator[Range]:
+    queues = {} if topic is None else {queue.id: queue for queue in topic.queues}
     for found in ranges:
-        queue = next(q for q in store.topics[found.topic].queues if q.id == found.queue)
-        start = min(max(found.start, queue.min_offset), queue.max_offset)
-        yield Range(found.topic, found.queue, start, max(start, found.end))
+        queue = queues.get(found.queue)
+        if queue is not None:
+            start = min(max(found.start, queue.min_offset), queue.max_offset)
+            yield replace(found, start=start, end=max(start, found.end))
 
 
-class _Opened:
-    """The store that this worker has open; workers run many tasks of a job, one at a time.
-
-    It is kept for the tasks of one stage, no longer: between two actions the directory may have
-    been replaced by another, and open files would still show the old one.
-    """
-
-    def __init__(self) -> None:
-        self._key: tuple[str, str, int | None] | None = None
-        self._store: Store | None = None
-
-    def store(self, plan: str, path: str, stage: int | None) -> Store:
-        key = (plan, path, stage)
-        if self._store is None or self._key != key or stage is None:
-            self.close()
-            self._store = forebay.open(path, mode="r")
-            self._key = key
-        return self._store
-
-    def close(self) -> None:
-        if self._store is not None:
-            self._store.close()
-        self._store = self._key = None
-
-
-_opened = _Opened()
+_opened = Opened()

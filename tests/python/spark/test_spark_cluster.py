@@ -35,7 +35,7 @@ spark.stop()
 
 
 def test_a_cluster_reads_a_path_that_is_relative_to_the_driver(events, tmp_path):
-    """Two executors with a core each: each gets half of the messages."""
+    """Two executors with a core each: each gets half of the bytes."""
     workers = tmp_path / "workers"
     environment = os.environ | {"SPARK_WORKER_DIR": str(workers)}
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
@@ -51,6 +51,7 @@ def test_a_cluster_reads_a_path_that_is_relative_to_the_driver(events, tmp_path)
     assert done.returncode == 0, done.stderr[-5000:]
     tasks = json.loads(done.stdout)
     sent = events.of("orders", "one")
-    assert [rows for _, rows, _ in tasks] == [80, 80]
+    assert sum(rows for _, rows, _ in tasks) == 160
+    assert all(70 <= rows <= 90 for _, rows, _ in tasks)
     assert sum(length for *_, length in tasks) == sum(len(message.body) for message in sent)
     assert len({pid for pid, *_ in tasks}) == 2

@@ -56,7 +56,7 @@ def test_a_time_goes_before_times_and_these_before_offsets():
 
 
 def test_a_path_may_be_a_file_url_and_nothing_remote():
-    assert parse(path="file:///data/my%20events").path == "/data/my events"
+    assert parse(path="file:///data/my%20events").paths == ("/data/my events",)
     for path in ("", ":memory:", "hdfs://host/events", "s3a://bucket/events"):
         with pytest.raises(InvalidOptionError, match="path is "):
             parse(path=path)
@@ -69,9 +69,9 @@ def test_exactly_one_of_the_three_ways_to_name_topics_is_taken(given):
 
 
 WRONG = [
-    ("topic", "orders", "there is no such option; there are path, subscribe"),
+    ("topic", "orders", "there is no such option; there are path, paths, subscribe"),
     ("maxOffsetsPerTrigger", "5", "there is no such option"),
-    ("paths", '["a","b"]', "there is no such option"),
+    ("paths", '["a","b"]', "path is given too: 'events'"),
     ("kafka.bootstrap.servers", "host:9092", "no meaning for a directory"),
     ("subscribe", " , ", "no topics to subscribe to"),
     ("startingOffsets", "latest", "can't be latest for batch"),

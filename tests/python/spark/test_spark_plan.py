@@ -24,7 +24,8 @@ from forebay.errors import (
 from forebay.spark.columns import schema_of
 from forebay.spark.options import parse_options
 from forebay.spark.plan import Planner, Range, cut
-from forebay.spark.source import ForebayPartition, ForebayReader, _Opened
+from forebay.spark.source import ForebayPartition, ForebayReader
+from forebay.spark.stores import Opened
 
 
 def reader(path, parallelism=2, **options):
@@ -33,8 +34,10 @@ def reader(path, parallelism=2, **options):
 
 def ranges(path, **options):
     """Return the bounds of each queue that a read takes."""
+    planner = Planner(parse_options({"path": str(path), **options}))
     with forebay.open(path, mode="r") as store:
-        found = Planner(store, parse_options({"path": str(path), **options})).ranges()
+        found = planner.ranges(store)
+    planner.check()
     return {(r.topic, r.queue): (r.start, r.end) for r in found}
 
 
@@ -50,7 +53,7 @@ lengths = some.lists(some.tuples(some.integers(0, 9), some.integers(0, 40)), max
 
 @given(lengths, some.integers(1, 9), some.none() | some.integers(1, 20))
 def test_a_cut_covers_every_message_once_in_groups_of_like_size(found, parts, most):
-    whole = [Range("t", queue, first, first + n) for queue, (first, n) in enumerate(found)]
+    whole = [Range("s", "t", queue, first, first + n) for queue, (first, n) in enumerate(found)]
     total = sum(map(len, whole))
     groups = cut(whole, parts, most)
     messages = [
@@ -76,7 +79,7 @@ def test_one_queue_is_cut_for_every_core(events):
         [(60, 80)],
     ]
     parts = reader(events.path, parallelism=4, subscribe="one", minPartitions="3").partitions()
-    assert [len(part.ranges[0]) for part in parts] == [26, 27, 27]
+    assert [len(part.ranges[0]) for part in parts] == [27, 26, 27]
     limited = {"subscribe": "one", "maxRecordsPerPartition": "15"}
     assert len(reader(events.path, **limited).partitions()) == 6
 
@@ -241,7 +244,7 @@ def test_a_worker_keeps_its_store_for_the_tasks_of_one_stage(tmp_path):
             store.send("t", body)
 
     fill(b"old")
-    opened = _Opened()
+    opened = Opened()
     first = opened.store("plan", str(path), 1)
     assert opened.store("plan", str(path), 1) is first
     shutil.rmtree(path)
@@ -253,17 +256,17 @@ def test_a_worker_keeps_its_store_for_the_tasks_of_one_stage(tmp_path):
 
 
 def test_offsets_that_vanish_after_planning_fail_or_are_passed_over(events, caplog):
-    gone = [Range("one", 0, 70, 90)]
+    gone = [Range(events.path, "one", 0, 70, 90)]
     strict = reader(events.path, subscribe="one", columns="offset")
     with pytest.raises(CorruptError, match=r"10 messages of one-0 \[70, 90\)"):
-        list(strict.read(ForebayPartition("p", events.path, gone)))
+        list(strict.read(ForebayPartition("p", gone)))
     lenient = reader(events.path, subscribe="one", columns="offset", failOnDataLoss="false")
-    batches = list(lenient.read(ForebayPartition("p", events.path, gone)))
+    batches = list(lenient.read(ForebayPartition("p", gone)))
     assert sum(batch.num_rows for batch in batches) == 10
-    gone = [Range("one", 0, 85, 90)]
+    gone = [Range(events.path, "one", 0, 85, 90)]
     with pytest.raises(OffsetOutOfRangeError):
-        list(strict.read(ForebayPartition("p", events.path, gone)))
-    assert list(lenient.read(ForebayPartition("p", events.path, gone))) == []
+        list(strict.read(ForebayPartition("p", gone)))
+    assert list(lenient.read(ForebayPartition("p", gone))) == []
     assert "5 messages of one-0" in caplog.text
 
 

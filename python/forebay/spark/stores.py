@@ -1,0 +1,68 @@
+"""The stores of a read: which there are, and which of them a worker has open."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import forebay
+from forebay.errors import StoreNotFoundError, UnsupportedError
+
+if TYPE_CHECKING:
+    from forebay import Store
+
+#: What opening and reading a store raises because of its files, and not of what was asked for.
+UNREADABLE = (OSError, UnsupportedError)
+
+
+def expand(paths: Iterable[str]) -> list[str]:
+    """Return the directories that are meant by paths and patterns, each of them once.
+
+    Those of a pattern come sorted. A path that is there is meant as it is, whatever characters are
+    in it.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If a pattern matches no directory.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        matches = [path]
+        if glob.has_magic(path) and not os.path.exists(path):
+            matches = sorted(match for match in glob.glob(path) if os.path.isdir(match))
+            if not matches:
+                raise StoreNotFoundError(f"no directory matches the pattern {path}", path=path)
+        for match in matches:
+            # By two names it would be read twice.
+            found.setdefault(os.path.realpath(match), match)
+    return list(found.values())
+
+
+class Opened:
+    """The store that this worker has open; workers run many tasks of a job, one at a time.
+
+    It is kept for the tasks of one stage, no longer: between two actions the directory may have
+    been replaced by another, and open files would still show the old one.
+    """
+
+    def __init__(self) -> None:
+        self._key: tuple[str, str, int | None] | None = None
+        self._store: Store | None = None
+
+    def store(self, plan: str, path: str, stage: int | None) -> Store:
+        """Return the store at this path, opened for this stage of this plan."""
+        key = (plan, path, stage)
+        if self._store is None or self._key != key or stage is None:
+            self.close()
+            self._store = forebay.open(path, mode="r")
+            self._key = key
+        return self._store
+
+    def close(self) -> None:
+        """Close what is open."""
+        if self._store is not None:
+            self._store.close()
+        self._store = self._key = None
