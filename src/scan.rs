@@ -3,7 +3,7 @@
 //!
 //! | asked for | comes from | order |
 //! |---|---|---|
-//! | whole topics, with a key | the index | topic as asked for, queue, offset |
+//! | a key | the index | topic as asked for, queue, offset |
 //! | all topics whole | the log | position |
 //! | anything else | queue entries | topic as asked for, queue, offset |
 //!
@@ -16,12 +16,13 @@ use crate::arrow::schema::schema;
 use crate::arrow::source::Source;
 use crate::arrow::stream::{BatchShape, DamageList, Stream};
 use crate::arrow::{BodyType, Column, Dialect};
-use crate::engine::{Check, Cursor, Damage, Engine, Filter, Topic};
+use crate::engine::{Check, Damage, Engine, Filter, Topic};
 use crate::error::{Error, Result};
-use crate::record::Message;
+use crate::record::{Message, Record};
 use crate::store::Store;
 use arrow_schema::SchemaRef;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Most rows of a batch that can be asked for.
@@ -166,7 +167,7 @@ impl Scan {
         let spec = &self.spec;
         let topics = self.topics(engine)?;
         let whole = spec.start == Bound::Earliest && spec.end == Bound::Latest;
-        if let (Some(key), true, true) = (&spec.key, whole, self.store.options().index) {
+        if let (Some(key), true) = (&spec.key, self.store.options().index) {
             return self.by_key(engine, &topics, key).map(Source::found);
         }
         let filter = Filter {
@@ -183,7 +184,9 @@ impl Scan {
         }
         let mut cursors = Vec::new();
         for topic in &topics {
-            self.cursors(engine, topic, &filter, check, &mut cursors)?;
+            for (queue, range) in self.ranges(engine, topic)? {
+                cursors.push(engine.cursor(topic, queue, range, &filter, check)?);
+            }
         }
         Ok(Source::queues(cursors))
     }
@@ -221,15 +224,9 @@ impl Scan {
         Ok(there)
     }
 
-    /// Adds a cursor for each queue of a topic that has something in the bounds.
-    fn cursors(
-        &self,
-        engine: &dyn Engine,
-        topic: &Topic,
-        filter: &Filter,
-        check: Check,
-        cursors: &mut Vec<Box<dyn Cursor>>,
-    ) -> Result<()> {
+    /// The offsets in the bounds of each queue of a topic that has some there, queues in order.
+    fn ranges(&self, engine: &dyn Engine, topic: &Topic) -> Result<Vec<(u32, Range<u64>)>> {
+        let mut ranges = Vec::new();
         for queue in self.queues(engine, topic)? {
             let bounds = engine.bounds(topic, queue)?.unwrap_or_default();
             let offset_of = |bound: &Bound, unnamed: u64| match bound {
@@ -253,10 +250,10 @@ impl Scan {
             }
             let range = start.max(bounds.start)..end.min(bounds.end);
             if !range.is_empty() {
-                cursors.push(engine.cursor(topic, queue, range, filter, check)?);
+                ranges.push((queue, range));
             }
         }
-        Ok(())
+        Ok(ranges)
     }
 
     /// The messages with this key, by the index.
@@ -272,12 +269,11 @@ impl Scan {
         };
         let mut all = Vec::new();
         for topic in topics {
-            let queues = self.queues(engine, topic)?;
+            let ranges = self.ranges(engine, topic)?;
             let mut found = engine.query(topic, key, i64::MIN, i64::MAX, usize::MAX)?;
             found.retain(|message| {
                 let record = message.record();
-                let queue = u32::try_from(record.queue_id());
-                queue.is_ok_and(|queue| queues.binary_search(&queue).is_ok())
+                is_within(&record, &ranges)
                     && record.is_queued()
                     && (by_tag.is_empty() || by_tag.passes(&record))
             });
@@ -339,6 +335,19 @@ impl ScanSpec {
         }
         named
     }
+}
+
+/// Whether a record lies in one of these ranges, which are in the order of their queues.
+fn is_within(record: &Record<'_>, ranges: &[(u32, Range<u64>)]) -> bool {
+    let (Ok(queue), Ok(offset)) = (
+        u32::try_from(record.queue_id()),
+        u64::try_from(record.queue_offset()),
+    ) else {
+        return false;
+    };
+    let at = ranges.binary_search_by_key(&queue, |(queue, _)| *queue);
+    let range = at.ok().and_then(|at| ranges.get(at));
+    range.is_some_and(|(_, range)| range.contains(&offset))
 }
 
 fn check_range(name: &str, value: usize, max: usize) -> Result<()> {

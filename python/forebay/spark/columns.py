@@ -79,12 +79,12 @@ def schema_of(columns: tuple[str, ...]) -> StructType:
     return schema
 
 
-def with_store(
-    batch: pyarrow.RecordBatch, columns: tuple[str, ...], store: str
-) -> pyarrow.RecordBatch:
-    """Return these columns of a batch, and for ``store`` the path of its store in every row."""
+def select(batch: pyarrow.RecordBatch, columns: tuple[str, ...], store: str) -> pyarrow.RecordBatch:
+    """Return these columns of a batch; ``store`` is the path of its store in every row."""
     import pyarrow
 
+    if batch.schema.names == list(columns):
+        return batch
     arrays = []
     fields = []
     for name in columns:

@@ -36,6 +36,7 @@ _NAMES = (
     "failOnDataLoss",
     "includeHeaders",
     "columns",
+    "pushdown",
 )
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -76,6 +77,8 @@ class ReadOptions:
     records_max: int | None = None
     fail_on_data_loss: bool = True
     columns: tuple[str, ...] = KAFKA_COLUMNS
+    #: Whether filters are taken over from Spark.
+    pushdown: bool = False
 
 
 def parse_options(given: Mapping[str, str]) -> ReadOptions:
@@ -111,6 +114,7 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         records_max=_positive(options, "maxRecordsPerPartition", _LONG_MAX),
         fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
         columns=_columns(options),
+        pushdown=_truth(options, "pushdown", default=False),
     )
 
 

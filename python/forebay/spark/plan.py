@@ -6,6 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
 from forebay.errors import (
@@ -19,6 +20,7 @@ from forebay.spark.options import EARLIEST, LATEST, Limit, ReadOptions, TopicQue
 
 if TYPE_CHECKING:
     from forebay import Store
+    from forebay.spark.filters import Pushed
 
 #: System topics of RocketMQ, beside those with the prefix: a pattern passes over them, as the
 #: connector's does over Kafka's internal topics.
@@ -117,6 +119,20 @@ def _by_records(group: list[Range], records_max: int) -> list[list[Range]]:
     return _by_bytes(even, -(-records // records_max))
 
 
+def share(ranges: Iterable[Range], parts: int) -> list[list[Range]]:
+    """Share ranges that are read by key among tasks: a topic of a store is asked for them at once.
+
+    What that costs hangs on the number of messages found, which nobody knows, and not on that of
+    the messages there.
+    """
+    topics = [list(found) for _, found in groupby(ranges, lambda one: (one.store, one.topic))]
+    parts = min(parts, len(topics))
+    places = [len(topics) * part // parts for part in range(parts)] + [len(topics)]
+    return [
+        [one for topic in topics[first:last] for one in topic] for first, last in pairwise(places)
+    ]
+
+
 class Planner:
     """Looks into stores, one after the other, for what the options mean there at this moment.
 
@@ -124,8 +140,9 @@ class Planner:
     `check` is called behind it.
     """
 
-    def __init__(self, options: ReadOptions) -> None:
+    def __init__(self, options: ReadOptions, pushed: Pushed | None = None) -> None:
         self._options = options
+        self._pushed = pushed
         self._stores: list[str] = []
         self._topics: set[str] = set()
         self._queues: set[TopicQueue] = set()
@@ -161,6 +178,8 @@ class Planner:
     def ranges(self, store: Store) -> list[Range]:
         """Return the range of each queue that is asked for, in the order of topics and queues.
 
+        What filters refuse is left out, once the options have been checked against all of it.
+
         Raises
         ------
         InvalidOptionError
@@ -180,6 +199,8 @@ class Planner:
                 reason = f"the read of {topic}-{queue} would end at {end}, before its start"
                 raise invalid("startingOffsets", start, reason)
             ranges.append(Range(store.path, topic, queue, start, max(start, end)))
+        if self._pushed is not None:
+            ranges = self._pushed.narrow(store, ranges)
         return weigh(store, ranges)
 
     def check(self) -> None:

@@ -15,22 +15,23 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
 import forebay
 from forebay import _forebay
 from forebay.errors import CorruptError
-from forebay.spark.columns import schema_of, with_store
+from forebay.spark.columns import schema_of, select
 from forebay.spark.errors import invalid
+from forebay.spark.filters import Pushed, take
 from forebay.spark.options import ReadOptions, parse_options
-from forebay.spark.plan import Planner, Range, cut, processors
+from forebay.spark.plan import Planner, Range, cut, processors, share
 from forebay.spark.stores import UNREADABLE, Opened, expand
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
-    from forebay import Store, Topic
+    from forebay import Damage, Store, Topic
 
 #: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here
 #: and one in the JVM.
@@ -61,7 +62,9 @@ class ForebayDataSource(DataSource):
         if schema != schema_of(options.columns):
             reason = "the schema is fixed; the option columns selects and orders columns"
             raise invalid("schema", schema.simpleString(), reason)
-        return ForebayReader(options, self.parallelism or processors())
+        # Spark refuses a reader that takes filters where its own configuration has that off.
+        kind = PushdownReader if options.pushdown else ForebayReader
+        return kind(options, self.parallelism or processors())
 
 
 class ForebayPartition(InputPartition):
@@ -78,6 +81,7 @@ class ForebayReader(DataSourceReader):
     def __init__(self, options: ReadOptions, parallelism: int) -> None:
         self._options = options
         self._parallelism = parallelism
+        self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
         """Cut what the stores hold at this moment into tasks.
@@ -86,28 +90,33 @@ class ForebayReader(DataSourceReader):
         Spark plans a DataFrame once, at its first action, so all its actions read the same.
         """
         parts = self._options.min_partitions or self._parallelism
-        groups = cut(self._ranges(), parts, self._options.records_max)
+        ranges = self._ranges()
+        if self._pushed.lookups is None:
+            groups = cut(ranges, parts, self._options.records_max)
+        else:
+            groups = share(ranges, parts)
         plan = uuid.uuid4().hex
         # Spark takes no partitions at all for one without a value.
         return [ForebayPartition(plan, group) for group in groups or [[]]]
 
     def _ranges(self) -> list[Range]:
-        planner = Planner(self._options)
+        planner = Planner(self._options, self._pushed)
         paths = expand(self._options.paths)
+        asked = [path for path in paths if self._pushed.has(path)]
         ranges = []
         unreadable = []
-        for path in paths:
+        for path in asked:
             try:
                 with forebay.open(path, mode="r") as store:
                     ranges += planner.ranges(store)
             except UNREADABLE as error:
                 self._pass_over(path, error)
                 unreadable.append(error)
-        if len(unreadable) == len(paths):
+        if unreadable and len(unreadable) == len(asked):
             # A read of nothing would hide that there is nothing to read.
             raise unreadable[0]
-        if not unreadable:
-            # What is named may be in a store that cannot be asked.
+        if not unreadable and asked == paths:
+            # What is named may be in a store that was not asked.
             planner.check()
         return ranges
 
@@ -144,34 +153,57 @@ class ForebayReader(DataSourceReader):
     def _read_topic(
         self, store: Store, topic: str, wanted: list[Range], there: list[Range]
     ) -> Iterator[pyarrow.RecordBatch]:
-        import pyarrow
-
-        missing = sum(len(found) for found in wanted)
         columns = self._options.columns
-        # A scan knows nothing of the store that it is of, and has one column at the least.
-        scanned = [name for name in columns if name != "store"] or ["offset"]
         arguments: dict[str, Any] = {
             "dialect": "spark",
             "topic": topic,
-            "columns": scanned,
+            # A scan knows nothing of the store that it is of, and has one column at the least.
+            "columns": [name for name in columns if name != "store"] or ["offset"],
             "queues": [found.queue for found in there],
             "start": {found.queue: found.start for found in there},
             "end": {found.queue: found.end for found in there},
             "batch_rows": BATCH_ROWS,
             "batch_bytes": BATCH_BYTES,
         }
-        damage = []
-        if there:
-            scan = _forebay.scan_again(store, arguments)
-            for batch in pyarrow.RecordBatchReader.from_stream(scan):
-                missing -= batch.num_rows
-                yield batch if "store" not in columns else with_store(batch, columns, store.path)
-            damage = scan.damage
+        if self._pushed.tags is not None:
+            arguments["tags"] = self._pushed.tags
+        rows = 0
+        damage: list[Damage] = []
+        for batch in self._scans(store, arguments, damage) if there else ():
+            rows += batch.num_rows
+            yield select(batch, columns, store.path)
+        damage += store.damage
+        missing = sum(len(found) for found in wanted) - rows
+        if self._pushed.selective:
+            missing = sum(len(found) for found in wanted) - sum(len(found) for found in there)
+            missing += _lost(damage, there)
         if missing:
-            self._report_loss(store, topic, wanted, missing, [*damage, *store.damage])
+            self._report_loss(store, topic, wanted, missing, damage)
+
+    def _scans(
+        self, store: Store, arguments: dict[str, Any], damage: list[Damage]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Read the rows that filters let through, and add the damage that is met."""
+        import pyarrow
+        import pyarrow.compute  # type: ignore[import-untyped]
+
+        if self._pushed.lookups is None:
+            scan = _forebay.scan_again(store, arguments)
+            yield from pyarrow.RecordBatchReader.from_stream(scan)
+            damage += scan.damage
+            return
+        for lookup in self._pushed.lookups:
+            columns = list(dict.fromkeys([*arguments["columns"], lookup.column]))
+            found = arguments | {"columns": columns, "key": lookup.key}
+            scan = _forebay.scan_again(store, found)
+            for batch in pyarrow.RecordBatchReader.from_stream(scan):
+                # A message has several keys: it comes once, by the one that is in the column.
+                meant = pyarrow.compute.equal(batch.column(lookup.column), lookup.value)
+                yield batch.filter(meant)
+            damage += scan.damage
 
     def _report_loss(
-        self, store: Store, topic: str, ranges: list[Range], missing: int, damage: list[Any]
+        self, store: Store, topic: str, ranges: list[Range], missing: int, damage: list[Damage]
     ) -> None:
         """Fail for messages that are not there, or log them where the options say so.
 
@@ -193,6 +225,32 @@ class ForebayReader(DataSourceReader):
             position=0 if first is None else first.position,
             reason=reason,
         )
+
+
+class PushdownReader(ForebayReader):
+    """A reader that takes over filters from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take what narrows the read; return what Spark still evaluates."""
+        self._pushed, left = take(filters)
+        return left
+
+
+def _lost(damage: list[Damage], ranges: list[Range]) -> int:
+    """Return how many messages of these ranges are known to be lost, where rows tell nothing.
+
+    Damage in the log whose messages nobody knows may have cost one that was looked for.
+    """
+    bounds = {(found.topic, found.queue): found for found in ranges}
+    lost = set()
+    for found in damage:
+        if not found.lost and "commitlog" in found.path:
+            lost.add((found.path, 0, found.position))
+        for topic, queue, offset in found.lost:
+            within = bounds.get((topic, queue))
+            if within is not None and within.start <= offset < within.end:
+                lost.add((topic, queue, offset))
+    return len(lost)
 
 
 def _still_there(topic: Topic | None, ranges: list[Range]) -> Iterator[Range]:

@@ -88,7 +88,9 @@ impl QueueCursor {
         if !entry.is_message(self.end) {
             return Ok(Some(Flaw::Field("queue entry")));
         }
-        if !self.tag_codes.is_empty() && !self.tag_codes.contains(&entry.tags_code) {
+        // The code of a delayed message is a time, which is wider than a tag's hash.
+        let is_hash = i32::try_from(entry.tags_code).is_ok();
+        if !self.tag_codes.is_empty() && is_hash && !self.tag_codes.contains(&entry.tags_code) {
             return Ok(None);
         }
         if self

@@ -8,7 +8,7 @@ use super::locate::Search;
 use super::log::{Step, Walker};
 use super::recover::next_record;
 use super::shared::Shared;
-use crate::engine::Topic;
+use crate::engine::{Damage, Topic};
 use crate::error::Result;
 use crate::record::properties::{Known, index_hash};
 use crate::record::{Message, Record};
@@ -82,12 +82,16 @@ fn in_file(
         if entry.position < min {
             return false;
         }
-        if !unindexed.contains(&entry.position)
-            && let Ok(message) = shared.log.checked_record_at(entry.position)
-            && question.fits(&message.record())
-            && !found.last().is_some_and(known)
-        {
-            found.push(message);
+        if !unindexed.contains(&entry.position) {
+            match shared.log.checked_record_at(entry.position) {
+                Ok(message) if question.fits(&message.record()) => {
+                    if !found.last().is_some_and(known) {
+                        found.push(message);
+                    }
+                }
+                Ok(_) => {}
+                Err(error) => report(shared, entry.position, 1, &error.to_string()),
+            }
         }
         found.len() < question.max
     });
@@ -117,10 +121,15 @@ fn scan(
         match walker.step()? {
             Step::End => break,
             Step::Blank => {}
-            Step::Flawed(_) => match next_record(log, position + 1, end)? {
-                Some(next) => walker.move_to(next),
-                None => break,
-            },
+            Step::Flawed(flaw) => {
+                let next = next_record(log, position + 1, end)?;
+                let length = next.unwrap_or(end) - position;
+                report(shared, position, length, &flaw.to_string());
+                match next {
+                    Some(next) => walker.move_to(next),
+                    None => break,
+                }
+            }
             Step::Record(at, layout) => {
                 let Some(record) = walker.record(at, layout) else {
                     break;
@@ -142,6 +151,22 @@ fn scan(
         }
     }
     Ok(())
+}
+
+/// Reports damage in the log, unless it was met in what retention has taken away or where a reader
+/// cannot be sure yet.
+#[cold]
+fn report(shared: &Shared, position: u64, length: u64, reason: &str) {
+    let log = &shared.log;
+    if (log.min_position()..log.published()).contains(&position) {
+        shared.report.add(Damage {
+            path: log.files.path_of(log.files.start_of(position)),
+            position,
+            length,
+            reason: reason.to_owned(),
+            lost: Vec::new(),
+        });
+    }
 }
 
 /// Offset of the first message of a queue stored at or after `time`; the next offset where none is.

@@ -1,0 +1,252 @@
+"""Filters that a read takes over from Spark, with the option ``pushdown``.
+
+A filter either narrows what is read so exactly that Spark need not look at it again, or it only
+leaves out what it surely refuses, and Spark goes on evaluating it:
+
+| on | what it does | Spark |
+|---|---|---|
+| store, topic, queue | chooses ranges | no more |
+| offset, store time: comparisons | moves the ends of ranges | no more |
+| offset, store time: a list | moves the ends to the lowest and highest of it | again |
+| key, keys: equality, a list | reads through the index | again |
+| tags: equality, a list | compares tags in the scan | again |
+
+Everything else is Spark's. Only the last two have nulls.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, TypeGuard
+
+from pyspark.sql import datasource
+from pyspark.sql.datasource import Filter
+
+from forebay.spark.plan import Range
+
+if TYPE_CHECKING:
+    from forebay import Store
+
+#: More keys than this are not looked up one by one: the log is read.
+_LOOKUPS_MAX = 1_000
+
+#: Columns that are the same in every row of a range.
+_FIXED: dict[str, tuple[type, Callable[[Range], Any]]] = {
+    "store": (str, lambda found: found.store),
+    "topic": (str, lambda found: found.topic),
+    "partition": (int, lambda found: found.queue),
+    "queue": (int, lambda found: found.queue),
+}
+_TIMES = ("timestamp", "store_timestamp")
+_NEVER_NULL = {*_FIXED, *_TIMES, "offset"}
+
+_HOLDS: dict[type[Filter], Callable[[Any, Any], bool]] = {
+    datasource.EqualTo: operator.eq,
+    datasource.EqualNullSafe: operator.eq,
+    datasource.GreaterThan: operator.gt,
+    datasource.GreaterThanOrEqual: operator.ge,
+    datasource.LessThan: operator.lt,
+    datasource.LessThanOrEqual: operator.le,
+    datasource.In: lambda value, some: value in some,
+    datasource.StringStartsWith: str.startswith,
+    datasource.StringEndsWith: str.endswith,
+    datasource.StringContains: operator.contains,
+}
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True)
+class Span:
+    """Whole numbers, half-open; `None` is no bound."""
+
+    start: int | None = None
+    end: int | None = None
+
+    def within(self, other: Span) -> Span:
+        """Return the numbers that are in both."""
+        starts = [start for start in (self.start, other.start) if start is not None]
+        ends = [end for end in (self.end, other.end) if end is not None]
+        return Span(max(starts, default=None), min(ends, default=None))
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A key to ask the index for, and what the rows that are meant have in which column."""
+
+    key: str
+    column: str
+    value: str | bytes
+
+
+@dataclass(frozen=True)
+class Pushed:
+    """What the filters say; without any, everything is read."""
+
+    #: Those on what is the same in every row of a range.
+    fixed: tuple[Filter, ...] = ()
+    offsets: Span = Span()
+    #: Store times in ms.
+    times: Span = Span()
+    lookups: tuple[Lookup, ...] | None = None
+    tags: tuple[str, ...] | None = None
+
+    @property
+    def selective(self) -> bool:
+        """Whether not every row of a range is read."""
+        return self.lookups is not None or self.tags is not None
+
+    def has(self, store: str) -> bool:
+        """Return whether a store may have rows that pass."""
+        some = Range(store, "", 0, 0, 0)
+        return all(_holds(one, some) for one in self.fixed if _column(one) == "store")
+
+    def narrow(self, store: Store, ranges: Iterable[Range]) -> list[Range]:
+        """Return of each range what may pass, without those of which nothing may."""
+        narrowed = []
+        for found in ranges:
+            if not all(_holds(one, found) for one in self.fixed):
+                continue
+            start, end = found.start, found.end
+            if self.offsets.start is not None:
+                start = max(start, self.offsets.start)
+            if self.offsets.end is not None:
+                end = min(end, self.offsets.end)
+            if start < end and self.times.start is not None:
+                start = max(start, store.offset_at(found.topic, found.queue, self.times.start))
+            if start < end and self.times.end is not None:
+                end = min(end, store.offset_at(found.topic, found.queue, self.times.end))
+            if start < end:
+                narrowed.append(replace(found, start=start, end=end))
+        return narrowed
+
+
+def take(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
+    """Return what filters say that all have to hold, and those that Spark still evaluates."""
+    pushed = Pushed()
+    left = []
+    for one in filters:
+        name = _column(one)
+        if isinstance(one, datasource.IsNotNull) and name in _NEVER_NULL:
+            continue
+        if name in _FIXED and _is_of(one, _FIXED[name][0]):
+            pushed = replace(pushed, fixed=(*pushed.fixed, one))
+            continue
+        if name == "offset" and _is_of(one, int):
+            span = _span(one, lambda value: (value, value))
+            pushed = replace(pushed, offsets=pushed.offsets.within(span))
+        elif name in _TIMES and _is_of(one, datetime):
+            span = _span(one, _milliseconds)
+            pushed = replace(pushed, times=pushed.times.within(span))
+        else:
+            pushed = _select(pushed, one)
+            left.append(one)
+            continue
+        if isinstance(one, datasource.In | datasource.Not):
+            left.append(one)
+    return pushed, left
+
+
+def _column(one: Filter) -> str | None:
+    """Return the column that a filter is on; `None` for one that is not of a column as such."""
+    if isinstance(one, datasource.Not):
+        return _column(one.child)
+    path: tuple[str, ...] = getattr(one, "attribute", ())
+    return path[0] if len(path) == 1 else None
+
+
+def _is_of(one: Filter, kind: type) -> bool:
+    """Return whether a filter compares with values of this type alone, none of them null."""
+    if isinstance(one, datasource.Not):
+        return _is_of(one.child, kind)
+    if type(one) not in _HOLDS:
+        return False
+    return all(isinstance(value, kind) for value in _values(one))
+
+
+def _values(one: Any) -> tuple[Any, ...]:
+    return tuple(one.value) if isinstance(one, datasource.In) else (one.value,)
+
+
+def _is_equality(
+    one: Filter,
+) -> TypeGuard[datasource.EqualTo | datasource.EqualNullSafe | datasource.In]:
+    return isinstance(one, datasource.EqualTo | datasource.EqualNullSafe | datasource.In)
+
+
+def _holds(one: Any, found: Range) -> bool:
+    if isinstance(one, datasource.Not):
+        return not _holds(one.child, found)
+    _, value_of = _FIXED[one.attribute[0]]
+    return _HOLDS[type(one)](value_of(found), one.value)
+
+
+def _milliseconds(time: datetime) -> tuple[int, int]:
+    """Return the last millisecond that is not after a time, and the first that is not before."""
+    micros = (time - _EPOCH) // _MICROSECOND
+    return micros // 1000, -(-micros // 1000)
+
+
+def _span(one: Any, numbers: Callable[[Any], tuple[int, int]]) -> Span:
+    """Return the numbers outside of which a filter does not hold.
+
+    `numbers` gives for a value the highest number that is not above it, and the lowest that is not
+    below it.
+    """
+    if isinstance(one, datasource.Not):
+        return Span()
+    bounds = [numbers(value) for value in _values(one)]
+    if not bounds:
+        return Span(0, 0)
+    below, above = max(low for low, _ in bounds), min(high for _, high in bounds)
+    if isinstance(one, datasource.GreaterThan):
+        return Span(start=below + 1)
+    if isinstance(one, datasource.GreaterThanOrEqual):
+        return Span(start=above)
+    if isinstance(one, datasource.LessThan):
+        return Span(end=above)
+    if isinstance(one, datasource.LessThanOrEqual):
+        return Span(end=below + 1)
+    return Span(above, below + 1)
+
+
+def _select(pushed: Pushed, one: Filter) -> Pushed:
+    """Take what an equality says on keys and tags; the first on each is what is read by."""
+    if not _is_equality(one):
+        return pushed
+    name = _column(one)
+    # A null in a list is equal to nothing.
+    values = [value for value in dict.fromkeys(_values(one)) if value is not None]
+    if name == "tags" and pushed.tags is None:
+        if values and all(isinstance(value, str) and _is_exact(value) for value in values):
+            return replace(pushed, tags=tuple(values))
+    elif name in ("key", "keys") and pushed.lookups is None:
+        lookups = [_lookup(name, value) for value in values]
+        known = tuple(lookup for lookup in lookups if lookup is not None)
+        if len(known) == len(lookups) and 0 < len(known) <= _LOOKUPS_MAX:
+            return replace(pushed, lookups=known)
+    return pushed
+
+
+def _lookup(column: str, value: object) -> Lookup | None:
+    """Return how to find rows with this value; `None` where the index cannot be asked for it."""
+    if column == "key" and isinstance(value, bytes | bytearray):
+        try:
+            text = bytes(value).decode()
+        except UnicodeDecodeError:
+            return None
+        known = text != "" and " " not in text
+        return Lookup(text, column, bytes(value)) if known else None
+    if column == "keys" and isinstance(value, str) and _is_exact(value):
+        first = next((word for word in value.split(" ") if word), None)
+        return None if first is None else Lookup(first, column, value)
+    return None
+
+
+def _is_exact(text: str) -> bool:
+    """Return whether a text stands for itself: bytes that are no UTF-8 read as U+FFFD in rows."""
+    return text != "" and "\N{REPLACEMENT CHARACTER}" not in text
