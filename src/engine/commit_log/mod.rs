@@ -516,8 +516,15 @@ impl Engine for CommitLog {
                 index.join_new_files(log.published())?;
             }
         }
-        if self.shared.index.is_none() {
-            unindexed = log.min_position()..log.readable_end();
+        let writer_indexes = !log
+            .source
+            .as_ref()
+            .is_some_and(|state| state.is_unindexed());
+        if self.shared.index.is_none() || !writer_indexes {
+            // An index that an earlier writer left is good up to its last entry.
+            let index = self.shared.index.as_ref();
+            let indexed = index.and_then(|index| index.end_position()).unwrap_or(0);
+            unindexed = indexed.max(log.min_position())..log.readable_end();
         }
         query::by_key(
             &self.shared,

@@ -322,6 +322,7 @@ impl<'a> Opening<'a> {
                 // Another system's store: what its queues have used up stands in their files alone.
                 self.first_inventory(end).save(&self.disk, self.root)?;
             }
+            state.set_unindexed(self.index.is_none());
             state.begin_epoch(end, self.options.checksum);
             state.sync(&*self.disk)?;
         }

@@ -95,7 +95,9 @@ impl Opening<'_> {
         };
         let min = self.min_position();
         let complete = self.load_index(index, begin)?;
-        let unmarked = (!begin.marked).then(|| index.end_position().unwrap_or(min));
+        // A writer that builds no index moves the marks all the same.
+        let unmarked = (!begin.marked || self.state.is_unindexed())
+            .then(|| index.end_position().unwrap_or(min));
         let lagging = unmarked.filter(|end| *end < from);
         if self.access == Access::Read {
             let unsure = begin

@@ -21,6 +21,7 @@
 //! 104   u32    CRC-32 of bytes 56 to 103
 //! 108   u32    1 where every record of the epoch carries a checksum over the whole
 //! 112   u32    1 from when a store is opened that another system wrote to until it is recovered
+//! 116   u32    1 where the writer builds no index
 //! 128   u64    published: end of what readers may see
 //! 192   u64    dispatched: end of what queues and index hold
 //! 256   u64    durable: end of what is on the disk
@@ -62,6 +63,7 @@ const AT_INDEX_ENTRIES: usize = 100;
 const AT_CRC: usize = 104;
 const AT_CHECKSUMS: usize = 108;
 const AT_FOREIGN: usize = 112;
+const AT_UNINDEXED: usize = 116;
 const AT_PUBLISHED: usize = 128;
 const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
@@ -283,6 +285,17 @@ impl StatePage {
         self.region
             .set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
         self.end_epoch(false);
+    }
+
+    /// Whether the writer of this epoch builds no index: what it appends is found in the log alone.
+    pub fn is_unindexed(&self) -> bool {
+        self.word(AT_UNINDEXED) == 1
+    }
+
+    /// Says whether the epoch that begins will build no index.
+    pub fn set_unindexed(&self, unindexed: bool) {
+        self.region
+            .set_words(AT_UNINDEXED, &u32::from(unindexed).to_ne_bytes());
     }
 
     /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
