@@ -38,6 +38,14 @@ _NAMES = (
     "columns",
     "pushdown",
 )
+#: Options of the connector that are about a client of a broker, beside those that begin so.
+_CLIENT = (
+    "groupIdPrefix",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "kafkaConsumer.pollTimeoutMs",
+)
+_CLIENT_PREFIX = "kafka."
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 _T = TypeVar("_T")
@@ -121,12 +129,13 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
 def _by_name(given: Mapping[str, str]) -> dict[str, str]:
     """Give each option the name by which it is documented; Spark hands them over in lower case."""
     names = {name.lower(): name for name in _NAMES}
+    client = [name.lower() for name in _CLIENT]
     options = {}
     for name, value in given.items():
         known = names.get(name.lower())
         if known is None:
             reason = f"there is no such option; there are {', '.join(_NAMES)}"
-            if name.lower().startswith("kafka."):
+            if name.lower().startswith(_CLIENT_PREFIX) or name.lower() in client:
                 reason = "options of a Kafka client have no meaning for a directory"
             raise invalid(name, value, reason)
         options[known] = value

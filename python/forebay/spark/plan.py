@@ -262,13 +262,17 @@ class Planner:
         if limit.time is not None:
             time = limit.time
             return {at: self._at(store, side, at, time, bounds[at]) for at in bounds}
-        return {at: within[limit.everywhere == LATEST] for at, within in bounds.items()}
+        return {
+            at: least if limit.everywhere == EARLIEST else most
+            for at, (least, most) in bounds.items()
+        }
 
     def _matches(self, topic: str) -> bool:
         pattern = self._options.pattern
         if topic in _SYSTEM_TOPICS or topic.lower().startswith(_SYSTEM_PREFIX):
             return False
-        return pattern is not None and pattern.fullmatch(topic) is not None
+        # Anywhere in the name, as the connector's does.
+        return pattern is not None and pattern.search(topic) is not None
 
     def _at(self, store: Store, side: str, at: TopicQueue, time: int, bounds: Bounds) -> int:
         topic, queue = at

@@ -309,6 +309,29 @@ fn a_specification_that_is_wrong_in_itself_is_refused_at_once() {
 }
 
 #[test]
+fn a_key_is_looked_for_within_the_bounds_alone() {
+    let store = store();
+    for number in 0..100 {
+        let (key, body) = (format!("k{}", number % 10), format!("{number}"));
+        let draft = Draft {
+            body: body.as_bytes(),
+            keys: &[&key],
+            queue: Some(1),
+            ..Draft::default()
+        };
+        send(&producer(&store, "a"), &draft);
+    }
+    let spec = ScanSpec {
+        topics: topic("a"),
+        start: Bound::Offsets([(1, 17)].into()),
+        end: Bound::Offsets([(1, 47)].into()),
+        key: Some("k7".to_owned()),
+        ..ScanSpec::default()
+    };
+    assert_eq!(as_text(&batches(&store, spec)), "17 27 37");
+}
+
+#[test]
 fn tags_and_keys_select_on_every_way_through_the_store() {
     let store = store();
     for (queue, name) in [(1, "a"), (0, "b")] {
@@ -355,7 +378,7 @@ fn tags_and_keys_select_on_every_way_through_the_store() {
     assert_eq!(
         run(topic("a"), Bound::Time(0), Some("k7"), &[]),
         by_key,
-        "by the queues"
+        "within bounds"
     );
     let both = |n| n % 10 == 7 && n % 3 != 1;
     let tags = ["t0", "t2"];

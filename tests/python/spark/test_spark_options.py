@@ -73,6 +73,8 @@ WRONG = [
     ("maxOffsetsPerTrigger", "5", "there is no such option"),
     ("paths", '["a","b"]', "path is given too: 'events'"),
     ("kafka.bootstrap.servers", "host:9092", "no meaning for a directory"),
+    ("groupIdPrefix", "mine", "no meaning for a directory"),
+    ("pushdown", "maybe", 'it is "true" or "false"'),
     ("subscribe", " , ", "no topics to subscribe to"),
     ("startingOffsets", "latest", "can't be latest for batch"),
     ("startingOffsets", '{"orders":{"0":-1}}', "orders-0 can't be latest for batch"),
