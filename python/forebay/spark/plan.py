@@ -227,7 +227,8 @@ class Planner:
                     raise UnknownTopicError(message, topic=name, queue=queue)
         for side, limit in (("starting", options.start), ("ending", options.end)):
             for store in (limit.by_store or {}).keys() - set(self._stores):
-                raise invalid(f"{side}Offsets", store, "it is none of the stores that are read")
+                reason = "it is none of the stores that are read"
+                raise invalid(_option(side, limit), store, reason)
             for kind, numbers in _numbers_of(limit):
                 if not numbers.keys() <= self._queues:
                     raise _not_all_named(f"{side}{kind}", numbers, self._queues)
@@ -243,7 +244,7 @@ class Planner:
         limit = given.of(store.path)
         if limit is None:
             reason = f"it must name every store; {store.path} is missing"
-            raise invalid(f"{side}Offsets", sorted(given.by_store or {}), reason)
+            raise invalid(_option(side, given), sorted(given.by_store or {}), reason)
         for kind, numbers in _numbers_of(limit):
             # One that applies to every store may name queues that this one does not have.
             missing = bounds.keys() - numbers.keys()
@@ -308,6 +309,12 @@ def _numbers_of(limit: Limit) -> list[tuple[str, dict[TopicQueue, int]]]:
     """Return what a limit names queue by queue, with the option's name but for its side."""
     found = (("Offsets", limit.offsets), ("OffsetsByTimestamp", limit.times))
     return [(kind, numbers) for kind, numbers in found if numbers is not None]
+
+
+def _option(side: str, limit: Limit) -> str:
+    """Return the name of the option that gave stores limits of their own."""
+    times = any(own.times is not None for own in (limit.by_store or {}).values())
+    return f"{side}OffsetsByTimestamp" if times else f"{side}Offsets"
 
 
 def _not_all_named(
