@@ -208,6 +208,81 @@ def test_rows_hold_what_was_sent(events):
     assert found == expected
 
 
+def of_queue(topic, queue, start=0, end=2**62):
+    return lambda sent: (sent.topic, sent.queue) == (topic, queue) and start <= sent.offset < end
+
+
+def meant(middle):
+    """Return options, and which messages they mean; `middle` is a time."""
+    one, bills = {"subscribe": "one"}, {"assign": '{"bills":[0]}'}
+    latest = {"startingOffsetsByTimestampStrategy": "latest"}
+    lost = {"failOnDataLoss": "false"}
+    by_topic = lambda *names: lambda sent: sent.topic in names  # noqa: E731
+    before = lambda sent: sent.topic == "one" and sent.timestamp < middle  # noqa: E731
+    after = lambda sent: sent.topic == "one" and sent.timestamp >= middle  # noqa: E731
+    by_queue = json.dumps({"one": {"0": middle}})
+    return [
+        ({"subscribe": "orders, one"}, by_topic("orders", "one")),
+        ({"subscribePattern": "^o|ill"}, by_topic("orders", "one", "bills")),
+        (
+            {"assign": '{"orders":[0,2],"one":[0]}'},
+            lambda s: by_topic("orders", "one")(s) and (s.topic, s.queue) != ("orders", 1),
+        ),
+        (one | {"startingOffsets": "earliest", "endingOffsets": "latest"}, by_topic("one")),
+        (one | {"startingOffsets": '{"one":{"0":7}}'}, of_queue("one", 0, 7)),
+        (
+            one | {"startingOffsets": '{"one":{"0":-2}}', "endingOffsets": '{"one":{"0":11}}'},
+            of_queue("one", 0, 0, 11),
+        ),
+        (
+            bills | {"startingOffsets": '{"bills":{"0":7}}', "endingOffsets": '{"bills":{"0":-1}}'},
+            of_queue("bills", 0, 7),
+        ),
+        (one | latest | {"startingTimestamp": str(middle)}, after),
+        (one | {"endingTimestamp": str(middle)}, before),
+        (one | latest | {"startingOffsetsByTimestamp": by_queue}, after),
+        (one | {"endingOffsetsByTimestamp": by_queue}, before),
+        (one | latest | {"startingTimestamp": str(middle + 10**6)}, lambda sent: False),
+        (one | {"endingTimestamp": str(middle + 10**6)}, by_topic("one")),
+        (one | {"minPartitions": "7", "maxRecordsPerPartition": "5"}, by_topic("one")),
+        (one | lost | {"endingOffsets": '{"one":{"0":1000}}'}, by_topic("one")),
+        (one | lost | {"startingOffsets": '{"one":{"0":1000}}'}, lambda sent: False),
+    ]
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_rows_are_those_that_the_options_mean(events, number):
+    """Against the memory of what was sent; with and without headers."""
+    middle = events.of("one")[40].timestamp
+    options, means = meant(middle)[number]
+    wanted = [sent.kafka() for sent in events.of("orders", "bills", "one") if means(sent)]
+    order = ["orders", "bills", "one"]
+
+    def ordered(found):
+        return sorted(found, key=lambda r: (order.index(r["topic"]), r["partition"], r["offset"]))
+
+    assert ordered(rows(events.path, includeHeaders="true", **options)) == wanted
+    without = [{name: row[name] for name in row if name != "headers"} for row in wanted]
+    assert ordered(rows(events.path, **options)) == without
+
+
+def test_every_case_of_options_is_tried():
+    assert len(meant(0)) == 16
+
+
+@pytest.mark.parametrize("name", ["big", "clean", "crashed", "lost-queues", "undispatched"])
+def test_a_directory_that_rocketmq_left_is_read_whole(tmp_path, golden, name):
+    path = unpack(golden, name, tmp_path)
+    with gzip.open(golden / f"{name}.jsonl.gz") as listing:
+        messages = [message for message in map(json.loads, listing) if message["inQueue"]]
+    topics = ",".join(sorted({message["topic"] for message in messages}))
+    found = rows(path, subscribe=topics, columns="topic,partition,offset,position,size")
+    assert sorted(tuple(row.values()) for row in found) == sorted(
+        (m["topic"], m["queueId"], m["queueOffset"], m["physicalOffset"], m["size"])
+        for m in messages
+    )
+
+
 def settle(store):
     """Let other processes see all that was sent: a look at the topics brings their queues up."""
     assert store.topics
