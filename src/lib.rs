@@ -37,6 +37,7 @@ pub mod tail;
 pub mod ticket;
 
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
+pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::{
     Atomicity, Check, Damage, Durability, Engine, Filter, Recovery, Repair, RepairStep, Stats,
     Topic, Verification,

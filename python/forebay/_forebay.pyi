@@ -30,6 +30,9 @@ __all__ = [
     "Topic",
     "Verification",
     "__version__",
+    "bounds_below",
+    "epochs",
+    "fit",
     "message_from_record",
     "open_store",
     "scan_again",
@@ -491,4 +494,14 @@ def open_store(
     options: dict[str, Any],
 ) -> Store: ...
 def message_from_record(record: bytes) -> Message: ...
+def bounds_below(
+    store: Store,
+    topics: list[str],
+    position: int | None = None,
+) -> tuple[int, list[tuple[str, int, int, int]]]: ...
+def fit(
+    store: Store,
+    parts: list[tuple[str, int, int, int, int]],
+) -> list[tuple[int, int]]: ...
+def epochs(path: str | PathLike[str]) -> tuple[int, list[tuple[int, int, int]]] | None: ...
 def scan_again(store: Store, arguments: dict[str, Any]) -> Scan: ...

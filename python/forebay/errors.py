@@ -20,6 +20,7 @@ __all__ = [
     "ForkedError",
     "InvalidOptionError",
     "InvalidTopicError",
+    "LogShrunkError",
     "MessageTooLargeError",
     "NotAStoreError",
     "OffsetOutOfRangeError",
@@ -181,6 +182,23 @@ class OffsetOutOfRangeError(ForebayError, IndexError):
     offset: int
     min_offset: int
     max_offset: int
+
+
+class LogShrunkError(ForebayError, OSError):
+    """The log of a store came back shorter than it was read, or another is in its place.
+
+    Attributes
+    ----------
+    position
+        End of what was durable when the log was read.
+    end
+        Up to where the log is still the one that was read; 0 where it is another.
+    """
+
+    _errno = _errno.EIO
+    path: str
+    position: int
+    end: int
 
 
 class CorruptError(ForebayError, OSError):

@@ -247,6 +247,32 @@ impl Engine for Memory {
         })
     }
 
+    fn bounds_below(&self, topic: &Topic, queue: u32, position: u64) -> Result<Option<Range<u64>>> {
+        let state = self.state()?;
+        let state = state.read();
+        let Some(positions) = state.queue(topic.id, queue) else {
+            return Ok(Memory::is_below_write_queues(topic, queue).then_some(0..0));
+        };
+        let end = positions.partition_point(|at| *at < position);
+        Ok(Some(0..end as u64))
+    }
+
+    fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
+        let state = self.state()?;
+        let state = state.read();
+        let mut taken = 0;
+        for offset in range.clone() {
+            let Some(size) = state.size_of(topic.id, queue, offset) else {
+                return Ok((offset, taken));
+            };
+            if size > bytes - taken {
+                return Ok((offset, taken));
+            }
+            taken += size;
+        }
+        Ok((range.end, taken))
+    }
+
     fn cursor(
         &self,
         topic: &Topic,

@@ -361,6 +361,14 @@ pub trait Engine: Send + Sync {
     /// All that was readable when the call began is counted.
     fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>>;
 
+    /// [`Engine::bounds`] of the messages that lie wholly below a position of the log. With the
+    /// durable position these are the offsets that a power loss cannot take back.
+    fn bounds_below(&self, topic: &Topic, queue: u32, position: u64) -> Result<Option<Range<u64>>>;
+
+    /// How many messages from `range.start` on fit into `bytes`, by the bytes of their records: the
+    /// offset behind the last that does, at most `range.end`, and the bytes of all that do.
+    fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)>;
+
     /// Walks `range` of a queue, cut to its bounds.
     fn cursor(
         &self,

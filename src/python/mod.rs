@@ -10,6 +10,7 @@ mod errors;
 mod message;
 mod options;
 mod producer;
+mod progress;
 mod report;
 mod slow;
 mod store;
@@ -28,6 +29,8 @@ mod _forebay {
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]
     use super::producer::{BatchResult, Producer, SendResult};
+    #[pymodule_export]
+    use super::progress::{bounds_below, epochs, fit};
     #[pymodule_export]
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
     #[pymodule_export]

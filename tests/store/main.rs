@@ -51,6 +51,7 @@ mod lifecycle;
 mod model;
 mod pool;
 mod processes;
+mod progress;
 mod query;
 mod read;
 mod readonly;

@@ -75,6 +75,7 @@ use query::Question;
 use service::Services;
 use shared::Shared;
 use state::Mark;
+pub use state::{Epoch, Epochs};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -426,6 +427,24 @@ impl Engine for CommitLog {
             .queue(topic, queue)?
             .map(|queue| queue.min()..queue.max());
         Ok(found.or(given.then_some(0..0)))
+    }
+
+    fn bounds_below(&self, topic: &Topic, queue: u32, position: u64) -> Result<Option<Range<u64>>> {
+        let Some(found) = self.queue(topic, queue)? else {
+            return self.bounds(topic, queue);
+        };
+        let end = match position >= self.shared.log.published() {
+            true => found.max(),
+            false => found.end_below(position)?,
+        };
+        Ok(Some(found.min().min(end)..end))
+    }
+
+    fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
+        match self.queue(topic, queue)? {
+            Some(queue) => queue.fit(range, bytes),
+            None => Ok((range.start, 0)),
+        }
     }
 
     fn cursor(

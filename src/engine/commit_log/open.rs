@@ -307,6 +307,10 @@ impl<'a> Opening<'a> {
         for mark in [Mark::Published, Mark::Dispatched, Mark::Durable] {
             state.set(mark, end);
         }
+        if self.access == Access::Read && self.state.is_halted() {
+            // Its writer died: what it had not flushed is in the page cache alone.
+            state.set(Mark::Durable, self.state.get(Mark::Durable).min(end));
+        }
         let min = self.files.first().map_or(0, |file| file.start);
         state.set(Mark::Minimum, min);
         if self.access == Access::ReadWrite {

@@ -27,6 +27,8 @@
 //! 256   u64    durable: end of what is on the disk
 //! 320   u64    minimum: first position of the log
 //! 384   u64    settled: end of what is durable in log, queues and index alike
+//! 2048  16 each    the last 128 epochs, each in the place of its number modulo 128: u64 when it
+//!                  began, in ns since 1970, u64 end of the log then
 //! ```
 //!
 //! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache
@@ -34,13 +36,14 @@
 //! only after the sync that it tells of) and the other two mean nothing. The page is a hint like
 //! every cache: no value is believed before the log confirms it.
 
-use crate::disk::{Disk, Kind, replace};
+use crate::disk::{Disk, Kind, RealDisk, replace};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
-use crate::num::short;
+use crate::num::{index, short};
 use crate::record::HostBytes;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Name of the file.
 pub const FILE_NAME: &str = "forebay.state";
@@ -69,6 +72,13 @@ const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
 const AT_MINIMUM: usize = 320;
 const AT_SETTLED: usize = 384;
+const AT_EPOCHS: usize = 2048;
+const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
+
+/// Epochs whose beginnings are kept.
+const EPOCHS_KEPT: u64 = 128;
+/// Bytes that one of them takes.
+const EPOCH_LEN: usize = 2 * size_of::<u64>();
 
 /// Sizes of a store's files, fixed when it is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,6 +106,40 @@ pub enum Mark {
     Minimum = AT_MINIMUM as isize,
     /// End of what is durable in log, queues and index.
     Settled = AT_SETTLED as isize,
+}
+
+/// One opening for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Epoch {
+    /// Its number, from 1 on.
+    pub number: u64,
+    /// When it began, in ns since 1970: tells it from one of the same number in a store that was
+    /// put in the place of this one.
+    pub began_ns: u64,
+    /// End of the log when it began.
+    pub start: u64,
+}
+
+/// How a log came to be as it is. Who kept a place in it sees by this whether it came back shorter
+/// since then, or is another log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Epochs {
+    /// Number of the newest.
+    pub number: u64,
+    /// The last ones that are known, in order.
+    pub known: Vec<Epoch>,
+}
+
+impl Epochs {
+    /// Looks at the store at `root`, open or not; `None` where nobody of ours has written to it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], and [`Error::Unsupported`] where the page is no regular file.
+    pub fn of(root: &Path) -> Result<Option<Epochs>> {
+        let page = StatePage::open(&RealDisk, root, Access::Read)?;
+        Ok(page.map(|page| page.epochs()))
+    }
 }
 
 /// The mapped page, or memory in its place where there is none on disk.
@@ -196,6 +240,11 @@ impl StatePage {
         self.pid().is_some() && self.is_of_this_boot()
     }
 
+    /// Whether a writer of this boot went away without closing the store, or is at work.
+    pub fn is_halted(&self) -> bool {
+        self.epoch() > 0 && self.is_of_this_boot() && !self.is_clean()
+    }
+
     /// Whether the last writer closed the store.
     pub fn is_clean(&self) -> bool {
         self.word(AT_CLEAN) == 1
@@ -211,6 +260,24 @@ impl StatePage {
     /// Number of the epoch.
     pub fn epoch(&self) -> u64 {
         self.load(AT_EPOCH)
+    }
+
+    /// The epochs that are kept.
+    pub fn epochs(&self) -> Epochs {
+        let last = self.epoch();
+        let first = last.saturating_sub(EPOCHS_KEPT - 1).max(1);
+        let kept = (first..=last).map(|number| {
+            let at = place_of(number);
+            Epoch {
+                number,
+                began_ns: self.load(at),
+                start: self.load(at + size_of::<u64>()),
+            }
+        });
+        Epochs {
+            number: last,
+            known: kept.filter(|epoch| epoch.began_ns > 0).collect(),
+        }
     }
 
     /// Checksum of what stays as it was when the store was created: host and sizes.
@@ -310,7 +377,11 @@ impl StatePage {
         self.region.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
         self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
         self.region.set_words(AT_BOOT_ID, &self.boot_id);
-        self.store(AT_EPOCH, self.epoch() + 1);
+        let number = self.epoch() + 1;
+        let at = place_of(number);
+        self.store(at, now_ns());
+        self.store(at + size_of::<u64>(), end);
+        self.store(AT_EPOCH, number);
         self.store(AT_PID, u64::from(std::process::id()));
     }
 
@@ -326,4 +397,15 @@ impl StatePage {
         let synced = disk.sync_range(&self.region, 0, PAGE);
         synced.map_err(|e| Error::io("sync", self.region.path(), e))
     }
+}
+
+/// Where the beginning of an epoch is kept.
+fn place_of(epoch: u64) -> usize {
+    AT_EPOCHS + index(epoch % EPOCHS_KEPT) * EPOCH_LEN
+}
+
+/// The wall clock in ns since 1970.
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }

@@ -162,6 +162,12 @@ impl State {
         self.queue(topic, queue)?.get(offset).copied()
     }
 
+    /// Bytes of the record at a queue offset.
+    pub(super) fn size_of(&self, topic: u32, queue: u32, offset: u64) -> Option<u64> {
+        let (_, entry) = self.place(self.position_of(topic, queue, offset)?)?;
+        Some(u64::from(entry.layout.total_len))
+    }
+
     /// Positions of the messages with a key, the oldest first, by the index.
     pub(super) fn with_key(&self, topic: u32, key: &str) -> &[u64] {
         let tables = self.topics.get(topic as usize);

@@ -4,6 +4,7 @@ use super::{ConsumeQueue, ENTRY_LEN, FILLER_SIZE, QueueEntry};
 use crate::error::{Error, Result};
 use crate::mapped::queue::file_name;
 use crate::num::index;
+use std::ops::Range;
 use std::path::Path;
 
 impl ConsumeQueue {
@@ -46,6 +47,47 @@ impl ConsumeQueue {
             }
         }
         Ok(None)
+    }
+
+    /// Number behind the last entry whose record lies wholly below `position`; entries without a
+    /// record count with those before them.
+    pub fn end_below(&self, position: u64) -> Result<u64> {
+        let from = self.first_from(position)?;
+        for number in (self.min()..from).rev() {
+            match self.readable(number)? {
+                Some(entry) if entry.end() > position => return Ok(number),
+                Some(_) => break,
+                None => {}
+            }
+        }
+        Ok(from)
+    }
+
+    /// How far from `range.start` on the records of a queue fit into `bytes`: the number behind
+    /// the last that does, and the bytes of all that do.
+    pub fn fit(&self, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
+        let mut taken = 0;
+        let mut number = range.start.max(self.min());
+        let end = range.end.min(self.max());
+        while number < end {
+            let Some(map) = self.map_of(number)? else {
+                break;
+            };
+            let until = map.end.min(end);
+            while number < until {
+                let entry = map.entry(number);
+                let size = match entry.is_filler() {
+                    true => 0,
+                    false => u64::from(entry.size),
+                };
+                if size > bytes - taken {
+                    return Ok((number, taken));
+                }
+                taken += size;
+                number += 1;
+            }
+        }
+        Ok((number.max(end), taken))
     }
 
     /// Position of the first record at or behind an offset; `None` where there is none.
