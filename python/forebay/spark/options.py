@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
 
+from forebay.errors import InvalidOptionError
 from forebay.spark.columns import KAFKA_COLUMNS, parse_columns
 from forebay.spark.errors import invalid
 
@@ -46,9 +48,19 @@ _CLIENT = (
     "kafkaConsumer.pollTimeoutMs",
 )
 _CLIENT_PREFIX = "kafka."
-_LONG_MAX = 2**63 - 1
+#: Options that have a meaning for streams alone; the connector, too, only warns of them elsewhere.
+_STREAM_NAMES = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
+    "maxBytesPerTrigger",
+    "group",
+)
+LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 _T = TypeVar("_T")
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -89,21 +101,28 @@ class ReadOptions:
     pushdown: bool = False
 
 
-def parse_options(given: Mapping[str, str]) -> ReadOptions:
+def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
     """Return the options of a read; names are given in any case.
+
+    A stream begins at the latest offsets where nothing else is said, and has no end.
 
     Raises
     ------
     InvalidOptionError
         If a name is unknown, a value is not allowed, or options contradict one another.
     """
-    options = _by_name(given)
+    options = by_name(given)
+    if not streaming and (ignored := [name for name in _STREAM_NAMES if name in options]):
+        _log.warning("ignored in a batch read: %s", ", ".join(ignored))
+    if streaming and (ending := [name for name in options if name.startswith("ending")]):
+        raise invalid(ending[0], options[ending[0]], "a stream has no end")
     strategies = [name for name in _STRATEGIES if name in options]
     if len(strategies) != 1:
         number = "one" if not strategies else "only one"
         reason = f"{number} of subscribe, subscribePattern and assign must be specified"
         raise invalid("options", sorted(options), reason)
-    start = _limit(options, "starting", Limit(EARLIEST))
+    first = Limit(LATEST if streaming else EARLIEST)
+    start = _limit(options, "starting", first, streaming=streaming)
     end = _limit(options, "ending", Limit(LATEST))
     _check_order(start, end)
     strategy = options.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
@@ -118,23 +137,23 @@ def parse_options(given: Mapping[str, str]) -> ReadOptions:
         start=start,
         end=end,
         latest_if_no_match=strategy == "latest",
-        min_partitions=_positive(options, "minPartitions", _INT_MAX),
-        records_max=_positive(options, "maxRecordsPerPartition", _LONG_MAX),
+        min_partitions=positive(options, "minPartitions", _INT_MAX),
+        records_max=positive(options, "maxRecordsPerPartition", LONG_MAX),
         fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
         columns=_columns(options),
         pushdown=_truth(options, "pushdown", default=False),
     )
 
 
-def _by_name(given: Mapping[str, str]) -> dict[str, str]:
+def by_name(given: Mapping[str, str]) -> dict[str, str]:
     """Give each option the name by which it is documented; Spark hands them over in lower case."""
-    names = {name.lower(): name for name in _NAMES}
+    names = {name.lower(): name for name in (*_NAMES, *_STREAM_NAMES)}
     client = [name.lower() for name in _CLIENT]
     options = {}
     for name, value in given.items():
         known = names.get(name.lower())
         if known is None:
-            reason = f"there is no such option; there are {', '.join(_NAMES)}"
+            reason = f"there is no such option; there are {', '.join(names.values())}"
             if name.lower().startswith(_CLIENT_PREFIX) or name.lower() in client:
                 reason = "options of a Kafka client have no meaning for a directory"
             raise invalid(name, value, reason)
@@ -206,7 +225,9 @@ def _assignment(name: str, text: str) -> dict[str, tuple[int, ...]]:
     return assignment
 
 
-def _limit(options: Mapping[str, str], side: str, default: Limit) -> Limit:
+def _limit(
+    options: Mapping[str, str], side: str, default: Limit, *, streaming: bool = False
+) -> Limit:
     """Read the options of one end; like the connector, a time goes before times before offsets."""
     time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if time in options:
@@ -216,15 +237,16 @@ def _limit(options: Mapping[str, str], side: str, default: Limit) -> Limit:
         return Limit(time=int(text))
     if times in options:
         expected = 'expected e.g. {"topicA":{"0":123456789,"1":123456789}}'
-        found = _by_queue(times, options[times], expected, least=-_LONG_MAX)
+        found = _by_queue(times, options[times], expected, least=-LONG_MAX)
         return _of_stores(found, lambda numbers: Limit(times=numbers))
     if offsets not in options:
         return default
     text = options[offsets].strip()
     word = {"earliest": EARLIEST, "latest": LATEST}.get(text.lower())
     expected = 'expected e.g. {"topicA":{"0":23,"1":-1},"topicB":{"0":-2}}'
-    refused, kind = (LATEST, "latest") if side == "starting" else (EARLIEST, "earliest")
-    if word == refused:
+    wrong, kind = (LATEST, "latest") if side == "starting" else (EARLIEST, "earliest")
+    refused = None if streaming else wrong
+    if word is not None and word == refused:
         raise invalid(offsets, text, f"{side} offset can't be {kind} for batch queries")
     if word is not None:
         return Limit(everywhere=word)
@@ -272,7 +294,7 @@ def _numbers(
             raise invalid(name, text, expected)
         for queue, number in queues.items():
             whole = isinstance(number, int) and not isinstance(number, bool)
-            if not queue.isdecimal() or not whole or not least <= number <= _LONG_MAX:
+            if not queue.isdecimal() or not whole or not least <= number <= LONG_MAX:
                 raise invalid(name, text, expected)
             numbers[topic, int(queue)] = number
     return numbers
@@ -320,10 +342,11 @@ def _is_queue(value: object) -> bool:
 
 
 def _is_number(text: str) -> bool:
-    return re.fullmatch(r"[+-]?[0-9]{1,19}", text) is not None and abs(int(text)) <= _LONG_MAX
+    return re.fullmatch(r"[+-]?[0-9]{1,19}", text) is not None and abs(int(text)) <= LONG_MAX
 
 
-def _positive(options: Mapping[str, str], name: str, most: int) -> int | None:
+def positive(options: Mapping[str, str], name: str, most: int = LONG_MAX) -> int | None:
+    """Return the value of an option that is a positive whole number, if it is given."""
     if name not in options:
         return None
     text = options[name].strip()
@@ -339,6 +362,17 @@ def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
     if truth is None:
         raise invalid(name, options[name], 'it is "true" or "false"')
     return truth
+
+
+def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns of a read by options of which it is not known yet what they are for."""
+    try:
+        return parse_options(given).columns
+    except InvalidOptionError as error:
+        try:
+            return parse_options(given, streaming=True).columns
+        except InvalidOptionError:
+            raise error from None
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:

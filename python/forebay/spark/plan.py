@@ -155,14 +155,8 @@ class Planner:
         options = self._options
         topics = store.topics
         self._stores.append(store.path)
-        if options.assignment is not None:
-            named = list(options.assignment)
-        elif options.pattern is not None:
-            named = [name for name in sorted(topics) if self._matches(name)]
-        else:
-            named = list(options.topics or ())
         bounds = {}
-        for name in named:
+        for name in self.named(store):
             if name not in topics:
                 continue
             self._topics.add(name)
@@ -174,6 +168,13 @@ class Planner:
                     bounds[name, number] = (queue.min_offset, queue.max_offset)
         self._queues.update(bounds)
         return bounds
+
+    def named(self, store: Store) -> list[str]:
+        """Return the names of the topics that are asked for; not all of them need to be there."""
+        options = self._options
+        if options.pattern is not None:
+            return [name for name in sorted(store.topics) if self._matches(name)]
+        return list(options.assignment or options.topics or ())
 
     def ranges(self, store: Store) -> list[Range]:
         """Return the range of each queue that is asked for, in the order of topics and queues.
@@ -193,8 +194,8 @@ class Planner:
         ends = self.resolve(store, "ending", bounds)
         ranges = []
         for (topic, queue), within in bounds.items():
-            start = self._inside(topic, queue, starts[topic, queue], within)
-            end = self._inside(topic, queue, ends[topic, queue], within)
+            start = self.inside(topic, queue, starts[topic, queue], within)
+            end = self.inside(topic, queue, ends[topic, queue], within)
             if start > end and self._options.fail_on_data_loss:
                 reason = f"the read of {topic}-{queue} would end at {end}, before its start"
                 raise invalid("startingOffsets", start, reason)
@@ -290,7 +291,8 @@ class Planner:
             raise invalid("startingTimestamp", time, reason)
         return offset
 
-    def _inside(self, topic: str, queue: int, offset: int, bounds: Bounds) -> int:
+    def inside(self, topic: str, queue: int, offset: int, bounds: Bounds) -> int:
+        """Return an offset that a queue has: this one, or the nearest if data may be lost."""
         least, most = bounds
         if least <= offset <= most:
             return offset

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -23,15 +23,16 @@ from forebay.errors import CorruptError
 from forebay.spark.columns import schema_of, select
 from forebay.spark.errors import invalid
 from forebay.spark.filters import Pushed, take
-from forebay.spark.options import ReadOptions, parse_options
+from forebay.spark.options import ReadOptions, columns_of, parse_options
 from forebay.spark.plan import Planner, Range, cut, processors, share
-from forebay.spark.stores import UNREADABLE, Opened, expand
+from forebay.spark.stores import UNREADABLE, Kept, Life, Opened, expand
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
     from forebay import Damage, Store, Topic
+    from forebay.spark.stream import ForebayStreamReader
 
 #: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here
 #: and one in the JVM.
@@ -54,25 +55,43 @@ class ForebayDataSource(DataSource):
 
     def schema(self) -> StructType:
         """Return the columns that the options ask for."""
-        return schema_of(parse_options(self.options).columns)
+        return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> ForebayReader:
         """Return a reader; the schema is the source's own, and no other is taken."""
         options = parse_options(self.options)
-        if schema != schema_of(options.columns):
-            reason = "the schema is fixed; the option columns selects and orders columns"
-            raise invalid("schema", schema.simpleString(), reason)
+        _check_schema(schema, options)
         # Spark refuses a reader that takes filters where its own configuration has that off.
         kind = PushdownReader if options.pushdown else ForebayReader
         return kind(options, self.parallelism or processors())
+
+    def streamReader(self, schema: StructType) -> ForebayStreamReader:
+        """Return a reader of a stream; its schema is that of a batch."""
+        from forebay.spark.pace import parse_stream_options
+        from forebay.spark.stream import ForebayStreamReader
+
+        options = parse_stream_options(self.options)
+        _check_schema(schema, options.read)
+        return ForebayStreamReader(options, self.parallelism or processors())
+
+
+def _check_schema(schema: StructType, options: ReadOptions) -> None:
+    if schema != schema_of(options.columns):
+        reason = "the schema is fixed; the option columns selects and orders columns"
+        raise invalid("schema", schema.simpleString(), reason)
 
 
 class ForebayPartition(InputPartition):
     """What one task reads."""
 
-    def __init__(self, plan: str, ranges: list[Range]) -> None:
+    def __init__(
+        self, plan: str, ranges: list[Range], lives: Mapping[str, Life] | None = None
+    ) -> None:
         self.plan = plan
         self.ranges = ranges
+        #: Of stores that a worker may keep open for the next tasks: what tells that they are still
+        #: as they were planned.
+        self.lives = lives or {}
 
 
 class ForebayReader(DataSourceReader):
@@ -127,7 +146,11 @@ class ForebayReader(DataSourceReader):
         stage = None if task is None else task.stageId()
         for path, ranges in groupby(partition.ranges, lambda found: found.store):
             try:
-                store = _opened.store(partition.plan, path, stage)
+                life = partition.lives.get(path)
+                if life is not None:
+                    store = _kept.store(path, life)
+                else:
+                    store = _opened.store(partition.plan, path, stage)
             except UNREADABLE as error:
                 self._pass_over(path, error)
                 continue
@@ -263,3 +286,4 @@ def _still_there(topic: Topic | None, ranges: list[Range]) -> Iterator[Range]:
 
 
 _opened = Opened()
+_kept = Kept()

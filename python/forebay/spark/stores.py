@@ -41,6 +41,39 @@ def expand(paths: Iterable[str]) -> list[str]:
     return list(found.values())
 
 
+#: What tells an opening of a store for writing from all others: device and number of the file that
+#: has its marks, number of the epoch, when it began, and when a broker was last started on it.
+Life = tuple[int, int, int, int, int]
+
+#: Stores that a worker keeps open for the batches of streams.
+_KEPT_MAX = 16
+
+
+class Kept:
+    """The stores that this worker has open for the batches of streams.
+
+    A reader follows the writer that was at work when it was opened, so it is good as long as the
+    store has the same life.
+    """
+
+    def __init__(self) -> None:
+        #: In the order of use.
+        self._stores: dict[str, tuple[Life, Store]] = {}
+
+    def store(self, path: str, life: Life) -> Store:
+        """Return the store at this path in this life."""
+        found = self._stores.pop(path, None)
+        if found is not None and found[0] != life:
+            found[1].close()
+            found = None
+        store = found[1] if found is not None else forebay.open(path, mode="r")
+        self._stores[path] = (life, store)
+        while len(self._stores) > _KEPT_MAX:
+            _, oldest = self._stores.pop(next(iter(self._stores)))
+            oldest.close()
+        return store
+
+
 class Opened:
     """The store that this worker has open; workers run many tasks of a job, one at a time.
 

@@ -1,0 +1,121 @@
+"""How much a micro-batch takes: limits of messages and bytes, and how long few are waited for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from forebay.spark.errors import invalid
+from forebay.spark.offsets import K, rotated
+from forebay.spark.options import ReadOptions, by_name, parse_options, positive
+
+#: Messages of a queue by whose sizes those of the others are estimated.
+SAMPLE = 32
+
+#: Seconds of a unit, by the names that Spark's durations have.
+_UNITS = {
+    "us": 1e-6,
+    "ms": 1e-3,
+    "s": 1.0,
+    "m": 60.0,
+    "min": 60.0,
+    "h": 3600.0,
+    "d": 86_400.0,
+    "": 1e-3,
+}
+
+#: How far from an offset on messages of a queue fit into a number of bytes: called with
+#: ``{queue: (start, end, bytes)}``, it gives ``{queue: (offset, bytes)}``.
+Fit = Callable[[Mapping[K, tuple[int, int, int]]], Mapping[K, tuple[int, int]]]
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What the options of a stream say about the size of its batches."""
+
+    offsets_max: int | None = None
+    offsets_min: int | None = None
+    #: Seconds after which a batch is made of fewer messages than `offsets_min`.
+    delay_max: float = 900.0
+    bytes_max: int | None = None
+
+
+@dataclass(frozen=True)
+class StreamOptions:
+    """What a stream reads, how fast, and under which group's name it records its progress."""
+
+    read: ReadOptions
+    pace: Pace
+    group: str | None = None
+
+
+def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
+    """Return the options of a stream.
+
+    Raises
+    ------
+    InvalidOptionError
+        As for a batch, and if a limit contradicts another.
+    """
+    read = parse_options(given, streaming=True)
+    options = by_name(given)
+    pace = Pace(
+        offsets_max=positive(options, "maxOffsetsPerTrigger"),
+        offsets_min=positive(options, "minOffsetsPerTrigger"),
+        delay_max=_seconds("maxTriggerDelay", options.get("maxTriggerDelay", "15m")),
+        bytes_max=positive(options, "maxBytesPerTrigger"),
+    )
+    least, most = pace.offsets_min, pace.offsets_max
+    if least is not None and most is not None and least > most:
+        reason = f"it is higher than maxOffsetsPerTrigger, {most}"
+        raise invalid("minOffsetsPerTrigger", least, reason)
+    group = options.get("group")
+    if group is not None and not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,255}", group):
+        reason = "a group's name is made of letters, digits, -, _, % and |, 255 at the most"
+        raise invalid("group", group, reason)
+    return StreamOptions(read, pace, group)
+
+
+def _seconds(name: str, text: str) -> float:
+    found = re.fullmatch(r"([0-9]{1,15})\s*([a-z]*)", text.strip().lower())
+    if found is None or found[2] not in _UNITS:
+        raise invalid(name, text, 'expected e.g. "90s", "15m" or "2h"; a bare number is ms')
+    return int(found[1]) * _UNITS[found[2]]
+
+
+def share_bytes(
+    limit: int, ranges: Mapping[K, tuple[int, int]], turn: int, fit: Fit[K]
+) -> dict[K, int]:
+    """Share bytes among queues as `share` does messages; return the offset behind each one's part.
+
+    No more than `limit` is taken, but one message where the first is larger. Each queue gets a
+    message before one gets more, as far as there is room, beginning with the one whose turn it is.
+    What is left is shared in proportion to what the queues have, by the sizes of a few messages.
+    """
+    some = {at: (start, end) for at, (start, end) in ranges.items() if start < end}
+    ends = {at: start for at, (start, _) in ranges.items()}
+    if not some:
+        return ends
+    first = fit({at: (start, start + 1, limit) for at, (start, _) in some.items()})
+    left = limit
+    turns = rotated(list(some), turn)
+    for at in turns:
+        behind, size = first[at]
+        if size <= left:
+            ends[at] = behind
+            left -= size
+    more = {at: (ends[at], end) for at, (start, end) in some.items() if start < ends[at]}
+    if not more:
+        # The next message of every queue is larger than the limit.
+        ends[turns[0]] += 1
+        return ends
+    seen = fit({at: (start, min(end, start + SAMPLE), limit) for at, (start, end) in more.items()})
+    sizes = {}
+    for at, (start, end) in more.items():
+        behind, size = seen[at]
+        # Where not even one fits into the limit there is no share.
+        sizes[at] = size * (end - start) // (behind - start) if behind > start else 0
+    total = max(sum(sizes.values()), 1)
+    parts = {at: (*more[at], left * size // total) for at, size in sizes.items()}
+    return ends | {at: behind for at, (behind, _) in fit(parts).items()}

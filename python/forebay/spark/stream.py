@@ -1,0 +1,383 @@
+"""Streams: ``spark.readStream.format("forebay")``.
+
+Spark keeps one reader of a stream in a process of its own beside the driver, and asks it at each
+trigger how far the stream may read, and then for the tasks that do it. What it answers is what is
+durable (see `_forebay.bounds_below`): a message that a power loss could take back, and its offset
+give to another, is not read yet.
+"""
+
+from __future__ import annotations
+
+import glob
+import logging
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+from forebay.errors import (
+    ForebayError,
+    LogShrunkError,
+    NotAStoreError,
+    OffsetOutOfRangeError,
+    StoreNotFoundError,
+    UnknownTopicError,
+)
+from forebay.spark.offsets import Place, decode, encode, intact_until, share
+from forebay.spark.options import TopicQueue
+from forebay.spark.pace import StreamOptions, share_bytes
+from forebay.spark.plan import Planner, Range, cut
+from forebay.spark.source import BATCH_ROWS, ForebayPartition, ForebayReader
+from forebay.spark.stores import UNREADABLE
+from forebay.spark.watch import Seen, Watch, close_all
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+
+#: A store, a topic and a queue.
+At = tuple[str, TopicQueue]
+
+_log = logging.getLogger(__name__)
+
+
+class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Says how far a stream may read, cuts that into tasks, and reads them."""
+
+    def __init__(self, options: StreamOptions, parallelism: int) -> None:
+        self._options = options
+        self._parallelism = parallelism
+        self._watches: dict[str, Watch] = {}
+        self._told: set[str] = set()
+        #: What was seen at the last look, for the reports of Spark's progress.
+        self._last: dict[str, Seen] = {}
+        #: Where the stream ends that reads what is available and no more.
+        self._target: dict[At, int] | None = None
+        #: Start and end of the batch that was planned last, and where each queue's part begins.
+        self._planned: tuple[dict[str, Any], dict[str, Any], dict[At, int]] | None = None
+        self._triggered: float | None = None
+
+    # --- where the stream begins ------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Return where a new stream begins, by its options."""
+        planner = Planner(self._options.read)
+        places = {}
+        seen = self._look()
+        for path, found in seen.items():
+            store = self._watches[path].store
+            given = planner.resolve(store, "starting", found.bounds)
+            queues = {
+                at: planner.inside(*at, given[at], within) for at, within in found.bounds.items()
+            }
+            places[path] = found.place(queues)
+        named = self._options.read.assignment or self._options.read.topics or ()
+        there = {topic for found in seen.values() for topic, _ in found.bounds}
+        if missing := sorted(set(named) - there):
+            _log.warning("there is no topic yet: %s", ", ".join(missing))
+        self._record(places)
+        return encode(places)
+
+    # --- how far it may read ----------------------------------------------------------------------
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """Return the limit by which Spark sees that there is one; `latestOffset` knows them all."""
+        pace = self._options.pace
+        if pace.offsets_max is not None:
+            return ReadMaxRows(pace.offsets_max)
+        if pace.bytes_max is not None:
+            return ReadMaxBytes(pace.bytes_max)
+        if pace.offsets_min is not None:
+            return ReadMinRows(pace.offsets_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Fix the end of a stream that reads what is available at this moment."""
+        self._target = {
+            (path, at): end
+            for path, found in self._look().items()
+            for at, (_, end) in found.bounds.items()
+        }
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
+        """Return the end of the next batch: `start` where there is nothing, or too little, to read."""
+        places = decode(start)
+        seen = self._look(places)
+        starts = self._starts(places, seen)
+        ends = {
+            (path, at): end for path, found in seen.items() for at, (_, end) in found.bounds.items()
+        }
+        if self._target is not None:
+            ends = {at: min(end, self._target.get(at, starts[at])) for at, end in ends.items()}
+        ends = {at: max(end, starts[at]) for at, end in ends.items()}
+        if not isinstance(limit, ReadAllAvailable):
+            ends = self._limited(starts, ends)
+        reached = dict(places)
+        for path, found in seen.items():
+            before = places[path].queues if path in places else {}
+            queues = dict(before)
+            for at in found.bounds:
+                # A queue that is empty as yet need not be known: it begins with what comes first.
+                if at in before or ends[path, at] > starts[path, at]:
+                    queues[at] = ends[path, at]
+            reached[path] = found.place(queues)
+        if not self._differs(places, reached, starts, ends):
+            return start
+        end = encode(reached)
+        self._planned = (start, end, starts)
+        return end
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:
+        """Return the end of what was durable at the last look."""
+        if not self._last:
+            return None
+        return encode(
+            {
+                path: found.place({at: end for at, (_, end) in found.bounds.items()})
+                for path, found in self._last.items()
+            }
+        )
+
+    def _differs(
+        self,
+        places: Mapping[str, Place],
+        reached: Mapping[str, Place],
+        starts: Mapping[At, int],
+        ends: Mapping[At, int],
+    ) -> bool:
+        """Whether there is something to read, or a queue was set back.
+
+        A place that differs in its epoch or position alone is the same: Spark would run a batch
+        without rows for it.
+        """
+        if any(ends[at] > first for at, first in starts.items()):
+            return True
+        return any(
+            path in places and place.queues != places[path].queues
+            for path, place in reached.items()
+        )
+
+    def _limited(self, starts: Mapping[At, int], ends: dict[At, int]) -> dict[At, int]:
+        """Cut a batch down to the limits that the options set."""
+        pace = self._options.pace
+        sizes = {at: ends[at] - first for at, first in starts.items()}
+        if self._is_to_wait(sum(sizes.values())):
+            return dict(starts)
+        # Each batch moves it on by as many messages as it has.
+        turn = sum(starts.values())
+        if pace.offsets_max is not None:
+            parts = share(pace.offsets_max, sizes, turn)
+            ends = {at: first + parts[at] for at, first in starts.items()}
+        if pace.bytes_max is not None:
+            ranges = {at: (first, ends[at]) for at, first in starts.items()}
+            ends = share_bytes(pace.bytes_max, ranges, turn, self._fit)
+        return ends
+
+    def _is_to_wait(self, waiting: int) -> bool:
+        """Whether a batch waits for more messages; one that reads what is available never does."""
+        least = self._options.pace.offsets_min
+        if least is None or self._target is not None:
+            return False
+        now = time.monotonic()
+        last = self._triggered
+        if waiting < least and last is not None and now - last < self._options.pace.delay_max:
+            return True
+        self._triggered = now
+        return False
+
+    def _fit(self, parts: Mapping[At, tuple[int, int, int]]) -> dict[At, tuple[int, int]]:
+        by_store: dict[str, dict[TopicQueue, tuple[int, int, int]]] = {}
+        for (path, at), part in parts.items():
+            by_store.setdefault(path, {})[at] = part
+        return {
+            (path, at): found
+            for path, own in by_store.items()
+            for at, found in self._watches[path].fit(own).items()
+        }
+
+    # --- what is there ----------------------------------------------------------------------------
+
+    def _look(self, places: Mapping[str, Place] | None = None) -> dict[str, Seen]:
+        """Look at all stores that the paths mean at this moment."""
+        seen = {}
+        paths = self._paths()
+        for path, is_matched in paths.items():
+            watch = self._watches.get(path) or Watch(path, self._options.read)
+            try:
+                seen[path] = watch.look()
+            except (StoreNotFoundError, NotAStoreError) as error:
+                watch.close()
+                if is_matched and path not in (places or {}):
+                    # Perhaps it is just being made.
+                    self._tell(f"{path} is no store, or not yet: {error}")
+                    continue
+                self._lose(error, path)
+            except UNREADABLE as error:
+                watch.close()
+                self._lose(error, path)
+            else:
+                self._watches[path] = watch
+        for path in (places or {}).keys() - paths.keys():
+            message = f"the store {path} is not there any more"
+            self._lose(StoreNotFoundError(message, path=path), path)
+        self._last = seen
+        return seen
+
+    def _paths(self) -> dict[str, bool]:
+        """Return the paths of stores, and whether a pattern matched them."""
+        paths: dict[str, bool] = {}
+        names = set()
+        for path in self._options.read.paths:
+            matches = {path: False}
+            if glob.has_magic(path) and not os.path.exists(path):
+                matches = {match: True for match in sorted(glob.glob(path)) if os.path.isdir(match)}
+            for match, is_matched in matches.items():
+                # By two names it would be read twice.
+                name = os.path.realpath(match)
+                if name not in names:
+                    names.add(name)
+                    paths[match] = is_matched
+        return paths
+
+    def _starts(self, places: Mapping[str, Place], seen: Mapping[str, Seen]) -> dict[At, int]:
+        """Return where each queue goes on: at its place, or where what is there begins.
+
+        Raises
+        ------
+        LogShrunkError, OffsetOutOfRangeError, UnknownTopicError
+            If messages are not there any more that were to be read, and data loss is to fail.
+        """
+        starts = {}
+        for path, found in seen.items():
+            place = places.get(path, Place())
+            left = intact_until(place, found.epochs, found.durable) if path in places else None
+            unread: dict[TopicQueue, int] = {}
+            if left is not None:
+                self._lose(_shrunk(path, place.position, left), path)
+                unread = self._watches[path].offsets_from(left)
+            for at, (least, most) in found.bounds.items():
+                offset = place.queues.get(at, least)
+                if left is not None:
+                    offset = min(offset, unread.get(at, least))
+                if not least <= offset <= most:
+                    self._lose(_outside(path, at, offset, least, most), path)
+                starts[path, at] = min(max(offset, least), most)
+            for topic, queue in place.queues.keys() - found.bounds.keys():
+                message = f"topic {topic!r} has no queue {queue} any more in {path}"
+                self._lose(UnknownTopicError(message, topic=topic, queue=queue), path)
+        return starts
+
+    def _lose(self, error: Exception, path: str) -> None:
+        """Raise an error that means lost data, or log it once where the options say so."""
+        if self._options.read.fail_on_data_loss:
+            error.add_note(
+                f'the store is {path}; set failOnDataLoss to "false" to go on with what is there'
+            )
+            raise error
+        self._tell(f"{path}: {error}")
+
+    def _tell(self, text: str) -> None:
+        if text not in self._told:
+            self._told.add(text)
+            _log.warning("%s", text)
+
+    # --- the tasks of a batch ---------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """Cut what lies between two offsets into tasks."""
+        places = decode(end)
+        if self._planned is not None and self._planned[:2] == (start, end):
+            starts = self._planned[2]
+        else:
+            # A batch that was planned in an earlier life of the stream.
+            starts = self._replayed(decode(start), places)
+        ranges = [
+            Range(path, *at, starts[path, at], offset)
+            for path, place in sorted(places.items())
+            for at, offset in sorted(place.queues.items())
+            if (path, at) in starts and starts[path, at] < offset
+        ]
+        records = sum(len(found) for found in ranges)
+        # A task for less than a batch costs more than it saves.
+        parts = min(self._parallelism, -(-records // BATCH_ROWS))
+        options = self._options.read
+        groups = cut(ranges, options.min_partitions or parts, options.records_max)
+        lives = {path: found.life for path, found in self._last.items() if found.life}
+        plan = uuid.uuid4().hex
+        return [ForebayPartition(plan, group, lives) for group in groups]
+
+    def _replayed(self, begin: Mapping[str, Place], end: Mapping[str, Place]) -> dict[At, int]:
+        seen = self._look(end)
+        starts = self._starts(begin, seen)
+        for path, found in seen.items():
+            if path not in end:
+                continue
+            left = intact_until(end[path], found.epochs, found.durable)
+            if left is not None:
+                self._lose(_shrunk(path, end[path].position, left), path)
+            for at, offset in end[path].queues.items():
+                least, most = found.bounds.get(at, (0, 0))
+                if offset > most:
+                    self._lose(_outside(path, at, offset, least, most), path)
+        return starts
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Read the batches of a partition, as those of a batch read are."""
+        return ForebayReader(self._options.read, self._parallelism).read(partition)
+
+    # --- progress ---------------------------------------------------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Take note that all up to an offset is processed."""
+        self._record(decode(end))
+
+    def _record(self, places: Mapping[str, Place]) -> None:
+        """Record the progress as that of a group; what fails is logged, for nothing rests on it."""
+        if self._options.group is None:
+            return
+        from forebay.spark import group
+
+        for path, place in places.items():
+            try:
+                group.record(path, self._options.group, place.queues)
+            except (OSError, ForebayError) as error:
+                self._tell(f"the progress of group {self._options.group} is not recorded: {error}")
+
+    def stop(self) -> None:
+        """Close all stores."""
+        close_all(self._watches.values())
+        self._watches.clear()
+
+
+def _shrunk(path: str, position: int, left: int) -> LogShrunkError:
+    if left == 0:
+        message = f"the store at {path} is another one than was read, up to {position} of its log"
+    else:
+        message = (
+            f"the log of {path} came back shorter: it was read up to {position}, up to {left} "
+        )
+        message += "it is the same"
+    return LogShrunkError(message, path=path, position=position, end=left)
+
+
+def _outside(
+    path: str, at: TopicQueue, offset: int, least: int, most: int
+) -> OffsetOutOfRangeError:
+    topic, queue = at
+    if offset < least:
+        what = f"messages {offset} to {least - 1} of {topic}-{queue} in {path} are removed"
+    else:
+        what = f"{topic}-{queue} in {path} ends at {most}, before {offset}, where the stream is"
+    return OffsetOutOfRangeError(
+        what, topic=topic, queue=queue, offset=offset, min_offset=least, max_offset=most
+    )
