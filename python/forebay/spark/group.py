@@ -13,7 +13,6 @@ import fcntl
 import json
 import os
 import re
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,7 +60,7 @@ def _read(config: Path) -> dict[str, Any]:
     for path in (config / _NAME, config / f"{_NAME}.bak"):
         try:
             text = path.read_text(encoding="utf-8")
-            quoted = _BARE_NAME.sub(lambda found: _quoted(found), text)
+            quoted = _BARE_NAME.sub(_quoted, text)
             table = json.loads(quoted)
         except FileNotFoundError:
             continue
@@ -88,17 +87,13 @@ def _quoted(found: re.Match[str]) -> str:
 
 def _replace(config: Path, text: str) -> None:
     """Replace the table: at no moment is there none, or half of one."""
-    descriptor, name = tempfile.mkstemp(dir=config, prefix=f"{_NAME}.", suffix=".tmp")
-    try:
-        with open(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        os.chmod(name, 0o644)
-        os.rename(name, config / _NAME)
-    except BaseException:
-        os.unlink(name)
-        raise
+    # The lock is held, so nobody else has a file of this name; what a crash left is written over.
+    fresh = config / f"{_NAME}.tmp"
+    with open(fresh, "w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.rename(fresh, config / _NAME)
     directory = os.open(config, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -48,7 +47,7 @@ _CLIENT = (
     "kafkaConsumer.pollTimeoutMs",
 )
 _CLIENT_PREFIX = "kafka."
-#: Options that have a meaning for streams alone; the connector, too, only warns of them elsewhere.
+#: Options of streams alone.
 _STREAM_NAMES = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -59,8 +58,6 @@ _STREAM_NAMES = (
 LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 _T = TypeVar("_T")
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -112,8 +109,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         If a name is unknown, a value is not allowed, or options contradict one another.
     """
     options = by_name(given)
-    if not streaming and (ignored := [name for name in _STREAM_NAMES if name in options]):
-        _log.warning("ignored in a batch read: %s", ", ".join(ignored))
+    if not streaming and (wrong := [name for name in _STREAM_NAMES if name in options]):
+        raise invalid(wrong[0], options[wrong[0]], "there is no such option of a batch read")
     if streaming and (ending := [name for name in options if name.startswith("ending")]):
         raise invalid(ending[0], options[ending[0]], "a stream has no end")
     strategies = [name for name in _STRATEGIES if name in options]

@@ -110,7 +110,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch: `start` where there is nothing, or too little, to read."""
+        """Return the end of the next batch; `start` where there is too little to read."""
         places = decode(start)
         seen = self._look(places)
         starts = self._starts(places, seen)

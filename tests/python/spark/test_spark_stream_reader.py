@@ -1,0 +1,526 @@
+"""What a stream reads when, without a session: a stand-in runs the batches that Spark would."""
+
+import json
+import os
+import shutil
+import tarfile
+from datetime import UTC, datetime
+
+import pytest
+from streaming import LAZY, Stream, Writer
+
+import forebay
+from forebay.errors import (
+    ForebayError,
+    InvalidOptionError,
+    LogShrunkError,
+    OffsetOutOfRangeError,
+    StoreNotFoundError,
+)
+
+SMALL = {"commitlog_file_size": 16 << 10, "queue_file_entries": 64, "default_queues": 2}
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "events"
+
+
+@pytest.fixture
+def store(path):
+    with forebay.open(path, **SMALL) as store:
+        yield store
+
+
+def send(store, *bodies, topic="orders", queue=0, flush=True):
+    """Send messages; the rows that a stream gives for them."""
+    result = store.producer(topic, queue=queue).send_batch([str(body).encode() for body in bodies])
+    if flush:
+        store.flush()
+    offsets = result.ranges[queue]
+    sent = zip(offsets, bodies, strict=True)
+    return [(topic, queue, offset, str(body).encode()) for offset, body in sent]
+
+
+def offsets_of(stream, path):
+    return json.loads(stream.offset)["stores"][str(path)]["topics"]
+
+
+# --- where a stream begins ------------------------------------------------------------------------
+
+
+def test_a_stream_begins_at_the_end_and_reads_what_comes(store, path):
+    send(store, 1, 2, 3)
+    stream = Stream(path)
+    assert stream.trigger() is None
+    assert offsets_of(stream, path) == {"orders": {"0": 3}}
+    rows = send(store, 4, 5) + send(store, 6, queue=1)
+    assert stream.trigger() == rows
+    assert stream.trigger() is None
+    assert offsets_of(stream, path) == {"orders": {"0": 5, "1": 1}}
+
+
+def test_a_stream_begins_where_it_is_told_to(store, path):
+    rows = send(store, 1, 2, 3)
+    other = send(store, 4, 5, queue=1)
+    assert Stream(path, startingOffsets="earliest").trigger() == rows + other
+    by_queue = '{"orders":{"0":2,"1":-2}}'
+    assert Stream(path, startingOffsets=by_queue).trigger() == rows[2:] + other
+    by_queue = '{"orders":{"0":1,"1":-1}}'
+    assert Stream(path, startingOffsets=by_queue).trigger() == rows[1:]
+    with pytest.raises(InvalidOptionError, match="every partition"):
+        Stream(path, startingOffsets='{"orders":{"0":1}}').start()
+    with pytest.raises(OffsetOutOfRangeError):
+        Stream(path, startingOffsets='{"orders":{"0":9,"1":0}}').start()
+
+
+def test_a_stream_begins_at_a_time(store, path):
+    rows = send(store, 1, 2)
+    time = store.get("orders", 0, 1).store_timestamp + 1
+    while datetime.now(UTC).timestamp() * 1000 <= time + 1:
+        pass
+    later = send(store, 3) + send(store, 4, queue=1)
+    assert Stream(path, startingTimestamp=str(time)).trigger() == later
+    by_queue = json.dumps({"orders": {"0": 0, "1": time}})
+    assert Stream(path, startingOffsetsByTimestamp=by_queue).trigger() == rows + later
+    far = str(time + 10**9)
+    with pytest.raises(InvalidOptionError, match="no message from then on"):
+        Stream(path, startingTimestamp=far).start()
+    stream = Stream(path, startingTimestamp=far, startingOffsetsByTimestampStrategy="latest")
+    assert stream.trigger() is None
+
+
+def test_without_a_store_there_is_no_stream(tmp_path):
+    with pytest.raises(StoreNotFoundError):
+        Stream(tmp_path / "none").start()
+
+
+# --- limits ---------------------------------------------------------------------------------------
+
+
+def test_batches_keep_to_a_number_of_messages(store, path):
+    rows = send(store, *range(90)) + send(store, *range(10), queue=1)
+    stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="30")
+    assert offsets_of_batches(stream) == [(26, 4), (27, 3), (28, 2), (9, 1)]
+    stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="1")
+    assert sorted(stream.drain()) == sorted(rows)
+    # Where Spark asks for all there is, no limit holds.
+    end = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="1")
+    assert len(end.run(end.plan(all_available=True))[0]) == 100
+
+
+def offsets_of_batches(stream):
+    """Return how many messages of each of two queues the batches had."""
+    counts = []
+    while (batch := stream.trigger()) is not None:
+        counts.append(tuple(sum(row[1] == queue for row in batch) for queue in (0, 1)))
+    return counts
+
+
+def test_batches_keep_to_a_number_of_bytes(store, path):
+    bodies = ["x" * (number % 7 * 100) for number in range(120)]
+    rows = send(store, *bodies) + send(store, *bodies, queue=1)
+    size = sum(store.get("orders", 0, offset).size for offset in range(120))
+    stream = Stream(path, startingOffsets="earliest", maxBytesPerTrigger=str(size // 4))
+    found = []
+    count = 0
+    while (batch := stream.trigger()) is not None:
+        count += 1
+        found += batch
+        taken = sum(store.get(topic, queue, offset).size for topic, queue, offset, _ in batch)
+        assert taken <= size // 4
+    assert sorted(found) == sorted(rows)
+    assert 8 <= count <= 11
+    # One that is larger than the limit comes alone.
+    stream = Stream(path, startingOffsets="earliest", maxBytesPerTrigger="1")
+    assert len(stream.trigger()) == 1
+
+
+def test_few_messages_wait_for_more_or_for_their_time(store, path, monkeypatch):
+    import forebay.spark.stream as module
+
+    now = [1000.0]
+    monkeypatch.setattr(module.time, "monotonic", lambda: now[0])
+    rows = send(store, 1, 2)
+    pace = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "60s"}
+    stream = Stream(path, startingOffsets="earliest", **pace)
+    # The first batch is made at once, as the connector makes it.
+    assert stream.trigger() == rows
+    rows = send(store, 3, 4)
+    assert stream.trigger() is None
+    now[0] += 59
+    assert stream.trigger() is None
+    now[0] += 1
+    assert stream.trigger() == rows
+    rows = send(store, 5, 6, 7, 8)
+    assert stream.trigger() is None
+    rows += send(store, 9)
+    assert stream.trigger() == rows
+    rows = send(store, 10)
+    # One that reads what is available waits for nothing.
+    assert stream.available_now() == [rows]
+
+
+def test_what_is_available_now_is_read_and_no_more(store, path):
+    rows = send(store, *range(50)) + send(store, *range(50), queue=1)
+    stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="40")
+    stream.start()
+    stream.reader.prepareForTriggerAvailableNow()
+    first = stream.trigger()
+    store.create_topic("orders", queues=6)
+    later = send(store, "later") + send(store, "new", queue=5)
+    found = first + stream.drain()
+    assert sorted(found) == sorted(rows)
+    assert len(first) == 40
+    assert stream.available_now() == [sorted(later)]
+    assert stream.available_now() == []
+
+
+def test_the_latest_offsets_are_reported(store, path):
+    stream = Stream(path, maxOffsetsPerTrigger="3")
+    assert stream.reader.reportLatestOffset() is None
+    stream.start()
+    send(store, *range(10))
+    stream.trigger()
+    latest = stream.reader.reportLatestOffset()
+    assert latest["stores"][str(path)]["topics"] == {"orders": {"0": 10}}
+    assert offsets_of(stream, path) == {"orders": {"0": 3}}
+
+
+def test_tasks_are_as_many_as_pay_or_as_are_asked_for(store, path):
+    send(store, *range(100))
+    stream = Stream(path, parallelism=4, startingOffsets="earliest")
+    assert [len(part) for part in stream.run(stream.plan())] == [100]
+    stream = Stream(path, startingOffsets="earliest", minPartitions="4")
+    assert [len(part) for part in stream.run(stream.plan())] == [25] * 4
+    stream = Stream(path, startingOffsets="earliest", maxRecordsPerPartition="40")
+    assert all(len(part) <= 40 for part in stream.run(stream.plan()))
+
+
+# --- what appears while it runs -------------------------------------------------------------------
+
+
+def test_topics_and_queues_that_appear_are_read_from_their_beginning(store, path):
+    stream = Stream(path, subscribePattern="o.*")
+    assert stream.trigger() is None
+    rows = send(store, 1, 2)
+    assert stream.trigger() == rows
+    store.create_topic("orders", queues=8)
+    rows = send(store, 3, queue=7) + send(store, 4, topic="others")
+    send(store, 5, topic="bills")
+    assert stream.trigger() == sorted(rows)
+    named = Stream(path, subscribe="orders,late")
+    assert named.trigger() is None
+    rows = send(store, 6, topic="late")
+    assert named.trigger() == rows
+
+
+def test_queues_that_are_assigned_are_read_alone(store, path):
+    store.create_topic("orders", queues=4)
+    send(store, 1, queue=1)
+    stream = Stream(path, assign='{"orders":[1,3]}')
+    assert stream.trigger() is None
+    send(store, 2)
+    rows = send(store, 3, queue=1) + send(store, 4, queue=3)
+    assert stream.trigger() == rows
+
+
+def test_stores_that_match_a_pattern_are_taken_up(tmp_path):
+    stream = Stream(tmp_path / "shard-*")
+    assert stream.trigger() is None
+    (tmp_path / "shard-9").mkdir()
+    with forebay.open(tmp_path / "shard-1", **SMALL) as one:
+        rows = send(one, 1, 2)
+        assert stream.trigger() == rows
+        with forebay.open(tmp_path / "shard-2", **SMALL) as two:
+            rows = send(one, 3) + send(two, 4, 5)
+            assert stream.trigger() == sorted(rows)
+            rows = send(two, 6)
+            assert stream.trigger() == rows
+    shutil.rmtree(tmp_path / "shard-2")
+    with pytest.raises(StoreNotFoundError, match="shard-2"):
+        stream.trigger()
+    stream.restart(failOnDataLoss="false")
+    assert stream.trigger() is None
+    with forebay.open(tmp_path / "shard-1") as one:
+        rows = send(one, 7)
+        assert stream.trigger() == rows
+
+
+# --- checkpoints ----------------------------------------------------------------------------------
+
+
+def test_a_batch_that_was_planned_is_run_again_as_it_was(store, path):
+    rows = send(store, *range(20))
+    stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="8")
+    end = stream.plan()
+    stream.run(end)
+    # It dies before the commit; meanwhile more comes.
+    rows += send(store, *range(20, 25))
+    stream.restart()
+    assert stream.run(end) == [rows[:8]]
+    stream.commit(end)
+    assert stream.drain() == rows[8:]
+
+
+def test_a_stream_goes_on_while_its_store_is_closed_and_opened(path):
+    found, expected = [], []
+    with forebay.open(path, **SMALL) as store:
+        send(store, "before")
+    stream = Stream(path)
+    stream.start()
+    for number in range(12):
+        with forebay.open(path) as store:
+            expected += send(store, number, number + 100)
+            if number % 2:
+                found += stream.trigger() or []
+            expected += send(store, number + 200, flush=False)
+        # While nobody has it open.
+        if number % 3:
+            found += stream.trigger() or []
+        if number % 5 == 4:
+            stream.restart()
+    assert found + (stream.trigger() or []) == expected
+    assert json.loads(stream.offset)["stores"][str(path)]["epoch"] > 10
+
+
+def test_what_is_not_durable_is_not_read(path):
+    """A power loss may take it back, and give its offset to another message."""
+    writer = Writer(path, **LAZY)
+    stream = Stream(path, startingOffsets="earliest")
+    writer.ask("send orders 0 0 10")
+    assert stream.trigger() is None
+    writer.ask("flush")
+    expected = [("orders", 0, number, b"%d" % number) for number in range(30)]
+    assert stream.trigger() == expected[:10]
+    writer.ask("send orders 0 10 10")
+    with forebay.open(path, mode="r") as reader:
+        while reader.topics["orders"].queues[0].max_offset < 20:
+            pass
+        assert reader.durable_position < reader.get("orders", 0, 19).position
+    assert stream.trigger() is None
+    writer.ask("flush")
+    writer.ask("send orders 0 20 10")
+    assert stream.trigger() == expected[10:20]
+    writer.close()
+    assert stream.trigger() == expected[20:]
+
+
+def test_a_stream_goes_on_after_its_writer_was_killed(path):
+    expected = []
+    stream = Stream(path, startingOffsets="earliest")
+    found = []
+    for number in range(4):
+        writer = Writer(path, **LAZY)
+        writer.ask(f"send orders 0 {20 * number} 10")
+        writer.ask("flush")
+        if number % 2:
+            found += stream.trigger() or []
+        writer.ask(f"send orders 0 {20 * number + 10} 10")
+        writer.kill()
+        # What it had not flushed is there, and not durable before the next writer makes it so.
+        found += stream.trigger() or []
+        assert len(found) == 20 * number + 10
+        if number == 2:
+            stream.restart()
+        first = 20 * number
+        expected += [("orders", 0, at, b"%d" % at) for at in range(first, first + 20)]
+    Writer(path).close()
+    assert found + stream.trigger() == expected
+    assert stream.trigger() is None
+
+
+# --- data that is gone ----------------------------------------------------------------------------
+
+
+def send_until_retired(path, count):
+    """Send so much that retention takes away what is not in the newest files; the first offset."""
+    with forebay.open(path, retention_bytes=1, disk_reserve=0) as store:
+        send(store, *("x" * 1000 for _ in range(count)))
+        while store.topics["orders"].queues[0].min_offset == 0:
+            pass
+        send(store, "last")
+        return store.topics["orders"].queues[0].min_offset
+
+
+def test_messages_that_retention_took_fail_a_stream_or_are_passed_over(path):
+    with forebay.open(path, **SMALL) as store:
+        send(store, "first")
+    stream = Stream(path, startingOffsets="earliest")
+    stream.start()
+    first = send_until_retired(path, 60)
+    with pytest.raises(OffsetOutOfRangeError, match="are removed") as caught:
+        stream.trigger()
+    assert (caught.value.offset, caught.value.min_offset) == (0, first)
+    stream.restart(failOnDataLoss="false")
+    rows = stream.trigger()
+    assert [row[2] for row in rows] == list(range(first, 62))
+    assert stream.trigger() is None
+
+
+def test_messages_that_are_taken_after_a_batch_was_planned(path):
+    with forebay.open(path, **SMALL) as store:
+        send(store, *("x" * 1000 for _ in range(30)))
+    stream = Stream(path, startingOffsets="earliest")
+    end = stream.plan()
+    first = send_until_retired(path, 60)
+    assert first > 30
+    with pytest.raises(ForebayError):
+        stream.run(end)
+    stream.restart()
+    with pytest.raises(OffsetOutOfRangeError):
+        stream.run(end)
+    stream.restart(failOnDataLoss="false")
+    assert [row for part in stream.run(end) for row in part] == []
+    stream.commit(end)
+    assert [row[2] for row in stream.trigger()] == list(range(first, 91))
+
+
+def test_a_log_that_came_back_shorter_is_not_read_across(path, tmp_path):
+    """A backup is put in the place of a store, and written to until it is longer."""
+    with forebay.open(path, **SMALL) as store:
+        kept = send(store, *range(10))
+    shutil.copytree(path, tmp_path / "backup")
+    with forebay.open(path) as store:
+        send(store, *range(10, 20))
+    stream = Stream(path, startingOffsets="earliest")
+    assert len(stream.trigger()) == 20
+    shutil.rmtree(path)
+    shutil.copytree(tmp_path / "backup", path)
+    with pytest.raises(LogShrunkError) as caught:
+        stream.trigger()
+    assert caught.value.path == str(path)
+    with forebay.open(path) as store:
+        fresh = send(store, *range(100, 120))
+    stream.restart()
+    with pytest.raises(LogShrunkError, match="failOnDataLoss"):
+        stream.trigger()
+    # What was in the backup comes twice; no message is passed over.
+    stream.restart(failOnDataLoss="false")
+    assert stream.trigger() == kept + fresh
+    assert stream.trigger() is None
+
+
+def test_a_log_that_lost_its_end_is_read_from_there_on(path):
+    """The power goes, and the disk had lied: what was called durable is not there."""
+    with forebay.open(path, **SMALL) as store:
+        kept = send(store, *range(10))
+    stream = Stream(path, startingOffsets="earliest")
+    assert stream.trigger() == kept
+    with forebay.open(path) as store:
+        end = store.durable_position
+        lost = send(store, *range(10, 20))
+        assert stream.trigger() == lost
+    with open(path / "commitlog" / f"{0:020}", "r+b") as log:
+        log.seek(end)
+        log.write(bytes(2000))
+    os.unlink(path / "forebay.offsets")
+    state = bytearray((path / "forebay.state").read_bytes())
+    # No clean close, and another boot.
+    state[12:32] = bytes(20)
+    for mark in (128, 192, 256, 384):
+        state[mark : mark + 8] = end.to_bytes(8, "little")
+    (path / "forebay.state").write_bytes(state)
+    (path / "abort").write_text("         1 forebay")
+    with forebay.open(path) as store:
+        assert store.recovery.end == end
+        fresh = send(store, *range(50, 80))
+    # Longer than it was, and with a message at each offset that was read.
+    with pytest.raises(LogShrunkError) as caught:
+        stream.trigger()
+    assert caught.value.end == end
+    stream.restart(failOnDataLoss="false")
+    assert stream.trigger() == fresh
+    assert stream.trigger() is None
+
+
+def test_a_store_that_is_made_anew_is_another_one(path):
+    with forebay.open(path, **SMALL) as store:
+        send(store, *range(10))
+    stream = Stream(path, startingOffsets="earliest")
+    assert len(stream.trigger()) == 10
+    shutil.rmtree(path)
+    with forebay.open(path, **SMALL) as store:
+        rows = send(store, *range(100, 115))
+        with pytest.raises(LogShrunkError, match="another one"):
+            stream.trigger()
+        stream.restart(failOnDataLoss="false")
+        assert stream.trigger() == rows
+        assert stream.trigger() is None
+
+
+# --- progress as a group --------------------------------------------------------------------------
+
+
+def table_of(path):
+    return json.loads((path / "config" / "consumerOffset.json").read_text())["offsetTable"]
+
+
+def test_progress_is_recorded_as_that_of_a_group(store, path):
+    rows = send(store, 1, 2, 3) + send(store, 4, queue=1)
+    # As RocketMQ writes it: numbers are names without quotes.
+    others = '{\n"offsetTable":{"orders@billing":{0:1,1:0},"a{1:2}@b":{-1:3}},"pull":{"x":{}}}'
+    (path / "config" / "consumerOffset.json").write_text(others)
+    stream = Stream(path, startingOffsets="earliest", group="etl", maxOffsetsPerTrigger="2")
+    stream.start()
+    table = table_of(path)
+    assert table["orders@etl"] == {"0": 0, "1": 0}
+    assert sorted(stream.drain()) == rows
+    table = table_of(path)
+    assert table["orders@etl"] == {"0": 3, "1": 1}
+    assert table["orders@billing"] == {"0": 1, "1": 0}
+    assert table["a{1:2}@b"] == {"-1": 3}
+    left = {name for name in os.listdir(path / "config") if not name.startswith("topics")}
+    assert left == {"consumerOffset.json", "consumerOffset.lock"}
+
+
+def test_retention_keeps_what_a_group_has_not_read(path):
+    with forebay.open(path, **SMALL) as store:
+        send(store, "first")
+    stream = Stream(path, startingOffsets="earliest", group="etl")
+    stream.start()
+    with forebay.open(path, retention_bytes=1, disk_reserve=0) as store:
+        rows = send(store, *("x" * 1000 for _ in range(60)))
+        found = stream.trigger()
+        assert found[1:] == rows
+        # Then it may go.
+        while store.topics["orders"].queues[0].min_offset == 0:
+            pass
+
+
+def test_a_table_that_is_none_is_left_and_the_stream_goes_on(store, path, caplog):
+    table = path / "config" / "consumerOffset.json"
+    table.write_text("half a tab")
+    rows = send(store, 1)
+    stream = Stream(path, startingOffsets="earliest", group="etl")
+    assert stream.trigger() == rows
+    assert table.read_text() == "half a tab"
+    assert "is not recorded" in caplog.text
+
+
+def unpacked(golden, folder):
+    with tarfile.open(golden / "broker.tar.gz") as archive:
+        archive.extractall(folder, filter="data")
+    return folder / "broker"
+
+
+def test_the_table_of_a_broker_is_left_alone(golden, tmp_path, caplog):
+    path = unpacked(golden, tmp_path)
+    before = sorted(found.name for found in path.rglob("*"))
+    stream = Stream(path, subscribePattern=".*", startingOffsets="earliest", group="etl")
+    assert stream.trigger()
+    assert stream.trigger() is None
+    assert sorted(found.name for found in path.rglob("*")) == before
+    assert "is not recorded" in caplog.text
+
+
+def test_a_brokers_store_that_grows_is_followed(golden, tmp_path):
+    """It tells nothing of its epochs, so it is opened at each trigger."""
+    path = unpacked(golden, tmp_path)
+    stream = Stream(path, subscribePattern=".*")
+    assert stream.trigger() is None
+    with forebay.open(path, adopt=True) as store:
+        rows = send(store, 1, 2, topic="fresh")
+        assert stream.trigger() == rows
+        rows = send(store, 3, topic="fresh")
+        assert stream.trigger() == rows
