@@ -286,7 +286,7 @@ def test_a_stream_goes_on_while_its_store_is_closed_and_opened(path):
 
 def test_what_is_not_durable_is_not_read(path):
     """A power loss may take it back, and give its offset to another message."""
-    writer = Writer(path, **LAZY)
+    writer = Writer(path, **LAZY, **SMALL)
     stream = Stream(path, startingOffsets="earliest")
     writer.ask("send orders 0 0 10")
     assert stream.trigger() is None
@@ -311,7 +311,7 @@ def test_a_stream_goes_on_after_its_writer_was_killed(path):
     stream = Stream(path, startingOffsets="earliest")
     found = []
     for number in range(4):
-        writer = Writer(path, **LAZY)
+        writer = Writer(path, **LAZY, **SMALL)
         writer.ask(f"send orders 0 {20 * number} 10")
         writer.ask("flush")
         if number % 2:

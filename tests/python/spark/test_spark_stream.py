@@ -1,0 +1,130 @@
+"""Streams through Spark itself."""
+
+import json
+
+import pytest
+from conftest import send_one
+from pyspark.errors import StreamingQueryException
+
+import forebay
+from forebay.spark import ForebayDataSource
+
+
+@pytest.fixture
+def stream(spark, tmp_path):
+    """Return what starts a stream over `events`, with its checkpoint beside it."""
+    spark.dataSource.register(ForebayDataSource)
+    queries = []
+
+    def start(sink, trigger=None, **options):
+        reader = spark.readStream.format("forebay").options(**options)
+        if not {"subscribePattern", "assign"} & options.keys():
+            reader = reader.option("subscribe", "orders")
+        writer = reader.load(str(tmp_path / "events")).writeStream.foreachBatch(sink)
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(**trigger or {"processingTime": "0 seconds"}).start()
+        queries.append(query)
+        return query
+
+    yield start
+    for query in queries:
+        query.stop()
+
+
+class Sink:
+    """Keeps the rows of each batch under its number: a batch that is run again replaces itself."""
+
+    def __init__(self):
+        self.batches = {}
+
+    def __call__(self, frame, number):
+        self.batches[number] = [row.asDict(recursive=True) for row in frame.collect()]
+
+    @property
+    def rows(self):
+        found = [row for _, rows in sorted(self.batches.items()) for row in rows]
+        return sorted(found, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def send(store, numbers, topic="orders"):
+    sent = [send_one(store, topic, number, queue=None) for number in numbers]
+    store.flush()
+    return sent
+
+
+def kafka(sent):
+    rows = [message.kafka() for message in sent]
+    for row in rows:
+        row["timestamp"] = row["timestamp"].replace(tzinfo=None)
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
+
+
+def test_what_is_available_is_read_in_limited_batches_and_on_after_a_restart(stream, tmp_path):
+    sink = Sink()
+    begin = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100", "includeHeaders": "true"}
+    with forebay.open(tmp_path / "events", default_queues=3) as store:
+        sent = send(store, range(250))
+        now = {"availableNow": True}
+        query = stream(sink, now, **begin)
+        assert query.awaitTermination(120)
+        assert [len(rows) for _, rows in sorted(sink.batches.items())] == [100, 100, 50]
+        assert sink.rows == kafka(sent)
+        progress = json.loads(query.recentProgress[0].json)["sources"][0]
+        lag = count_of(progress["latestOffset"]) - count_of(progress["endOffset"])
+        assert (count_of(progress["latestOffset"]), lag) == (250, 150)
+        sent += send(store, range(250, 300))
+    # The store is closed, the stream begins anew from its checkpoint.
+    assert stream(sink, now, **begin).awaitTermination(120)
+    assert sink.rows == kafka(sent)
+    assert len(sink.batches) == 4
+
+
+def count_of(offset):
+    offset = json.loads(offset) if isinstance(offset, str) else offset
+    (store,) = offset["stores"].values()
+    return sum(sum(queues.values()) for queues in store["topics"].values())
+
+
+def test_a_stream_follows_stores_topics_and_lives(stream, tmp_path):
+    sink = Sink()
+    with forebay.open(tmp_path / "events", default_queues=2) as store:
+        send(store, range(10))
+        query = stream(sink, subscribePattern="or.*", group="etl", columns=NAMES)
+        query.processAllAvailable()
+        assert sink.rows == []
+        sent = send(store, range(10, 40))
+        query.processAllAvailable()
+        sent += send(store, range(40, 60), topic="orbits")
+        query.processAllAvailable()
+    with forebay.open(tmp_path / "events") as store:
+        sent += send(store, range(60, 90))
+        query.processAllAvailable()
+        found = [(row["topic"], row["partition"], row["offset"], row["value"]) for row in sink.rows]
+        assert found == sorted((m.topic, m.queue, m.offset, m.body) for m in sent)
+        # Spark commits a batch when it plans the next one.
+        send(store, range(90, 91))
+        query.processAllAvailable()
+    query.stop()
+    table = json.loads((tmp_path / "events" / "config" / "consumerOffset.json").read_text())
+    assert sum(table["offsetTable"]["orders@etl"].values()) == 70
+    assert sum(table["offsetTable"]["orbits@etl"].values()) == 20
+
+
+NAMES = "topic,partition,offset,value"
+
+
+def test_lost_data_ends_the_query_with_its_reason(stream, tmp_path):
+    sink = Sink()
+    path = tmp_path / "events"
+    with forebay.open(path) as store:
+        send(store, range(10))
+    now = {"availableNow": True}
+    assert stream(sink, now, startingOffsets="earliest", columns=NAMES).awaitTermination(120)
+    path.rename(tmp_path / "gone")
+    with forebay.open(path) as store:
+        send(store, range(5))
+    with pytest.raises(StreamingQueryException, match=r"LogShrunkError.*another one"):
+        stream(sink, now, columns=NAMES).awaitTermination(120)
+    last = stream(sink, now, columns=NAMES, failOnDataLoss="false")
+    assert last.awaitTermination(120)
+    assert len(sink.rows) == 15

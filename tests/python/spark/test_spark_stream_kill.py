@@ -1,0 +1,122 @@
+"""Streams whose driver is killed at random moments: each message is in the sink exactly once."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+from conftest import CONFIGURATION
+
+import forebay
+from forebay.spark import ForebayDataSource
+
+ROUNDS = 200 if os.environ.get("FOREBAY_PROOF") else 10
+
+DRIVER = """
+import json
+import sys
+
+from pyspark.sql import SparkSession
+
+from forebay.spark import ForebayDataSource
+
+folder, configuration = sys.argv[1], json.loads(sys.argv[2])
+builder = SparkSession.builder.master("local[2]")
+for name, value in configuration.items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+spark.dataSource.register(ForebayDataSource)
+reader = spark.readStream.format("forebay").option("subscribe", "orders")
+reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 300)
+reader = reader.option("columns", "partition,offset,value").option("group", "etl")
+writer = reader.load(folder + "/events").writeStream.format("parquet")
+writer = writer.option("checkpointLocation", folder + "/checkpoint")
+query = writer.start(folder + "/sink")
+print("started", flush=True)
+query.awaitTermination()
+"""
+
+
+class Feed(threading.Thread):
+    """Sends without end, and now and then closes the store and opens it again."""
+
+    def __init__(self, path, chance):
+        super().__init__()
+        self._path = path
+        self._chance = chance
+        self._stopped = threading.Event()
+        self.sent = {}
+        self.error = None
+
+    def run(self):
+        try:
+            while not self._stopped.is_set():
+                with forebay.open(self._path, default_queues=3) as store:
+                    orders = store.producer("orders")
+                    for _ in range(self._chance.randrange(1, 60)):
+                        for _ in range(20):
+                            body = b"%d" % len(self.sent)
+                            result = orders.send(body)
+                            self.sent[result.queue, result.offset] = body
+                        if self._stopped.wait(0.05):
+                            break
+        except BaseException as error:
+            self.error = error
+
+    def stop(self):
+        self._stopped.set()
+        self.join()
+        if self.error is not None:
+            raise self.error
+
+
+def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, tmp_path):
+    seed = int(os.environ.get("FOREBAY_SEED", time.time_ns() % 10**9))
+    print(f"FOREBAY_SEED={seed}")
+    chance = random.Random(seed)
+    feed = Feed(tmp_path / "events", random.Random(seed + 1))
+    with forebay.open(tmp_path / "events", default_queues=3) as store:
+        store.create_topic("orders", queues=3)
+    feed.start()
+    try:
+        for _ in range(ROUNDS):
+            run_for(tmp_path, chance.choice([0.2, 1.0, 4.0]) * chance.random())
+    finally:
+        feed.stop()
+    spark.dataSource.register(ForebayDataSource)
+    reader = spark.readStream.format("forebay").option("subscribe", "orders")
+    reader = reader.option("columns", "partition,offset,value").option("group", "etl")
+    writer = reader.load(str(tmp_path / "events")).writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(tmp_path / "sink"))
+    assert query.awaitTermination(300)
+    rows = spark.read.parquet(str(tmp_path / "sink")).collect()
+    found = {(row.partition, row.offset): bytes(row.value) for row in rows}
+    assert len(rows) == len(found)
+    assert found == feed.sent
+
+
+def run_for(folder, seconds):
+    """Run a driver until some time after its query began, and kill it with all its processes."""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(folder), json.dumps(CONFIGURATION)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    assert driver.stdout is not None
+    try:
+        assert driver.stdout.readline() == "started\n"
+        # No event to wait for: any moment may be the last.
+        time.sleep(seconds)
+        assert driver.poll() is None, "the query ended by itself"
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+        driver.stdout.close()
