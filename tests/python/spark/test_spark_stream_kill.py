@@ -16,6 +16,9 @@ from forebay.spark import ForebayDataSource
 
 ROUNDS = 200 if os.environ.get("FOREBAY_PROOF") else 10
 
+#: For a process that lives for seconds.
+QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+
 DRIVER = """
 import json
 import sys
@@ -37,7 +40,6 @@ reader = reader.option("columns", "partition,offset,value").option("group", "etl
 writer = reader.load(folder + "/events").writeStream.format("parquet")
 writer = writer.option("checkpointLocation", folder + "/checkpoint")
 query = writer.start(folder + "/sink")
-print("started", flush=True)
 query.awaitTermination()
 """
 
@@ -85,12 +87,14 @@ def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, t
     feed.start()
     try:
         for _ in range(ROUNDS):
-            run_for(tmp_path, chance.choice([0.2, 1.0, 4.0]) * chance.random())
+            # Between the first step of a batch and the third batch after it.
+            run_until(tmp_path, steps=chance.randrange(1, 6), seconds=chance.random() / 3)
     finally:
         feed.stop()
     spark.dataSource.register(ForebayDataSource)
     reader = spark.readStream.format("forebay").option("subscribe", "orders")
-    reader = reader.option("columns", "partition,offset,value").option("group", "etl")
+    reader = reader.option("startingOffsets", "earliest").option("group", "etl")
+    reader = reader.option("columns", "partition,offset,value")
     writer = reader.load(str(tmp_path / "events")).writeStream.format("parquet")
     writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
     query = writer.trigger(availableNow=True).start(str(tmp_path / "sink"))
@@ -101,22 +105,35 @@ def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, t
     assert found == feed.sent
 
 
-def run_for(folder, seconds):
-    """Run a driver until some time after its query began, and kill it with all its processes."""
+def steps_in(folder):
+    """Return how many steps the query has done: batches planned, and batches committed."""
+    checkpoint = folder / "checkpoint"
+    return sum(
+        name.isdigit()
+        for kind in ("offsets", "commits")
+        if (checkpoint / kind).is_dir()
+        for name in os.listdir(checkpoint / kind)
+    )
+
+
+def run_until(folder, steps, seconds):
+    """Run a driver until its query has done some steps, and a moment more, and kill it."""
+    begun = steps_in(folder)
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(folder), json.dumps(CONFIGURATION)],
-        stdout=subprocess.PIPE,
+        [sys.executable, "-c", DRIVER, str(folder), json.dumps(CONFIGURATION | QUICK)],
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        text=True,
         start_new_session=True,
     )
-    assert driver.stdout is not None
     try:
-        assert driver.stdout.readline() == "started\n"
+        deadline = time.monotonic() + 300
+        while steps_in(folder) < begun + steps:
+            assert driver.poll() is None, "the query ended by itself"
+            assert time.monotonic() < deadline, "the query does nothing"
+            time.sleep(0.01)
         # No event to wait for: any moment may be the last.
         time.sleep(seconds)
         assert driver.poll() is None, "the query ended by itself"
     finally:
         os.killpg(driver.pid, signal.SIGKILL)
         driver.wait()
-        driver.stdout.close()
