@@ -113,6 +113,8 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         raise invalid(wrong[0], options[wrong[0]], "there is no such option of a batch read")
     if streaming and (ending := [name for name in options if name.startswith("ending")]):
         raise invalid(ending[0], options[ending[0]], "a stream has no end")
+    if streaming and "pushdown" in options:
+        raise invalid("pushdown", options["pushdown"], "Spark gives no filters to a stream")
     strategies = [name for name in _STRATEGIES if name in options]
     if len(strategies) != 1:
         number = "one" if not strategies else "only one"

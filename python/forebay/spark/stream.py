@@ -66,6 +66,8 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Start and end of the batch that was planned last, and where each queue's part begins.
         self._planned: tuple[dict[str, Any], dict[str, Any], dict[At, int]] | None = None
         self._triggered: float | None = None
+        #: The offset that was recorded as the progress of a group.
+        self._recorded: dict[str, Any] | None = None
 
     # --- where the stream begins ------------------------------------------------------------------
 
@@ -85,7 +87,6 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         there = {topic for found in seen.values() for topic, _ in found.bounds}
         if missing := sorted(set(named) - there):
             _log.warning("there is no topic yet: %s", ", ".join(missing))
-        self._record(places)
         return encode(places)
 
     # --- how far it may read ----------------------------------------------------------------------
@@ -112,6 +113,8 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Return the end of the next batch; `start` where there is too little to read."""
         places = decode(start)
+        # Spark plans a batch when the one before is in the sink.
+        self._record(start)
         seen = self._look(places)
         starts = self._starts(places, seen)
         ends = {
@@ -339,15 +342,16 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def commit(self, end: dict[str, Any]) -> None:
         """Take note that all up to an offset is processed."""
-        self._record(decode(end))
+        self._record(end)
 
-    def _record(self, places: Mapping[str, Place]) -> None:
+    def _record(self, done: dict[str, Any]) -> None:
         """Record the progress as that of a group; what fails is logged, for nothing rests on it."""
-        if self._options.group is None:
+        if self._options.group is None or done == self._recorded:
             return
         from forebay.spark import group
 
-        for path, place in places.items():
+        self._recorded = done
+        for path, place in decode(done).items():
             try:
                 group.record(path, self._options.group, place.queues)
             except (OSError, ForebayError) as error:

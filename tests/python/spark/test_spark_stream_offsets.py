@@ -184,6 +184,7 @@ def test_delays_have_units(text, seconds):
         ({"endingOffsets": "latest"}, "endingOffsets"),
         ({"endingTimestamp": "5"}, "endingTimestamp"),
         ({"endingOffsetsByTimestamp": '{"orders":{"0":1}}'}, "endingOffsetsByTimestamp"),
+        ({"pushdown": "true"}, "pushdown"),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger"),
         ({"minOffsetsPerTrigger": "-1"}, "minOffsetsPerTrigger"),
         ({"maxBytesPerTrigger": "1k"}, "maxBytesPerTrigger"),

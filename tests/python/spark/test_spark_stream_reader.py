@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import tarfile
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -42,6 +43,14 @@ def send(store, *bodies, topic="orders", queue=0, flush=True):
     return [(topic, queue, offset, str(body).encode()) for offset, body in sent]
 
 
+def until(holds):
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
 def offsets_of(stream, path):
     return json.loads(stream.offset)["stores"][str(path)]["topics"]
 
@@ -76,14 +85,13 @@ def test_a_stream_begins_where_it_is_told_to(store, path):
 
 def test_a_stream_begins_at_a_time(store, path):
     rows = send(store, 1, 2)
-    time = store.get("orders", 0, 1).store_timestamp + 1
-    while datetime.now(UTC).timestamp() * 1000 <= time + 1:
-        pass
+    then = store.get("orders", 0, 1).store_timestamp + 1
+    until(lambda: datetime.now(UTC).timestamp() * 1000 > then + 1)
     later = send(store, 3) + send(store, 4, queue=1)
-    assert Stream(path, startingTimestamp=str(time)).trigger() == later
-    by_queue = json.dumps({"orders": {"0": 0, "1": time}})
+    assert Stream(path, startingTimestamp=str(then)).trigger() == later
+    by_queue = json.dumps({"orders": {"0": 0, "1": then}})
     assert Stream(path, startingOffsetsByTimestamp=by_queue).trigger() == rows + later
-    far = str(time + 10**9)
+    far = str(then + 10**9)
     with pytest.raises(InvalidOptionError, match="no message from then on"):
         Stream(path, startingTimestamp=far).start()
     stream = Stream(path, startingTimestamp=far, startingOffsetsByTimestampStrategy="latest")
@@ -295,8 +303,7 @@ def test_what_is_not_durable_is_not_read(path):
     assert stream.trigger() == expected[:10]
     writer.ask("send orders 0 10 10")
     with forebay.open(path, mode="r") as reader:
-        while reader.topics["orders"].queues[0].max_offset < 20:
-            pass
+        until(lambda: reader.topics["orders"].queues[0].max_offset == 20)
         assert reader.durable_position < reader.get("orders", 0, 19).position
     assert stream.trigger() is None
     writer.ask("flush")
@@ -337,8 +344,7 @@ def send_until_retired(path, count):
     """Send so much that retention takes away what is not in the newest files; the first offset."""
     with forebay.open(path, retention_bytes=1, disk_reserve=0) as store:
         send(store, *("x" * 1000 for _ in range(count)))
-        while store.topics["orders"].queues[0].min_offset == 0:
-            pass
+        until(lambda: store.topics["orders"].queues[0].min_offset > 0)
         send(store, "last")
         return store.topics["orders"].queues[0].min_offset
 
@@ -462,9 +468,10 @@ def test_progress_is_recorded_as_that_of_a_group(store, path):
     others = '{\n"offsetTable":{"orders@billing":{0:1,1:0},"a{1:2}@b":{-1:3}},"pull":{"x":{}}}'
     (path / "config" / "consumerOffset.json").write_text(others)
     stream = Stream(path, startingOffsets="earliest", group="etl", maxOffsetsPerTrigger="2")
-    stream.start()
-    table = table_of(path)
-    assert table["orders@etl"] == {"0": 0, "1": 0}
+    end = stream.plan()
+    assert table_of(path)["orders@etl"] == {"0": 0, "1": 0}
+    stream.run(end)
+    assert table_of(path)["orders@etl"] == {"0": 0, "1": 0}
     assert sorted(stream.drain()) == rows
     table = table_of(path)
     assert table["orders@etl"] == {"0": 3, "1": 1}
@@ -478,14 +485,14 @@ def test_retention_keeps_what_a_group_has_not_read(path):
     with forebay.open(path, **SMALL) as store:
         send(store, "first")
     stream = Stream(path, startingOffsets="earliest", group="etl")
-    stream.start()
+    stream.plan()
     with forebay.open(path, retention_bytes=1, disk_reserve=0) as store:
         rows = send(store, *("x" * 1000 for _ in range(60)))
-        found = stream.trigger()
-        assert found[1:] == rows
+        assert stream.trigger()[1:] == rows
+        assert store.topics["orders"].queues[0].min_offset == 0
         # Then it may go.
-        while store.topics["orders"].queues[0].min_offset == 0:
-            pass
+        assert stream.trigger() is None
+        until(lambda: store.topics["orders"].queues[0].min_offset > 0)
 
 
 def test_a_table_that_is_none_is_left_and_the_stream_goes_on(store, path, caplog):
