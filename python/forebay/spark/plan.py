@@ -93,6 +93,8 @@ def _by_bytes(ranges: list[Range], parts: int) -> list[list[Range]]:
     A record is in the part that its middle is in. Records of one size so come to groups whose
     numbers differ by one at the most, of which none is empty.
     """
+    if parts == 1:
+        return [ranges]
     total = sum(len(found) * found.record_bytes for found in ranges)
     groups: list[list[Range]] = [[] for _ in range(parts)]
     before = 0
