@@ -17,6 +17,7 @@ from forebay.errors import (
     LogShrunkError,
     OffsetOutOfRangeError,
     StoreNotFoundError,
+    UnsupportedError,
 )
 
 SMALL = {"commitlog_file_size": 16 << 10, "queue_file_entries": 64, "default_queues": 2}
@@ -253,6 +254,30 @@ def test_stores_that_match_a_pattern_are_taken_up(tmp_path):
     with forebay.open(tmp_path / "shard-1") as one:
         rows = send(one, 7)
         assert stream.trigger() == rows
+
+
+def test_a_store_that_cannot_be_read_is_passed_over_until_it_can(tmp_path):
+    rows = {}
+    for name in ("a", "b"):
+        with forebay.open(tmp_path / name, **SMALL) as store:
+            rows[name] = send(store, name, 1, 2)
+    both = [str(tmp_path / name) for name in ("a", "b")]
+    begin = {"startingOffsets": "earliest", "failOnDataLoss": "false", "maxOffsetsPerTrigger": "2"}
+    stream = Stream(both, **begin)
+    assert len(stream.trigger()) == 2
+    log = tmp_path / "b" / "commitlog"
+    log.rename(tmp_path / "aside")
+    log.write_text("no directory")
+    stream.restart()
+    assert stream.drain() == rows["a"][1:]
+    stream.restart(failOnDataLoss="true")
+    with pytest.raises(UnsupportedError, match="commitlog") as caught:
+        stream.trigger()
+    assert "failOnDataLoss" in caught.value.__notes__[0]
+    log.unlink()
+    (tmp_path / "aside").rename(log)
+    stream.restart()
+    assert stream.drain() == rows["b"][1:]
 
 
 # --- checkpoints ----------------------------------------------------------------------------------
