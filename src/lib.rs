@@ -5,7 +5,7 @@
 //! | layer | module |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`], [`producer`], [`scan`], [`tail`], [`ticket`] |
+//! | request API | [`store`], [`producer`], [`scan`], [`archive`], [`tail`], [`ticket`] |
 //! | Arrow | [`arrow`] |
 //! | engines | [`engine`] |
 //! | records | [`record`] |
@@ -15,6 +15,7 @@
 //! What is measured on the way stands in [`meter`].
 
 #![allow(missing_docs)]
+pub mod archive;
 pub mod arrow;
 pub mod disk;
 pub mod engine;

@@ -288,7 +288,7 @@ impl Scan {
 }
 
 impl ScanSpec {
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         check_range("batch_rows", self.batch_rows, BATCH_ROWS_MAX)?;
         check_range("batch_bytes", self.batch_bytes, BATCH_BYTES_MAX)?;
         if let Some(topics) = &self.topics {

@@ -1,5 +1,6 @@
 //! The request API: one surface over every engine.
 
+use crate::archive::{SealedFile, Survey};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::memory::Memory;
 use crate::engine::{
@@ -336,6 +337,24 @@ impl Store {
     /// Checks the whole store; see [`Engine::verify`].
     pub fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
         self.engine()?.verify(progress)
+    }
+
+    /// Log files that nothing is written to any more; see [`Engine::sealed_files`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for a store in memory; [`Error::Closed`], [`Error::Forked`].
+    pub fn sealed_files(&self) -> Result<Vec<SealedFile>> {
+        self.engine()?.sealed_files()
+    }
+
+    /// What an archive keeps beside a sealed log file; see [`Engine::survey`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::sealed_files`], and [`Error::NotFound`] for a file that is not sealed.
+    pub fn survey(&self, start: u64) -> Result<Survey> {
+        self.engine()?.survey(start)
     }
 
     /// Saves what is damaged in the directory `damaged`, puts right what can be; see [`Repair`].

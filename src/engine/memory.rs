@@ -28,6 +28,7 @@ mod test;
 
 use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
+use super::commit_log::archive::{SealedFile, Survey};
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Repair, Rows,
     Stats, Topic, Topics, Verification, Waiter,
@@ -359,6 +360,18 @@ impl Engine for Memory {
 
     fn damage(&self) -> Vec<Damage> {
         Vec::new()
+    }
+
+    fn sealed_files(&self) -> Result<Vec<SealedFile>> {
+        Err(Error::Unsupported {
+            what: "to archive a store in memory".into(),
+        })
+    }
+
+    fn survey(&self, _start: u64) -> Result<Survey> {
+        Err(Error::Unsupported {
+            what: "to archive a store in memory".into(),
+        })
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {

@@ -14,6 +14,7 @@ use crate::mapped::Region;
 use crate::meter::{Flushes, Puts, Rates};
 use crate::num::short;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
+use commit_log::archive::{SealedFile, Survey};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -411,6 +412,12 @@ pub trait Engine: Send + Sync {
 
     /// Checks everything. `progress` is called with bytes done and in all; false stops it.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;
+
+    /// Log files that nothing is written to any more, all of them durable, oldest first.
+    fn sealed_files(&self) -> Result<Vec<SealedFile>>;
+
+    /// What the sealed log file that begins at `start` holds.
+    fn survey(&self, start: u64) -> Result<Survey>;
 
     /// Saves what is damaged beside the log, and puts right what can be: see [`Repair`]. `progress`
     /// as in [`Engine::verify`]; where it returns false, nothing is changed.

@@ -62,7 +62,7 @@ impl Scan {
     }
 }
 
-fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
+pub(super) fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> PyResult<()> {
     match name {
         "topic" => spec.topics = Some(words(name, value)?),
         "columns" => {

@@ -1,6 +1,7 @@
 //! The private module `forebay._forebay`: converts arguments, detaches from the interpreter, maps
 //! errors. What a call does is in the core.
 
+mod archive;
 mod arrow;
 mod batch;
 mod convert;
@@ -23,6 +24,10 @@ mod topic;
 mod _forebay {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::archive::{
+        BlockScan, BlockTable, block_offset_at, block_schema, scan_blocks, sealed_files, survey,
+    };
     #[pymodule_export]
     use super::arrow::{Scan, scan_again};
     #[pymodule_export]

@@ -647,6 +647,34 @@ impl Store {
         Ok(verified.into())
     }
 
+    /// Copy log files that nothing is written to any more to an archive.
+    ///
+    /// See `forebay.archive`; what is there already is not copied again.
+    ///
+    /// Parameters
+    /// ----------
+    /// target
+    ///     A directory, a URI such as ``"s3://bucket/prefix"``, or a path in `filesystem`.
+    /// filesystem
+    ///     A file system of pyarrow or fsspec.
+    /// progress
+    ///     Called with the bytes copied so far and in all; an exception from it ends the copy.
+    ///
+    /// Returns
+    /// -------
+    /// forebay.archive.Archived
+    ///     What was copied, and up to which position the log is in the archive.
+    #[pyo3(signature = (target, *, filesystem=None, progress=None))]
+    fn archive<'py>(
+        slf: Bound<'py, Self>,
+        target: Bound<'py, PyAny>,
+        filesystem: Option<Bound<'py, PyAny>>,
+        progress: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let module = slf.py().import("forebay.archive")?;
+        module.call_method1("_archive", (slf, target, filesystem, progress))
+    }
+
     /// Save what is damaged beside the log, and put right what can be.
     ///
     /// Damaged bytes are kept in the directory `damaged` of the store. Holes of the log are filled

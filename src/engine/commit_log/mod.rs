@@ -17,6 +17,7 @@
 
 mod append;
 mod append_lock;
+pub mod archive;
 mod atomic;
 mod begin;
 mod bridge;
@@ -580,6 +581,15 @@ impl Engine for CommitLog {
         self.catch_up();
         follow::refresh(&self.shared)?;
         verify::verify(&self.shared, progress)
+    }
+
+    fn sealed_files(&self) -> Result<Vec<archive::SealedFile>> {
+        follow::refresh(&self.shared)?;
+        Ok(archive::survey::sealed(&self.shared))
+    }
+
+    fn survey(&self, start: u64) -> Result<archive::Survey> {
+        archive::survey::survey(&self.shared, start)
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {

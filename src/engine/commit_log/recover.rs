@@ -339,7 +339,7 @@ fn next_data(
 }
 
 /// Looks for a record, or a filler, that begins in `bytes` of a file, all of which can be loaded.
-fn search(region: &Region, file_start: u64, bytes: Range<usize>) -> Option<u64> {
+pub(super) fn search(region: &Region, file_start: u64, bytes: Range<usize>) -> Option<u64> {
     let first = (MAGIC_V1 >> 24) as u8;
     let mut at = bytes.start;
     while at < bytes.end {

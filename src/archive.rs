@@ -1,0 +1,126 @@
+//! Archives: what a store gives to be archived, and scans over bytes that were read from one.
+//!
+//! Where an archive lies, a directory or an object store, is not known here: `forebay.archive`
+//! copies the files and reads them by ranges.
+
+use crate::arrow::Column;
+use crate::arrow::schema::schema;
+use crate::arrow::source::Source;
+use crate::arrow::stream::{BatchShape, DamageList, Stream};
+use crate::engine::commit_log::archive::bytes::Expected;
+use crate::engine::{Check, Cursor, Damage, Filter, Rows};
+use crate::error::Result;
+use crate::scan::ScanSpec;
+use arrow_schema::SchemaRef;
+use std::path::Path;
+use std::sync::Arc;
+
+pub use crate::engine::commit_log::archive::{BlockTable, ByteCursor, SealedFile, Survey, Wanted};
+
+/// Rows of a chunk when offsets are looked for.
+const CHUNK_ROWS: usize = 1024;
+
+/// Adjacent blocks of a log file that were read from an archive.
+#[derive(Clone, Copy, Debug)]
+pub struct Blocks<'a> {
+    /// Their bytes, as many as could be read.
+    pub bytes: &'a [u8],
+    /// Position of the first byte in the log.
+    pub position: u64,
+    /// Where they were read from.
+    pub path: &'a Path,
+    /// Length and CRC-32 of each.
+    pub expected: &'a [Expected],
+}
+
+impl Blocks<'_> {
+    /// The wanted messages, in the columns and batches of `spec`, in the order of their positions.
+    /// Topics, queues and bounds of `spec` have no meaning here. The stream holds a copy of the
+    /// bytes. What is damaged is passed over and told in `damage`.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::InvalidOption`] for what is wrong in `spec`; [`crate::Error::Io`].
+    pub fn scan(&self, spec: &ScanSpec, wanted: Wanted, damage: &Damages) -> Result<Stream> {
+        let shape = shape(spec)?;
+        let filter = Filter {
+            tags: spec.tags.clone(),
+            key: spec.key.clone(),
+        };
+        let check = match spec.verify {
+            true => Check::Full,
+            false => Check::Structure,
+        };
+        let cursor = self.cursor(wanted, (filter, check), damage)?;
+        let source = Source::queues(vec![Box::new(cursor)]);
+        Ok(Stream::new(source, shape, Arc::clone(&damage.0)))
+    }
+
+    /// The least wanted offset of a message that was stored at or after `time_ms`.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`].
+    pub fn offset_at(&self, wanted: Wanted, time_ms: i64) -> Result<Option<u64>> {
+        let filter = (Filter::default(), Check::Structure);
+        let mut cursor = self.cursor(wanted, filter, &Damages::default())?;
+        let mut rows = Rows::default();
+        let mut least = None;
+        loop {
+            rows.clear();
+            cursor.next(CHUNK_ROWS, &mut rows)?;
+            if rows.rows.is_empty() {
+                return Ok(least);
+            }
+            let records = rows.rows.iter().filter_map(|row| rows.record(row));
+            let later = records.filter(|record| record.store_timestamp() >= time_ms);
+            let offset = later
+                .map(|record| record.queue_offset().cast_unsigned())
+                .min();
+            least = match (least, offset) {
+                (Some(least), Some(offset)) => Some(u64::min(least, offset)),
+                (least, offset) => least.or(offset),
+            };
+        }
+    }
+
+    fn cursor(&self, wanted: Wanted, how: (Filter, Check), damage: &Damages) -> Result<ByteCursor> {
+        let place = (self.position, self.path);
+        ByteCursor::new(self.bytes, place, self.expected, wanted, how, &damage.0)
+    }
+}
+
+/// Where scans of blocks tell what they passed over.
+#[derive(Clone, Debug, Default)]
+pub struct Damages(DamageList);
+
+impl Damages {
+    /// What was told so far.
+    pub fn all(&self) -> Vec<Damage> {
+        self.0.lock().clone()
+    }
+}
+
+/// Schema of the batches that [`Blocks::scan`] gives.
+///
+/// # Errors
+///
+/// [`crate::Error::InvalidOption`] for what is wrong in `spec`.
+pub fn schema_of(spec: &ScanSpec) -> Result<SchemaRef> {
+    let shape = shape(spec)?;
+    Ok(schema(&shape.columns, shape.body_type, shape.dialect))
+}
+
+fn shape(spec: &ScanSpec) -> Result<BatchShape> {
+    spec.check()?;
+    Ok(BatchShape {
+        columns: match &spec.columns {
+            Some(columns) => columns.clone(),
+            None => Column::defaults().collect(),
+        },
+        body_type: spec.body_type,
+        dialect: spec.dialect,
+        batch_rows: spec.batch_rows,
+        batch_bytes: spec.batch_bytes,
+    })
+}

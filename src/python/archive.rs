@@ -1,0 +1,261 @@
+//! What `forebay.archive` is built from: the tables beside a log file, and scans over blocks that
+//! were read from an archive.
+
+use super::arrow::set;
+use super::edge::{body, schema_capsule, stream_capsule};
+use super::report::{Damage, damages};
+use super::store::Store;
+use crate::archive::{BlockTable as Table, Blocks, Damages, Wanted, schema_of};
+use crate::arrow::ffi::{CSchema, export};
+use crate::{Dialect, ScanSpec};
+use parking_lot::Mutex;
+use pyo3::exceptions::{PyRuntimeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
+use std::path::PathBuf;
+
+/// Offsets that are asked for: topic, queue, first, behind the last.
+type Ranges = Vec<(String, u32, u64, u64)>;
+/// A block: position, length, CRC-32, records, least and greatest store time.
+type BlockRow = (u64, u32, u32, u32, i64, i64);
+/// A queue: topic, number, first offset, offset behind the last, records, bytes.
+type QueueRow = (String, u32, u64, u64, u64, u64);
+
+fn wanted(ranges: Ranges) -> Wanted {
+    let mut wanted = Wanted::new();
+    for (topic, queue, start, end) in ranges {
+        let queues = wanted.entry(topic.into_bytes()).or_default();
+        queues.entry(queue).or_default().push(start..end);
+    }
+    wanted
+}
+
+/// The log files of a store that nothing is written to any more: path, position, length.
+#[pyfunction]
+pub(crate) fn sealed_files(
+    py: Python<'_>,
+    store: &Bound<'_, Store>,
+) -> PyResult<Vec<(PathBuf, u64, u64)>> {
+    let core = store.get().core();
+    let files = py.detach(|| core.sealed_files())?;
+    let row = |file: crate::archive::SealedFile| (file.path, file.start, file.length);
+    Ok(files.into_iter().map(row).collect())
+}
+
+/// The tables that an archive keeps beside the sealed log file that begins at `start`: of its
+/// blocks, and of its keys.
+#[pyfunction]
+pub(crate) fn survey<'py>(
+    py: Python<'py>,
+    store: &Bound<'_, Store>,
+    start: u64,
+) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+    let core = store.get().core();
+    let (blocks, keys) = py.detach(|| {
+        let survey = core.survey(start)?;
+        Ok::<_, crate::Error>((survey.blocks(), survey.keys))
+    })?;
+    Ok((PyBytes::new(py, &blocks), PyBytes::new(py, &keys)))
+}
+
+/// What the blocks of an archived log file hold.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct BlockTable {
+    core: Table,
+    log: PathBuf,
+}
+
+#[pymethods]
+impl BlockTable {
+    #[new]
+    fn new(data: &Bound<'_, PyAny>, path: PathBuf, log: PathBuf) -> PyResult<BlockTable> {
+        let core = Table::decode(&body(data)?, &path)?;
+        Ok(BlockTable { core, log })
+    }
+
+    #[getter]
+    fn start(&self) -> u64 {
+        self.core.start
+    }
+
+    #[getter]
+    fn length(&self) -> u64 {
+        self.core.length
+    }
+
+    #[getter]
+    fn queues(&self) -> Vec<QueueRow> {
+        let row = |found: crate::engine::commit_log::archive::blocks::QueueRange| {
+            let offsets = found.offsets;
+            let (records, bytes) = (found.records, found.bytes);
+            (
+                found.topic,
+                found.queue,
+                offsets.start,
+                offsets.end,
+                records,
+                bytes,
+            )
+        };
+        self.core.queue_ranges().into_iter().map(row).collect()
+    }
+
+    #[getter]
+    fn blocks(&self) -> Vec<BlockRow> {
+        let row = |block: &crate::engine::commit_log::archive::blocks::Block| {
+            let (begin, end) = block.times;
+            (
+                block.position,
+                block.length,
+                block.checksum,
+                block.records,
+                begin,
+                end,
+            )
+        };
+        self.core.blocks.iter().map(row).collect()
+    }
+
+    #[getter]
+    fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        damages(py, self.core.damage(&self.log))
+    }
+
+    fn weights(&self, ranges: Ranges) -> Vec<u64> {
+        self.core.weights(&wanted(ranges))
+    }
+
+    fn select(&self, ranges: Ranges) -> Vec<usize> {
+        self.core.select(&wanted(ranges))
+    }
+
+    fn ends_before(&self, block: usize) -> Vec<(String, u32, u64)> {
+        self.core.ends_before(block)
+    }
+
+    fn key_range(&self, topic: &str, key: &str) -> (u64, u64) {
+        let range = self.core.key_range(topic.as_bytes(), key.as_bytes());
+        (range.start, range.end)
+    }
+
+    fn key_blocks(
+        &self,
+        topic: &str,
+        key: &str,
+        data: &Bound<'_, PyAny>,
+        path: PathBuf,
+    ) -> PyResult<Vec<usize>> {
+        let bytes = body(data)?;
+        let blocks = self
+            .core
+            .key_blocks(topic.as_bytes(), key.as_bytes(), &bytes, &path)?;
+        Ok(blocks)
+    }
+}
+
+/// A scan of blocks that were read from an archive.
+///
+/// It exports one stream, with its copy of the bytes, once.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct BlockScan {
+    stream: Mutex<Option<crate::Stream>>,
+    damage: Damages,
+}
+
+#[pymethods]
+impl BlockScan {
+    #[getter]
+    fn damage(&self) -> Vec<Damage> {
+        self.damage.all().into_iter().map(Damage::from).collect()
+    }
+
+    #[pyo3(signature = (requested_schema=None))]
+    fn __arrow_c_stream__<'py>(
+        &self,
+        py: Python<'py>,
+        requested_schema: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyCapsule>> {
+        let _ = requested_schema;
+        let stream = self.stream.lock().take();
+        let stream = stream.ok_or_else(|| PyRuntimeError::new_err("the stream was taken"))?;
+        stream_capsule(py, export(stream))
+    }
+}
+
+fn spec_of(arguments: &Bound<'_, PyDict>) -> PyResult<ScanSpec> {
+    let mut spec = ScanSpec::default();
+    if arguments.contains("dialect")? {
+        spec.dialect = Dialect::Spark;
+    }
+    for (name, value) in arguments {
+        set(&mut spec, name.cast::<PyString>()?.to_str()?, &value)?;
+    }
+    Ok(spec)
+}
+
+/// The schema of the batches of a scan with these arguments, as a capsule of Arrow's.
+#[pyfunction]
+pub(crate) fn block_schema<'py>(
+    py: Python<'py>,
+    arguments: &Bound<'py, PyDict>,
+) -> PyResult<Bound<'py, PyCapsule>> {
+    let schema = schema_of(&spec_of(arguments)?)?;
+    let schema = CSchema::try_from(schema.as_ref());
+    schema_capsule(
+        py,
+        schema.map_err(|error| PyValueError::new_err(error.to_string()))?,
+    )
+}
+
+/// Scan adjacent blocks: `data` begins at `position` of the log and was read from `path`; `blocks`
+/// says how long each should be, and its CRC-32.
+#[pyfunction]
+pub(crate) fn scan_blocks(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    position: u64,
+    path: PathBuf,
+    blocks: Vec<(u32, u32)>,
+    ranges: Ranges,
+    arguments: &Bound<'_, PyDict>,
+) -> PyResult<BlockScan> {
+    let spec = spec_of(arguments)?;
+    let bytes = body(data)?;
+    let damage = Damages::default();
+    let stream = py.detach(|| {
+        let blocks = Blocks {
+            bytes: &bytes,
+            position,
+            path: &path,
+            expected: &blocks,
+        };
+        blocks.scan(&spec, wanted(ranges), &damage)
+    })?;
+    Ok(BlockScan {
+        stream: Mutex::new(Some(stream)),
+        damage,
+    })
+}
+
+/// The least offset in `ranges` of a message in these blocks that was stored at or after `time`.
+#[pyfunction]
+pub(crate) fn block_offset_at(
+    py: Python<'_>,
+    data: &Bound<'_, PyAny>,
+    position: u64,
+    path: PathBuf,
+    ranges: Ranges,
+    time: i64,
+) -> PyResult<Option<u64>> {
+    let bytes = body(data)?;
+    let found = py.detach(|| {
+        let blocks = Blocks {
+            bytes: &bytes,
+            position,
+            path: &path,
+            expected: &[],
+        };
+        blocks.offset_at(wanted(ranges), time)
+    })?;
+    Ok(found)
+}
