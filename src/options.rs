@@ -113,6 +113,8 @@ pub struct Options {
     pub retention_bytes: Option<u64>,
     /// Whether messages stay that a group of `config/consumerOffset.json` has not consumed.
     pub keep_unconsumed: bool,
+    /// Whether messages stay that are not in every archive that `forebay.archived` names.
+    pub keep_unarchived: bool,
     /// Bytes of the file system that are kept free by taking the oldest log files, due or not. It
     /// has a meaning only with `retention` or `retention_bytes`.
     pub disk_reserve: u64,
@@ -157,6 +159,7 @@ impl Default for Options {
             retention: None,
             retention_bytes: None,
             keep_unconsumed: true,
+            keep_unarchived: false,
             disk_reserve: 256 << 20,
             delete_when: None,
             disk_warning_ratio: None,

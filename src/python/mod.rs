@@ -10,6 +10,7 @@ mod edge;
 mod errors;
 mod message;
 mod options;
+mod places;
 mod producer;
 mod progress;
 mod report;
@@ -33,9 +34,9 @@ mod _forebay {
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]
-    use super::producer::{BatchResult, Producer, SendResult};
+    use super::places::{bounds_below, epochs, fit};
     #[pymodule_export]
-    use super::progress::{bounds_below, epochs, fit};
+    use super::producer::{BatchResult, Producer, SendResult};
     #[pymodule_export]
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
     #[pymodule_export]

@@ -107,6 +107,7 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "retention" => options.retention = optional_duration(name, value)?,
         "retention_bytes" => options.retention_bytes = optional(name, value)?,
         "keep_unconsumed" => options.keep_unconsumed = truth(name, value)?,
+        "keep_unarchived" => options.keep_unarchived = truth(name, value)?,
         "disk_reserve" => options.disk_reserve = size(name, value)?,
         "delete_when" => options.delete_when = hours(name, value)?,
         "disk_warning_ratio" => options.disk_warning_ratio = ratio(name, value)?,

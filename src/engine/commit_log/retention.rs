@@ -16,6 +16,7 @@
 //! Opening does the rest after a crash: it takes the first log file that is there for the begin of
 //! the log, and corrects queues and index by it.
 
+mod archived;
 mod consumed;
 mod rules;
 #[cfg(test)]

@@ -7,7 +7,7 @@
 
 use super::blocks::BlockTable;
 use crate::error::{Error, Result};
-use crate::num::short;
+use crate::num::{index, short};
 use crate::record::layout::be_u32;
 use std::ops::Range;
 use std::path::Path;
@@ -67,7 +67,7 @@ pub fn encode(mut pairs: Vec<(u32, u32)>) -> (Vec<u8>, Vec<KeySlot>) {
 /// Number of the slot of a hash; `slots` is a power of two.
 fn slot_of(hash: u32, slots: usize) -> usize {
     let bits = slots.trailing_zeros();
-    (u64::from(hash) >> (32 - bits)) as usize
+    index(u64::from(hash) >> (32 - bits))
 }
 
 impl BlockTable {

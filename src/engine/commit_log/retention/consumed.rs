@@ -63,13 +63,15 @@ pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
     Ok(consumed)
 }
 
-enum Found {
+/// What a table of JSON is.
+pub(super) enum Found {
     Nothing,
     Damaged,
     Table(Value),
 }
 
-fn read(shared: &Shared, path: &Path) -> Result<Found> {
+/// Reads a table that is a JSON object.
+pub(super) fn read(shared: &Shared, path: &Path) -> Result<Found> {
     let looked = shared.disk.look(path);
     let there = looked.map_err(|e| Error::io("look at", path, e))?;
     if there.is_none() {

@@ -1,6 +1,6 @@
 //! Which log files are due: by age, by the size of all, by the room on the disk.
 
-use super::consumed;
+use super::{archived, consumed};
 use crate::engine::commit_log::log::{Log, Step, Walker};
 use crate::engine::commit_log::recover::next_record;
 use crate::engine::commit_log::shared::Shared;
@@ -23,6 +23,7 @@ pub(super) struct Rules {
     /// Bytes of all files that may stay.
     bytes: Option<u64>,
     keep_unconsumed: bool,
+    keep_unarchived: bool,
     /// Bytes of the disk that have to be free.
     reserve: u64,
     /// Part of the disk that may be taken.
@@ -48,6 +49,7 @@ impl Rules {
                 .map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
             bytes: options.retention_bytes,
             keep_unconsumed: options.keep_unconsumed,
+            keep_unarchived: options.keep_unarchived,
             reserve: options.disk_reserve,
             ratio: options.disk_warning_ratio.unwrap_or(1.0),
             hours,
@@ -73,7 +75,7 @@ impl Rules {
         let mut total: u64 = files.iter().map(|file| file.len()).sum();
         let mut wanted = self.wanted(shared).saturating_sub(mapped);
         let in_time = self.is_in_time(clock_ms);
-        let mut consumed = None;
+        let mut keep_from = None;
         for (at, file) in old.iter().enumerate() {
             if file.end() > until {
                 let too_long = self.bytes.is_some_and(|bytes| total > bytes);
@@ -82,15 +84,13 @@ impl Rules {
                 if !due || file.end() > dispatched {
                     break;
                 }
-                if self.keep_unconsumed {
-                    let known = match consumed {
-                        Some(known) => known,
-                        None => consumed::consumed_to(shared)?,
-                    };
-                    consumed = Some(known);
-                    if file.end() > known {
-                        break;
-                    }
+                let known = match keep_from {
+                    Some(known) => known,
+                    None => self.keep_from(shared)?,
+                };
+                keep_from = Some(known);
+                if file.end() > known {
+                    break;
                 }
                 until = file.end();
             }
@@ -98,6 +98,19 @@ impl Rules {
             wanted = wanted.saturating_sub(file.len());
         }
         Ok(until)
+    }
+
+    /// The position from which everything stays, due or not.
+    fn keep_from(&self, shared: &Shared) -> Result<u64> {
+        let consumed = match self.keep_unconsumed {
+            true => consumed::consumed_to(shared)?,
+            false => u64::MAX,
+        };
+        let archived = match self.keep_unarchived {
+            true => archived::archived_to(shared)?,
+            false => u64::MAX,
+        };
+        Ok(consumed.min(archived))
     }
 
     /// Bytes that have to become free.

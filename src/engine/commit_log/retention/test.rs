@@ -337,6 +337,29 @@ fn groups_that_are_not_to_be_waited_for_keep_nothing() {
 }
 
 #[test]
+fn what_is_not_in_every_archive_stays_where_that_is_asked_for() {
+    let mut bench = Bench::new(|options| {
+        by_age(options);
+        options.keep_unarchived = true;
+    });
+    bench.fill("a", &[1, 1, 1]);
+    let note = bench.dir.path().join("forebay.archived");
+    assert_eq!(bench.step(i64::MAX), [0, 1, 2, 3]);
+    fs::write(&note, r#"{"targets":{"s3://b/a":4095}}"#).unwrap();
+    assert_eq!(bench.step(i64::MAX), [0, 1, 2, 3]);
+    fs::write(&note, r#"{"targets":{"s3://b/a":4096,"/b":8192}}"#).unwrap();
+    assert_eq!(bench.step(i64::MAX), [1, 2, 3]);
+    for damaged in ["", "[]", r#"{"targets":[]}"#, r#"{"targets":{"/b":-1}}"#] {
+        fs::write(&note, damaged).unwrap();
+        assert_eq!(bench.step(i64::MAX), [1, 2, 3], "{damaged}");
+    }
+    let named = |damage: &crate::engine::Damage| damage.path == note;
+    assert!(bench.shared().report.all().iter().any(named));
+    fs::write(&note, r#"{"targets":{"/b":18446744073709551615}}"#).unwrap();
+    assert_eq!(bench.step(i64::MAX), [3]);
+}
+
+#[test]
 fn queue_files_and_index_files_follow_and_the_last_one_stays() {
     let mut bench = Bench::new(by_age);
     // As many as its queue file has entries: none of them leads anywhere in the end.

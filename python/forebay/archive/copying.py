@@ -1,0 +1,229 @@
+"""Copying the log files of a store into an archive."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from forebay import _forebay
+from forebay.archive.files import Files, at
+from forebay.errors import CorruptError, NotAStoreError, StoreExistsError, UnsupportedError
+
+if TYPE_CHECKING:
+    from forebay import Store
+
+__all__ = ["MARKER", "NOTE", "Archived", "check_marker"]
+
+#: The file that says that a directory is an archive.
+MARKER = "forebay.archive"
+#: The file of a store that says how far it is archived, and where.
+NOTE = "forebay.archived"
+VERSION = 1
+
+Progress = Callable[[int, int], object]
+
+
+@dataclass(frozen=True)
+class Archived:
+    """What `Store.archive` did.
+
+    Attributes
+    ----------
+    target
+        Where the archive is.
+    files, bytes
+        Log files that were copied, and their bytes.
+    skipped
+        Log files that were there already.
+    position
+        The store's log is in the archive up to here, as far as the store still has it.
+    recorded
+        Whether the position was noted in the store's directory, where retention finds it. It is
+        not in directories of other systems, and in those that cannot be written.
+    """
+
+    target: str
+    files: int
+    bytes: int
+    skipped: int
+    position: int
+    recorded: bool
+
+
+def name_of(start: int) -> str:
+    """Return the name of the log file that begins at a position."""
+    return f"{start:020}"
+
+
+def check_marker(files: Files) -> bool:
+    """Whether an archive is there; an error where it is another version's.
+
+    Raises
+    ------
+    NotAStoreError
+        If the file that should say that it is an archive says something else.
+    UnsupportedError
+        If a later version of Forebay made it.
+    """
+    where = files.describe(MARKER)
+    try:
+        found = json.loads(files.read(MARKER))
+        version = found["version"] if found["format"] == MARKER else None
+    except FileNotFoundError:
+        return False
+    except (ValueError, TypeError, KeyError):
+        version = None
+    if not isinstance(version, int):
+        reason = f"{MARKER} does not say that it is an archive"
+        raise NotAStoreError(f"{where}: {reason}", path=where, reason=reason)
+    if version != VERSION:
+        raise UnsupportedError(f"not supported: version {version} of the archive {where}")
+    return True
+
+
+def _claim(files: Files) -> None:
+    """Make an archive where nothing is."""
+    if check_marker(files):
+        return
+    if files.sizes() or files.sizes("commitlog"):
+        where = files.describe()
+        reason = "it holds something else: archive into an empty directory"
+        raise NotAStoreError(f"{where} is no archive: {reason}", path=where, reason=reason)
+    text = json.dumps({"format": MARKER, "version": VERSION})
+    files.write(MARKER, text.encode() + b"\n")
+
+
+def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | None) -> Archived:
+    """Copy what is missing; see `Store.archive`."""
+    files = at(target, filesystem)
+    sealed = _forebay.sealed_files(store)
+    _claim(files)
+    there, tables = files.sizes("commitlog"), files.sizes("blocks")
+    missing = []
+    for path, start, length in sealed:
+        if name_of(start) not in tables:
+            missing.append((path, start, length))
+        elif there.get(name_of(start)) != length:
+            raise _differs(files, start, length, there.get(name_of(start)))
+    known = [file for file in sealed if name_of(file[1]) in tables]
+    if known:
+        _check_same(files, *known[-1])
+    copier = _Copier(store, files, sum(length for _, _, length in missing), progress)
+    gone = {start for path, start, length in missing if not copier.copy(path, start, length)}
+    position = store.stats().min_position
+    for _, start, length in sealed:
+        if start in gone:
+            continue
+        if start > position:
+            break
+        position = max(position, start + length)
+    recorded = _record(store.path, files.describe(), position)
+    count = len(missing) - len(gone)
+    return Archived(files.describe(), count, copier.copied, len(known), position, recorded)
+
+
+class _Copier:
+    """Copies log files, each with its tables; the table of its blocks in the end."""
+
+    def __init__(
+        self, store: Store, files: Files, total: int, progress: Progress | None
+    ) -> None:
+        self._store = store
+        self._files = files
+        self._total = total
+        self._progress = progress
+        self._done = 0
+        self.copied = 0
+
+    def copy(self, path: str, start: int, length: int) -> bool:
+        """Copy a file; False if retention has taken it away meanwhile."""
+        name = name_of(start)
+        before = self._done
+        try:
+            blocks, keys = _forebay.survey(self._store, start)
+            copied = self._files.copy(f"commitlog/{name}", path, self._told)
+        except FileNotFoundError:
+            if any(start == other for _, other, _ in _forebay.sealed_files(self._store)):
+                raise
+            return False
+        if copied != length or self._files.sizes("commitlog").get(name) != length:
+            raise _differs(self._files, start, length, copied)
+        self._files.write(f"keys/{name}", keys)
+        self._files.write(f"blocks/{name}", blocks)
+        self._done = before + length
+        self.copied += length
+        return True
+
+    def _told(self, some: int) -> None:
+        self._done += some
+        if self._progress is not None:
+            self._progress(self._done, self._total)
+
+
+def _differs(files: Files, start: int, length: int, found: int | None) -> CorruptError:
+    path = files.describe(f"commitlog/{name_of(start)}")
+    state = "is missing" if found is None else f"has {found} bytes"
+    reason = f"the archived log file {state}, the store's has {length}"
+    return CorruptError(
+        f"corrupt archive in {path} at {start}: {reason}", path=path, position=start, reason=reason
+    )
+
+
+def _check_same(files: Files, path: str, start: int, length: int) -> None:
+    """Refuse an archive of another log, by the first block of a file that both have."""
+    name = f"blocks/{name_of(start)}"
+    where = files.describe(f"commitlog/{name_of(start)}")
+    table = _forebay.BlockTable(files.read(name), files.describe(name), where)
+    _, block_length, checksum, *_ = table.blocks[0]
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
+        if table.length != length or zlib.crc32(file.read(block_length)) != checksum:
+            message = (
+                f"{where} is not the log file {path}: the archive is another store's, or the log "
+                "was repaired since; archive into another directory"
+            )
+            raise StoreExistsError(message, path=where)
+
+
+def _record(store: str, target: str, position: int) -> bool:
+    """Note how far a store is archived, for its retention; beside a writer, too."""
+    import fcntl
+
+    if not os.path.exists(os.path.join(store, "forebay.state")):
+        return False
+    note = Path(store) / NOTE
+    try:
+        directory = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            # Two archivers change the same table one after the other.
+            fcntl.flock(directory, fcntl.LOCK_EX)
+            targets = _noted(note)
+            targets[target] = position
+            part = note.with_name(f"{NOTE}.new")
+            file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                os.write(file, json.dumps({"targets": targets}).encode() + b"\n")
+                os.fsync(file)
+                os.rename(part, note)
+            finally:
+                os.close(file)
+            os.fsync(directory)
+        finally:
+            os.close(directory)
+    except OSError:
+        # Retention keeps what is not noted, so nothing is lost by it.
+        return False
+    return True
+
+
+def _noted(note: Path) -> dict[str, int]:
+    try:
+        found = json.loads(note.read_bytes())["targets"]
+    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        return {}
+    return dict(found) if isinstance(found, dict) else {}

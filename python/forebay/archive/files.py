@@ -1,0 +1,374 @@
+"""Where archives lie: directories, and whatever pyarrow and fsspec reach.
+
+Names are relative to the archive, with one ``/`` at the most. What is written is there as a whole
+or not at all, but for the log file of a copy that is cut short, which counts as archived no sooner
+than its table of blocks is there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import threading
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import unquote, urlsplit
+
+from forebay.errors import InvalidOptionError
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "at", "normal"]
+
+#: Bytes that are copied between two looks at the progress.
+_CHUNK = 64 << 20
+#: The same towards an object store, where a chunk passes through memory.
+_CHUNK_REMOTE = 8 << 20
+#: What a part that is being written is called until it is whole.
+_PART = ".part"
+
+#: Errors by which the kernel says that it does not copy between these files by itself.
+_NOT_THIS_WAY = {
+    errno.EXDEV,
+    errno.EINVAL,
+    errno.ENOSYS,
+    errno.EOPNOTSUPP,
+    errno.EBADF,
+    errno.EPERM,
+    errno.ETXTBSY,
+}
+
+Told = Callable[[int], object]
+
+
+class Files(Protocol):
+    """The files of an archive."""
+
+    def describe(self, name: str = "") -> str:
+        """Return where a file is, for people and for error messages; no secrets are in it."""
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the files of a folder with their sizes; none where there is no such folder."""
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Read a range, fewer bytes where the file ends, all of it without a length."""
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a small file, as a whole and durably."""
+
+    def copy(self, name: str, source: str, told: Told) -> int:
+        """Copy a file of this machine, durably; `told` is given the bytes as they are copied."""
+
+
+def normal(target: str | os.PathLike[str]) -> str:
+    """Return the URI of an archive, or the absolute path of its directory."""
+    text = os.fspath(target)
+    url = urlsplit(text)
+    if url.scheme == "file":
+        return os.path.abspath(unquote(url.path))
+    return text if "://" in text else os.path.abspath(text)
+
+
+def at(target: str | os.PathLike[str], filesystem: Any = None) -> Files:
+    """Return the files at a path or a URI, or at a path of a file system.
+
+    Raises
+    ------
+    InvalidOptionError
+        If nobody knows what the URI means, or the file system is none.
+    ImportError
+        If pyarrow, which reaches all but directories, is not installed.
+    """
+    if filesystem is None:
+        text = normal(target)
+        return _of_uri(text) if "://" in text else LocalFiles(text)
+    fs = _pyarrow_fs()
+    text = os.fspath(target)
+    if not isinstance(filesystem, fs.FileSystem):
+        if not hasattr(filesystem, "protocol"):
+            raise InvalidOptionError(
+                f"filesystem is {type(filesystem).__name__}: give one of pyarrow.fs or fsspec",
+                name="filesystem",
+                value=type(filesystem).__name__,
+                reason="it is a file system of pyarrow or fsspec",
+            )
+        filesystem = fs.PyFileSystem(fs.FSSpecHandler(filesystem))
+    if isinstance(filesystem, fs.LocalFileSystem):
+        return LocalFiles(os.path.abspath(text))
+    return RemoteFiles(filesystem, text, text)
+
+
+def _of_uri(uri: str) -> Files:
+    fs = _pyarrow_fs()
+    import pyarrow  # type: ignore[import-untyped]
+
+    try:
+        filesystem, path = fs.FileSystem.from_uri(uri)
+    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
+        try:
+            from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+
+            found, path = url_to_fs(uri)
+        except (ImportError, ValueError):
+            reason = f"it is no URI that pyarrow or fsspec knows: {error}"
+            raise InvalidOptionError(
+                f"target = {_public(uri)} is not allowed: {reason}",
+                name="target",
+                value=_public(uri),
+                reason=reason,
+            ) from error
+        filesystem = fs.PyFileSystem(fs.FSSpecHandler(found))
+    return RemoteFiles(filesystem, path, _public(uri))
+
+
+def _public(uri: str) -> str:
+    """Return a URI without what may be secret: user, password and query."""
+    url = urlsplit(uri)
+    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
+
+
+def _pyarrow_fs() -> ModuleType:
+    try:
+        import pyarrow.fs
+    except ImportError as error:
+        message = "archives in object stores need pyarrow: pip install 'forebay[arrow]'"
+        raise ImportError(message) from error
+    module: ModuleType = pyarrow.fs
+    return module
+
+
+class LocalFiles:
+    """The files of an archive in a directory."""
+
+    def __init__(self, root: str) -> None:
+        self._root = Path(root)
+
+    def describe(self, name: str = "") -> str:
+        """Return the path of a file."""
+        return str(self._root / name)
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the files of a folder with their sizes."""
+        try:
+            with os.scandir(self._root / folder) as entries:
+                return {
+                    entry.name: entry.stat().st_size
+                    for entry in entries
+                    if entry.is_file() and not entry.name.endswith(_PART)
+                }
+        except FileNotFoundError:
+            return {}
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Read a range."""
+        with open(self._root / name, "rb", buffering=0) as file:
+            file.seek(start)
+            parts = []
+            while length is None or length > 0:
+                # One call gives 2 GiB at the most.
+                part = file.read(-1 if length is None else length)
+                if not part:
+                    break
+                parts.append(part)
+                length = None if length is None else length - len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write a file under another name, make it durable, and give it its own."""
+
+        def fill(part: int) -> None:
+            left = memoryview(data)
+            while left:
+                left = left[os.write(part, left) :]
+
+        self._put(name, fill)
+
+    def copy(self, name: str, source: str, told: Told) -> int:
+        """Copy a file; the kernel does it, where it can without passing the bytes through us."""
+        copied = 0
+        with open(source, "rb", buffering=0) as file:
+
+            def fill(part: int) -> None:
+                nonlocal copied
+                copied = _copy_all(file.fileno(), part, told)
+
+            self._put(name, fill)
+        return copied
+
+    def _put(self, name: str, fill: Callable[[int], None]) -> None:
+        path = self._root / name
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._sweep(path)
+        part = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_PART}")
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(file)
+            fill(file)
+            os.fsync(file)
+            os.rename(part, path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(part)
+            raise
+        finally:
+            os.close(file)
+        for directory in {path.parent, self._root, self._root.parent}:
+            _sync_directory(directory)
+
+    def _sweep(self, path: Path) -> None:
+        """Remove what processes that died have left of this file; one that lives holds a lock."""
+        for part in path.parent.glob(f"{path.name}.*{_PART}"):
+            with contextlib.suppress(OSError):
+                file = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    _lock(file)
+                    os.unlink(part)
+                finally:
+                    os.close(file)
+
+
+def _lock(file: int) -> None:
+    import fcntl
+
+    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _sync_directory(path: Path) -> None:
+    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+
+
+def _by_copy_file_range(source: int, target: int, length: int) -> int:
+    return os.copy_file_range(source, target, length)
+
+
+def _by_sendfile(source: int, target: int, length: int) -> int:
+    return os.sendfile(target, source, None, length)
+
+
+def _by_hand(source: int, target: int, length: int) -> int:
+    left = data = memoryview(os.read(source, min(length, 1 << 20)))
+    while left:
+        left = left[os.write(target, left) :]
+    return len(data)
+
+
+#: Ways to copy, the one with the least work first. The kernel refuses the first two before it has
+#: copied anything, so the next one goes on at the same place.
+_WAYS = [
+    way
+    for way, call in (
+        (_by_copy_file_range, "copy_file_range"),
+        (_by_sendfile, "sendfile"),
+        (_by_hand, "read"),
+    )
+    if hasattr(os, call)
+]
+
+
+def _copy_all(source: int, target: int, told: Told) -> int:
+    length = os.fstat(source).st_size
+    copied = 0
+    for way in _WAYS:
+        try:
+            while copied < length:
+                some = way(source, target, min(length - copied, _CHUNK))
+                if some == 0:
+                    break
+                copied += some
+                told(some)
+            break
+        except OSError as error:
+            if error.errno not in _NOT_THIS_WAY or way is _by_hand:
+                raise
+    return copied
+
+
+class RemoteFiles:
+    """The files of an archive in a file system of pyarrow."""
+
+    def __init__(self, filesystem: Any, root: str, uri: str) -> None:
+        self._filesystem = filesystem
+        self._root = root.rstrip("/")
+        self._uri = uri.rstrip("/")
+        # An object is there once it is complete; elsewhere a name is given in the end.
+        stores = ("s3", "gcs", "gs", "abfs", "az")
+        self._objects = any(name in filesystem.type_name for name in stores)
+        self._open: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def describe(self, name: str = "") -> str:
+        """Return the URI of a file."""
+        return f"{self._uri}/{name}" if name else self._uri
+
+    def _path(self, name: str) -> str:
+        return f"{self._root}/{name}" if name else self._root
+
+    def sizes(self, folder: str = "") -> dict[str, int]:
+        """Return the files of a folder with their sizes."""
+        fs = _pyarrow_fs()
+        selector = fs.FileSelector(self._path(folder), allow_not_found=True)
+        found = self._filesystem.get_file_info(selector)
+        return {
+            info.base_name: info.size
+            for info in found
+            if info.type == fs.FileType.File and not info.base_name.endswith(_PART)
+        }
+
+    def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
+        """Read a range; a file that is read by ranges stays open."""
+        if length is None:
+            with self._filesystem.open_input_file(self._path(name)) as file:
+                return bytes(file.read())
+        with self._lock:
+            opened = self._open.get(name)
+        if opened is None:
+            opened = self._filesystem.open_input_file(self._path(name))
+            with self._lock:
+                while len(self._open) >= 8:
+                    # A reader that is at it keeps the file until it is done.
+                    self._open.pop(next(iter(self._open)))
+                opened = self._open.setdefault(name, opened)
+        return bytes(opened.read_at(length, start))
+
+    def write(self, name: str, data: bytes) -> None:
+        """Write an object, or a file under another name first."""
+        if self._objects:
+            self._fill(self._path(name), lambda stream: stream.write(data))
+            return
+        part = self._path(f"{name}.{uuid.uuid4().hex}{_PART}")
+        self._fill(part, lambda stream: stream.write(data))
+        self._filesystem.move(part, self._path(name))
+
+    def copy(self, name: str, source: str, told: Told) -> int:
+        """Copy a file in chunks."""
+        copied = 0
+
+        def fill(stream: Any) -> None:
+            nonlocal copied
+            with open(source, "rb", buffering=0) as file:
+                while chunk := file.read(_CHUNK_REMOTE):
+                    stream.write(chunk)
+                    copied += len(chunk)
+                    told(len(chunk))
+
+        self._fill(self._path(name), fill)
+        return copied
+
+    def _fill(self, path: str, fill: Callable[[Any], object]) -> None:
+        try:
+            stream = self._filesystem.open_output_stream(path)
+        except FileNotFoundError:
+            # Where folders are more than a part of a name, somebody has to make them.
+            self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            stream = self._filesystem.open_output_stream(path)
+        fill(stream)
+        # Closing is what completes an object: one whose writing failed is not to look complete.
+        stream.close()

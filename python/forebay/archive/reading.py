@@ -1,0 +1,519 @@
+"""Reading archives by ranges: bounds, times, scans, and a check of all bytes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Self
+from zlib import crc32
+
+from forebay import _forebay
+from forebay.archive.copying import MARKER, check_marker, name_of
+from forebay.archive.files import Files, LocalFiles, at
+from forebay.errors import (
+    CorruptError,
+    InvalidOptionError,
+    NotAStoreError,
+    OffsetOutOfRangeError,
+    StoreNotFoundError,
+    UnknownTopicError,
+)
+
+if TYPE_CHECKING:
+    import os
+
+    import pyarrow  # type: ignore[import-untyped]
+
+    from forebay import Damage
+
+__all__ = ["Archive", "ArchiveScan", "ArchivedQueue", "ArchivedTopic", "open"]
+
+#: Bytes that are fetched at once; blocks are not cut.
+_FETCH = 8 << 20
+#: Fetches that are under way at a time from an object store, each waiting for an answer.
+_FETCHES = 4
+#: Tables that are read at a time.
+_TABLES = 16
+#: Parts of like size that the log is divided into, for a job to cut it into tasks.
+_SEGMENTS = 256
+#: Ranges of queues that the parts are described by, at most.
+_SEGMENT_RANGES = 20_000
+
+#: Topic, queue, first offset, offset behind the last.
+Range = tuple[str, int, int, int]
+Limit = str | datetime | Mapping[int, int]
+
+
+@dataclass(frozen=True)
+class ArchivedQueue:
+    """A queue of an archive: its number, first offset, and the offset behind the last."""
+
+    id: int
+    min_offset: int
+    max_offset: int
+
+
+@dataclass(frozen=True)
+class ArchivedTopic:
+    """A topic of an archive, with the queues that have messages there."""
+
+    name: str
+    queues: list[ArchivedQueue]
+
+
+@dataclass(frozen=True)
+class _Lost:
+    """A place of an archive that is damaged; it has what `forebay.Damage` has."""
+
+    path: str
+    position: int
+    length: int
+    reason: str
+    lost: Sequence[tuple[str, int, int]] = ()
+
+
+@dataclass(frozen=True)
+class _Fetch:
+    """Adjacent blocks of a log file."""
+
+    table: _forebay.BlockTable
+    start: int
+    end: int
+    blocks: list[tuple[int, int]]
+
+
+def open(target: str | os.PathLike[str], *, filesystem: Any = None) -> Archive:
+    """Open an archive for reading.
+
+    Parameters
+    ----------
+    target
+        A directory, a URI such as ``"s3://bucket/prefix"``, or a path in `filesystem`.
+    filesystem
+        A file system of pyarrow or fsspec.
+
+    Returns
+    -------
+    Archive
+        What is archived at this moment; open it again to see what is added.
+
+    Raises
+    ------
+    StoreNotFoundError
+        If nothing is there.
+    NotAStoreError
+        If what is there is no archive.
+    CorruptError
+        If a table of blocks is damaged.
+    """
+    files = at(target, filesystem)
+    if not check_marker(files):
+        where = files.describe()
+        if files.sizes() or files.sizes("commitlog"):
+            reason = f"it is no archive: it has no {MARKER}"
+            raise NotAStoreError(f"{where}: {reason}", path=where, reason=reason)
+        raise StoreNotFoundError(f"there is no archive at {where}", path=where)
+    names = sorted(files.sizes("blocks"))
+    with ThreadPoolExecutor(_TABLES) as readers:
+        tables = list(readers.map(lambda name: _table(files, name), names))
+    return Archive(files, tables)
+
+
+def _table(files: Files, name: str) -> _forebay.BlockTable:
+    path, log = files.describe(f"blocks/{name}"), files.describe(f"commitlog/{name}")
+    table = _forebay.BlockTable(files.read(f"blocks/{name}"), path, log)
+    if name_of(table.start) != name:
+        reason = f"the table is that of {name_of(table.start)}"
+        raise CorruptError(f"corrupt {path}: {reason}", path=path, position=16, reason=reason)
+    return table
+
+
+class Archive:
+    """An archive as it was when it was opened.
+
+    Attributes
+    ----------
+    path
+        Where it is.
+    topics
+        Topics by name, each with its queues and their bounds.
+    damage
+        What was damaged when it was archived, and log files that are missing between others.
+    """
+
+    def __init__(self, files: Files, tables: list[_forebay.BlockTable]) -> None:
+        self._files = files
+        self._tables = tables
+        self.path = files.describe()
+
+    @cached_property
+    def topics(self) -> dict[str, ArchivedTopic]:
+        """Topics by name, each with its queues and their bounds."""
+        bounds: dict[tuple[str, int], tuple[int, int]] = {}
+        for table in self._tables:
+            for topic, queue, first, end, _, _ in table.queues:
+                least, most = bounds.get((topic, queue), (first, end))
+                bounds[topic, queue] = (min(least, first), max(most, end))
+        topics: dict[str, ArchivedTopic] = {}
+        for (name, queue), (least, most) in sorted(bounds.items()):
+            topic = topics.setdefault(name, ArchivedTopic(name, []))
+            topic.queues.append(ArchivedQueue(queue, least, most))
+        return topics
+
+    @cached_property
+    def damage(self) -> list[Damage | _Lost]:
+        """What was damaged when it was archived, and log files that are missing."""
+        found: list[Damage | _Lost] = []
+        end = None
+        for table in self._tables:
+            if end is not None and table.start != end:
+                path = self._log(end)
+                reason = "no log file of the archive holds this part of the log"
+                found.append(_Lost(path, end, table.start - end, reason))
+            found += table.damage
+            end = table.start + table.length
+        return found
+
+    def _log(self, start: int) -> str:
+        return self._files.describe(f"commitlog/{name_of(start)}")
+
+    def offset_at(self, topic: str, queue: int, time: datetime | int) -> int:
+        """Return the first offset of a message stored at or after a time.
+
+        Where there is none, it is the offset behind the last message.
+
+        Raises
+        ------
+        UnknownTopicError
+            If the archive has no such topic or queue.
+        """
+        bounds = self._queue(topic, queue)
+        moment = _millis(time)
+        for table in self._tables:
+            whole = [(topic, queue, bounds.min_offset, bounds.max_offset)]
+            rows = table.blocks
+            for number in table.select(whole):
+                position, length, _, _, _, latest = rows[number]
+                if latest < moment:
+                    continue
+                data = self._read(table, position, position + length)
+                path = self._log(table.start)
+                found = _forebay.block_offset_at(data, position, path, whole, moment)
+                if found is not None:
+                    return found
+        return bounds.max_offset
+
+    def _queue(self, topic: str, queue: int) -> ArchivedQueue:
+        if topic not in self.topics:
+            message = f"there is no topic {topic!r} in {self.path}"
+            raise UnknownTopicError(message, topic=topic)
+        for found in self.topics[topic].queues:
+            if found.id == queue:
+                return found
+        message = f"topic {topic!r} has no queue {queue} in {self.path}"
+        raise UnknownTopicError(message, topic=topic, queue=queue)
+
+    def _read(self, table: _forebay.BlockTable, start: int, end: int) -> bytes:
+        name = f"commitlog/{name_of(table.start)}"
+        try:
+            return self._files.read(name, start - table.start, end - start)
+        except FileNotFoundError:
+            # What is missing is damage, which costs the messages in it and no others.
+            return b""
+
+    def scan(
+        self,
+        topic: str | Iterable[str] | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        queues: Iterable[int] | None = None,
+        start: Limit = "earliest",
+        end: Limit = "latest",
+        tags: str | Iterable[str] | None = None,
+        key: str | None = None,
+        batch_rows: int = 65_536,
+        batch_bytes: int = 16 << 20,
+        body_type: str = "binary",
+        verify: bool = True,
+    ) -> ArchiveScan:
+        """Read messages as Arrow record batches; needs pyarrow.
+
+        The arguments are those of `Store.scan`. Messages come in the order of the log, which within
+        a queue is that of offsets.
+
+        Raises
+        ------
+        UnknownTopicError
+            If the archive has no such topic or queue.
+        OffsetOutOfRangeError
+            If a start lies outside its queue.
+        """
+        arguments: dict[str, Any] = {
+            "batch_rows": batch_rows,
+            "batch_bytes": batch_bytes,
+            "body_type": body_type,
+            "verify": verify,
+        }
+        given = {"columns": None if columns is None else list(columns), "tags": tags, "key": key}
+        arguments |= {name: value for name, value in given.items() if value is not None}
+        names = list(self.topics) if topic is None else [topic]
+        if topic is not None and not isinstance(topic, str):
+            names = list(topic)
+        chosen = None if queues is None else list(queues)
+        ranges = [found for name in names for found in self._ranges(name, chosen, start, end)]
+        return ArchiveScan(self, arguments, ranges)
+
+    def _ranges(
+        self, topic: str, queues: list[int] | None, start: Limit, end: Limit
+    ) -> Iterator[Range]:
+        if topic not in self.topics:
+            message = f"there is no topic {topic!r} in {self.path}"
+            raise UnknownTopicError(message, topic=topic)
+        there = [queue.id for queue in self.topics[topic].queues]
+        for number in there if queues is None else queues:
+            queue = self._queue(topic, number)
+            least, most = queue.min_offset, queue.max_offset
+            first = self._bound(topic, queue, start, least)
+            last = self._bound(topic, queue, end, most)
+            if isinstance(start, Mapping) and not least <= first <= most:
+                message = f"{topic}-{number} has no offset {first}: it has {least} to {most}"
+                raise OffsetOutOfRangeError(
+                    message,
+                    topic=topic,
+                    queue=number,
+                    offset=first,
+                    min_offset=least,
+                    max_offset=most,
+                )
+            if first < min(last, most):
+                yield topic, number, max(first, least), min(last, most)
+
+    def _bound(self, topic: str, queue: ArchivedQueue, limit: Limit, unnamed: int) -> int:
+        if isinstance(limit, Mapping):
+            return limit.get(queue.id, unnamed)
+        if isinstance(limit, datetime):
+            return self.offset_at(topic, queue.id, limit)
+        ends = {"earliest": queue.min_offset, "latest": queue.max_offset}
+        if isinstance(limit, str) and limit in ends:
+            return ends[limit]
+        message = f"{limit!r} is no end of a scan"
+        if isinstance(limit, str):
+            reason = 'it is "earliest" or "latest"'
+            raise InvalidOptionError(f"{message}: {reason}", name="start", value=limit, reason=reason)
+        raise TypeError(f"{message}: give a str, a datetime, or offsets by queue")
+
+    def segments(self, ranges: Sequence[Range]) -> list[tuple[Range, int]]:
+        """Divide ranges at like places of the log, and tell the bytes of a record in each.
+
+        The pieces come in the order of the log: whoever takes adjacent ones reads adjacent blocks,
+        where whoever takes all of one queue reads what lies between its messages, too.
+        """
+        wanted = list(ranges)
+        weights = [table.weights(wanted) for table in self._tables]
+        parts = max(1, min(_SEGMENTS, _SEGMENT_RANGES // max(len(wanted), 1)))
+        size = max(1, -(-sum(map(sum, weights)) // parts))
+        ends = {(topic, queue): end for topic, queue, _, end in wanted}
+        begun = {(topic, queue): start for topic, queue, start, _ in wanted}
+        known = dict(begun)
+        pieces: list[tuple[Range, int]] = []
+
+        def cut(until: Mapping[tuple[str, int], int], weight: int) -> None:
+            found = [
+                (*queue, start, min(until.get(queue, start), ends[queue]))
+                for queue, start in begun.items()
+            ]
+            found = [piece for piece in found if piece[2] < piece[3]]
+            records = sum(piece[3] - piece[2] for piece in found)
+            pieces.extend((piece, max(weight // records, 1)) for piece in found)
+            begun.update({(piece[0], piece[1]): piece[3] for piece in found})
+
+        weight = 0
+        for table, by_block in zip(self._tables, weights, strict=True):
+            for block, some in enumerate(by_block):
+                if weight >= size:
+                    before = {(t, queue): end for t, queue, end in table.ends_before(block)}
+                    cut(known | before, weight)
+                    weight = 0
+                weight += some
+            known |= {(topic, queue): end for topic, queue, _, end, _, _ in table.queues}
+        # What no block holds is asked for all the same: whoever reads it tells that it is lost.
+        cut(ends, weight)
+        return pieces
+
+    def read(
+        self, ranges: Sequence[Range], arguments: Mapping[str, Any], damage: list[Any]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Read the messages of ranges; what is passed over is added to `damage`."""
+        import pyarrow
+
+        ranges = list(ranges)
+        for fetch, data in self._fetched(self._plan(ranges, arguments.get("key"))):
+            scan = _forebay.scan_blocks(
+                data,
+                fetch.start,
+                self._log(fetch.table.start),
+                fetch.blocks,
+                ranges,
+                dict(arguments),
+            )
+            yield from pyarrow.RecordBatchReader.from_stream(scan)
+            damage += scan.damage
+
+    def _plan(self, ranges: list[Range], key: str | None) -> Iterator[_Fetch]:
+        for table in self._tables:
+            numbers = table.select(ranges)
+            if key is not None and numbers:
+                found = self._blocks_of(table, {topic for topic, *_ in ranges}, key)
+                numbers = [number for number in numbers if number in found]
+            yield from _fetches(table, numbers)
+
+    def _blocks_of(self, table: _forebay.BlockTable, topics: set[str], key: str) -> set[int]:
+        name = f"keys/{name_of(table.start)}"
+        path = self._files.describe(name)
+        found: set[int] = set()
+        for topic in topics:
+            start, end = table.key_range(topic, key)
+            if start == end:
+                continue
+            try:
+                data = self._files.read(name, start, end - start)
+                found.update(table.key_blocks(topic, key, data, path))
+            except (FileNotFoundError, CorruptError):
+                # The keys are a help: without them every block is looked through.
+                return set(range(len(table.blocks)))
+        return found
+
+    def _fetched(self, plan: Iterator[_Fetch]) -> Iterator[tuple[_Fetch, bytes]]:
+        """Fetch what is planned, ahead of its use where an answer takes long."""
+        if isinstance(self._files, LocalFiles):
+            for fetch in plan:
+                yield fetch, self._read(fetch.table, fetch.start, fetch.end)
+            return
+        under_way: deque[tuple[_Fetch, Future[bytes]]] = deque()
+        with ThreadPoolExecutor(_FETCHES) as readers:
+            try:
+                for fetch in plan:
+                    future = readers.submit(self._read, fetch.table, fetch.start, fetch.end)
+                    under_way.append((fetch, future))
+                    if len(under_way) == _FETCHES:
+                        first, data = under_way.popleft()
+                        yield first, data.result()
+                while under_way:
+                    first, data = under_way.popleft()
+                    yield first, data.result()
+            finally:
+                for _, data in under_way:
+                    data.cancel()
+
+    def verify(self, progress: Callable[[int, int], object] | None = None) -> list[Any]:
+        """Read all log files and compare them with what was archived.
+
+        Parameters
+        ----------
+        progress
+            Called with the bytes looked at so far and in all; an exception from it ends the check.
+
+        Returns
+        -------
+        list
+            `damage`, and all that is not as it was archived.
+        """
+        found = list(self.damage)
+        total = sum(table.length for table in self._tables)
+        done = 0
+        for table in self._tables:
+            every = range(len(table.blocks))
+            for fetch, data in self._fetched(_fetches(table, every)):
+                at = 0
+                for length, checksum in fetch.blocks:
+                    block = memoryview(data)[at : at + length]
+                    if len(block) < length or crc32(block) != checksum:
+                        reason = "the bytes are not those that were archived"
+                        if len(block) < length:
+                            reason = "the log file ends before this block does"
+                        path = self._log(table.start)
+                        found.append(_Lost(path, fetch.start + at, length, reason))
+                    at += length
+                done += at
+                if progress is not None:
+                    progress(done, total)
+        return found
+
+    def close(self) -> None:
+        """Let go of the archive. Nothing is held that would have to be."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Archive {self.path!r} of {len(self._tables)} log files>"
+
+
+def _fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[_Fetch]:
+    """Join adjacent blocks as far as they are fetched at once."""
+    rows = table.blocks
+    fetch: _Fetch | None = None
+    for number in numbers:
+        position, length, checksum, *_ = rows[number]
+        if fetch is not None and fetch.end == position and position - fetch.start < _FETCH:
+            blocks = [*fetch.blocks, (length, checksum)]
+            fetch = _Fetch(table, fetch.start, position + length, blocks)
+            continue
+        if fetch is not None:
+            yield fetch
+        fetch = _Fetch(table, position, position + length, [(length, checksum)])
+    if fetch is not None:
+        yield fetch
+
+
+def _millis(time: datetime | int) -> int:
+    if isinstance(time, int):
+        return time
+    if time.tzinfo is None:
+        reason = "a time without a zone may mean any; give one"
+        raise InvalidOptionError(
+            f"time = {time} is not allowed: {reason}", name="time", value=str(time), reason=reason
+        )
+    # What lies between two milliseconds is at or after the second one.
+    seconds = time.timestamp()
+    return -int(-seconds * 1000 // 1)
+
+
+class ArchiveScan:
+    """A scan of an archive; each ``__arrow_c_stream__`` call reads it anew.
+
+    Attributes
+    ----------
+    damage
+        What the streams of this scan have passed over so far.
+    """
+
+    def __init__(
+        self, archive: Archive, arguments: Mapping[str, Any], ranges: list[Range]
+    ) -> None:
+        self._archive = archive
+        self._arguments = arguments
+        self._ranges = ranges
+        self.damage: list[Any] = []
+        # What is wrong with the arguments is told before anything is read.
+        self._schema = _forebay.block_schema(dict(arguments))
+
+    def __arrow_c_schema__(self) -> object:
+        """Export the schema of the batches."""
+        return _forebay.block_schema(dict(self._arguments))
+
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
+        """Export a new stream."""
+        import pyarrow
+
+        schema = pyarrow.schema(self)
+        batches = self._archive.read(self._ranges, self._arguments, self.damage)
+        reader = pyarrow.RecordBatchReader.from_batches(schema, batches)
+        return reader.__arrow_c_stream__(requested_schema)
