@@ -6,12 +6,15 @@ from typing import Any, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer, CapsuleType
 
+from forebay.archive.copying import Archived
 from forebay.store import ReadStatus
 
 __version__: str
 
 __all__ = [
     "BatchResult",
+    "BlockScan",
+    "BlockTable",
     "Damage",
     "Latency",
     "Message",
@@ -33,9 +36,14 @@ __all__ = [
     "bounds_below",
     "epochs",
     "fit",
+    "block_offset_at",
+    "block_schema",
     "message_from_record",
     "open_store",
     "scan_again",
+    "scan_blocks",
+    "sealed_files",
+    "survey",
 ]
 
 _Text: TypeAlias = str | bytes
@@ -476,6 +484,13 @@ class Store:
         verify: bool = True,
     ) -> Scan: ...
     def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification: ...
+    def archive(
+        self,
+        target: str | PathLike[str],
+        *,
+        filesystem: Any = None,
+        progress: Callable[[int, int], object] | None = None,
+    ) -> Archived: ...
     def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair: ...
     def stats(self) -> Stats: ...
     def close(self) -> None: ...
@@ -505,3 +520,45 @@ def fit(
 ) -> list[tuple[int, int]]: ...
 def epochs(path: str | PathLike[str]) -> tuple[int, list[tuple[int, int, int]]] | None: ...
 def scan_again(store: Store, arguments: dict[str, Any]) -> Scan: ...
+
+_Range: TypeAlias = tuple[str, int, int, int]
+
+@final
+class BlockTable:
+    def __new__(cls, data: Buffer, path: str, log: str) -> Self: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+    @property
+    def queues(self) -> list[tuple[str, int, int, int, int, int]]: ...
+    @property
+    def blocks(self) -> list[tuple[int, int, int, int, int, int]]: ...
+    @property
+    def damage(self) -> list[Damage]: ...
+    def weights(self, ranges: Sequence[_Range]) -> list[int]: ...
+    def select(self, ranges: Sequence[_Range]) -> list[int]: ...
+    def ends_before(self, block: int) -> list[tuple[str, int, int]]: ...
+    def key_range(self, topic: str, key: str) -> tuple[int, int]: ...
+    def key_blocks(self, topic: str, key: str, data: Buffer, path: str) -> list[int]: ...
+
+@final
+class BlockScan:
+    @property
+    def damage(self) -> list[Damage]: ...
+    def __arrow_c_stream__(self, requested_schema: object | None = None) -> CapsuleType: ...
+
+def sealed_files(store: Store) -> list[tuple[str, int, int]]: ...
+def survey(store: Store, start: int) -> tuple[bytes, bytes]: ...
+def block_schema(arguments: dict[str, Any]) -> CapsuleType: ...
+def scan_blocks(
+    data: Buffer,
+    position: int,
+    path: str,
+    blocks: Sequence[tuple[int, int]],
+    ranges: Sequence[_Range],
+    arguments: dict[str, Any],
+) -> BlockScan: ...
+def block_offset_at(
+    data: Buffer, position: int, path: str, ranges: Sequence[_Range], time: int
+) -> int | None: ...

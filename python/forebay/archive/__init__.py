@@ -20,10 +20,11 @@ Module `files` reaches directories and object stores, `copying` writes archives,
 them.
 """
 
-from forebay.archive.copying import Archived, _archive
+from forebay.archive.copying import MARKER, Archived, _archive
 from forebay.archive.reading import Archive, ArchivedQueue, ArchivedTopic, ArchiveScan, open
 
 __all__ = [
+    "MARKER",
     "Archive",
     "ArchiveScan",
     "Archived",

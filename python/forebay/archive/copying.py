@@ -131,9 +131,7 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
 class _Copier:
     """Copies log files, each with its tables; the table of its blocks in the end."""
 
-    def __init__(
-        self, store: Store, files: Files, total: int, progress: Progress | None
-    ) -> None:
+    def __init__(self, store: Store, files: Files, total: int, progress: Progress | None) -> None:
         self._store = store
         self._files = files
         self._total = total

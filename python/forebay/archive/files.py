@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import os
 import threading
 import uuid
@@ -47,6 +48,9 @@ Told = Callable[[int], object]
 
 class Files(Protocol):
     """The files of an archive."""
+
+    #: What opens it again: a path or a URI, the latter without user and password.
+    target: str
 
     def describe(self, name: str = "") -> str:
         """Return where a file is, for people and for error messages; no secrets are in it."""
@@ -110,7 +114,7 @@ def _of_uri(uri: str) -> Files:
         filesystem, path = fs.FileSystem.from_uri(uri)
     except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
         try:
-            from fsspec.core import url_to_fs  # type: ignore[import-untyped]
+            url_to_fs = importlib.import_module("fsspec.core").url_to_fs
 
             found, path = url_to_fs(uri)
         except (ImportError, ValueError):
@@ -122,22 +126,25 @@ def _of_uri(uri: str) -> Files:
                 reason=reason,
             ) from error
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(found))
-    return RemoteFiles(filesystem, path, _public(uri))
+    return RemoteFiles(filesystem, path, _without_user(uri))
+
+
+def _without_user(uri: str) -> str:
+    url = urlsplit(uri)
+    return url._replace(netloc=url.netloc.rpartition("@")[2]).geturl()
 
 
 def _public(uri: str) -> str:
     """Return a URI without what may be secret: user, password and query."""
-    url = urlsplit(uri)
-    return f"{url.scheme}://{url.netloc.rpartition('@')[2]}{url.path}".rstrip("/")
+    return urlsplit(_without_user(uri))._replace(query="", fragment="").geturl().rstrip("/")
 
 
 def _pyarrow_fs() -> ModuleType:
     try:
-        import pyarrow.fs
+        module = importlib.import_module("pyarrow.fs")
     except ImportError as error:
         message = "archives in object stores need pyarrow: pip install 'forebay[arrow]'"
         raise ImportError(message) from error
-    module: ModuleType = pyarrow.fs
     return module
 
 
@@ -146,6 +153,7 @@ class LocalFiles:
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
+        self.target = root
 
     def describe(self, name: str = "") -> str:
         """Return the path of a file."""
@@ -297,7 +305,8 @@ class RemoteFiles:
     def __init__(self, filesystem: Any, root: str, uri: str) -> None:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
-        self._uri = uri.rstrip("/")
+        self.target = uri
+        self._public = _public(uri) if "://" in uri else uri.rstrip("/")
         # An object is there once it is complete; elsewhere a name is given in the end.
         stores = ("s3", "gcs", "gs", "abfs", "az")
         self._objects = any(name in filesystem.type_name for name in stores)
@@ -306,7 +315,7 @@ class RemoteFiles:
 
     def describe(self, name: str = "") -> str:
         """Return the URI of a file."""
-        return f"{self._uri}/{name}" if name else self._uri
+        return f"{self._public}/{name}" if name else self._public
 
     def _path(self, name: str) -> str:
         return f"{self._root}/{name}" if name else self._root

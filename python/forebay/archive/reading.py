@@ -138,7 +138,7 @@ class Archive:
     Attributes
     ----------
     path
-        Where it is.
+        What it was opened by, without user and password.
     topics
         Topics by name, each with its queues and their bounds.
     damage
@@ -148,7 +148,7 @@ class Archive:
     def __init__(self, files: Files, tables: list[_forebay.BlockTable]) -> None:
         self._files = files
         self._tables = tables
-        self.path = files.describe()
+        self.path = files.target
 
     @cached_property
     def topics(self) -> dict[str, ArchivedTopic]:
@@ -159,9 +159,9 @@ class Archive:
                 least, most = bounds.get((topic, queue), (first, end))
                 bounds[topic, queue] = (min(least, first), max(most, end))
         topics: dict[str, ArchivedTopic] = {}
-        for (name, queue), (least, most) in sorted(bounds.items()):
-            topic = topics.setdefault(name, ArchivedTopic(name, []))
-            topic.queues.append(ArchivedQueue(queue, least, most))
+        for (name, number), (least, most) in sorted(bounds.items()):
+            found = topics.setdefault(name, ArchivedTopic(name, []))
+            found.queues.append(ArchivedQueue(number, least, most))
         return topics
 
     @cached_property
@@ -260,9 +260,7 @@ class Archive:
         }
         given = {"columns": None if columns is None else list(columns), "tags": tags, "key": key}
         arguments |= {name: value for name, value in given.items() if value is not None}
-        names = list(self.topics) if topic is None else [topic]
-        if topic is not None and not isinstance(topic, str):
-            names = list(topic)
+        names = [topic] if isinstance(topic, str) else list(self.topics if topic is None else topic)
         chosen = None if queues is None else list(queues)
         ranges = [found for name in names for found in self._ranges(name, chosen, start, end)]
         return ArchiveScan(self, arguments, ranges)
@@ -303,7 +301,9 @@ class Archive:
         message = f"{limit!r} is no end of a scan"
         if isinstance(limit, str):
             reason = 'it is "earliest" or "latest"'
-            raise InvalidOptionError(f"{message}: {reason}", name="start", value=limit, reason=reason)
+            raise InvalidOptionError(
+                f"{message}: {reason}", name="start", value=limit, reason=reason
+            )
         raise TypeError(f"{message}: give a str, a datetime, or offsets by queue")
 
     def segments(self, ranges: Sequence[Range]) -> list[tuple[Range, int]]:
@@ -495,9 +495,7 @@ class ArchiveScan:
         What the streams of this scan have passed over so far.
     """
 
-    def __init__(
-        self, archive: Archive, arguments: Mapping[str, Any], ranges: list[Range]
-    ) -> None:
+    def __init__(self, archive: Archive, arguments: Mapping[str, Any], ranges: list[Range]) -> None:
         self._archive = archive
         self._arguments = arguments
         self._ranges = ranges

@@ -28,7 +28,7 @@ from pyspark.sql.datasource import Filter
 from forebay.spark.plan import Range
 
 if TYPE_CHECKING:
-    from forebay import Store
+    from forebay.spark.stores import Source
 
 #: More keys than this are not looked up one by one: the log is read.
 _LOOKUPS_MAX = 1_000
@@ -105,7 +105,7 @@ class Pushed:
         some = Range(store, "", 0, 0, 0)
         return all(_holds(one, some) for one in self.fixed if _column(one) == "store")
 
-    def narrow(self, store: Store, ranges: Iterable[Range]) -> list[Range]:
+    def narrow(self, store: Source, ranges: Iterable[Range]) -> list[Range]:
         """Return of each range what may pass, without those of which nothing may."""
         narrowed = []
         for found in ranges:

@@ -189,6 +189,12 @@ def _path(name: str, text: str) -> str:
     url = urlsplit(text)
     if url.scheme == "file":
         return os.path.abspath(unquote(url.path))
+    if "://" in text:
+        # An archive in an object store; it is shown in messages and in the column store.
+        if "@" in url.netloc:
+            reason = "user and password belong into the environment of driver and executors"
+            raise invalid(name, f"{url.scheme}://...@...", reason)
+        return text
     if url.scheme or text == ":memory:":
         raise invalid(name, text, "it is a directory that every worker reaches as a local one")
     return os.path.abspath(text)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby, pairwise
 from typing import TYPE_CHECKING
 
+from forebay.archive import Archive
 from forebay.errors import (
     ForebayError,
     InvalidOptionError,
@@ -21,6 +22,7 @@ from forebay.spark.options import EARLIEST, LATEST, Limit, ReadOptions, TopicQue
 if TYPE_CHECKING:
     from forebay import Store
     from forebay.spark.filters import Pushed
+    from forebay.spark.stores import Source
 
 #: System topics of RocketMQ, beside those with the prefix: a pattern passes over them, as the
 #: connector's does over Kafka's internal topics.
@@ -149,7 +151,7 @@ class Planner:
         self._topics: set[str] = set()
         self._queues: set[TopicQueue] = set()
 
-    def bounds(self, store: Store) -> dict[TopicQueue, Bounds]:
+    def bounds(self, store: Source) -> dict[TopicQueue, Bounds]:
         """Return the first and the next offset of each queue that is asked for and there.
 
         They come in the order of topics and queues.
@@ -178,7 +180,7 @@ class Planner:
             return [name for name in sorted(store.topics) if self._matches(name)]
         return list(options.assignment or options.topics or ())
 
-    def ranges(self, store: Store) -> list[Range]:
+    def ranges(self, store: Source) -> list[Range]:
         """Return the range of each queue that is asked for, in the order of topics and queues.
 
         What filters refuse is left out, once the options have been checked against all of it.
@@ -237,7 +239,7 @@ class Planner:
                     raise _not_all_named(f"{side}{kind}", numbers, self._queues)
 
     def resolve(
-        self, store: Store, side: str, bounds: dict[TopicQueue, Bounds]
+        self, store: Source, side: str, bounds: dict[TopicQueue, Bounds]
     ) -> dict[TopicQueue, int]:
         """Return the offset that a limit means for each queue; it may lie outside the bounds.
 
@@ -278,7 +280,7 @@ class Planner:
         # Anywhere in the name, as the connector's does.
         return pattern is not None and pattern.search(topic) is not None
 
-    def _at(self, store: Store, side: str, at: TopicQueue, time: int, bounds: Bounds) -> int:
+    def _at(self, store: Source, side: str, at: TopicQueue, time: int, bounds: Bounds) -> int:
         topic, queue = at
         least, most = bounds
         # The bounds are the snapshot: what was sent since they were taken is not in it.
@@ -332,13 +334,22 @@ def _not_all_named(
     return invalid(option, given, reason)
 
 
-def weigh(store: Store, ranges: Iterable[Range]) -> list[Range]:
+def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:
     """Return the ranges with the sizes of their records, by looking at some of each.
+
+    Those of an archive come divided, in the order of its log: see `Archive.segments`.
 
     Where there are more queues than looks, the smaller ones are taken for as the others of their
     topic are.
     """
     ranges = list(ranges)
+    if isinstance(store, Archive):
+        return [
+            Range(store.path, topic, queue, start, end, size)
+            for (topic, queue, start, end), size in store.segments(
+                [(found.topic, found.queue, found.start, found.end) for found in ranges]
+            )
+        ]
     largest = sorted((found for found in ranges if len(found)), key=len, reverse=True)[:_LOOKS_MAX]
     looks = min(_LOOKS_QUEUE_MAX, _LOOKS_MAX // max(len(largest), 1))
     sizes = {}

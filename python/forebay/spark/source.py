@@ -9,29 +9,31 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 
-import forebay
 from forebay import _forebay
+from forebay.archive import Archive
 from forebay.errors import CorruptError
 from forebay.spark.columns import schema_of, select
 from forebay.spark.errors import invalid
 from forebay.spark.filters import Pushed, take
 from forebay.spark.options import ReadOptions, columns_of, parse_options
 from forebay.spark.plan import Planner, Range, cut, processors, share
-from forebay.spark.stores import UNREADABLE, Kept, Life, Opened, expand
+from forebay.spark.stores import UNREADABLE, Kept, Life, Opened, Source, expand, open_source
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import StructType
 
-    from forebay import Damage, Store, Topic
+    from forebay import Store, Topic
+    from forebay.spark.stores import Damaged
     from forebay.spark.stream import ForebayStreamReader
 
 #: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here
@@ -126,7 +128,7 @@ class ForebayReader(DataSourceReader):
         unreadable = []
         for path in asked:
             try:
-                with forebay.open(path, mode="r") as store:
+                with open_source(path) as store:
                     ranges += planner.ranges(store)
             except UNREADABLE as error:
                 self._pass_over(path, error)
@@ -163,7 +165,10 @@ class ForebayReader(DataSourceReader):
             raise error
         _log.warning("the store %s is passed over: %s", path, error)
 
-    def _read_store(self, store: Store, ranges: Iterable[Range]) -> Iterator[pyarrow.RecordBatch]:
+    def _read_store(self, store: Source, ranges: Iterable[Range]) -> Iterator[pyarrow.RecordBatch]:
+        if isinstance(store, Archive):
+            yield from self._read_archive(store, list(ranges))
+            return
         topics = None if self._options.fail_on_data_loss else store.topics
         for topic, found in groupby(ranges, lambda found: found.topic):
             wanted = list(found)
@@ -177,22 +182,17 @@ class ForebayReader(DataSourceReader):
         self, store: Store, topic: str, wanted: list[Range], there: list[Range]
     ) -> Iterator[pyarrow.RecordBatch]:
         columns = self._options.columns
-        arguments: dict[str, Any] = {
-            "dialect": "spark",
+        arguments = self._arguments()
+        arguments |= {
             "topic": topic,
-            # A scan knows nothing of the store that it is of, and has one column at the least.
-            "columns": [name for name in columns if name != "store"] or ["offset"],
             "queues": [found.queue for found in there],
             "start": {found.queue: found.start for found in there},
             "end": {found.queue: found.end for found in there},
-            "batch_rows": BATCH_ROWS,
-            "batch_bytes": BATCH_BYTES,
         }
-        if self._pushed.tags is not None:
-            arguments["tags"] = self._pushed.tags
         rows = 0
-        damage: list[Damage] = []
-        for batch in self._scans(store, arguments, damage) if there else ():
+        damage: list[Damaged] = []
+        scan = partial(_scan, store, damage)
+        for batch in self._scans(scan, arguments) if there else ():
             rows += batch.num_rows
             yield select(batch, columns, store.path)
         damage += store.damage
@@ -201,44 +201,73 @@ class ForebayReader(DataSourceReader):
             missing = sum(len(found) for found in wanted) - sum(len(found) for found in there)
             missing += _lost(damage, there)
         if missing:
-            self._report_loss(store, topic, wanted, missing, damage)
+            self._report_loss(store, wanted, missing, damage)
+
+    def _read_archive(self, archive: Archive, ranges: list[Range]) -> Iterator[pyarrow.RecordBatch]:
+        """Read all topics at once: who reads a block has read all that is in it."""
+        wanted = [(found.topic, found.queue, found.start, found.end) for found in ranges]
+        rows = 0
+        met: list[Damaged] = []
+        for batch in self._scans(partial(_scan_archive, archive, met, wanted), self._arguments()):
+            rows += batch.num_rows
+            yield select(batch, self._options.columns, archive.path)
+        # A hole that was archived with the log costs no more than the messages that are missing.
+        known = {found.position for found in archive.damage}
+        changed = [found for found in met if found.position not in known]
+        damage = [*changed, *archive.damage]
+        missing = sum(len(found) for found in ranges) - rows
+        if self._pushed.selective:
+            missing = _lost(damage, ranges)
+        if missing or changed:
+            self._report_loss(archive, ranges, missing, damage)
+
+    def _arguments(self) -> dict[str, Any]:
+        # A scan knows nothing of the store that it is of, and has one column at the least.
+        scanned = [name for name in self._options.columns if name != "store"] or ["offset"]
+        arguments: dict[str, Any] = {
+            "dialect": "spark",
+            "columns": scanned,
+            "batch_rows": BATCH_ROWS,
+            "batch_bytes": BATCH_BYTES,
+        }
+        if self._pushed.tags is not None:
+            arguments["tags"] = self._pushed.tags
+        return arguments
 
     def _scans(
-        self, store: Store, arguments: dict[str, Any], damage: list[Damage]
+        self,
+        scan: Callable[[dict[str, Any]], Iterator[pyarrow.RecordBatch]],
+        arguments: dict[str, Any],
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Read the rows that filters let through, and add the damage that is met."""
-        import pyarrow
+        """Read the rows that filters let through."""
         import pyarrow.compute  # type: ignore[import-untyped]
 
         if self._pushed.lookups is None:
-            scan = _forebay.scan_again(store, arguments)
-            yield from pyarrow.RecordBatchReader.from_stream(scan)
-            damage += scan.damage
+            yield from scan(arguments)
             return
         for lookup in self._pushed.lookups:
             columns = list(dict.fromkeys([*arguments["columns"], lookup.column]))
-            found = arguments | {"columns": columns, "key": lookup.key}
-            scan = _forebay.scan_again(store, found)
-            for batch in pyarrow.RecordBatchReader.from_stream(scan):
+            for batch in scan(arguments | {"columns": columns, "key": lookup.key}):
                 # A message has several keys: it comes once, by the one that is in the column.
                 meant = pyarrow.compute.equal(batch.column(lookup.column), lookup.value)
                 yield batch.filter(meant)
-            damage += scan.damage
 
     def _report_loss(
-        self, store: Store, topic: str, ranges: list[Range], missing: int, damage: list[Damage]
+        self, store: Source, ranges: list[Range], missing: int, damage: list[Damaged]
     ) -> None:
         """Fail for messages that are not there, or log them where the options say so.
 
         Between the first and the last offset of a queue every offset has its message, so a row too
         few is a message lost.
         """
-        places = ", ".join(f"{topic}-{r.queue} [{r.start}, {r.end})" for r in ranges[:4])
+        places = ", ".join(f"{r.topic}-{r.queue} [{r.start}, {r.end})" for r in ranges[:4])
         more = f" and {len(ranges) - 4} more" if len(ranges) > 4 else ""
         first = damage[0] if damage else None
         reason = f"{missing} messages of {places}{more} in {store.path} are lost"
         if first is not None:
             reason += f" to damage, first at {first.position} of {first.path}: {first.reason}"
+        if missing == 0:
+            reason = f"{store.path} has changed since it was archived{reason.partition(' lost')[2]}"
         if not self._options.fail_on_data_loss:
             _log.warning("%s", reason)
             return
@@ -259,7 +288,28 @@ class PushdownReader(ForebayReader):
         return left
 
 
-def _lost(damage: list[Damage], ranges: list[Range]) -> int:
+def _scan(
+    store: Store, damage: list[Damaged], arguments: dict[str, Any]
+) -> Iterator[pyarrow.RecordBatch]:
+    """Scan a store, and add the damage that is met."""
+    import pyarrow
+
+    scan = _forebay.scan_again(store, arguments)
+    yield from pyarrow.RecordBatchReader.from_stream(scan)
+    damage += scan.damage
+
+
+def _scan_archive(
+    archive: Archive,
+    damage: list[Damaged],
+    ranges: list[tuple[str, int, int, int]],
+    arguments: dict[str, Any],
+) -> Iterator[pyarrow.RecordBatch]:
+    """Scan an archive, and add the damage that is met."""
+    yield from archive.read(ranges, arguments, damage)
+
+
+def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
     """Return how many messages of these ranges are known to be lost, where rows tell nothing.
 
     Damage in the log whose messages nobody knows may have cost one that was looked for.

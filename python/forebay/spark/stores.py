@@ -5,16 +5,28 @@ from __future__ import annotations
 import glob
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
 import forebay
+from forebay import Damage, Store, archive
+from forebay.archive import Archive, ArchiveDamage
 from forebay.errors import StoreNotFoundError, UnsupportedError
 
-if TYPE_CHECKING:
-    from forebay import Store
+#: What messages are read from.
+Source: TypeAlias = Store | Archive
+
+#: A place of one that is damaged.
+Damaged: TypeAlias = Damage | ArchiveDamage
 
 #: What opening and reading a store raises because of its files, and not of what was asked for.
 UNREADABLE = (OSError, UnsupportedError)
+
+
+def open_source(path: str) -> Source:
+    """Open the store or the archive that is at a path or a URI."""
+    if "://" in path or os.path.isfile(os.path.join(path, archive.MARKER)):
+        return archive.open(path)
+    return forebay.open(path, mode="r")
 
 
 def expand(paths: Iterable[str]) -> list[str]:
@@ -31,6 +43,9 @@ def expand(paths: Iterable[str]) -> list[str]:
     found: dict[str, str] = {}
     for path in paths:
         matches = [path]
+        if "://" in path:
+            found.setdefault(path, path)
+            continue
         if glob.has_magic(path) and not os.path.exists(path):
             matches = sorted(match for match in glob.glob(path) if os.path.isdir(match))
             if not matches:
@@ -83,14 +98,14 @@ class Opened:
 
     def __init__(self) -> None:
         self._key: tuple[str, str, int | None] | None = None
-        self._store: Store | None = None
+        self._store: Source | None = None
 
-    def store(self, plan: str, path: str, stage: int | None) -> Store:
+    def store(self, plan: str, path: str, stage: int | None) -> Source:
         """Return the store at this path, opened for this stage of this plan."""
         key = (plan, path, stage)
         if self._store is None or self._key != key or stage is None:
             self.close()
-            self._store = forebay.open(path, mode="r")
+            self._store = open_source(path)
             self._key = key
         return self._store
 

@@ -30,7 +30,7 @@ use crate::num::{index, short};
 use crate::record::layout::{be_u32, be_u64};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 const MAGIC: &[u8; 8] = b"FBBLOCKS";
 const VERSION: u32 = 1;
@@ -287,7 +287,6 @@ impl BlockTable {
     }
 }
 
-/// The numbers of the blocks that hold wanted offsets, of a table that fits `wanted`.
 impl BlockTable {
     /// Numbers of the blocks that hold wanted offsets.
     pub fn select(&self, wanted: &Wanted) -> Vec<usize> {
@@ -300,13 +299,6 @@ impl BlockTable {
         numbered
             .filter_map(|(number, block)| asked(block).then_some(number))
             .collect()
-    }
-
-    /// The file that the table is of, in an archive whose tables stand beside its log files.
-    pub fn log_path(path: &Path) -> PathBuf {
-        let name = path.file_name().unwrap_or_default();
-        let root = path.parent().and_then(Path::parent);
-        root.unwrap_or(Path::new("")).join("commitlog").join(name)
     }
 }
 
