@@ -1,0 +1,457 @@
+"""Archives in directories: what is copied, that it is read back, and what a crash leaves."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import archive_support as support
+import pytest
+
+import forebay
+import forebay.archive
+from forebay.archive.files import LocalFiles
+
+pytest.importorskip("pyarrow")
+
+GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
+NAMES = [f"{support.FILE * number:020}" for number in range(3)]
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a closed store with two sealed log files and a third."""
+    path = tmp_path_factory.mktemp("archive") / "events"
+    with support.small(path) as store:
+        support.fill(store, 2)
+    return path
+
+
+@pytest.fixture
+def store(closed: Path) -> Iterator[forebay.Store]:
+    """Open that store for reading."""
+    with forebay.open(closed, mode="r") as store:
+        yield store
+
+
+@pytest.fixture
+def target(store: forebay.Store, tmp_path: Path) -> Path:
+    """Return an archive of the store."""
+    store.archive(tmp_path / "archive")
+    return tmp_path / "archive"
+
+
+def test_sealed_files_are_copied_byte_for_byte_and_the_last_one_is_not(closed, store, tmp_path):
+    told = []
+    target = tmp_path / "a" / "b"
+    done = store.archive(target, progress=lambda *bytes: told.append(bytes))
+    assert done == forebay.archive.Archived(
+        str(target), 2, 2 * support.FILE, 0, 2 * support.FILE, True
+    )
+    assert told[-1] == (2 * support.FILE, 2 * support.FILE)
+    for name in NAMES[:2]:
+        log = Path("commitlog") / name
+        assert (target / log).read_bytes() == (closed / log).read_bytes()
+    files = [f"{folder}/{name}" for folder in ("commitlog", "keys", "blocks") for name in NAMES[:2]]
+    assert sorted(support.tree(target)) == sorted([*files, "forebay.archive"])
+    assert (
+        json.loads((closed / "forebay.archived").read_bytes())["targets"][str(target)]
+        == done.position
+    )
+
+
+def test_what_was_archived_is_read_back(store, target):
+    with forebay.archive.open(target) as archive:
+        scan = archive.scan(columns=support.COLUMNS)
+        assert support.rows(scan) == support.below(store, archive)
+        assert scan.damage == archive.damage == archive.verify() == []
+        queue = archive.topics["orders"].queues[1]
+        limits = {
+            "queues": [1],
+            "start": {1: 17},
+            "end": {1: queue.max_offset - 40},
+            "tags": "paid",
+        }
+        scan = archive.scan("orders", columns=support.COLUMNS, **limits)
+        assert support.rows(scan) == support.rows(
+            store.scan("orders", columns=support.COLUMNS, **limits)
+        )
+        # A scan is read again as often as is asked for, as views too, and in few rows at a time.
+        scan = archive.scan("bills", body_type="binary_view", columns=["offset"], batch_rows=7)
+        assert support.rows(scan) == support.rows(scan) != []
+
+
+def test_every_message_of_a_live_store_comes_to_its_archive_as_files_fill(tmp_path):
+    target = tmp_path / "archive"
+    with support.small(tmp_path / "events") as store:
+        assert store.archive(target).files == 0
+        assert forebay.archive.open(target).topics == {}
+        before = {}
+        for round in range(1, 4):
+            support.fill(store, 1, seed=round)
+            beside = forebay.open(tmp_path / "events", mode="r")
+            done = (store if round % 2 else beside).archive(target)
+            beside.close()
+            assert done.skipped == len(before) // 3 and done.files >= 1
+            assert done.position == len(forebay.archive.open(target)._tables) * support.FILE
+            after = support.tree(target)
+            assert before.items() <= after.items()
+            before = {name: after[name] for name in after if name != "forebay.archive"}
+        archive = forebay.archive.open(target)
+        assert support.rows(archive.scan(columns=support.COLUMNS)) == support.below(store, archive)
+        assert store.archive(target).files == 0
+
+
+def test_two_archivers_write_the_same(store, target, tmp_path):
+    store.archive(tmp_path / "other")
+    assert support.tree(tmp_path / "other") == support.tree(target)
+
+
+def test_times_lead_to_the_offsets_that_the_store_gives(store, target):
+    archive = forebay.archive.open(target)
+    times = [row[4] for row in support.below(store, archive)]
+    whole = [min(times), max(times)]
+    for topic in archive.topics.values():
+        for queue in topic.queues:
+            for time in [*whole, *times[:: len(times) // 20], datetime(2020, 1, 1, tzinfo=UTC)]:
+                offset = store.offset_at(topic.name, queue.id, time)
+                expected = min(offset, queue.max_offset)
+                assert archive.offset_at(topic.name, queue.id, time) == expected
+            assert archive.offset_at(topic.name, queue.id, 1 << 60) == queue.max_offset
+    half = sorted(times)[len(times) // 2]
+    scan = archive.scan("orders", start=half, columns=support.COLUMNS)
+    ends = {queue.id: queue.max_offset for queue in archive.topics["orders"].queues}
+    starts = {queue: archive.offset_at("orders", queue, half) for queue in ends}
+    same = store.scan("orders", start=starts, end=ends, columns=support.COLUMNS)
+    assert support.rows(scan) == support.rows(same)
+
+
+def test_a_key_is_found_without_reading_the_log_files(store, target, monkeypatch):
+    archive = forebay.archive.open(target)
+    read = 0
+    plain = LocalFiles.read
+
+    def counted(self, name, start=0, length=None):
+        nonlocal read
+        data = plain(self, name, start, length)
+        read += len(data)
+        return data
+
+    monkeypatch.setattr(LocalFiles, "read", counted)
+    scan = archive.scan("orders", key="key-1-1234", columns=support.COLUMNS)
+    found = support.rows(scan)
+    assert found == support.rows(store.scan("orders", key="key-1-1234", columns=support.COLUMNS))
+    assert len(found) == 1 and 0 < read < 2 << 20
+    read = 0
+    assert support.rows(archive.scan("orders", key="no such key")) == []
+    assert read < 1 << 20
+
+
+def test_parts_for_tasks_hold_every_offset_once_and_lie_behind_one_another(target):
+    archive = forebay.archive.open(target)
+    wanted = [
+        (topic.name, queue.id, queue.min_offset + 3, queue.max_offset)
+        for topic in archive.topics.values()
+        for queue in topic.queues
+    ]
+    pieces = archive.segments(wanted)
+    assert len(pieces) > 20
+    joined = {}
+    for (topic, queue, start, end), size in pieces:
+        assert joined.get((topic, queue), start) == start < end and size > 0
+        joined[topic, queue] = end
+    assert joined == {(topic, queue): end for topic, queue, _, end in wanted}
+    assert {at: start for *at, start, _ in map(list, wanted) for at in [tuple(at)]} == {
+        at: min(p[2] for p, _ in pieces if p[:2] == at) for at in joined
+    }
+    # What no log file holds is in the last part, for its reader to miss.
+    beyond = archive.segments([("orders", 0, 0, 1 << 40)])
+    assert sum(end - start for (_, _, start, end), _ in beyond) == 1 << 40
+    # A tenth of the parts needs little more than a tenth of the blocks.
+    tenth = [piece for piece, _ in pieces[: len(pieces) // 10]]
+    blocks = [len(table.select(tenth)) for table in archive._tables]
+    assert sum(blocks) <= 3 and len(archive._tables[0].blocks) >= 4
+
+
+def test_the_log_files_of_an_archive_are_a_store_again(store, target, tmp_path):
+    restored = tmp_path / "restored"
+    (restored / "commitlog").mkdir(parents=True)
+    for name in NAMES[:2]:
+        (restored / "commitlog" / name).write_bytes((target / "commitlog" / name).read_bytes())
+    archive = forebay.archive.open(target)
+    with forebay.open(restored, adopt=True) as again:
+        assert support.rows(again.scan(columns=support.COLUMNS)) == support.below(store, archive)
+        assert (
+            again.send("bills", b"on", queue=3).offset
+            == archive.topics["bills"].queues[-1].max_offset
+        )
+
+
+@pytest.mark.parametrize("refused", [[], ["copy_file_range"], ["copy_file_range", "sendfile"]])
+def test_the_kernel_copies_where_it_can(closed, store, tmp_path, monkeypatch, refused):
+    copied = dict.fromkeys(["copy_file_range", "sendfile"], 0)
+    for name in copied:
+        plain = getattr(os, name)
+
+        def call(*arguments, name=name, plain=plain):
+            if name in refused:
+                raise OSError(errno.EXDEV, "not between these")
+            some = plain(*arguments)
+            copied[name] += some
+            return some
+
+        monkeypatch.setattr(os, name, call)
+    store.archive(tmp_path / "archive")
+    all_of_it = 2 * support.FILE
+    first = [name for name in copied if name not in refused][:1]
+    assert copied == {name: all_of_it if [name] == first else 0 for name in copied}
+    for name in NAMES[:2]:
+        log = Path("commitlog") / name
+        assert (tmp_path / "archive" / log).read_bytes() == (closed / log).read_bytes()
+
+
+CHILD = """
+import os, signal, sys
+import forebay
+count, store, target = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+calls = 0
+def deadly(name):
+    plain = getattr(os, name)
+    def call(*arguments, **named):
+        global calls
+        calls += 1
+        if calls == count:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return plain(*arguments, **named)
+    setattr(os, name, call)
+for name in ("copy_file_range", "write", "rename", "fsync"):
+    deadly(name)
+with forebay.open(store, mode="r") as store:
+    store.archive(target)
+"""
+
+
+def test_what_a_death_leaves_is_an_archive_and_the_next_run_completes_it(closed, store, tmp_path):
+    whole = tmp_path / "whole"
+    store.archive(whole)
+    note = closed / "forebay.archived"
+    lives = 0
+    for count in range(1, 1000, 7):
+        target = tmp_path / f"died-{count}"
+        arguments = [sys.executable, "-c", CHILD, str(count), str(closed), str(target)]
+        child = subprocess.run(arguments, check=False)
+        if child.returncode == 0:
+            break
+        assert child.returncode == -signal.SIGKILL
+        lives += 1
+        json.loads(note.read_bytes())
+        if (target / "forebay.archive").exists():
+            with forebay.archive.open(target) as archive:
+                assert archive.verify() == []
+        store.archive(target)
+        assert support.tree(target) == support.tree(whole)
+    assert lives > 5
+
+
+def test_an_archive_of_another_log_is_refused(store, target, tmp_path):
+    with support.small(tmp_path / "other") as other:
+        support.fill(other, 1, seed=7)
+        with pytest.raises(FileExistsError, match="another store's") as raised:
+            other.archive(target)
+        assert raised.value.path == str(target / "commitlog" / NAMES[0])
+    os.truncate(target / "commitlog" / NAMES[1], 100)
+    with pytest.raises(forebay.CorruptError, match="has 100 bytes") as raised:
+        store.archive(target)
+    assert raised.value.path == str(target / "commitlog" / NAMES[1])
+    assert raised.value.position == support.FILE
+    assert (target / "commitlog" / NAMES[1]).stat().st_size == 100
+    (target / "commitlog" / NAMES[1]).unlink()
+    with pytest.raises(forebay.CorruptError, match="is missing"):
+        store.archive(target)
+
+
+def test_what_is_no_archive_is_told_from_one(store, closed, tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    for path in (tmp_path, closed):
+        with pytest.raises(forebay.NotAStoreError, match="empty directory"):
+            store.archive(path)
+        with pytest.raises(forebay.NotAStoreError, match="no archive"):
+            forebay.archive.open(path)
+    with pytest.raises(forebay.StoreNotFoundError):
+        forebay.archive.open(tmp_path / "nothing")
+    target = tmp_path / "archive"
+    store.archive(target)
+    for text, error in (
+        ("", forebay.NotAStoreError),
+        ("[1]", forebay.NotAStoreError),
+        ('{"format":"other","version":1}', forebay.NotAStoreError),
+        ('{"format":"forebay.archive","version":2}', forebay.UnsupportedError),
+    ):
+        (target / "forebay.archive").write_text(text)
+        with pytest.raises(error):
+            forebay.archive.open(target)
+        with pytest.raises(error):
+            store.archive(target)
+    with pytest.raises(forebay.UnsupportedError), forebay.open(":memory:") as memory:
+        memory.archive(tmp_path / "m")
+    with pytest.raises(forebay.InvalidOptionError, match="nosuch"):
+        store.archive("nosuch://bucket/prefix")
+    with pytest.raises(forebay.InvalidOptionError, match="filesystem"):
+        store.archive("bucket", filesystem=3)
+
+
+def test_bad_arguments_of_a_scan_raise_what_those_of_a_store_do(target):
+    archive = forebay.archive.open(target)
+    with pytest.raises(forebay.UnknownTopicError):
+        archive.scan("nosuch")
+    with pytest.raises(forebay.UnknownTopicError):
+        archive.scan("orders", queues=[9])
+    with pytest.raises(forebay.OffsetOutOfRangeError) as raised:
+        archive.scan("orders", queues=[0], start={0: 1 << 40})
+    assert raised.value.max_offset == archive.topics["orders"].queues[0].max_offset
+    for arguments in ({"batch_rows": 0}, {"columns": ["nosuch"]}, {"start": "now"}):
+        with pytest.raises(forebay.InvalidOptionError):
+            archive.scan("orders", **arguments)
+    with pytest.raises(TypeError):
+        archive.scan("orders", start=5)
+    with pytest.raises(forebay.InvalidOptionError, match="zone"):
+        archive.scan("orders", start=datetime(2026, 1, 1))
+
+
+def test_damage_costs_the_messages_that_it_touches_and_is_told(store, target):
+    archive = forebay.archive.open(target)
+    every = support.rows(archive.scan(columns=support.COLUMNS))
+    victim = next(row for row in every if row[3] > 1 << 20 and len(row[7]) > 500)
+    with open(target / "commitlog" / NAMES[0], "r+b") as log:
+        log.seek(victim[3] + 300)
+        byte = log.read(1)[0]
+        log.seek(victim[3] + 300)
+        log.write(bytes([byte ^ 1]))
+    scan = archive.scan(columns=support.COLUMNS)
+    assert support.rows(scan) == [row for row in every if row != victim]
+    places = {(damage.path, damage.position) for damage in scan.damage}
+    assert (str(target / "commitlog" / NAMES[0]), victim[3]) in places
+    (found,) = archive.verify()
+    assert found.position <= victim[3] < found.position + found.length
+    # A log file that ends too early, and one that is gone.
+    os.truncate(target / "commitlog" / NAMES[1], 1 << 20)
+    scan = archive.scan(columns=support.COLUMNS)
+    half = support.rows(scan)
+    assert half == [row for row in every if row in half and row != victim]
+    assert any(damage.reason == "the log file ends here" for damage in scan.damage)
+    (target / "commitlog" / NAMES[0]).unlink()
+    scan = archive.scan(columns=support.COLUMNS)
+    assert support.rows(scan) == [row for row in half if row[3] >= support.FILE]
+    assert scan.damage and archive.verify()
+
+
+def test_tables_that_are_damaged_or_gone(store, target, tmp_path):
+    keys = target / "keys" / NAMES[0]
+    keys.write_bytes(bytes(keys.stat().st_size))
+    archive = forebay.archive.open(target)
+    found = archive.scan("orders", key="key-1-1234", columns=support.COLUMNS)
+    # The keys are a help, and no truth.
+    assert len(support.rows(found)) == 1
+    keys.unlink()
+    assert len(support.rows(found)) == 1
+    blocks = target / "blocks" / NAMES[0]
+    data = bytearray(blocks.read_bytes())
+    data[60] ^= 1
+    blocks.write_bytes(data)
+    with pytest.raises(forebay.CorruptError, match="checksum") as raised:
+        forebay.archive.open(target)
+    assert raised.value.path == str(blocks)
+    # Without its table a log file counts as not archived, and is archived again.
+    blocks.unlink()
+    assert next(iter(forebay.archive.open(target)._tables)).start == support.FILE
+    assert store.archive(target).files == 1
+    store.archive(tmp_path / "other")
+    assert support.tree(tmp_path / "other") == support.tree(target)
+
+
+def test_a_log_file_that_lacks_between_others_is_told(closed, tmp_path):
+    target = tmp_path / "archive"
+    with forebay.open(closed, mode="r") as store:
+        store.archive(target)
+    table = target / "blocks" / NAMES[1]
+    table.rename(target / "blocks" / f"{support.FILE * 5:020}")
+    with pytest.raises(forebay.CorruptError, match="the table is that of"):
+        forebay.archive.open(target)
+
+
+def test_holes_of_the_store_are_archived_with_it(tmp_path):
+    with support.small(tmp_path / "events") as store:
+        support.fill(store, 1)
+    log = tmp_path / "events" / "commitlog" / NAMES[0]
+    with open(log, "r+b") as file:
+        file.seek(2 << 20)
+        file.write(bytes(5000))
+    with forebay.open(tmp_path / "events", mode="r") as store:
+        assert store.archive(tmp_path / "archive").files == 1
+        archive = forebay.archive.open(tmp_path / "archive")
+        found = support.rows(archive.scan(columns=support.COLUMNS))
+        assert found == support.below(store, archive)
+        (hole,) = archive.damage
+        assert hole.position <= 2 << 20 and hole.position + hole.length >= (2 << 20) + 5000
+        lost = {(row[1], row[2]) for row in found if row[0] == "orders"}
+        ends = {queue.id: queue.max_offset for queue in archive.topics["orders"].queues}
+        assert any((queue, n) not in lost for queue, end in ends.items() for n in range(end))
+
+
+@pytest.mark.parametrize("name", sorted(path.name[:-7] for path in GOLDEN.glob("*.tar.gz")))
+def test_stores_of_rocketmq_are_archived_and_not_touched(name, tmp_path):
+    with tarfile.open(GOLDEN / f"{name}.tar.gz") as files:
+        files.extractall(tmp_path, filter="data")
+    before = support.tree(tmp_path / name)
+    target = tmp_path / "archive"
+    with forebay.open(tmp_path / name, mode="r") as store:
+        done = store.archive(target)
+        assert not done.recorded
+        archive = forebay.archive.open(target)
+        found = support.rows(archive.scan(columns=support.COLUMNS))
+        assert found == support.below(store, archive)
+        logs = sorted((tmp_path / name / "commitlog").iterdir())
+        # The last one is never archived, nor is one in which the log ends.
+        end = store.stats().published
+        sealed = [log for log in logs[:-1] if int(log.name) + log.stat().st_size <= end]
+    assert done.files == len(sealed) and (sealed == [] or len(found) > 100)
+    assert support.tree(tmp_path / name) == before
+
+
+def test_retention_waits_for_every_archive(tmp_path):
+    path = tmp_path / "events"
+    with support.small(path) as store:
+        support.fill(store, 3)
+        store.archive(tmp_path / "a")
+        sealed = store.archive(tmp_path / "b").position
+    note = path / "forebay.archived"
+    targets = json.loads(note.read_bytes())["targets"]
+    assert targets == {str(tmp_path / "a"): sealed, str(tmp_path / "b"): sealed}
+    targets[str(tmp_path / "b")] = support.FILE
+    note.write_text(json.dumps({"targets": targets}))
+    options = {"retention_bytes": 1, "keep_unarchived": True}
+    with support.small(path, **options) as store:
+        # A step looks at all files: what stays behind the first one is kept by the note.
+        until(lambda: store.stats().min_position == support.FILE)
+        assert store.archive(tmp_path / "b").position == sealed
+        until(lambda: store.stats().min_position == sealed)
+        archive = forebay.archive.open(tmp_path / "a")
+        assert len(support.rows(archive.scan("orders"))) > 1000
+        # What the store has no more is in the archive, and goes on being there.
+        assert store.archive(tmp_path / "a").skipped == 0
+
+
+def until(holds) -> None:
+    """Wait for what another thread does."""
+    patience = threading.Event()
+    while not holds():
+        patience.wait(0.02)

@@ -1,0 +1,146 @@
+"""Archives in object stores and in other file systems."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import archive_support as support
+import pytest
+import s3_support
+
+import forebay
+import forebay.archive
+from forebay.archive.files import RemoteFiles
+
+pytest.importorskip("pyarrow")
+from pyarrow import fs
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[forebay.Store]:
+    """Return a store with two sealed log files and a third."""
+    path = tmp_path_factory.mktemp("archive") / "events"
+    with support.small(path) as store:
+        support.fill(store, 2)
+        yield store
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """Run an S3 server; the value is the query of URIs that lead to it."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in s3_support.CREDENTIALS.items():
+            patch.setenv(name, value)
+        with s3_support.running() as query:
+            yield query
+
+
+def other(root: Path) -> fs.FileSystem:
+    """Return a file system that is not known to be a directory of this machine."""
+    root.mkdir()
+    return fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
+
+
+def check(store: forebay.Store, archive: forebay.archive.Archive) -> None:
+    """Check that an archive is read as the store is."""
+    scan = archive.scan(columns=support.COLUMNS)
+    assert support.rows(scan) == support.below(store, archive)
+    assert scan.damage == archive.verify() == []
+    found = support.rows(archive.scan("orders", key="key-1-777", columns=support.COLUMNS))
+    assert len(found) == 1
+    assert archive.offset_at("orders", found[0][1], found[0][4]) <= found[0][2]
+
+
+def test_an_object_store_takes_an_archive_and_gives_ranges_of_it(store, s3):
+    uri = s3_support.bucket(s3)
+    told = []
+    done = store.archive(f"{uri}?{s3}", progress=lambda *bytes: told.append(bytes))
+    assert (done.target, done.files, done.skipped) == (uri, 2, 0)
+    assert told[-1] == (2 * support.FILE, 2 * support.FILE)
+    again = store.archive(f"{uri}?{s3}")
+    assert (again.files, again.skipped, again.position) == (0, 2, done.position)
+    with forebay.archive.open(f"{uri}?{s3}") as archive:
+        assert archive.path == f"{uri}?{s3}"
+        check(store, archive)
+    filesystem, path = fs.FileSystem.from_uri(f"{uri}?{s3}")
+    with forebay.archive.open(path, filesystem=filesystem) as archive:
+        check(store, archive)
+
+
+def test_objects_that_changed_are_told_with_their_uri(store, s3):
+    uri = s3_support.bucket(s3)
+    store.archive(f"{uri}?{s3}")
+    filesystem, path = fs.FileSystem.from_uri(f"{uri}?{s3}")
+    log = f"commitlog/{support.FILE:020}"
+    with filesystem.open_output_stream(f"{path}/{log}") as stream:
+        stream.write(bytes(1000))
+    with pytest.raises(forebay.CorruptError, match="has 1000 bytes") as raised:
+        store.archive(f"{uri}?{s3}")
+    assert (raised.value.path, raised.value.position) == (f"{uri}/{log}", support.FILE)
+    archive = forebay.archive.open(f"{uri}?{s3}")
+    scan = archive.scan(columns=support.COLUMNS)
+    assert {row[3] < support.FILE for row in support.rows(scan)} == {True}
+    assert {damage.path for damage in scan.damage} == {f"{uri}/{log}"}
+    filesystem.delete_file(f"{path}/{log}")
+    scan = forebay.archive.open(f"{uri}?{s3}").scan(columns=support.COLUMNS)
+    assert {row[3] < support.FILE for row in support.rows(scan)} == {True}
+    with pytest.raises(forebay.StoreNotFoundError):
+        forebay.archive.open(f"{uri}/nothing?{s3}")
+
+
+def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_completes(
+    store, tmp_path, monkeypatch
+):
+    whole = tmp_path / "whole"
+    store.archive("archive", filesystem=other(whole))
+    plain = RemoteFiles._fill
+    failures = 0
+    for count in range(1, 100):
+        root = tmp_path / f"failed-{count}"
+        filesystem = other(root)
+        calls = 0
+
+        def fill(self, path, fill, count=count):
+            nonlocal calls
+            calls += 1
+            if calls == count:
+                # The connection goes in the middle of an object, which then looks complete.
+                plain(self, path, lambda stream: stream.write(b"half"))
+                raise ConnectionError("it is gone")
+            plain(self, path, fill)
+
+        monkeypatch.setattr(RemoteFiles, "_fill", fill)
+        try:
+            store.archive("archive", filesystem=filesystem)
+        except ConnectionError:
+            failures += 1
+        else:
+            break
+        finally:
+            monkeypatch.setattr(RemoteFiles, "_fill", plain)
+        if count > 1:
+            with forebay.archive.open("archive", filesystem=filesystem) as archive:
+                scan = archive.scan(columns=support.COLUMNS)
+                assert support.rows(scan) == support.below(store, archive)
+        store.archive("archive", filesystem=filesystem)
+        left = {name: digest for name, digest in support.tree(root).items() if ".part" not in name}
+        assert left == support.tree(whole)
+    assert failures == 7
+
+
+def test_file_systems_of_fsspec_are_taken(store):
+    fsspec = pytest.importorskip("fsspec")
+    filesystem = fsspec.filesystem("memory")
+    done = store.archive("/archives/events", filesystem=filesystem)
+    assert done.files == 2
+    with forebay.archive.open("memory://archives/events") as archive:
+        check(store, archive)
+
+
+def test_user_and_password_of_a_uri_are_not_shown():
+    from forebay.archive import files
+
+    uri = "s3://name:secret@bucket/prefix?scheme=http"
+    shown = files._public(uri), files._without_user(uri)
+    assert shown == ("s3://bucket/prefix", "s3://bucket/prefix?scheme=http")
