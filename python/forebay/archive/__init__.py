@@ -21,11 +21,19 @@ them.
 """
 
 from forebay.archive.copying import MARKER, Archived, _archive
-from forebay.archive.reading import Archive, ArchivedQueue, ArchivedTopic, ArchiveScan, open
+from forebay.archive.reading import (
+    Archive,
+    ArchiveDamage,
+    ArchivedQueue,
+    ArchivedTopic,
+    ArchiveScan,
+    open,
+)
 
 __all__ = [
     "MARKER",
     "Archive",
+    "ArchiveDamage",
     "ArchiveScan",
     "Archived",
     "ArchivedQueue",

@@ -8,7 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from zlib import crc32
 
 from forebay import _forebay
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from forebay import Damage
 
-__all__ = ["Archive", "ArchiveScan", "ArchivedQueue", "ArchivedTopic", "open"]
+__all__ = ["Archive", "ArchiveDamage", "ArchiveScan", "ArchivedQueue", "ArchivedTopic", "open"]
 
 #: Bytes that are fetched at once; blocks are not cut.
 _FETCH = 8 << 20
@@ -65,15 +65,15 @@ class ArchivedTopic:
     queues: list[ArchivedQueue]
 
 
-@dataclass(frozen=True)
-class _Lost:
+class ArchiveDamage(NamedTuple):
     """A place of an archive that is damaged; it has what `forebay.Damage` has."""
 
     path: str
     position: int
     length: int
     reason: str
-    lost: Sequence[tuple[str, int, int]] = ()
+    #: Which messages are lost is not known.
+    lost: list[tuple[str, int, int]] = []  # noqa: RUF012
 
 
 @dataclass(frozen=True)
@@ -165,15 +165,15 @@ class Archive:
         return topics
 
     @cached_property
-    def damage(self) -> list[Damage | _Lost]:
+    def damage(self) -> list[Damage | ArchiveDamage]:
         """What was damaged when it was archived, and log files that are missing."""
-        found: list[Damage | _Lost] = []
+        found: list[Damage | ArchiveDamage] = []
         end = None
         for table in self._tables:
             if end is not None and table.start != end:
                 path = self._log(end)
                 reason = "no log file of the archive holds this part of the log"
-                found.append(_Lost(path, end, table.start - end, reason))
+                found.append(ArchiveDamage(path, end, table.start - end, reason))
             found += table.damage
             end = table.start + table.length
         return found
@@ -345,7 +345,10 @@ class Archive:
         return pieces
 
     def read(
-        self, ranges: Sequence[Range], arguments: Mapping[str, Any], damage: list[Any]
+        self,
+        ranges: Sequence[Range],
+        arguments: Mapping[str, Any],
+        damage: list[Damage | ArchiveDamage],
     ) -> Iterator[pyarrow.RecordBatch]:
         """Read the messages of ranges; what is passed over is added to `damage`."""
         import pyarrow
@@ -409,7 +412,9 @@ class Archive:
                 for _, data in under_way:
                     data.cancel()
 
-    def verify(self, progress: Callable[[int, int], object] | None = None) -> list[Any]:
+    def verify(
+        self, progress: Callable[[int, int], object] | None = None
+    ) -> list[Damage | ArchiveDamage]:
         """Read all log files and compare them with what was archived.
 
         Parameters
@@ -436,7 +441,7 @@ class Archive:
                         if len(block) < length:
                             reason = "the log file ends before this block does"
                         path = self._log(table.start)
-                        found.append(_Lost(path, fetch.start + at, length, reason))
+                        found.append(ArchiveDamage(path, fetch.start + at, length, reason))
                     at += length
                 done += at
                 if progress is not None:
@@ -499,7 +504,7 @@ class ArchiveScan:
         self._archive = archive
         self._arguments = arguments
         self._ranges = ranges
-        self.damage: list[Any] = []
+        self.damage: list[Damage | ArchiveDamage] = []
         # What is wrong with the arguments is told before anything is read.
         self._schema = _forebay.block_schema(dict(arguments))
 

@@ -7,6 +7,7 @@ import os
 from typing import Any
 
 import forebay
+from forebay.archive import ArchiveDamage
 from forebay.cli.arguments import add_store
 from forebay.cli.output import Progress, human, write_json, write_line, write_table
 
@@ -28,7 +29,7 @@ def add(verbs: Any) -> None:
         parser.set_defaults(run=run)
 
 
-def damage_line(damage: forebay.Damage) -> str:
+def damage_line(damage: forebay.Damage | ArchiveDamage) -> str:
     """Say where a store is damaged and what that costs."""
     line = f"{damage.path} at {damage.position}: {damage.reason}"
     if damage.length:

@@ -1,0 +1,59 @@
+"""The verb archive: copies sealed log files into an archive."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import asdict
+from typing import Any
+
+import forebay
+from forebay.archive import ArchiveDamage
+from forebay.archive import open as open_archive
+from forebay.cli.arguments import add_store
+from forebay.cli.look import damage_line
+from forebay.cli.output import Progress, human, write_json, write_line
+
+__all__ = ["add"]
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to a parser's."""
+    text = "copy log files that nothing is written to any more into an archive"
+    parser = verbs.add_parser("archive", help=text, description=text, allow_abbrev=False)
+    add_store(parser)
+    parser.add_argument(
+        "target", metavar="TARGET", help="directory of the archive, or a URI such as s3://..."
+    )
+    parser.add_argument(
+        "--verify", action="store_true", help="read all of the archive back and check it"
+    )
+    parser.add_argument("--json", action="store_true", help="write a JSON document")
+    parser.set_defaults(run=_archive)
+
+
+def _archive(arguments: argparse.Namespace) -> int:
+    with forebay.open(arguments.store, mode="r") as store, Progress("copying") as progress:
+        done = store.archive(arguments.target, progress=progress)
+    damage: list[forebay.Damage | ArchiveDamage] = []
+    if arguments.verify:
+        archive = open_archive(arguments.target)
+        with Progress("verifying") as progress:
+            damage = archive.verify(progress)
+    if arguments.json:
+        facts = asdict(done)
+        if arguments.verify:
+            facts["damage"] = [found._asdict() for found in damage]
+        write_json(facts)
+        return 1 if damage else 0
+    write_line(
+        f"{done.files} log files copied to {done.target} ({human(done.bytes)}), "
+        f"{done.skipped} were there already"
+    )
+    write_line(f"archived up to position {done.position}")
+    if not done.recorded:
+        write_line("the store does not know of it: its directory is another system's, or read-only")
+    for found in damage:
+        write_line(f"damaged: {damage_line(found)}")
+    if arguments.verify and not damage:
+        write_line("the archive is what was archived, byte for byte")
+    return 1 if damage else 0

@@ -1,0 +1,61 @@
+"""archive."""
+
+import os
+
+import archive_support as support
+import pytest
+from cli_support import rows, state_of
+
+
+@pytest.fixture
+def filled(tmp_path):
+    path = tmp_path / "events"
+    with support.small(path) as store:
+        support.fill(store, 1)
+    return path
+
+
+def test_sealed_files_are_archived_and_the_rest_of_the_store_is_left(run, filled, tmp_path):
+    before = state_of(filled)
+    status, out, err = run("archive", filled, tmp_path / "a")
+    assert (status, err) == (0, "")
+    first, second = out.decode().splitlines()
+    assert first == f"1 log files copied to {tmp_path / 'a'} (4.0 MiB), 0 were there already"
+    assert second == f"archived up to position {support.FILE}"
+    after = state_of(filled)
+    note = filled / "forebay.archived"
+    assert {path: after[path] for path in before if path != filled} == {
+        path: before[path] for path in before if path != filled
+    }
+    assert after.keys() - before.keys() == {note}
+    status, out, _ = run("archive", filled, tmp_path / "a", "--json")
+    (facts,) = rows(out)
+    assert status == 0
+    assert (facts["files"], facts["skipped"], facts["recorded"]) == (0, 1, True)
+
+
+def test_an_archive_is_verified_where_that_is_asked_for(run, filled, tmp_path):
+    status, out, _ = run("archive", filled, tmp_path / "a", "--verify")
+    assert status == 0
+    assert out.decode().splitlines()[-1] == "the archive is what was archived, byte for byte"
+    log = tmp_path / "a" / "commitlog" / f"{0:020}"
+    with open(log, "r+b") as file:
+        file.seek(3 << 20)
+        file.write(os.urandom(100))
+    status, out, _ = run("archive", filled, tmp_path / "a", "--verify")
+    assert status == 1
+    assert str(log) in out.decode().splitlines()[-1]
+    status, out, _ = run("archive", filled, tmp_path / "a", "--verify", "--json")
+    (facts,) = rows(out)
+    assert status == 1 and facts["damage"][0]["path"] == str(log)
+
+
+def test_what_cannot_be_archived_is_said_in_a_line(run, broker, filled, tmp_path):
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").touch()
+    status, out, err = run("archive", filled, tmp_path / "other")
+    assert (status, out) == (1, b"")
+    assert "empty directory" in err and err.count("\n") == 1
+    status, out, _ = run("archive", broker, tmp_path / "b")
+    assert status == 0
+    assert "another system's" in out.decode()
