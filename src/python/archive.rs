@@ -22,7 +22,7 @@ type BlockRow = (u64, u32, u32, u32, i64, i64);
 type QueueRow = (String, u32, u64, u64, u64, u64);
 
 fn wanted(ranges: Ranges) -> Wanted {
-    let mut wanted = Wanted::new();
+    let mut wanted = Wanted::default();
     for (topic, queue, start, end) in ranges {
         let queues = wanted.entry(topic.into_bytes()).or_default();
         queues.entry(queue).or_default().push(start..end);

@@ -4,7 +4,8 @@
 //! more than the crate and `tempfile`: `fuzz/` includes this file to run each target under
 //! cargo-fuzz, and `fuzz.rs` beside it lets proptest draw the bytes.
 
-use forebay::{Check, Draft, Durability, Filter, Mode, Options, Store};
+use forebay::archive::{BlockTable, Blocks, Damages, Wanted};
+use forebay::{Check, Draft, Durability, Filter, Mode, Options, ScanSpec, Store};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -25,6 +26,8 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("state", state),
     ("offsets", offsets),
     ("store", store),
+    ("blocks", blocks),
+    ("block_scan", block_scan),
 ];
 
 /// Runs a target.
@@ -236,4 +239,50 @@ fn store(bytes: &[u8]) {
         fs::write(&path, file).unwrap();
     }
     exercise(folder.path());
+}
+
+/// Any bytes as an archive's table of blocks, and the same behind a good head and checksum.
+fn blocks(bytes: &[u8]) {
+    let look = |bytes: &[u8]| {
+        let Ok(table) = BlockTable::decode(bytes, Path::new("blocks")) else {
+            return;
+        };
+        let wanted = wanted();
+        let _ = (table.queue_ranges(), table.weights(&wanted));
+        for block in table.select(&wanted) {
+            let _ = table.ends_before(block);
+        }
+        let range = table.key_range(b"orders", b"key");
+        assert!(range.start <= range.end);
+        let _ = table.key_blocks(b"orders", b"key", bytes, Path::new("keys"));
+    };
+    look(bytes);
+    let mut whole = b"FBBLOCKS\0\0\0\x01".to_vec();
+    whole.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
+    whole.extend_from_slice(bytes);
+    look(&whole);
+}
+
+/// Any bytes as blocks that were read from an archive.
+fn block_scan(bytes: &[u8]) {
+    let blocks = Blocks {
+        bytes,
+        position: 0,
+        path: Path::new("commitlog"),
+        expected: &[(100, 0), (u32::MAX, 0)],
+    };
+    let damage = Damages::default();
+    let rows = blocks
+        .scan(&ScanSpec::default(), wanted(), &damage)
+        .unwrap();
+    let rows: usize = rows.map(|batch| batch.unwrap().num_rows()).sum();
+    assert!(rows <= bytes.len() / 91 && !damage.all().is_empty());
+    let _ = blocks.offset_at(wanted(), 0);
+}
+
+fn wanted() -> Wanted {
+    let mut wanted = Wanted::default();
+    let queues = wanted.entry(b"orders".to_vec()).or_default();
+    queues.entry(0).or_default().push(0..u64::MAX);
+    wanted
 }

@@ -37,7 +37,10 @@ const VERSION: u32 = 1;
 const CHECKED_FROM: usize = 16;
 
 /// Offsets that are asked for, by the bytes of the topic and the queue.
-pub type Wanted = HashMap<Vec<u8>, HashMap<u32, Vec<Range<u64>>>>;
+pub type Wanted = Table<Vec<u8>, Table<u32, Vec<Range<u64>>>>;
+
+/// A table that is looked into for every record.
+pub(super) type Table<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// What the blocks of a log file hold.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! A survey of one log file: the tables that an archive keeps beside its copy.
 
-use super::blocks::{Block, BlockTable, Hole, Run, place};
+use super::blocks::{Block, BlockTable, Hole, Run, Table, place};
 use super::keys::{encode, key_hash};
 use crate::engine::commit_log::log::{Step, Walker};
 use crate::engine::commit_log::recover::next_record;
@@ -11,7 +11,6 @@ use crate::mapped::MappedFile;
 use crate::num::{index, short};
 use crate::record::properties::Known;
 use crate::record::{Flaw, Record};
-use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -119,9 +118,9 @@ struct Surveyor {
     table: BlockTable,
     block: Block,
     /// Run of each queue in the block.
-    runs: HashMap<u32, Run>,
-    queues: HashMap<u32, HashMap<u32, u32>>,
-    topics: HashMap<Vec<u8>, u32>,
+    runs: Table<u32, Run>,
+    queues: Table<u32, Table<u32, u32>>,
+    topics: Table<Vec<u8>, u32>,
     keys: Vec<(u32, u32)>,
 }
 
@@ -141,9 +140,9 @@ impl Surveyor {
                 times: NO_TIMES,
                 ..Block::default()
             },
-            runs: HashMap::new(),
-            queues: HashMap::new(),
-            topics: HashMap::new(),
+            runs: Table::default(),
+            queues: Table::default(),
+            topics: Table::default(),
             keys: Vec::new(),
         }
     }

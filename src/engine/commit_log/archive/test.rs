@@ -41,7 +41,7 @@ fn table() -> BlockTable {
 }
 
 fn wanted(ranges: &[(&str, u32, std::ops::Range<u64>)]) -> super::Wanted {
-    let mut wanted = super::Wanted::new();
+    let mut wanted = super::Wanted::default();
     for (topic, queue, range) in ranges {
         let queues = wanted.entry(topic.as_bytes().to_vec()).or_default();
         queues.entry(*queue).or_default().push(range.clone());
