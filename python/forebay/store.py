@@ -85,9 +85,10 @@ def open(
         All messages stay unless ``retention`` (the age that a log file reaches) or
         ``retention_bytes`` (the length of all log files) is given: then the oldest files go. They
         stay while a group of ``config/consumerOffset.json`` has not consumed them
-        (``keep_unconsumed=True``). They go, due or not, while less than ``disk_reserve`` bytes
-        (256 MiB) are free or more than ``disk_warning_ratio`` of the disk is in use, and else only
-        in the hours ``delete_when``, such as ``"04"`` or ``"04;16"``, where it is given.
+        (``keep_unconsumed=True``), and with ``keep_unarchived=True`` until they are in every
+        archive. They go, due or not, while less than ``disk_reserve`` bytes (256 MiB) are free or
+        more than ``disk_warning_ratio`` of the disk is in use, and else only in the hours
+        ``delete_when``, such as ``"04"`` or ``"04;16"``, where it is given.
 
     Returns
     -------
