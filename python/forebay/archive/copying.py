@@ -139,7 +139,7 @@ class _Copier:
         self._done = 0
         self.copied = 0
 
-    def copy(self, path: str, start: int, length: int) -> bool:
+    def copy(self, path: Path, start: int, length: int) -> bool:
         """Copy a file; False if retention has taken it away meanwhile."""
         name = name_of(start)
         before = self._done
@@ -173,7 +173,7 @@ def _differs(files: Files, start: int, length: int, found: int | None) -> Corrup
     )
 
 
-def _check_same(files: Files, path: str, start: int, length: int) -> None:
+def _check_same(files: Files, path: Path, start: int, length: int) -> None:
     """Refuse an archive of another log, by the first block of a file that both have."""
     name = f"blocks/{name_of(start)}"
     where = files.describe(f"commitlog/{name_of(start)}")

@@ -64,7 +64,7 @@ class Files(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Write a small file, as a whole and durably."""
 
-    def copy(self, name: str, source: str, told: Told) -> int:
+    def copy(self, name: str, source: Path, told: Told) -> int:
         """Copy a file of this machine, durably; `told` is given the bytes as they are copied."""
 
 
@@ -195,7 +195,7 @@ class LocalFiles:
 
         self._put(name, fill)
 
-    def copy(self, name: str, source: str, told: Told) -> int:
+    def copy(self, name: str, source: Path, told: Told) -> int:
         """Copy a file; the kernel does it, where it can without passing the bytes through us."""
         copied = 0
         with open(source, "rb", buffering=0) as file:
@@ -356,7 +356,7 @@ class RemoteFiles:
         self._fill(part, lambda stream: stream.write(data))
         self._filesystem.move(part, self._path(name))
 
-    def copy(self, name: str, source: str, told: Told) -> int:
+    def copy(self, name: str, source: Path, told: Told) -> int:
         """Copy a file in chunks."""
         copied = 0
 

@@ -13,10 +13,14 @@ import pytest
 import s3_support
 from conftest import Events, at, send_one
 from pyspark.errors import PySparkException
+from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
 
 import forebay
 import forebay.archive
 import forebay.spark
+from forebay.archive.files import LocalFiles
+from forebay.spark.options import parse_options
+from forebay.spark.source import PushdownReader
 
 # Workers inherit them from the session, which the first test starts.
 for name, value in s3_support.CREDENTIALS.items():
@@ -187,6 +191,52 @@ def test_what_is_no_archive_is_passed_over_only_where_loss_is_allowed(spark, arc
     with pytest.raises(PySparkException, match="environment") as raised:
         read(spark, "s3://name:secret@bucket/prefix", subscribe="one").count()
     assert "secret" not in str(raised.value)
+
+
+def test_filters_that_spark_hands_over_narrow_the_read_of_an_archive(archived, monkeypatch):
+    sent = archived.sent.of("orders", "one")
+    half = sent[len(sent) // 2]
+    columns = "store,topic,partition,offset,key,tags,timestamp"
+    fetched = 0
+    plain = LocalFiles.read
+
+    def counted(self, name, start=0, length=None):
+        nonlocal fetched
+        data = plain(self, name, start, length)
+        fetched += len(data) if name.startswith("commitlog") else 0
+        return data
+
+    monkeypatch.setattr(LocalFiles, "read", counted)
+    for pushed, meant in (
+        ([EqualTo(("key",), b"second")], lambda one: one.keys[:1] == ["second"]),
+        ([EqualTo(("key",), b"k30")], lambda one: one.keys[:1] == ["k30"]),
+        ([In(("key",), (b"k30", b"k31", b"k42"))], lambda one: one.keys[:1] in (["k30"], ["k42"])),
+        ([EqualTo(("tags",), "paid")], lambda one: one.tags == "paid"),
+        ([EqualTo(("topic",), "one")], lambda one: one.topic == "one"),
+        (
+            [GreaterThan(("offset",), 20), LessThan(("offset",), 30)],
+            lambda one: 20 < one.offset < 30,
+        ),
+        (
+            [GreaterThan(("timestamp",), at(half.timestamp))],
+            lambda one: one.timestamp > half.timestamp,
+        ),
+        ([EqualTo(("store",), "elsewhere")], lambda _: False),
+    ):
+        options = {"path": archived.path, "subscribe": "orders,one", "columns": columns}
+        reader = PushdownReader(parse_options(options), 3)
+        list(reader.pushFilters(pushed))
+        found = []
+        fetched = 0
+        for partition in reader.partitions():
+            for batch in reader.read(partition):
+                found += [
+                    (row["topic"], row["partition"], row["offset"]) for row in batch.to_pylist()
+                ]
+        expected = [(one.topic, one.queue, one.offset) for one in sent if meant(one)]
+        assert sorted(found) == sorted(expected), pushed
+        if "k30" in str(pushed):
+            assert len(expected) * FILE == fetched > 0
 
 
 @pytest.fixture(scope="module")
