@@ -209,12 +209,13 @@ class LocalFiles:
 
     def _put(self, name: str, fill: Callable[[int], None]) -> None:
         path = self._root / name
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder = path.parent
+        # A folder that is made is durable when its name in the one above it is.
+        above = {over.parent for over in (folder, *folder.parents) if not over.exists()}
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep(path)
-        part = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_PART}")
-        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        part, file = _begin(path)
         try:
-            _lock(file)
             fill(file)
             os.fsync(file)
             os.rename(part, path)
@@ -224,25 +225,35 @@ class LocalFiles:
             raise
         finally:
             os.close(file)
-        for directory in {path.parent, self._root, self._root.parent}:
+        for directory in {folder, self._root, self._root.parent} | above:
             _sync_directory(directory)
 
     def _sweep(self, path: Path) -> None:
         """Remove what processes that died have left of this file; one that lives holds a lock."""
+        import fcntl
+
         for part in path.parent.glob(f"{path.name}.*{_PART}"):
             with contextlib.suppress(OSError):
                 file = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
                 try:
-                    _lock(file)
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     os.unlink(part)
                 finally:
                     os.close(file)
 
 
-def _lock(file: int) -> None:
+def _begin(path: Path) -> tuple[Path, int]:
+    """Make a file that is to get this name, and lock it against being swept."""
     import fcntl
 
-    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    while True:
+        part = path.with_name(f"{path.name}.{uuid.uuid4().hex}{_PART}")
+        file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(file, fcntl.LOCK_EX)
+        if os.fstat(file).st_nlink:
+            return part, file
+        # Another process has swept it between the two calls.
+        os.close(file)
 
 
 def _sync_directory(path: Path) -> None:

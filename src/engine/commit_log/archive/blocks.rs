@@ -361,7 +361,7 @@ impl Parts<'_> {
             position = position.checked_add(u64::from(length))?;
             Some(block)
         })?;
-        if position != start + length || run != runs as usize {
+        if blocks.is_empty() || position != start + length || run != runs as usize {
             return None;
         }
         let runs = self.many(runs, 32, |parts| {

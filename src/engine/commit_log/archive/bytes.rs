@@ -48,6 +48,8 @@ impl ByteCursor {
     ) -> Result<ByteCursor> {
         let region = Region::anonymous(bytes.len(), path);
         let region = region.map_err(|e| Error::io("map", path, e))?;
+        // Page by page, as the copy meets them, they would cost more than the copy.
+        region.populate(0, bytes.len());
         region.write(0, bytes);
         region.publish(bytes.len());
         let cursor = ByteCursor {

@@ -101,11 +101,7 @@ fn walk(shared: &Shared, file: &MappedFile) -> Result<Survey> {
             }
         };
         let next = next_record(&shared.log, position + 1, file.end())?.unwrap_or(file.end());
-        surveyor.table.holes.push(Hole {
-            position,
-            length: next - position,
-            reason: flaw.to_string(),
-        });
+        surveyor.skip(position, next, flaw);
         walker.move_to(next);
     }
     let region = file
@@ -180,6 +176,21 @@ impl Surveyor {
         }
     }
 
+    /// Puts what is no record into blocks of its own, which no reader fetches.
+    fn skip(&mut self, position: u64, next: u64, flaw: Flaw) {
+        self.table.holes.push(Hole {
+            position,
+            length: next - position,
+            reason: flaw.to_string(),
+        });
+        let mut at = position;
+        while at < next {
+            self.close(at);
+            at = next.min(at + BLOCK_LEN);
+        }
+        self.close(next);
+    }
+
     /// The number of a queue in the table.
     fn queue(&mut self, topic: &[u8], number: u32) -> u32 {
         let topic = match self.topics.get(topic) {
@@ -200,8 +211,11 @@ impl Surveyor {
         queue
     }
 
-    /// Ends the block at `position`, where the next one begins.
+    /// Ends the block at `position`, where the next one begins; nothing where it has just begun.
     fn close(&mut self, position: u64) {
+        if position == self.block.position {
+            return;
+        }
         let mut runs: Vec<Run> = self.runs.drain().map(|(_, run)| run).collect();
         runs.sort_unstable_by_key(|run| run.queue);
         let first = self.table.runs.len();
