@@ -45,10 +45,10 @@ class ReadyStreamReader(DataSourceStreamReader):
         self._path = path
         self._latest = 0
 
-    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+    def initialOffset(self) -> dict[str, int]:
         return {"at": 0}
 
-    def latestOffset(self) -> dict[str, int]:  # noqa: N802
+    def latestOffset(self) -> dict[str, int]:
         self._latest += 1
         return {"at": self._latest}
 
@@ -75,7 +75,7 @@ def ready_source(path: str, rows: int) -> type[DataSource]:
         def reader(self, schema):
             return ReadyReader(str(here), rows)
 
-        def streamReader(self, schema):  # noqa: N802
+        def streamReader(self, schema):
             return ReadyStreamReader(str(here))
 
     return Ready

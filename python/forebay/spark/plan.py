@@ -173,7 +173,7 @@ class Planner:
         self._queues.update(bounds)
         return bounds
 
-    def named(self, store: Store) -> list[str]:
+    def named(self, store: Source) -> list[str]:
         """Return the names of the topics that are asked for; not all of them need to be there."""
         options = self._options
         if options.pattern is not None:

@@ -149,6 +149,7 @@ class ForebayReader(DataSourceReader):
         for path, ranges in groupby(partition.ranges, lambda found: found.store):
             try:
                 life = partition.lives.get(path)
+                store: Source
                 if life is not None:
                     store = _kept.store(path, life)
                 else:
