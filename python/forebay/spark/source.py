@@ -8,6 +8,7 @@ own types and go to the JVM through a socket; no value of a row is touched in Py
 from __future__ import annotations
 
 import logging
+import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -318,7 +319,7 @@ def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
     bounds = {(found.topic, found.queue): found for found in ranges}
     lost = set()
     for found in damage:
-        if not found.lost and "commitlog" in found.path:
+        if not found.lost and os.path.basename(os.path.dirname(found.path)) == "commitlog":
             lost.add((found.path, 0, found.position))
         for topic, queue, offset in found.lost:
             within = bounds.get((topic, queue))
