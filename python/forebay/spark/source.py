@@ -242,11 +242,11 @@ class ForebayReader(DataSourceReader):
         arguments: dict[str, Any],
     ) -> Iterator[pyarrow.RecordBatch]:
         """Read the rows that filters let through."""
-        import pyarrow.compute  # type: ignore[import-untyped]
-
         if self._pushed.lookups is None:
             yield from scan(arguments)
             return
+        import pyarrow.compute  # type: ignore[import-untyped]
+
         for lookup in self._pushed.lookups:
             columns = list(dict.fromkeys([*arguments["columns"], lookup.column]))
             for batch in scan(arguments | {"columns": columns, "key": lookup.key}):
