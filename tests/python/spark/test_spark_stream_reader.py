@@ -2,6 +2,7 @@
 
 import json
 import os
+import random
 import shutil
 import tarfile
 import time
@@ -360,6 +361,57 @@ def test_a_stream_goes_on_after_its_writer_was_killed(path):
     Writer(path).close()
     assert found + stream.trigger() == expected
     assert stream.trigger() is None
+
+
+@pytest.mark.parametrize("seed", range(200 if os.environ.get("FOREBAY_PROOF") else 6))
+def test_each_message_is_in_the_sink_once_whatever_happens(path, seed):
+    """Batches are cut short at every point, writers come, go and are killed."""
+    chance = random.Random(seed)
+    pace = {"maxOffsetsPerTrigger": str(chance.choice([1, 7, 50]))}
+    if chance.random() < 0.5:
+        pace |= {"maxBytesPerTrigger": str(chance.choice([500, 5000]))}
+    stream = Stream(path, startingOffsets="earliest", minPartitions="3", **pace)
+    sink: dict[str, list] = {}
+    sent = 0
+    for _ in range(3):
+        writer = Writer(path, **SMALL, **(LAZY if chance.random() < 0.7 else {}))
+        for _ in range(chance.randrange(4, 9)):
+            count = chance.randrange(1, 60)
+            writer.ask(f"send orders {chance.randrange(2)} {sent} {count}")
+            sent += count
+            if chance.random() < 0.6:
+                writer.ask("flush")
+            some_batches(stream, sink, chance)
+        writer.kill() if chance.random() < 0.6 else writer.close()
+        some_batches(stream, sink, chance)
+    Writer(path).close()
+    while (end := stream.plan()) is not None:
+        sink[end] = [row for part in stream.run(end) for row in part]
+        stream.commit(end)
+    rows = [row for batch in sink.values() for row in batch]
+    assert sorted(int(body) for *_, body in rows) == list(range(sent))
+    assert len({row[:3] for row in rows}) == sent
+
+
+def some_batches(stream, sink, chance):
+    """Run batches as Spark does, and end the query at a random point of one of them.
+
+    The sink keeps the rows of a batch under its end, for its number says no more.
+    """
+    for _ in range(chance.randrange(4)):
+        end = stream.plan()
+        if end is None:
+            return
+        # Once planned it is in the checkpoint: Spark runs it until it is done.
+        for _ in range(chance.randrange(3)):
+            stream.restart()
+            if chance.random() < 0.5:
+                stream.run(end)
+        sink[end] = [row for part in stream.run(end) for row in part]
+        if chance.random() < 0.3:
+            stream.restart()
+            sink[end] = [row for part in stream.run(end) for row in part]
+        stream.commit(end)
 
 
 # --- data that is gone ----------------------------------------------------------------------------
