@@ -22,9 +22,14 @@ Damaged: TypeAlias = Damage | ArchiveDamage
 UNREADABLE = (OSError, UnsupportedError)
 
 
+def is_archive(path: str) -> bool:
+    """Whether an archive is at a path or a URI, and no store."""
+    return "://" in path or os.path.isfile(os.path.join(path, archive.MARKER))
+
+
 def open_source(path: str) -> Source:
     """Open the store or the archive that is at a path or a URI."""
-    if "://" in path or os.path.isfile(os.path.join(path, archive.MARKER)):
+    if is_archive(path):
         return archive.open(path)
     return forebay.open(path, mode="r")
 

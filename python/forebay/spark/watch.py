@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 import forebay
 from forebay import _forebay
+from forebay.spark.errors import invalid
 from forebay.spark.offsets import Epochs, Place
 from forebay.spark.options import ReadOptions, TopicQueue
 from forebay.spark.plan import Bounds, Planner
-from forebay.spark.stores import Life
+from forebay.spark.stores import Life, is_archive
 
 if TYPE_CHECKING:
     from forebay import Store
@@ -53,7 +54,16 @@ class Watch:
         self._life: Life | None = None
 
     def look(self) -> Seen:
-        """Return what the store holds at this moment."""
+        """Return what the store holds at this moment.
+
+        Raises
+        ------
+        InvalidOptionError
+            If it is an archive: that grows by what is archived, and is read as a whole.
+        """
+        if is_archive(self.path):
+            reason = "it is an archive; a stream follows stores, spark.read reads archives"
+            raise invalid("path", self.path, reason)
         while True:
             life, epochs = _life_of(self.path)
             if life is None or life != self._life or self._store is None:

@@ -105,6 +105,14 @@ def test_without_a_store_there_is_no_stream(tmp_path):
         Stream(tmp_path / "none").start()
 
 
+def test_an_archive_is_read_in_batches_alone(store, path, tmp_path):
+    send(store, 1, 2)
+    store.archive(tmp_path / "archive")
+    for place in (tmp_path / "archive", "s3://bucket/events"):
+        with pytest.raises(InvalidOptionError, match=r"spark\.read reads archives"):
+            Stream(place).start()
+
+
 # --- limits ---------------------------------------------------------------------------------------
 
 
