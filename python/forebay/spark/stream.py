@@ -129,9 +129,9 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for path, found in seen.items():
             before = places[path].queues if path in places else {}
             queues = dict(before)
-            for at in found.bounds:
+            for at, (_, most) in found.bounds.items():
                 # A queue that is empty as yet need not be known: it begins with what comes first.
-                if at in before or ends[path, at] > starts[path, at]:
+                if at in before or most > starts[path, at]:
                     queues[at] = ends[path, at]
             reached[path] = found.place(queues)
         if not self._differs(places, reached, starts, ends):
@@ -160,14 +160,15 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> bool:
         """Whether there is something to read, or a queue was set back.
 
-        A place that differs in its epoch or position alone is the same: Spark would run a batch
-        without rows for it.
+        A place that differs in its epoch, in its position or by queues that it did not know is the
+        same: Spark would run a batch without rows for it.
         """
         if any(ends[at] > first for at, first in starts.items()):
             return True
         return any(
-            path in places and place.queues != places[path].queues
-            for path, place in reached.items()
+            reached[path].queues[at] != offset
+            for path, place in places.items()
+            for at, offset in place.queues.items()
         )
 
     def _limited(self, starts: Mapping[At, int], ends: dict[At, int]) -> dict[At, int]:

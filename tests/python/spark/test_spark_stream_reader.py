@@ -233,6 +233,26 @@ def test_topics_and_queues_that_appear_are_read_from_their_beginning(store, path
     assert named.trigger() == rows
 
 
+def test_a_queue_that_waits_for_its_turn_is_known(store, path):
+    """So that it is noticed when retention takes what it had."""
+    store.create_topic("orders", queues=6)
+    pace = {"maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "2"}
+    stream = Stream(path, **pace)
+    assert stream.trigger() is None
+    rows = [send(store, queue, queue=queue)[0] for queue in range(6)]
+    found = stream.trigger()
+    assert len(found) == 2
+    known = offsets_of(stream, path)["orders"]
+    assert sum(known.values()) == 2
+    assert len(known) == 6
+    found += stream.drain()
+    assert sorted(found) == rows
+    # One more alone waits, and makes no batch though its queue is new.
+    store.create_topic("orders", queues=8)
+    send(store, "late", queue=7)
+    assert stream.trigger() is None
+
+
 def test_queues_that_are_assigned_are_read_alone(store, path):
     store.create_topic("orders", queues=4)
     send(store, 1, queue=1)
