@@ -55,9 +55,10 @@ def test_a_time_goes_before_times_and_these_before_offsets():
     assert parse(**offsets, **times, startingTimestamp="3").start == Limit(time=3)
 
 
-def test_a_path_may_be_a_file_url_and_nothing_remote():
+def test_a_path_may_be_a_file_url_or_an_archives_address():
     assert parse(path="file:///data/my%20events").paths == ("/data/my events",)
-    for path in ("", ":memory:", "hdfs://host/events", "s3a://bucket/events"):
+    assert parse(path="s3://bucket/events").paths == ("s3://bucket/events",)
+    for path in ("", ":memory:", "hdfs:events", "s3://user:password@bucket/events"):
         with pytest.raises(InvalidOptionError, match="path is "):
             parse(path=path)
 

@@ -87,7 +87,7 @@ def test_a_list_of_paths_is_absolute_and_has_each_once():
         ("[1]", "expected e.g."),
         ('{"a":1}', "expected e.g."),
         ("a,b", "expected e.g."),
-        ('["s3://bucket/a"]', "every worker reaches"),
+        ('["hdfs:events"]', "every worker reaches"),
         ('[""]', "give the directory"),
     ],
 )
