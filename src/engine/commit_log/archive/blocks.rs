@@ -377,19 +377,8 @@ impl Parts<'_> {
                 && run.end <= i64::MAX.cast_unsigned();
             sound.then_some(run)
         })?;
-        let holes = self.many(holes, 18, |parts| {
-            Some(Hole {
-                position: parts.u64()?,
-                length: parts.u64()?,
-                reason: String::from_utf8_lossy(&parts.text()?).into_owned(),
-            })
-        })?;
-        let slots = self.many(slots, 8, |parts| {
-            Some(KeySlot {
-                entries: parts.u32()?,
-                checksum: parts.u32()?,
-            })
-        })?;
+        let holes = self.many(holes, 18, Parts::hole)?;
+        let slots = self.many(slots, 8, Parts::slot)?;
         let whole = self.at == self.bytes.len();
         let even = slots.is_empty() || slots.len().is_power_of_two();
         (whole && even).then_some(BlockTable {
@@ -401,6 +390,21 @@ impl Parts<'_> {
             runs,
             holes,
             slots,
+        })
+    }
+
+    fn hole(&mut self) -> Option<Hole> {
+        Some(Hole {
+            position: self.u64()?,
+            length: self.u64()?,
+            reason: String::from_utf8_lossy(&self.text()?).into_owned(),
+        })
+    }
+
+    fn slot(&mut self) -> Option<KeySlot> {
+        Some(KeySlot {
+            entries: self.u32()?,
+            checksum: self.u32()?,
         })
     }
 

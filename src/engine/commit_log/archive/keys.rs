@@ -83,7 +83,7 @@ impl BlockTable {
         start * ENTRY_LEN as u64..(start + u64::from(entries)) * ENTRY_LEN as u64
     }
 
-    /// Numbers of the blocks that may hold a key, by the `bytes` of [`BlockTable::key_range`], which
+    /// Numbers of the blocks that may hold a key, by the `bytes` of [`BlockTable::key_range`]; they
     /// were read from `path`.
     ///
     /// # Errors

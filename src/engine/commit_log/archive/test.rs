@@ -1,3 +1,5 @@
+//! Tables as bytes and back, what they say, and bytes that are none.
+
 use super::blocks::{Block, BlockTable, Hole, Run};
 use super::keys::{encode, key_hash};
 use crate::error::Error;
