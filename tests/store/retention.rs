@@ -387,6 +387,8 @@ fn nobody_stumbles_over_files_that_go() {
     let place = Place::new();
     let store = open(&place.root());
     send(&store, "orders", 1);
+    // Other processes see what is in its queue.
+    store.flush().unwrap();
     let beside = read(&place.root());
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {

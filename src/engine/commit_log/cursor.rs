@@ -143,7 +143,10 @@ impl QueueCursor {
     #[cold]
     fn skip_retired(&mut self, number: u64) -> Result<bool> {
         if self.log.source.is_some() {
-            self.queue.follow_min(self.log.min_position())?;
+            let min = self.log.min_position();
+            self.queue.follow_min(min)?;
+            // It was followed when the end of the queue was not yet known to lie behind it.
+            self.queue.raise_min(min)?;
         }
         let min = self.queue.min();
         if number < min {

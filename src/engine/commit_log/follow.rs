@@ -96,6 +96,7 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
     };
     queue.follow_min(minimum)?;
     let mut max = queue.max();
+    let before = max;
     if max == 0 || queue.map_of(max)?.is_none() {
         queue.refresh_files()?;
     }
@@ -136,5 +137,9 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
         }
     }
     queue.extend_to(max);
+    if max > before && queue.min() == before {
+        // All that was known before is gone, and perhaps more.
+        queue.raise_min(minimum)?;
+    }
     Ok(())
 }

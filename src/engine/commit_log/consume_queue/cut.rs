@@ -66,7 +66,8 @@ impl ConsumeQueue {
             Some(_) => self.min(),
             None => self.first_from(min_position)?,
         };
-        self.min.store(low, Ordering::Release);
+        // Another thread may have followed a log that begins later meanwhile.
+        self.min.fetch_max(low, Ordering::AcqRel);
         Ok(())
     }
 
