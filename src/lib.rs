@@ -5,7 +5,7 @@
 //! | layer | module |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`], [`producer`], [`scan`], [`archive`], [`tail`], [`ticket`] |
+//! | request API | [`store`], [`producer`], [`scan`], [`archive`], [`tail`], [`ticket`], [`stages`] |
 //! | Arrow | [`arrow`] |
 //! | engines | [`engine`] |
 //! | records | [`record`] |
@@ -33,6 +33,7 @@ pub mod record;
 pub mod scan;
 #[cfg(test)]
 mod sim;
+pub mod stages;
 pub mod store;
 pub mod tail;
 pub mod ticket;

@@ -26,6 +26,14 @@ pub enum Bug {
     SwapLate,
     /// The mark of what is durable moves before the sync.
     ProgressAhead,
+    /// The intake does not look whether a commit is in the log already.
+    ForgetMarkers,
+    /// The files of a commit go before it is durable.
+    FinishEarly,
+    /// A commit takes the place of an earlier one of the same batch.
+    ReplaceManifest,
+    /// Retention takes the last marker of a query away.
+    RetireMarkers,
 }
 
 /// Whether a mistake is to be made.

@@ -193,6 +193,12 @@ impl Store {
         self.engine()?.flush()
     }
 
+    /// Takes up what other processes have staged and committed; see [`crate::stages`]. Durable on
+    /// return.
+    pub fn take_commits(&self) -> Result<()> {
+        self.writer()?.take_commits()
+    }
+
     /// The message at a queue offset.
     ///
     /// # Errors

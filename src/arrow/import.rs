@@ -213,7 +213,7 @@ fn check_type(name: &str, data_type: &DataType) -> Result<()> {
     Err(Error::option(&format!("column {name:?}"), value, reason))
 }
 
-fn is_properties(data_type: &DataType) -> bool {
+pub(super) fn is_properties(data_type: &DataType) -> bool {
     let (DataType::Map(entry, _) | DataType::List(entry) | DataType::LargeList(entry)) = data_type
     else {
         return false;
@@ -239,7 +239,7 @@ enum Keys<'a> {
     Lists(Lists<'a>, Bytes<'a>),
 }
 
-struct Properties<'a> {
+pub(super) struct Properties<'a> {
     lists: Lists<'a>,
     entries: &'a StructArray,
     names: Bytes<'a>,
@@ -309,7 +309,7 @@ impl<'a> Columns<'a> {
             None => None,
         };
         if let Some(column) = &self.properties {
-            column.read(row, properties)?;
+            column.read("properties", row, properties)?;
         }
         let queue = match &self.queue {
             Some(column) => known("queue", column.get(row))?.map(queue).transpose()?,
@@ -365,7 +365,7 @@ impl<'a> Keys<'a> {
 }
 
 impl<'a> Properties<'a> {
-    fn new(array: &'a dyn Array) -> Option<Properties<'a>> {
+    pub(super) fn new(array: &'a dyn Array) -> Option<Properties<'a>> {
         let (lists, child) = Lists::new(array)?;
         let entries = child.as_struct_opt()?;
         let [names, values] = entries.columns() else {
@@ -379,23 +379,29 @@ impl<'a> Properties<'a> {
         })
     }
 
-    fn read(&self, row: usize, properties: &mut Vec<(&'a str, &'a str)>) -> Result<()> {
-        for index in known("properties", self.lists.get(row))?.unwrap_or_default() {
+    /// Adds the pairs of a row; `column` is what errors call it.
+    pub(super) fn read(
+        &self,
+        column: &str,
+        row: usize,
+        properties: &mut Vec<(&'a str, &'a str)>,
+    ) -> Result<()> {
+        for index in known(column, self.lists.get(row))?.unwrap_or_default() {
             let there = index < self.entries.len() && self.entries.is_valid(index);
-            let name = known("properties", self.names.get(index))?;
-            let value = known("properties", self.values.get(index))?;
+            let name = known(column, self.names.get(index))?;
+            let value = known(column, self.values.get(index))?;
             let (true, Some(name), Some(value)) = (there, name, value) else {
                 let reason = "a property has a name and a value";
-                return Err(Error::option("properties", "a map with null", reason));
+                return Err(Error::option(column, "an entry with null", reason));
             };
-            properties.push((text("properties", name)?, text("properties", value)?));
+            properties.push((text(column, name)?, text(column, value)?));
         }
         Ok(())
     }
 }
 
 #[inline]
-fn known<T>(name: &str, value: Maybe<T>) -> Result<Option<T>> {
+pub(super) fn known<T>(name: &str, value: Maybe<T>) -> Result<Option<T>> {
     value.map_err(|Broken| {
         let reason = "its offsets lead outside of the array";
         Error::option(&format!("column {name:?}"), "broken", reason)
@@ -403,7 +409,7 @@ fn known<T>(name: &str, value: Maybe<T>) -> Result<Option<T>> {
 }
 
 #[inline]
-fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str> {
+pub(super) fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str> {
     str::from_utf8(bytes).map_err(|_| {
         let shown: String = String::from_utf8_lossy(bytes).chars().take(64).collect();
         Error::option(name, format!("{shown:?}"), "it is not UTF-8")

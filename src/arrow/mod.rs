@@ -8,6 +8,7 @@
 //! | `columns`, `text`, `body` | one builder a kind of column |
 //! | [`ffi`] | the C structs of Arrow's streams and arrays; all `unsafe` of this layer |
 //! | [`import`] | batches to messages |
+//! | [`sink`] | batches with the columns of Spark's Kafka sink to messages |
 //!
 //! Nothing here knows Python: the bindings wrap what [`ffi`] hands out into capsules.
 
@@ -16,6 +17,7 @@ mod columns;
 pub mod ffi;
 pub mod import;
 pub mod schema;
+pub mod sink;
 pub mod source;
 pub mod stream;
 mod text;

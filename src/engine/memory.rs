@@ -115,10 +115,10 @@ impl Memory {
         self.grown.notify_all();
     }
 
-    fn append_rows(&self, topic: &Topic, batch: &mut Batch) -> Result<Appended> {
+    fn append_rows(&self, parts: &mut [(&Topic, &mut Batch)]) -> Result<Appended> {
         let state = self.state()?;
         let mut state = state.write();
-        let appended = state.append(topic, batch, (self.clock)(), self.indexed)?;
+        let appended = state.append(parts, (self.clock)(), self.indexed)?;
         self.end.store(appended.end, Ordering::Release);
         Ok(appended)
     }
@@ -177,9 +177,17 @@ impl Engine for Memory {
         topic: &Topic,
         batch: &mut Batch,
         _atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<Appended> {
+        self.append_whole(&mut [(topic, batch)], durability)
+    }
+
+    fn append_whole(
+        &self,
+        parts: &mut [(&Topic, &mut Batch)],
         _durability: Durability,
     ) -> Result<Appended> {
-        let appended = self.append_rows(topic, batch);
+        let appended = self.append_rows(parts);
         match &appended {
             Ok(_) => self.wake(),
             Err(_) => {

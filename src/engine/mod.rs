@@ -335,6 +335,20 @@ pub trait Engine: Send + Sync {
         durability: Durability,
     ) -> Result<Appended>;
 
+    /// Appends encoded records of several topics, all of them or none, also across a crash. The
+    /// places are in the order of the parts.
+    fn append_whole(
+        &self,
+        parts: &mut [(&Topic, &mut Batch)],
+        durability: Durability,
+    ) -> Result<Appended>;
+
+    /// Takes up what other processes have staged and committed; nothing to do for an engine that
+    /// keeps no files. What was taken up is durable on return.
+    fn take_commits(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Whether an append of a record of `len` bytes would, as things stand, neither wait for
     /// another sender nor make a file or reserve blocks. A hint: another sender may come first.
     fn is_ready_for(&self, len: usize) -> bool;

@@ -24,6 +24,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::time::Duration;
 
 /// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
 pub const PAGE: usize = 4096;
@@ -319,6 +320,51 @@ impl Region {
             {
                 word.store(u32::from_ne_bytes(*from), Ordering::Release);
             }
+        }
+    }
+
+    /// Sleeps until the word at `at` is rung, unless it is other than `seen`; at most for `timeout`,
+    /// and perhaps less. The word may be shared with other processes.
+    pub fn sleep_on(&self, at: usize, seen: u32, timeout: Duration) {
+        let Some(word) = self.atomic_u32(at) else {
+            return;
+        };
+        #[cfg(target_os = "linux")]
+        {
+            let time = libc::timespec {
+                tv_sec: timeout.as_secs().min(3600).cast_signed(),
+                tv_nsec: i64::from(timeout.subsec_nanos()),
+            };
+            // SAFETY: the word is aligned, lies within the map and outlives the call, and so does
+            // the time; the kernel only reads them. Every early return is one that callers expect.
+            unsafe {
+                libc::syscall(
+                    libc::SYS_futex,
+                    word.as_ptr(),
+                    libc::FUTEX_WAIT,
+                    seen,
+                    &time,
+                );
+            }
+        }
+        // Elsewhere the word is looked at now and then.
+        #[cfg(not(target_os = "linux"))]
+        if word.load(Ordering::Acquire) == seen {
+            std::thread::sleep(timeout.min(Duration::from_millis(20)));
+        }
+    }
+
+    /// Changes the word at `at` of a writable map and wakes all who sleep on it.
+    pub fn ring(&self, at: usize) {
+        let Some(word) = self.atomic_u32(at).filter(|_| self.writable) else {
+            return;
+        };
+        word.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: the word is aligned, lies within the map and outlives the call, which stores
+        // nothing.
+        #[cfg(target_os = "linux")]
+        unsafe {
+            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX);
         }
     }
 

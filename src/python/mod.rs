@@ -15,6 +15,7 @@ mod producer;
 mod progress;
 mod report;
 mod slow;
+mod stages;
 mod store;
 mod tail;
 mod ticket;
@@ -39,6 +40,11 @@ mod _forebay {
     use super::producer::{BatchResult, Producer, SendResult};
     #[pymodule_export]
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
+    #[pymodule_export]
+    use super::stages::{
+        Stager, check_topic, close_query, discard_stages, publish_commit, stage_target,
+        take_commits, wait_for_commit, withdraw_commit, writer_of,
+    };
     #[pymodule_export]
     use super::store::{Store, open_store};
     #[pymodule_export]

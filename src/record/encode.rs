@@ -166,6 +166,11 @@ impl Batch {
         self.end
     }
 
+    /// The records back to back.
+    pub fn bytes(&self) -> &[u8] {
+        self.bytes.get(..self.end).unwrap_or_default()
+    }
+
     /// Memory that the batch holds on to.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()

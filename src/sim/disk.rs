@@ -594,6 +594,19 @@ impl Disk for SimDisk {
         })
     }
 
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.call(|state| {
+            state.parent_is_there(to)?;
+            let number = state.file(from)?;
+            if state.names.contains_key(to) {
+                return Err(io::ErrorKind::AlreadyExists.into());
+            }
+            state.names.remove(from);
+            state.names.insert(to.to_owned(), Node::File(number));
+            Ok(())
+        })
+    }
+
     fn unlink(&self, path: &Path) -> io::Result<()> {
         self.call(|state| {
             state.file(path)?;

@@ -27,6 +27,7 @@ from forebay.spark.errors import invalid
 from forebay.spark.filters import Pushed, take
 from forebay.spark.options import ReadOptions, columns_of, parse_options
 from forebay.spark.plan import Planner, Range, cut, processors, share
+from forebay.spark.sink import ForebayStreamWriter, ForebayWriter, check_write
 from forebay.spark.stores import UNREADABLE, Kept, Life, Opened, Source, expand, open_source
 
 if TYPE_CHECKING:
@@ -76,6 +77,17 @@ class ForebayDataSource(DataSource):
         options = parse_stream_options(self.options)
         _check_schema(schema, options.read)
         return ForebayStreamReader(options, self.parallelism or processors())
+
+    def writer(self, schema: StructType, overwrite: bool) -> ForebayWriter:
+        """Return a writer of messages; columns as the Kafka connector's sink has them."""
+        modes = 'mode("append")'
+        return ForebayWriter(check_write(self.options, schema, overwrite=overwrite, modes=modes))
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> ForebayStreamWriter:  # noqa: N802
+        """Return a writer of a stream's batches, each of which is appended exactly once."""
+        modes = 'outputMode("append")'
+        options = check_write(self.options, schema, overwrite=overwrite, modes=modes)
+        return ForebayStreamWriter(options)
 
 
 def _check_schema(schema: StructType, options: ReadOptions) -> None:

@@ -95,6 +95,10 @@ impl Disk for CopyingDisk {
         refuse()
     }
 
+    fn rename_new(&self, _: &Path, _: &Path) -> io::Result<()> {
+        refuse()
+    }
+
     fn unlink(&self, _: &Path) -> io::Result<()> {
         refuse()
     }

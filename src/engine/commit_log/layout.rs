@@ -86,7 +86,13 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     }
     // A creation that was cut short leaves no more than these.
     let fresh = |e: &crate::disk::Entry| {
-        let first = ["lock", "abort", "abort.tmp", "forebay.state.tmp"];
+        let first = [
+            "lock",
+            "abort",
+            "abort.tmp",
+            "forebay.state.tmp",
+            super::intake::DIRECTORY,
+        ];
         e.name.as_deref().is_some_and(|name| first.contains(&name))
     };
     if entries.iter().all(fresh) {

@@ -31,8 +31,9 @@ mod follow;
 mod group_commit;
 mod index;
 mod index_file;
+pub(crate) mod intake;
 mod json;
-mod layout;
+pub(crate) mod layout;
 mod locate;
 mod log;
 mod open;
@@ -52,7 +53,7 @@ mod salvage;
 mod service;
 mod shared;
 mod spill;
-mod state;
+pub(crate) mod state;
 mod tables;
 mod trim;
 mod verify;
@@ -63,53 +64,43 @@ use super::{
     Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Repair, Rows,
     Stats, Topic, Topics, Verification, Waiter,
 };
-use crate::disk::{FileLock, coarse_ms};
+use crate::disk::FileLock;
 use crate::error::{Error, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::{MappedFile, TransientPool};
 use crate::options::{Flush, Mode, Options};
 use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Message, RecordStyle};
-use append::Appender;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::Mutex;
 use query::Question;
 use service::Services;
-use shared::Shared;
+use shared::{BACKLOG_MAX, Shared};
 use state::Mark;
 pub use state::{Epoch, Epochs};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
-
-/// Senders help dispatch while it is further behind than this.
-const BACKLOG_MAX: u64 = 256 << 20;
 
 /// A store in RocketMQ's files.
 pub struct CommitLog {
     shared: Arc<Shared>,
     services: Services,
     lock: Mutex<Option<FileLock>>,
-    style: RecordStyle,
     recovery: Recovery,
     unindexed: Range<u64>,
     writes: bool,
     sync: bool,
     live: bool,
-    default_queues: u32,
-    busy_timeout: Duration,
     flush_timeout: Duration,
-    closed: AtomicBool,
     sends_failed: AtomicU64,
     busy: AtomicU64,
     /// Held by a repair, of which there is one at a time.
     repairing: Mutex<()>,
     /// The thread of the repair, whose progress callback may call back.
     repairer: Mutex<Option<ThreadId>>,
-    /// Held while the index lacks keys that are put again.
-    rebuilding: RwLock<()>,
 }
 
 impl CommitLog {
@@ -121,55 +112,22 @@ impl CommitLog {
             services: Services::default(),
             writes: options.mode != Mode::Read,
             lock: Mutex::new(opened.lock),
-            style: RecordStyle {
-                host: opened.host,
-                checksum: options.checksum,
-                max_message_size: options.max_message_size,
-            },
             recovery: opened.recovery,
             unindexed: opened.unindexed,
             sync: options.flush == Flush::Sync,
             live: opened.live,
-            default_queues: options.default_queues,
-            busy_timeout: options.busy_timeout,
             flush_timeout: options.flush_timeout,
-            closed: AtomicBool::new(false),
             sends_failed: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             repairing: Mutex::default(),
             repairer: Mutex::default(),
-            rebuilding: RwLock::default(),
         };
         if engine.writes && machine.drive == Drive::Threads {
             let started = engine.services.start(&engine.shared);
             started.map_err(|e| Error::io("start the threads of", path, e))?;
+            intake::start(&engine.shared);
         }
         Ok(engine)
-    }
-
-    fn append_parts(&self, parts: &mut [(&Topic, &mut Batch)], clock_ms: i64) -> Result<Appended> {
-        let shared = &*self.shared;
-        // The clock of a batch may have been read long ago, before its first row was encoded.
-        let began_ms = match parts {
-            [(_, batch)] if batch.rows().len() == 1 => clock_ms,
-            _ => coarse_ms(),
-        };
-        let mut tail = shared.tail.acquire(began_ms, self.busy_timeout)?;
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        shared.check_failed(false)?;
-        let with = Appender {
-            log: &shared.log,
-            allocator: &shared.allocator,
-            preparation: shared.preparation,
-            disk: &shared.disk,
-            pool: shared.pool.as_ref(),
-            pool_fail_fast: shared.write_out_rules.fail_fast,
-        };
-        let appended = tail.append(&with, parts, clock_ms)?;
-        shared.tail.show_counters(&tail);
-        Ok(appended)
     }
 
     /// The rules of the flush service.
@@ -198,6 +156,37 @@ impl CommitLog {
         {
             self.shared.fail(&error);
         }
+    }
+
+    /// What follows an append: others are told of it, and the disk is waited for as asked.
+    #[inline]
+    fn finish_append(
+        &self,
+        appended: Result<Appended>,
+        durability: Durability,
+    ) -> Result<Appended> {
+        let mut appended = appended.inspect_err(|error| {
+            self.sends_failed.fetch_add(1, Ordering::Relaxed);
+            let busy = u64::from(matches!(error, Error::Busy { .. }));
+            self.busy.fetch_add(busy, Ordering::Relaxed);
+        })?;
+        self.shared.announce(appended.end);
+        let flushed = match durability {
+            Durability::Default => self.sync,
+            Durability::Flushed => true,
+            Durability::Written => false,
+        };
+        if self.sync && !flushed {
+            // Safe from a crash of the process, as a message in the page cache is.
+            self.shared.write_out()?;
+        }
+        if flushed {
+            let began = Instant::now();
+            self.enlist(appended.end).wait_or_fail(self.flush_timeout)?;
+            appended.waited = began.elapsed();
+            appended.durable = true;
+        }
+        Ok(appended)
     }
 
     /// Refuses what would wait for a repair that this very thread is at.
@@ -245,7 +234,7 @@ impl Engine for CommitLog {
     }
 
     fn style(&self) -> &RecordStyle {
-        &self.style
+        &self.shared.append_rules.style
     }
 
     fn topics(&self) -> &Topics {
@@ -258,14 +247,7 @@ impl Engine for CommitLog {
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
-        let (topic, added) = {
-            let queues = super::topic::initial_queues(name, self.default_queues);
-            self.shared.topics.get_or_add(name, queues)
-        };
-        if added {
-            self.shared.table_dirty.store(true, Ordering::Release);
-        }
-        Ok(topic)
+        Ok(self.shared.topic_for_append(name))
     }
 
     fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
@@ -289,57 +271,24 @@ impl Engine for CommitLog {
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<Appended> {
-        let clock_ms = batch.clock_ms();
-        let appended = match atomicity {
-            Atomicity::Rows => self.append_parts(&mut [(topic, batch)], clock_ms),
-            Atomicity::Whole => {
-                let markers = self.topic_for_append(atomic::TOPIC)?;
-                let rows = batch.rows().len();
-                let (mut begin, mut end) = atomic::encode(rows, &self.style, clock_ms)?;
-                let parts = &mut [
-                    (&*markers, &mut begin),
-                    (topic, batch),
-                    (&*markers, &mut end),
-                ];
-                self.append_parts(parts, clock_ms).map(|mut appended| {
-                    appended.rows.pop();
-                    appended.rows.remove(0);
-                    appended
-                })
+        match atomicity {
+            Atomicity::Rows => {
+                let clock_ms = batch.clock_ms();
+                self.finish_append(
+                    self.shared.append(&mut [(topic, batch)], clock_ms),
+                    durability,
+                )
             }
-        };
-        let mut appended = appended.inspect_err(|error| {
-            self.sends_failed.fetch_add(1, Ordering::Relaxed);
-            let busy = u64::from(matches!(error, Error::Busy { .. }));
-            self.busy.fetch_add(busy, Ordering::Relaxed);
-        })?;
-        let shared = &*self.shared;
-        service::ring_all(&[&shared.work, &shared.news]);
-        // In a synchronous store those who wait for the disk write out.
-        if !self.sync && shared.pool.as_ref().is_some_and(TransientPool::has_full) {
-            shared.full.ring();
+            Atomicity::Whole => self.append_whole(&mut [(topic, batch)], durability),
         }
-        let published = appended.end;
-        if published.saturating_sub(shared.dispatcher.dispatched()) > BACKLOG_MAX {
-            // A failure to dispatch is not one to append; the thread meets it again and reports it.
-            let _ = shared.dispatcher.try_step();
-        }
-        let flushed = match durability {
-            Durability::Default => self.sync,
-            Durability::Flushed => true,
-            Durability::Written => false,
-        };
-        if self.sync && !flushed {
-            // Safe from a crash of the process, as a message in the page cache is.
-            shared.write_out()?;
-        }
-        if flushed {
-            let began = Instant::now();
-            self.enlist(appended.end).wait_or_fail(self.flush_timeout)?;
-            appended.waited = began.elapsed();
-            appended.durable = true;
-        }
-        Ok(appended)
+    }
+
+    fn append_whole(
+        &self,
+        parts: &mut [(&Topic, &mut Batch)],
+        durability: Durability,
+    ) -> Result<Appended> {
+        self.finish_append(atomic::append(&self.shared, parts), durability)
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {
@@ -387,7 +336,7 @@ impl Engine for CommitLog {
         loop {
             let end = self.readable_position();
             let left = deadline.saturating_duration_since(Instant::now());
-            if end > position || left.is_zero() || self.closed.load(Ordering::Acquire) {
+            if end > position || left.is_zero() || self.shared.closed.load(Ordering::Acquire) {
                 return end;
             }
             if self.live {
@@ -401,7 +350,7 @@ impl Engine for CommitLog {
                     let pool = self.shared.pool.as_ref().filter(|_| writes_out);
                     let pooled = pool.map_or(0, TransientPool::wrote);
                     self.shared.log.readable_end().max(pooled) > position
-                        || self.closed.load(Ordering::Acquire)
+                        || self.shared.closed.load(Ordering::Acquire)
                 };
                 self.shared.news.sleep(left, ready);
             }
@@ -527,7 +476,7 @@ impl Engine for CommitLog {
         max: usize,
     ) -> Result<Vec<Message>> {
         self.catch_up();
-        let _complete = self.rebuilding.read();
+        let _complete = self.shared.rebuilding.read();
         let log = &self.shared.log;
         let mut unindexed = self.unindexed.clone();
         if self.live {
@@ -597,10 +546,14 @@ impl Engine for CommitLog {
         let _alone = self.repairing.lock();
         *self.repairer.lock() = Some(std::thread::current().id());
         let _done = Unset(&self.repairer);
-        if self.closed.load(Ordering::Acquire) {
+        if self.shared.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
-        repair::repair(&self.shared, &self.rebuilding, progress)
+        repair::repair(&self.shared, progress)
+    }
+
+    fn take_commits(&self) -> Result<()> {
+        intake::step(&self.shared, &crate::store::now_ms)
     }
 
     fn stats(&self) -> Stats {
@@ -639,7 +592,7 @@ impl Engine for CommitLog {
         let _unrepaired = self.repairing.lock();
         let last_store_ms = {
             let tail = self.shared.tail.lock();
-            if self.closed.swap(true, Ordering::AcqRel) {
+            if self.shared.closed.swap(true, Ordering::AcqRel) {
                 return Ok(());
             }
             tail.last_store_ms()
@@ -649,6 +602,7 @@ impl Engine for CommitLog {
             return Ok(());
         }
         self.services.join();
+        self.shared.intake.end();
         self.shared.group.end();
         let settled = match self.shared.check_failed(false) {
             Ok(()) => self.shared.settle_for_close(last_store_ms),

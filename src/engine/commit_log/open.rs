@@ -9,6 +9,7 @@ use super::dispatch::Dispatcher;
 use super::flush::{FlushRules, WriteOutRules};
 use super::group_commit::GroupCommit;
 use super::index::Index;
+use super::intake::Intake;
 use super::layout::{self, Maker};
 use super::log::Log;
 use super::queues::Queues;
@@ -16,7 +17,7 @@ use super::recover::{Outcome, Trust};
 use super::report::Report;
 use super::retention::Retention;
 use super::running;
-use super::shared::Shared;
+use super::shared::{AppendRules, Shared};
 use super::state::{Geometry, Mark, StatePage};
 use super::tables::{Inventory, TopicTable};
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
@@ -26,9 +27,9 @@ use crate::machine::{Drive, Machine};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, PAGE, Preparation, TransientPool};
 use crate::options::{Flush, Mode, Options};
-use crate::record::HostBytes;
+use crate::record::{HostBytes, RecordStyle};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -44,8 +45,6 @@ pub struct Opened {
     pub lock: Option<FileLock>,
     /// What was found and done.
     pub recovery: Recovery,
-    /// Written into records.
-    pub host: HostBytes,
     /// Log positions whose keys the index does not have, in a store that may not be written.
     pub unindexed: Range<u64>,
     /// Whether another process writes the store.
@@ -129,7 +128,6 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
     permit(root, options, layout::recognise(&**disk, root)?)?;
     let state = StatePage::open(&**disk, root, Access::ReadWrite)?;
     let mut opening = Opening::new(machine, root, options, Access::ReadWrite, state)?;
-    let host = opening.host();
     let begin = opening.mark_running()?;
     let outcome = opening.recover(begin)?;
     opening.settle_end(&outcome)?;
@@ -139,7 +137,6 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
         shared: shared.0,
         lock: Some(lock),
         recovery,
-        host,
         unindexed: 0..0,
         live: false,
     })
@@ -154,9 +151,8 @@ fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<O
         machine.disk = Arc::new(super::copying::CopyingDisk);
     }
     let mut opening = Opening::new(&machine, root, options, Access::Read, state)?;
-    let host = opening.host();
     if live {
-        return opening.follow(host);
+        return opening.follow();
     }
     let begin = opening.begin(running::is_there(&*opening.disk, root)?)?;
     let outcome = opening.recover(begin)?;
@@ -167,7 +163,6 @@ fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<O
         shared,
         lock: None,
         recovery,
-        host,
         unindexed,
         live: false,
     })
@@ -390,7 +385,21 @@ impl<'a> Opening<'a> {
             disk: Arc::clone(&self.disk),
             drive: self.drive,
         };
+        let append_rules = AppendRules {
+            style: RecordStyle {
+                host: self.host(),
+                checksum: self.options.checksum,
+                max_message_size: self.options.max_message_size,
+            },
+            default_queues: self.options.default_queues,
+            busy_timeout: self.options.busy_timeout,
+            unique_ids: self.options.unique_ids,
+        };
         Ok(Shared {
+            append_rules,
+            closed: AtomicBool::new(false),
+            rebuilding: RwLock::default(),
+            intake: Intake::default(),
             root: self.root.to_owned(),
             allocator: Allocator::new(&machine, preparation),
             disk: self.disk,
@@ -437,7 +446,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Joins a store that another process writes: its marks are followed, nothing is walked.
-    fn follow(mut self, host: HostBytes) -> Result<Opened> {
+    fn follow(mut self) -> Result<Opened> {
         let end = self.state.get(Mark::Published);
         self.recovery.end = end;
         let directory = self.root.join("commitlog");
@@ -467,7 +476,6 @@ impl<'a> Opening<'a> {
             shared,
             lock: None,
             recovery,
-            host,
             unindexed: 0..0,
             live: true,
         })

@@ -24,17 +24,12 @@ use crate::error::{Error, Result};
 use crate::num::index;
 use crate::record::Record;
 use crate::record::properties::Known;
-use parking_lot::RwLock;
 use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Repairs an open store. `progress` hears of bytes looked at and in all; while it does, false ends
-/// the repair before anything is changed. `rebuilding` is held while the index lacks keys.
-pub fn repair(
-    shared: &Shared,
-    rebuilding: &RwLock<()>,
-    progress: &mut dyn FnMut(u64, u64) -> bool,
-) -> Result<Repair> {
+/// the repair before anything is changed.
+pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
     shared.check_failed(false)?;
     shared.flush_to(shared.wrote())?;
     let end = shared.log.published();
@@ -44,7 +39,7 @@ pub fn repair(
     if found.stopped || found.found.damage.is_empty() && found.index_from.is_none() {
         return Ok(repair);
     }
-    let done = changes(shared, rebuilding, &mut found, &mut repair.steps);
+    let done = changes(shared, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
         // A full disk passes, and what was done so far is whole.
         if is_final(error) {
@@ -57,12 +52,7 @@ pub fn repair(
     Ok(repair)
 }
 
-fn changes(
-    shared: &Shared,
-    rebuilding: &RwLock<()>,
-    found: &mut Survey,
-    steps: &mut Vec<RepairStep>,
-) -> Result<()> {
+fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
     bridge_holes(shared, found, steps)?;
     for hole in &found.holes {
         mark_lost(shared, hole, steps)?;
@@ -70,7 +60,7 @@ fn changes(
     correct_entries(shared, found, steps)?;
     place_strays(shared, &found.strays, steps)?;
     if let Some(name) = found.index_from {
-        let _queries = rebuilding.write();
+        let _queries = shared.rebuilding.write();
         rebuild_index(shared, name, steps)?;
     }
     // As in a settling: what the inventory tells of is durable when it is written.

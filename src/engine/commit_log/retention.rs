@@ -4,7 +4,8 @@
 //! crash between any two lines leaves a store that opens with the same next offsets:
 //!
 //! ```text
-//!   log, queues, index durable --> forebay.offsets durable      next offsets outlive messages
+//!   last markers of commits appended again, those that would go     (intake)
+//!   --> log, queues, index durable --> forebay.offsets durable      next offsets outlive messages
 //!   --> minimum mark --> first offsets of the queues            readers look for nothing below
 //!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can stay
 //!   --> unlink queue files, index files                         they lead nowhere by then
@@ -115,6 +116,9 @@ impl Retention {
         let log = &shared.log;
         let first_end = log.files.first().map_or(u64::MAX, |first| first.end());
         if until < first_end {
+            return Ok(());
+        }
+        if !super::intake::keep_markers(shared, until)? {
             return Ok(());
         }
         let inventory = shared.flush_all()?;

@@ -71,7 +71,7 @@ pub struct Services {
 impl Services {
     /// Starts the threads.
     pub fn start(&self, shared: &Arc<Shared>) -> std::io::Result<()> {
-        let spawn = |name: &str, run: fn(&Shared)| {
+        let spawn = |name: &str, run: fn(&Arc<Shared>)| {
             let shared = Arc::clone(shared);
             std::thread::Builder::new()
                 .name(name.to_owned())
@@ -95,7 +95,7 @@ impl Services {
     }
 }
 
-fn run_dispatch(shared: &Shared) {
+fn run_dispatch(shared: &Arc<Shared>) {
     let idle = || shared.stopping() || shared.dispatcher.dispatched() < shared.log.readable_end();
     while !shared.stopping() {
         match shared.dispatcher.step() {
@@ -130,7 +130,7 @@ fn pause() {
     std::thread::yield_now();
 }
 
-fn run_write_out(shared: &Shared) {
+fn run_write_out(shared: &Arc<Shared>) {
     let Some(pool) = &shared.pool else { return };
     let mut written = Instant::now();
     while !shared.stopping() && shared.check_failed(false).is_ok() {
@@ -140,17 +140,18 @@ fn run_write_out(shared: &Shared) {
     }
 }
 
-fn run_flush(shared: &Shared) {
+fn run_flush(shared: &Arc<Shared>) {
     let start = Instant::now();
     let mut service = FlushService::new(&shared.flush_rules, start);
     let mut next = start + shared.flush_rules.interval;
     while !shared.stopping() {
         let pause = next.saturating_duration_since(Instant::now());
-        let pause = shared.retention.rest(pause);
+        let pause = shared.retention.rest(pause).min(super::intake::LOOK);
         shared.stop_bell.sleep(pause, || shared.stopping());
         if shared.stopping() {
             return;
         }
+        super::intake::start(shared);
         if Instant::now() >= next {
             next = service.step(shared, Instant::now());
         }

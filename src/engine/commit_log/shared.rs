@@ -1,30 +1,49 @@
 //! What the engine and its threads share: the parts of an open store, its flush and its checkpoint.
 
+use super::append::Appender;
 use super::append_lock::AppendLock;
 use super::checkpoint::{Checkpoint, Stamp};
 use super::dispatch::Dispatcher;
 use super::flush::{FlushRules, WriteOutRules};
 use super::group_commit::GroupCommit;
 use super::index::Index;
+use super::intake::Intake;
 use super::log::Log;
 use super::queues::Queues;
 use super::report::Report;
 use super::retention::Retention;
 use super::service::Bell;
-use super::state::Mark;
+use super::state::{Mark, Word};
 use super::tables::{Inventory, TopicTable};
-use crate::disk::Disk;
-use crate::engine::Topics;
+use crate::disk::{Disk, coarse_ms};
+use crate::engine::{Appended, Topic, Topics};
 use crate::error::{Error, Result};
 use crate::mapped::{Allocator, PAGE, Preparation, TransientPool};
 use crate::meter::FlushMeter;
 use crate::plant::{Bug, planted};
+use crate::record::{Batch, RecordStyle};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Senders help dispatch while it is further behind than this.
+pub const BACKLOG_MAX: u64 = 256 << 20;
+
+/// How records are made and appended.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendRules {
+    /// What they share.
+    pub style: RecordStyle,
+    /// Queues of a topic that nobody created.
+    pub default_queues: u32,
+    /// How long an append waits for the append lock.
+    pub busy_timeout: Duration,
+    /// Whether each message gets a unique id.
+    pub unique_ids: bool,
+}
 
 /// The parts of a store that is open.
 #[derive(Debug)]
@@ -47,6 +66,14 @@ pub struct Shared {
     pub allocator: Allocator,
     /// How new log files are prepared.
     pub preparation: Preparation,
+    /// How records are made and appended.
+    pub append_rules: AppendRules,
+    /// Whether nothing is appended any more; set under the append lock.
+    pub closed: AtomicBool,
+    /// Held while the index lacks keys that are put again.
+    pub rebuilding: RwLock<()>,
+    /// Takes up what other processes have staged.
+    pub intake: Intake,
     /// The append lock. Nothing that another thread writes shares its cache lines.
     pub tail: CachePadded<AppendLock>,
     /// `topics.json`.
@@ -87,6 +114,58 @@ pub struct Shared {
 }
 
 impl Shared {
+    /// The topic, created with the default number of queues where it is not there yet.
+    pub fn topic_for_append(&self, name: &str) -> Arc<Topic> {
+        let queues = crate::engine::topic::initial_queues(name, self.append_rules.default_queues);
+        let (topic, added) = self.topics.get_or_add(name, queues);
+        if added {
+            self.table_dirty.store(true, Ordering::Release);
+        }
+        topic
+    }
+
+    /// Appends the parts in order, published together. On an error nothing was stored.
+    pub fn append(&self, parts: &mut [(&Topic, &mut Batch)], clock_ms: i64) -> Result<Appended> {
+        // The clock of a batch may have been read long ago, before its first row was encoded.
+        let began_ms = match parts {
+            [(_, batch)] if batch.rows().len() == 1 => clock_ms,
+            _ => coarse_ms(),
+        };
+        let mut tail = self
+            .tail
+            .acquire(began_ms, self.append_rules.busy_timeout)?;
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        self.check_failed(false)?;
+        let with = Appender {
+            log: &self.log,
+            allocator: &self.allocator,
+            preparation: self.preparation,
+            disk: &self.disk,
+            pool: self.pool.as_ref(),
+            pool_fail_fast: self.write_out_rules.fail_fast,
+        };
+        let appended = tail.append(&with, parts, clock_ms)?;
+        self.tail.show_counters(&tail);
+        Ok(appended)
+    }
+
+    /// Wakes who has something to do with what was appended up to `end`, and helps dispatch where
+    /// it is far behind.
+    #[inline]
+    pub fn announce(&self, end: u64) {
+        super::service::ring_all(&[&self.work, &self.news]);
+        // In a synchronous store those who wait for the disk write out.
+        if !self.log.sync && self.pool.as_ref().is_some_and(TransientPool::has_full) {
+            self.full.ring();
+        }
+        if end.saturating_sub(self.dispatcher.dispatched()) > BACKLOG_MAX {
+            // A failure to dispatch is not one to append; the thread meets it again and reports it.
+            let _ = self.dispatcher.try_step();
+        }
+    }
+
     /// Whether the threads have to end.
     pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Acquire)
@@ -99,6 +178,7 @@ impl Shared {
         self.stop_bell.ring();
         self.full.ring();
         self.news.ring();
+        self.log.state.ring(Word::Pending);
     }
 
     /// Ends the writing for good.

@@ -27,6 +27,8 @@
 //! 256   u64    durable: end of what is on the disk
 //! 320   u64    minimum: first position of the log
 //! 384   u64    settled: end of what is durable in log, queues and index alike
+//! 448   u32    changes when there is a commit to be taken up, and its sleepers are woken
+//! 512   u32    changes when a commit was taken up, and its sleepers are woken
 //! 2048  16 each    the last 128 epochs, each in the place of its number modulo 128: u64 when it
 //!                  began, in ns since 1970, u64 end of the log then
 //! ```
@@ -42,8 +44,8 @@ use crate::mapped::{Access, PAGE, Region};
 use crate::num::{index, short};
 use crate::record::HostBytes;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Name of the file.
 pub const FILE_NAME: &str = "forebay.state";
@@ -72,6 +74,8 @@ const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
 const AT_MINIMUM: usize = 320;
 const AT_SETTLED: usize = 384;
+const AT_PENDING: usize = 448;
+const AT_TAKEN: usize = 512;
 const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
 
@@ -140,6 +144,15 @@ impl Epochs {
         let page = StatePage::open(&RealDisk, root, Access::Read)?;
         Ok(page.map(|page| page.epochs()))
     }
+}
+
+/// A word that processes sleep on. Its value means nothing but that it has changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Word {
+    /// Rung by who has left a commit for the writer.
+    Pending = AT_PENDING as isize,
+    /// Rung by the writer when it has dealt with one.
+    Taken = AT_TAKEN as isize,
 }
 
 /// The mapped page, or memory in its place where there is none on disk.
@@ -228,6 +241,23 @@ impl StatePage {
     #[inline]
     pub fn set(&self, mark: Mark, position: u64) {
         self.store(mark as usize, position);
+    }
+
+    /// The value of a word, to be slept on later.
+    pub fn look(&self, word: Word) -> u32 {
+        let word = self.region.atomic_u32(word as usize);
+        word.map_or(0, |word: &AtomicU32| word.load(Ordering::Acquire))
+    }
+
+    /// Sleeps until a word is rung, unless that has happened since it was `seen`; at most for
+    /// `timeout`, and perhaps less.
+    pub fn sleep_on(&self, word: Word, seen: u32, timeout: Duration) {
+        self.region.sleep_on(word as usize, seen, timeout);
+    }
+
+    /// Wakes those who sleep on a word, in whatever process.
+    pub fn ring(&self, word: Word) {
+        self.region.ring(word as usize);
     }
 
     /// Whether the marks were written since the machine started.

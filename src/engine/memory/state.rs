@@ -43,22 +43,45 @@ struct TopicTables {
 }
 
 impl State {
-    /// Appends all rows of a batch. Either all are there on return, or none.
+    /// Appends all rows of the parts. Either all are there on return, or none.
     ///
     /// The store time is `now`, or that of the append before where the clock was set back.
     pub(super) fn append(
         &mut self,
-        topic: &Topic,
-        batch: &mut Batch,
+        parts: &mut [(&Topic, &mut Batch)],
         now: i64,
         indexed: bool,
     ) -> Result<Appended> {
-        let chunk = self.make_room(batch.encoded_len())?;
+        let len = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        let chunk = self.make_room(len)?;
         let store_timestamp = self.store_timestamp.max(now);
         self.store_timestamp = store_timestamp;
-        let tables = self.tables(topic.id);
-        let mut tables = std::mem::take(tables);
-        let mut rows = Vec::with_capacity(batch.rows().len());
+        let count = parts.iter().map(|(_, batch)| batch.rows().len()).sum();
+        let mut rows = Vec::with_capacity(count);
+        for (topic, batch) in parts {
+            self.append_part(topic, batch, &chunk, indexed, &mut rows);
+        }
+        chunk.publish(self.used);
+        Ok(Appended {
+            rows: rows.into(),
+            store_timestamp,
+            end: self.log.len() as u64,
+            durable: true,
+            ..Appended::default()
+        })
+    }
+
+    /// Appends rows of one topic to a chunk that has room for them.
+    fn append_part(
+        &mut self,
+        topic: &Topic,
+        batch: &mut Batch,
+        chunk: &Region,
+        indexed: bool,
+        rows: &mut Vec<Place>,
+    ) {
+        let store_timestamp = self.store_timestamp;
+        let mut tables = std::mem::take(self.tables(topic.id));
         for index in 0..batch.rows().len() {
             let Some(row) = batch.rows().get(index).copied() else {
                 unreachable!("the index counts the rows")
@@ -67,7 +90,7 @@ impl State {
             let queue = tables.queues.entry(row.queue).or_default();
             let offset = queue.len() as u64;
             let bytes = batch.seal(row, offset, position, store_timestamp);
-            let layout = self.store(&chunk, bytes);
+            let layout = self.store(chunk, bytes);
             queue.push(position);
             if let (true, Ok(record)) = (indexed, Record::with_layout(bytes, layout)) {
                 tables.index(&record, position);
@@ -79,14 +102,6 @@ impl State {
             });
         }
         *self.tables(topic.id) = tables;
-        chunk.publish(self.used);
-        Ok(Appended {
-            rows: rows.into(),
-            store_timestamp,
-            end: self.log.len() as u64,
-            durable: true,
-            ..Appended::default()
-        })
     }
 
     /// The chunk that takes the next `len` bytes. Fails before anything is changed.

@@ -1,0 +1,277 @@
+//! Appending a commit, part by part.
+
+use super::Clock;
+use super::manifest::{Manifest, Pending, Stretch};
+use super::marker::{self, Marker};
+use crate::engine::Topic;
+use crate::engine::commit_log::atomic;
+use crate::engine::commit_log::shared::Shared;
+use crate::engine::topic::PERMISSION_WRITE;
+use crate::error::{Error, Result};
+use crate::num::index;
+use crate::plant::{Bug, planted};
+use crate::record::check::check_topic;
+use crate::record::layout::{BLANK_LEN, CRC_PROPERTY};
+use crate::record::properties::{self, java_hash};
+use crate::record::{Batch, Draft, Record};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Queues are numbered below this.
+pub const QUEUES_MAX: u32 = 65_536;
+
+/// Why a commit was not appended.
+pub enum Stop {
+    /// It never can be.
+    Refuse(Error),
+    /// Not at the moment.
+    Later(Error),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Later(error)
+    }
+}
+
+/// Appends a commit, or what of it is not in the log yet, and takes its files away.
+pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Result<(), Stop> {
+    let disk = &*shared.disk;
+    let Some(manifest) = pending.manifest.clone() else {
+        let reason = "it is no manifest of this version";
+        return Err(Stop::Refuse(Error::corrupt(pending.path(), 0, reason)));
+    };
+    marker::complete(shared)?;
+    let last = marker::last(shared, &manifest.query)?;
+    let done = match last.map(|(marker, _)| marker) {
+        Some(last) if last.batch > manifest.batch => manifest.parts.len(),
+        Some(last) if last.batch == manifest.batch && last.part >= last.parts => {
+            manifest.parts.len()
+        }
+        Some(last) if last.batch == manifest.batch => {
+            if last.commit != manifest.id {
+                let reason = format!(
+                    "part {} of {} of batch {} is in the log, by another commit that is gone",
+                    last.part, last.parts, last.batch
+                );
+                return Err(Stop::Refuse(Error::corrupt(pending.path(), 0, reason)));
+            }
+            index(last.part)
+        }
+        _ => 0,
+    };
+    if done < manifest.parts.len() {
+        if !pending.is_begun() {
+            look_through(shared, pending, &manifest)?;
+            if !pending.begin(disk)? {
+                return Ok(());
+            }
+        }
+        let mut end = 0;
+        for part in done..manifest.parts.len() {
+            if shared.stopping() {
+                return Err(Stop::Later(Error::Closed));
+            }
+            end = append_part(shared, pending, &manifest, part, clock())?;
+        }
+        if !planted(Bug::FinishEarly) {
+            shared.flush_to(end)?;
+        }
+    } else {
+        // What a process had appended before it died is in the log, perhaps not on the disk.
+        shared.flush_to(shared.log.published())?;
+    }
+    pending.finish(disk)?;
+    Ok(())
+}
+
+/// Refuses a commit of several parts before the first of them is appended, where one is damaged. A
+/// single part is all there or not at all.
+fn look_through(shared: &Shared, pending: &Pending, manifest: &Manifest) -> Result<(), Stop> {
+    if manifest.parts.len() < 2 {
+        return Ok(());
+    }
+    for part in &manifest.parts {
+        for stretch in part {
+            let mut bytes = Vec::new();
+            each_record(shared, pending, manifest, *stretch, &mut bytes, |_| Ok(()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Appends one part with its marker; returns the end of it.
+fn append_part(
+    shared: &Shared,
+    pending: &Pending,
+    manifest: &Manifest,
+    part: usize,
+    clock_ms: i64,
+) -> Result<u64, Stop> {
+    let mut rows = PartRows::new(shared, clock_ms);
+    let mut bytes = Vec::new();
+    for stretch in manifest.parts.get(part).into_iter().flatten() {
+        each_record(shared, pending, manifest, *stretch, &mut bytes, |record| {
+            rows.add(record)
+        })?;
+    }
+    let marker = Marker::new(manifest, part + 1);
+    let mut marker = marker.encode(shared, clock_ms)?;
+    let topic = shared.topic_for_append(marker::TOPIC);
+    let mut parts: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(rows.topics.len() + 1);
+    for (topic, batch, _) in &mut rows.topics {
+        parts.push((&**topic, batch));
+    }
+    parts.push((&topic, &mut marker));
+    let appended = atomic::append(shared, &mut parts).map_err(|error| match error {
+        error @ Error::TooLarge { .. } => Stop::Refuse(error),
+        error => Stop::Later(error),
+    })?;
+    shared.announce(appended.end);
+    Ok(appended.end)
+}
+
+/// Reads a stretch of a stage and calls `take` with each record of it.
+fn each_record(
+    shared: &Shared,
+    pending: &Pending,
+    manifest: &Manifest,
+    stretch: Stretch,
+    bytes: &mut Vec<u8>,
+    mut take: impl FnMut(&Record<'_>) -> Result<()>,
+) -> Result<(), Stop> {
+    let name = manifest.stages.get(stretch.stage).map_or("", |name| name);
+    let path = pending.directory.join(name);
+    bytes.resize(index(stretch.end - stretch.begin), 0);
+    let have = match shared.disk.read_at(&path, stretch.begin, bytes) {
+        Err(error) => {
+            let error = Error::io("read", &path, error);
+            return Err(match error.is_not_found() {
+                true => Stop::Refuse(error),
+                false => Stop::Later(error),
+            });
+        }
+        Ok(have) => have,
+    };
+    let flawed = |at: usize, reason: String| {
+        Stop::Refuse(Error::corrupt(&path, stretch.begin + at as u64, reason))
+    };
+    if have < bytes.len() {
+        return Err(flawed(have, "the stage ends here".to_owned()));
+    }
+    let file_len = shared.log.files.file_len();
+    let mut at = 0;
+    while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+        let record = Record::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;
+        let checked = record.check(stretch.begin + at as u64);
+        checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
+        let len = record.bytes().len();
+        if (len + BLANK_LEN) as u64 > file_len {
+            return Err(Stop::Refuse(Error::TooLarge {
+                what: "record (it has to fit a commit log file)".to_owned(),
+                size: len as u64,
+                limit: file_len - BLANK_LEN as u64,
+            }));
+        }
+        take(&record).map_err(Stop::Refuse)?;
+        at += len;
+    }
+    Ok(())
+}
+
+/// The rows of a part, by topic.
+struct PartRows<'a> {
+    shared: &'a Shared,
+    clock_ms: i64,
+    /// The topic, its rows, and the queue of those that name neither queue nor key.
+    topics: Vec<(Arc<Topic>, Batch, u32)>,
+    numbers: HashMap<String, usize>,
+}
+
+impl<'a> PartRows<'a> {
+    fn new(shared: &'a Shared, clock_ms: i64) -> PartRows<'a> {
+        PartRows {
+            shared,
+            clock_ms,
+            topics: Vec::new(),
+            numbers: HashMap::new(),
+        }
+    }
+
+    fn number_of(&mut self, name: &str) -> Result<usize> {
+        if let Some(number) = self.numbers.get(name) {
+            return Ok(*number);
+        }
+        check_topic(name)?;
+        let topic = self.shared.topic_for_append(name);
+        if topic.permissions() & PERMISSION_WRITE == 0 {
+            return Err(Error::ReadOnly {
+                what: format!("topic {name:?}"),
+            });
+        }
+        let turn = topic.next_queue();
+        self.topics.push((topic, Batch::new(), turn));
+        let number = self.topics.len() - 1;
+        self.numbers.insert(name.to_owned(), number);
+        Ok(number)
+    }
+
+    fn add(&mut self, staged: &Record<'_>) -> Result<()> {
+        let broken = |what: &str| Error::option("stage", what, "it is not text");
+        let name = str::from_utf8(staged.topic()).map_err(|_| broken("topic"))?;
+        let number = self.number_of(name)?;
+        let rules = &self.shared.append_rules;
+        let Some((topic, batch, turn)) = self.topics.get_mut(number) else {
+            unreachable!("the topic was just numbered")
+        };
+        let raw = str::from_utf8(staged.raw_properties()).map_err(|_| broken("properties"))?;
+        let known = properties::Known::read(raw.as_bytes());
+        let queue = match u32::try_from(staged.queue_id()) {
+            Ok(queue) if queue >= QUEUES_MAX => {
+                let reason = format!("it lies between 0 and {}", QUEUES_MAX - 1);
+                return Err(Error::option("partition", queue, reason));
+            }
+            Ok(queue) => {
+                // A topic gets the queues that rows name.
+                let (write, read) = (topic.write_queues(), topic.read_queues());
+                if queue >= write {
+                    let (write, read) = (queue + 1, read.max(queue + 1));
+                    topic.configure(write, read, topic.permissions());
+                    self.shared
+                        .table_dirty
+                        .store(true, std::sync::atomic::Ordering::Release);
+                }
+                queue
+            }
+            Err(_) => match known.keys {
+                Some(key) => {
+                    (java_hash(key).cast_unsigned() & 0x7FFF_FFFF) % topic.write_queues().max(1)
+                }
+                None => *turn,
+            },
+        };
+        let unique_id = rules
+            .unique_ids
+            .then(|| crate::record::unique_id::next(&rules.style.host, self.clock_ms));
+        // The pairs go over as they are; what they are was checked when they were staged.
+        let staged_pairs = raw
+            .split('\u{2}')
+            .filter_map(|pair| pair.split_once('\u{1}'));
+        let mut pairs: smallvec::SmallVec<[(&str, &str); 8]> = staged_pairs
+            .filter(|(name, _)| *name != CRC_PROPERTY)
+            .collect();
+        if let Some(id) = &unique_id {
+            pairs.push((properties::UNIQ_KEY, id.as_str()));
+        }
+        let draft = Draft {
+            body: staged.stored_body(),
+            system_properties: &pairs,
+            born_timestamp: Some(staged.born_timestamp()),
+            ..Draft::default()
+        };
+        // Rows were staged by the limits of their kind, whatever this store is opened with.
+        let mut style = rules.style;
+        style.max_message_size = style.max_message_size.max(staged.stored_body().len());
+        batch.push(name, queue, &draft, &style, self.clock_ms)
+    }
+}

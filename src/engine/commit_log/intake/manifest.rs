@@ -1,0 +1,354 @@
+//! Manifests: what a commit consists of, in which files, and how far it is.
+//!
+//! ```text
+//! {"version": 1, "id": "...", "query": "...", "batch": 7, "kind": "stream" or "batch",
+//!  "created_ms": 1700000000000,
+//!  "stages": ["stage-...", ...],
+//!  "parts": [[[stage, begin, end], ...], ...]}
+//! ```
+//!
+//! A part is a list of stretches of stages: the number of the stage, first byte, end. The cut into
+//! parts stands in the manifest, so that whoever goes on with a commit cuts it as who began it.
+
+use super::{DIRECTORY, is_query};
+use crate::disk::{Disk, Kind, read_small, replace};
+use crate::error::{Error, Result};
+use serde_json::{Value, json};
+use std::path::{Path, PathBuf};
+
+/// The longest manifest that is read.
+const LEN_MAX: u64 = 64 << 20;
+/// The longest part that is read; those that are written are much shorter.
+const PART_LEN_MAX: u64 = 48 << 20;
+const VERSION: u64 = 1;
+
+/// What a commit is one of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommitKind {
+    /// Of many of one query, whose numbers grow.
+    Stream,
+    /// Of none: it is the only one of its query.
+    Batch,
+}
+
+impl CommitKind {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            CommitKind::Stream => "stream",
+            CommitKind::Batch => "batch",
+        }
+    }
+
+    /// What a word stands for.
+    pub fn of(word: &str) -> Option<CommitKind> {
+        let kinds = [CommitKind::Stream, CommitKind::Batch];
+        kinds.into_iter().find(|kind| kind.word() == word)
+    }
+}
+
+/// A stretch of a stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stretch {
+    /// Which of the manifest's stages.
+    pub stage: usize,
+    /// First byte.
+    pub begin: u64,
+    /// Behind the last byte.
+    pub end: u64,
+}
+
+/// What a commit consists of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    /// What tells this attempt from others at the same batch.
+    pub id: String,
+    /// The query.
+    pub query: String,
+    /// Number of the batch in its query.
+    pub batch: u64,
+    /// What it is one of.
+    pub kind: CommitKind,
+    /// When it was written, in ms.
+    pub created_ms: i64,
+    /// Names of the stages.
+    pub stages: Vec<String>,
+    /// The parts in order.
+    pub parts: Vec<Vec<Stretch>>,
+}
+
+impl Manifest {
+    /// The text of the file.
+    pub fn text(&self) -> Vec<u8> {
+        let part = |part: &Vec<Stretch>| {
+            let stretches = part.iter().map(|it| json!([it.stage, it.begin, it.end]));
+            Value::Array(stretches.collect())
+        };
+        let value = json!({
+            "version": VERSION,
+            "id": self.id,
+            "query": self.query,
+            "batch": self.batch,
+            "kind": self.kind.word(),
+            "created_ms": self.created_ms,
+            "stages": self.stages,
+            "parts": self.parts.iter().map(part).collect::<Vec<_>>(),
+        });
+        value.to_string().into_bytes()
+    }
+
+    /// The manifest that a text states; `None` where it states none, or one that no writer of ours
+    /// would have left.
+    fn parse(text: &[u8]) -> Option<Manifest> {
+        let value: Value = serde_json::from_slice(text).ok()?;
+        let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        if value.get("version")?.as_u64()? != VERSION {
+            return None;
+        }
+        let stages = value.get("stages")?.as_array()?.iter();
+        let stages: Option<Vec<String>> = stages
+            .map(|name| name.as_str().map(str::to_owned))
+            .collect();
+        let stages = stages?;
+        if stages
+            .iter()
+            .any(|name| !matches!(Name::of(name), Name::Stage))
+        {
+            return None;
+        }
+        let parts = value.get("parts")?.as_array()?.iter();
+        let parts: Option<Vec<Vec<Stretch>>> = parts.map(|part| stretches(part, &stages)).collect();
+        Some(Manifest {
+            id: word("id")?,
+            query: word("query").filter(|query| is_query(query))?,
+            batch: value.get("batch")?.as_u64()?,
+            kind: CommitKind::of(&word("kind")?)?,
+            created_ms: value.get("created_ms")?.as_i64()?,
+            stages,
+            parts: parts.filter(|parts| !parts.is_empty())?,
+        })
+    }
+}
+
+fn stretches(part: &Value, stages: &[String]) -> Option<Vec<Stretch>> {
+    let mut left = PART_LEN_MAX;
+    let one = |value: &Value| {
+        let [stage, begin, end] = value.as_array()?.first_chunk::<3>()?;
+        let (stage, begin, end) = (stage.as_u64()?, begin.as_u64()?, end.as_u64()?);
+        left = left.checked_sub(end.checked_sub(begin)?)?;
+        let stage = usize::try_from(stage).ok()?;
+        (stage < stages.len()).then_some(Stretch { stage, begin, end })
+    };
+    part.as_array()?.iter().map(one).collect()
+}
+
+/// What a name in the directory of a query says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Name {
+    /// Rows of a task that has ended.
+    Stage,
+    /// A manifest of this batch that may be withdrawn.
+    Commit(u64),
+    /// A manifest of this batch that was begun.
+    Taken(u64),
+    /// Why the commit of this batch cannot be appended.
+    Refused(u64),
+    /// What is not complete.
+    Temporary,
+    /// None of ours.
+    Other,
+}
+
+impl Name {
+    /// What a name says.
+    pub fn of(name: &str) -> Name {
+        let rest = |prefix: &str| name.strip_prefix(prefix).filter(|rest| is_query(rest));
+        let number = |prefix: &str| {
+            let digits = rest(prefix).filter(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+            digits.and_then(|digits| digits.parse().ok())
+        };
+        if let Some(stem) = name.strip_suffix(".tmp") {
+            let begins = ["stage-", "commit-", "refused-", "withdrawn-"];
+            let ours = begins.iter().any(|prefix| stem.starts_with(prefix));
+            return if ours { Name::Temporary } else { Name::Other };
+        }
+        if rest("stage-").is_some() {
+            return Name::Stage;
+        }
+        match (number("commit-"), number("taken-"), number("refused-")) {
+            (Some(batch), _, _) => Name::Commit(batch),
+            (_, Some(batch), _) => Name::Taken(batch),
+            (_, _, Some(batch)) => Name::Refused(batch),
+            _ => Name::Other,
+        }
+    }
+
+    /// The name that says this of a batch.
+    pub fn text(self) -> String {
+        match self {
+            Name::Commit(batch) => format!("commit-{batch}"),
+            Name::Taken(batch) => format!("taken-{batch}"),
+            Name::Refused(batch) => format!("refused-{batch}"),
+            Name::Stage | Name::Temporary | Name::Other => String::new(),
+        }
+    }
+}
+
+/// A manifest that waits to be taken up, or that was begun.
+#[derive(Debug)]
+pub struct Pending {
+    /// The directory of its query.
+    pub directory: PathBuf,
+    /// The query, by the directory.
+    pub query: String,
+    /// The name that it has.
+    pub name: Name,
+    /// What it says; `None` where it is no manifest.
+    pub manifest: Option<Manifest>,
+}
+
+impl Pending {
+    /// Number of the batch, by the name.
+    pub fn batch(&self) -> u64 {
+        match self.name {
+            Name::Commit(batch) | Name::Taken(batch) | Name::Refused(batch) => batch,
+            Name::Stage | Name::Temporary | Name::Other => 0,
+        }
+    }
+
+    /// Whether it cannot be withdrawn any more.
+    pub fn is_begun(&self) -> bool {
+        matches!(self.name, Name::Taken(_))
+    }
+
+    /// The file.
+    pub fn path(&self) -> PathBuf {
+        self.directory.join(self.name.text())
+    }
+
+    /// Says that it is begun, durably. False where it was withdrawn meanwhile.
+    pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
+        let (from, name) = (self.path(), Name::Taken(self.batch()));
+        match disk.rename(&from, &self.directory.join(name.text())) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
+            renamed => renamed.map_err(|e| Error::io("rename", &from, e))?,
+        }
+        self.name = name;
+        sync(disk, &self.directory)?;
+        Ok(true)
+    }
+
+    /// Takes it away with its stages, whose rows are durable in the log.
+    pub fn finish(&self, disk: &dyn Disk) -> Result<()> {
+        for stage in self.manifest.iter().flat_map(|manifest| &manifest.stages) {
+            unlink(disk, &self.directory.join(stage))?;
+        }
+        unlink(disk, &self.path())?;
+        sync(disk, &self.directory)
+    }
+
+    /// Says why it can never be appended, and takes it away.
+    pub fn refuse(&self, disk: &dyn Disk, reason: &str) -> Result<()> {
+        let path = self.directory.join(Name::Refused(self.batch()).text());
+        let id = self.manifest.as_ref().map(|manifest| manifest.id.as_str());
+        let text = json!({"reason": reason, "id": id}).to_string();
+        replace(disk, &path, text.as_bytes()).map_err(|e| Error::io("write", &path, e))?;
+        unlink(disk, &self.path())?;
+        sync(disk, &self.directory)
+    }
+}
+
+/// Takes a name away, if it is there.
+pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
+    match disk.unlink(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        done => done.map_err(|e| Error::io("unlink", path, e)),
+    }
+}
+
+/// Makes the names in a directory durable.
+pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
+    let synced = disk.sync_directory(directory);
+    synced.map_err(|e| Error::io("sync", directory, e))
+}
+
+/// Why a commit was refused, where the file of that name says so.
+pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<String>> {
+    let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io("read", path, e))?;
+    Ok(text.map(|text| {
+        let value = serde_json::from_slice::<Value>(&text).unwrap_or_default();
+        let reason = value.get("reason").and_then(Value::as_str);
+        reason.unwrap_or("no reason is given").to_owned()
+    }))
+}
+
+/// Directories of queries below `root`, with their names. Links are not followed.
+pub fn queries(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let top = root.join(DIRECTORY);
+    match disk.look(&top).map_err(|e| Error::io("look at", &top, e))? {
+        Some(entry) if entry.kind == Kind::Directory => {}
+        _ => return Ok(Vec::new()),
+    }
+    let entries = disk.list(&top).map_err(|e| Error::io("list", &top, e))?;
+    let queries = entries.into_iter().filter_map(|entry| {
+        let name = entry.name.filter(|_| entry.kind == Kind::Directory)?;
+        is_query(&name).then(|| (name.clone(), top.join(name)))
+    });
+    Ok(queries.collect())
+}
+
+/// The files of a query's directory, with what their names say; none where it is not there.
+pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
+    let entries = match disk.list(directory) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        found => found.map_err(|e| Error::io("list", directory, e))?,
+    };
+    let files = entries.into_iter().filter_map(|entry| {
+        let name = entry.name.filter(|_| entry.kind == Kind::File)?;
+        let says = Name::of(&name);
+        Some((name, says))
+    });
+    Ok(files.collect())
+}
+
+/// The manifest of a name; `None` where the file is not there any more.
+pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pending>> {
+    let path = directory.join(name.text());
+    let text = match read_small(disk, &path, LEN_MAX) {
+        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Some(Vec::new()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+        text => text.map_err(|e| Error::io("read", &path, e))?,
+    };
+    let query = directory.file_name().and_then(|name| name.to_str());
+    let mut pending = Pending {
+        directory: directory.to_owned(),
+        query: query.unwrap_or_default().to_owned(),
+        name,
+        manifest: None,
+    };
+    let Some(text) = text else { return Ok(None) };
+    let fits = |it: &Manifest| it.query == pending.query && it.batch == pending.batch();
+    let manifest = Manifest::parse(&text).filter(fits);
+    pending.manifest = manifest;
+    Ok(Some(pending))
+}
+
+/// All manifests that are begun or wait, in the order in which they are to be taken up: within a
+/// query what was begun, then batch by batch; queries by when their first one was written.
+pub fn pending(disk: &dyn Disk, root: &Path) -> Result<Vec<Pending>> {
+    let mut by_query = Vec::new();
+    for (_, directory) in queries(disk, root)? {
+        let mut found = Vec::new();
+        for (_, name) in files(disk, &directory)? {
+            if matches!(name, Name::Commit(_) | Name::Taken(_)) {
+                found.extend(read(disk, &directory, name)?);
+            }
+        }
+        found.sort_by_key(|it| (!it.is_begun(), it.batch()));
+        let first = found.first().and_then(|it| it.manifest.as_ref());
+        let created_ms = first.map_or(0, |manifest| manifest.created_ms);
+        by_query.push((created_ms, found));
+    }
+    by_query.sort_by_key(|(created_ms, _)| *created_ms);
+    Ok(by_query.into_iter().flat_map(|(_, found)| found).collect())
+}

@@ -1,0 +1,261 @@
+//! Markers: rows of a system topic that say which parts of which commits the log holds.
+//!
+//! ```text
+//! topic  rmq_sys_forebay_commits, queue 0
+//! keys   <query> and <query>:<batch>:<part>
+//! body   {"query": ..., "batch": ..., "part": 1 to n, "parts": n, "kind": ..., "commit": ...}
+//! ```
+//!
+//! The last marker of a query decides: batches of a query are appended in order, and so are the
+//! parts of one. It is found through the index; where that has none, or there is no index, by
+//! walking the topic's queue back.
+
+use super::manifest::{CommitKind, Manifest, Name};
+use super::{DIRECTORY, is_query};
+use crate::disk::Disk;
+use crate::engine::commit_log::cursor::QueueCursor;
+use crate::engine::commit_log::query::{Question, by_key};
+use crate::engine::commit_log::shared::Shared;
+use crate::engine::{Check, Cursor, Filter, Rows};
+use crate::error::Result;
+use crate::plant::{Bug, planted};
+use crate::record::{Batch, Draft, Record};
+use serde_json::{Value, json};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+/// The topic of the markers.
+pub const TOPIC: &str = "rmq_sys_forebay_commits";
+const QUEUE: u32 = 0;
+/// Markers of a query that the index is asked for. The newest is the last one; more are looked at
+/// because a repair may have put keys in another order.
+const ASKED: usize = 16;
+/// Entries of the queue that are looked at together.
+const WALK: u64 = 256;
+
+/// A marker.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Marker {
+    /// The query.
+    pub query: String,
+    /// The batch.
+    pub batch: u64,
+    /// The part, from 1.
+    pub part: u64,
+    /// How many parts the batch has.
+    pub parts: u64,
+    /// What the commit is one of.
+    pub kind: CommitKind,
+    /// What tells the commit from another attempt at the batch.
+    pub commit: String,
+}
+
+impl Marker {
+    /// The marker of part `part`, from 1, of a commit.
+    pub fn new(manifest: &Manifest, part: usize) -> Marker {
+        Marker {
+            query: manifest.query.clone(),
+            batch: manifest.batch,
+            part: part as u64,
+            parts: manifest.parts.len() as u64,
+            kind: manifest.kind,
+            commit: manifest.id.clone(),
+        }
+    }
+
+    /// The marker that a record is.
+    pub fn of(record: &Record<'_>) -> Option<Marker> {
+        if record.topic() != TOPIC.as_bytes() {
+            return None;
+        }
+        let value: Value = serde_json::from_slice(record.stored_body()).ok()?;
+        let number = |name: &str| value.get(name).and_then(Value::as_u64);
+        let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
+        Some(Marker {
+            query: word("query").filter(|query| is_query(query))?,
+            batch: number("batch")?,
+            part: number("part")?,
+            parts: number("parts")?,
+            kind: CommitKind::of(&word("kind")?)?,
+            commit: word("commit")?,
+        })
+    }
+
+    /// Its record, ready to be appended.
+    pub fn encode(&self, shared: &Shared, clock_ms: i64) -> Result<Batch> {
+        let body = json!({
+            "query": self.query,
+            "batch": self.batch,
+            "part": self.part,
+            "parts": self.parts,
+            "kind": self.kind.word(),
+            "commit": self.commit,
+        });
+        let body = body.to_string().into_bytes();
+        let own = format!("{}:{}:{}", self.query, self.batch, self.part);
+        let draft = Draft {
+            body: &body,
+            keys: &[&self.query, &own],
+            ..Draft::default()
+        };
+        let mut batch = Batch::new();
+        let style = &shared.append_rules.style;
+        batch.push(TOPIC, QUEUE, &draft, style, clock_ms)?;
+        Ok(batch)
+    }
+
+    fn order(&self) -> (u64, u64) {
+        (self.batch, self.part)
+    }
+}
+
+/// Lets queues and index hold all that is in the log: what is looked up next is complete.
+pub fn complete(shared: &Shared) -> Result<()> {
+    match shared.log.sync {
+        // There readers see what is durable alone.
+        true => shared.flush_to(shared.wrote())?,
+        false => shared.write_out()?,
+    }
+    shared.dispatcher.catch_up(shared.log.readable_end())
+}
+
+/// The last marker of a query, and its position. See [`complete`].
+pub fn last(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
+    if planted(Bug::ForgetMarkers) {
+        return Ok(None);
+    }
+    match by_index(shared, query)? {
+        None => by_walk(shared, query),
+        found => Ok(found),
+    }
+}
+
+fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
+    let Some(topic) = shared.topics.get(TOPIC).filter(|_| shared.index.is_some()) else {
+        return Ok(None);
+    };
+    let _complete = shared.rebuilding.read();
+    let question = Question {
+        topic: &topic,
+        key: query,
+        begin: i64::MIN,
+        end: i64::MAX,
+        max: ASKED,
+    };
+    let found = by_key(shared, &question, 0..0)?;
+    let markers = found.iter().filter_map(|message| {
+        let record = message.record();
+        let marker = Marker::of(&record).filter(|marker| marker.query == query)?;
+        Some((marker, record.position().cast_unsigned()))
+    });
+    Ok(markers.max_by_key(|(marker, position)| (marker.order(), *position)))
+}
+
+fn by_walk(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
+    let mut last = None;
+    let Some((min, mut end)) = bounds(shared) else {
+        return Ok(None);
+    };
+    while end > min && last.is_none() {
+        let start = end.saturating_sub(WALK).max(min);
+        each(shared, start, end, |marker, position| {
+            if marker.query == query {
+                last = Some((marker, position));
+            }
+            true
+        })?;
+        end = start;
+    }
+    Ok(last)
+}
+
+fn bounds(shared: &Shared) -> Option<(u64, u64)> {
+    let topic = shared.topics.get(TOPIC)?;
+    let queue = shared.queues.get(&topic, QUEUE)?;
+    Some((queue.min(), queue.max()))
+}
+
+/// Calls `look` with the markers from offset `start` to `end`, and their positions, until it
+/// returns false.
+fn each(
+    shared: &Shared,
+    start: u64,
+    end: u64,
+    mut look: impl FnMut(Marker, u64) -> bool,
+) -> Result<()> {
+    let Some(topic) = shared.topics.get(TOPIC) else {
+        return Ok(());
+    };
+    let Some(queue) = shared.queues.get(&topic, QUEUE) else {
+        return Ok(());
+    };
+    let (log, report) = (&shared.log, &shared.report);
+    let (filter, check) = (Filter::default(), Check::Full);
+    let range = start..end;
+    let topic = Arc::clone(&topic);
+    let mut cursor = QueueCursor::new(log, topic, queue, range, &filter, check, report);
+    let mut rows = Rows::default();
+    loop {
+        rows.clear();
+        cursor.next(64, &mut rows)?;
+        if rows.rows.is_empty() {
+            return Ok(());
+        }
+        for record in rows.rows.iter().filter_map(|row| rows.record(row)) {
+            let position = record.position().cast_unsigned();
+            if let Some(marker) = Marker::of(&record)
+                && !look(marker, position)
+            {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Appends again the last marker of each query that would go with the log below `until`, durably:
+/// of streams, whose next batch has to find it, and of whatever has a manifest yet. False where the
+/// intake is at work: then nothing may go for the moment.
+pub fn keep(shared: &Shared, until: u64) -> Result<bool> {
+    let Some(_alone) = shared.intake.try_alone() else {
+        return Ok(false);
+    };
+    if shared.topics.get(TOPIC).is_none() || planted(Bug::RetireMarkers) {
+        return Ok(true);
+    }
+    complete(shared)?;
+    let Some((min, end)) = bounds(shared) else {
+        return Ok(true);
+    };
+    let mut queries = HashSet::new();
+    each(shared, min, end, |marker, position| {
+        let goes = position < until;
+        if goes && (marker.kind == CommitKind::Stream || is_pending(&*shared.disk, shared, &marker))
+        {
+            queries.insert(marker.query);
+        }
+        goes
+    })?;
+    let clock_ms = crate::store::now_ms();
+    let topic = shared.topic_for_append(TOPIC);
+    let mut kept = None;
+    for query in queries {
+        if let Some((marker, position)) = last(shared, &query)?
+            && position < until
+        {
+            let mut batch = marker.encode(shared, clock_ms)?;
+            let appended = shared.append(&mut [(&topic, &mut batch)], clock_ms)?;
+            shared.announce(appended.end);
+            kept = Some(appended.end);
+        }
+    }
+    kept.map_or(Ok(()), |end| shared.flush_to(end))?;
+    Ok(true)
+}
+
+/// Whether the manifest of a marker is there. Where that cannot be seen it may be.
+fn is_pending(disk: &dyn Disk, shared: &Shared, marker: &Marker) -> bool {
+    let directory = shared.root.join(DIRECTORY).join(&marker.query);
+    [Name::Commit(marker.batch), Name::Taken(marker.batch)]
+        .into_iter()
+        .any(|name| !matches!(disk.look(&directory.join(name.text())), Ok(None)))
+}

@@ -1,0 +1,167 @@
+//! Intake: what other processes have staged and committed is appended, each commit exactly once.
+//!
+//! Rows come from tasks in processes that do not write the log. Each task stages its rows in a file
+//! of its own; who commits leaves a manifest that names the files of the tasks that count
+//! ([`crate::stages`]). The process that writes the log takes manifests up:
+//!
+//! ```text
+//!   forebay.stages/<query>/stage-*            rows, as records          by tasks
+//!                         /commit-<batch>     the manifest: pending     by who commits
+//!                         /taken-<batch>      the manifest: begun       by the writer, from here on
+//!                         /refused-<batch>    why it can never be appended
+//!
+//!   look at the markers --> rename commit to taken --> each part one atomic batch, its marker last
+//!   --> flush --> unlink the stages --> unlink the manifest --> wake who waits
+//! ```
+//!
+//! The *markers* decide what is in the log: the last row of each part is one, in the same atomic
+//! batch as the part's rows. Parts up to the last marker of a query are passed over, so a crash
+//! between any two steps neither loses a row nor appends one twice. The names of the files are no
+//! more than a list of what is to be done.
+//!
+//! Renaming `commit` to `taken` is what tells a commit that has begun from one that may still be
+//! withdrawn: both are renames of one name, so one of them fails.
+
+mod append;
+pub(crate) mod manifest;
+mod marker;
+mod sweep;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod test;
+
+use super::shared::Shared;
+use super::state::Word;
+use crate::disk::Kind;
+use crate::error::Result;
+use append::Stop;
+use manifest::Pending;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+pub use marker::keep as keep_markers;
+
+/// The directory of stages and manifests, in that of the store.
+pub const DIRECTORY: &str = "forebay.stages";
+/// How often the flush service looks whether there is such a directory.
+pub const LOOK: Duration = Duration::from_secs(1);
+/// How soon what failed, for want of room or because the log is busy, is tried again.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long the thread sleeps where nobody wakes it.
+const REST: Duration = Duration::from_secs(600);
+
+/// The wall clock, in ms.
+pub type Clock<'a> = &'a dyn Fn() -> i64;
+
+/// The state of the intake.
+#[derive(Debug, Default)]
+pub struct Intake {
+    /// Held while a manifest is taken up, or a marker kept.
+    alone: Mutex<sweep::Due>,
+    thread: Mutex<Service>,
+}
+
+#[derive(Debug, Default)]
+struct Service {
+    thread: Option<JoinHandle<()>>,
+    ended: bool,
+}
+
+impl Intake {
+    fn try_alone(&self) -> Option<MutexGuard<'_, sweep::Due>> {
+        self.alone.try_lock()
+    }
+
+    /// Waits for the thread, which `Shared::stop` has told to end.
+    pub fn end(&self) {
+        let thread = {
+            let mut service = self.thread.lock();
+            service.ended = true;
+            service.thread.take()
+        };
+        if let Some(thread) = thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Starts the thread, where there is a directory of stages and no thread yet.
+pub fn start(shared: &Arc<Shared>) {
+    let mut service = shared.intake.thread.lock();
+    let started = service.ended || service.thread.is_some() || shared.stopping();
+    if started || !is_asked_for(shared) {
+        return;
+    }
+    let own = Arc::clone(shared);
+    let thread = std::thread::Builder::new().name("forebay-intake".to_owned());
+    // Where no thread can be had the next look tries again.
+    service.thread = thread.spawn(move || run(&own)).ok();
+}
+
+fn is_asked_for(shared: &Shared) -> bool {
+    let found = shared.disk.look(&shared.root.join(DIRECTORY));
+    found.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == Kind::Directory))
+}
+
+fn run(shared: &Shared) {
+    let state = &shared.log.state;
+    while !shared.stopping() && shared.check_failed(false).is_ok() {
+        // Looked at before the work: what is left meanwhile wakes at once.
+        let seen = state.look(Word::Pending);
+        let pause = match step(shared, &crate::store::now_ms) {
+            Ok(()) => REST,
+            Err(_) => RETRY,
+        };
+        if !shared.stopping() {
+            state.sleep_on(Word::Pending, seen, pause);
+        }
+    }
+}
+
+/// Takes up all that is pending; what was taken up is durable on return.
+///
+/// A commit that can never be appended is refused, by a file that says why. One that cannot be
+/// appended at the moment keeps the later ones of its query waiting, and the first such error is
+/// returned.
+pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
+    let mut due = shared.intake.alone.lock();
+    if !is_asked_for(shared) {
+        return Ok(());
+    }
+    // Those of a query wait for one another, those of different queries do not.
+    let mut waiting: Vec<String> = Vec::new();
+    let mut first = None;
+    for pending in manifest::pending(&*shared.disk, &shared.root)? {
+        if waiting.contains(&pending.query) {
+            continue;
+        }
+        let query = pending.query.clone();
+        if let Err(error) = take(shared, pending, clock) {
+            waiting.push(query);
+            first.get_or_insert(error);
+        }
+    }
+    if first.is_none() {
+        due.sweep(shared, clock());
+    }
+    first.map_or(Ok(()), Err)
+}
+
+/// Takes up one manifest, or refuses it.
+fn take(shared: &Shared, mut pending: Pending, clock: Clock<'_>) -> Result<()> {
+    match append::append(shared, &mut pending, clock) {
+        Ok(()) => {}
+        Err(Stop::Refuse(error)) => pending.refuse(&*shared.disk, &error.to_string())?,
+        Err(Stop::Later(error)) => return Err(error),
+    }
+    shared.log.state.ring(Word::Taken);
+    Ok(())
+}
+
+/// Whether a name stands for a query: it becomes a directory and a key.
+pub fn is_query(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=64).contains(&name.len()) && name.bytes().all(known)
+}

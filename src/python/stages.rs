@@ -1,0 +1,180 @@
+//! Staging and committing, for `forebay.spark`: no part of the public surface.
+
+use super::edge::Batches;
+use super::store::Store;
+use crate::Error;
+use crate::disk::RealDisk;
+use crate::stages::{self, Commit, CommitKind, CommitState, Published, Stage, commit};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A stage as Python hands it on: name, rows, stretches.
+type Staged = (String, u64, Vec<(u64, u64)>);
+
+/// How often a wait looks whether the interpreter was interrupted.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The rows of one task on their way to a stage.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Stager {
+    core: Mutex<Option<stages::Stager>>,
+}
+
+#[pymethods]
+impl Stager {
+    #[new]
+    #[pyo3(signature = (path, query, topic=None))]
+    fn new(py: Python<'_>, path: PathBuf, query: &str, topic: Option<&str>) -> PyResult<Stager> {
+        let made = || stages::Stager::new(Arc::new(RealDisk), &path, query, topic);
+        Ok(Stager {
+            core: Mutex::new(Some(py.detach(made)?)),
+        })
+    }
+
+    /// Add the rows of a record batch.
+    fn write(&self, py: Python<'_>, batch: &Bound<'_, PyAny>) -> PyResult<()> {
+        let reader = Batches::of(batch)?.reader();
+        let write = || -> crate::Result<()> {
+            let mut core = self.core.lock();
+            let stager = core.as_mut().ok_or(Error::Closed)?;
+            for batch in reader {
+                let batch = batch.map_err(|error| Error::option("data", error, "it is broken"))?;
+                stager.write(&batch)?;
+            }
+            Ok(())
+        };
+        Ok(py.detach(write)?)
+    }
+
+    /// End the stage, durably; ``None`` where no row was written.
+    fn finish(&self, py: Python<'_>) -> PyResult<Option<Staged>> {
+        let finish = || {
+            let core = self.core.lock().take();
+            core.ok_or(Error::Closed)?.finish()
+        };
+        Ok(py.detach(finish)?.map(|stage| {
+            let parts = stage.parts.iter().map(|part| (part.start, part.end));
+            (stage.name, stage.rows, parts.collect())
+        }))
+    }
+
+    /// Leave nothing of a stage that was not ended.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.core.lock().take()));
+    }
+}
+
+/// Whether there is a store of ours; an error where there cannot be one.
+#[pyfunction]
+pub(crate) fn stage_target(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
+    Ok(py.detach(|| stages::check_target(&RealDisk, &path))?)
+}
+
+/// Leave the manifest of a commit; whether it is this one that the writer takes up.
+#[pyfunction]
+pub(crate) fn publish_commit(
+    py: Python<'_>,
+    path: PathBuf,
+    query: &str,
+    batch: u64,
+    kind: &str,
+    stages: Vec<Staged>,
+) -> PyResult<bool> {
+    let kind = CommitKind::of(kind)
+        .ok_or_else(|| Error::option("kind", kind, "it is \"stream\" or \"batch\""))?;
+    let stages: Vec<Stage> = stages
+        .into_iter()
+        .map(|(name, rows, parts)| Stage {
+            name,
+            rows,
+            parts: parts.into_iter().map(|(start, end)| start..end).collect(),
+        })
+        .collect();
+    let commit = Commit {
+        query,
+        batch,
+        kind,
+        stages: &stages,
+    };
+    let published = py.detach(|| commit::publish(&RealDisk, &path, &commit))?;
+    Ok(published == Published::Own)
+}
+
+/// Take up all commits that are pending, as the writer of the store.
+#[pyfunction]
+pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
+    let core = store.get().core();
+    Ok(store.py().detach(|| core.take_commits())?)
+}
+
+/// Wait until a commit is dealt with, nobody writes the store, or the time is over. Returns how far
+/// the commit is, why it was refused, and whether somebody writes the store.
+#[pyfunction]
+pub(crate) fn wait_for_commit(
+    py: Python<'_>,
+    path: PathBuf,
+    query: &str,
+    batch: u64,
+    timeout: f64,
+) -> PyResult<(&'static str, Option<String>, bool)> {
+    let began = Instant::now();
+    let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO);
+    loop {
+        let left = timeout.saturating_sub(began.elapsed());
+        let wait = || commit::wait(&RealDisk, &path, (query, batch), left.min(LOOK));
+        let (state, held) = py.detach(wait)?;
+        let (word, waits, reason) = match state {
+            CommitState::Pending => ("pending", true, None),
+            CommitState::Begun => ("begun", true, None),
+            CommitState::Refused(reason) => ("refused", false, Some(reason)),
+            CommitState::Gone => ("gone", false, None),
+        };
+        if !waits || !held || left.is_zero() {
+            return Ok((word, reason, held));
+        }
+        py.check_signals()?;
+    }
+}
+
+/// The process that writes the store, where it is known.
+#[pyfunction]
+pub(crate) fn writer_of(py: Python<'_>, path: PathBuf) -> PyResult<Option<u32>> {
+    Ok(py.detach(|| commit::writer(&RealDisk, &path))?)
+}
+
+/// Withdraw a commit with its stages; whether that was possible yet.
+#[pyfunction]
+pub(crate) fn withdraw_commit(
+    py: Python<'_>,
+    path: PathBuf,
+    query: &str,
+    batch: u64,
+) -> PyResult<bool> {
+    Ok(py.detach(|| commit::withdraw(&RealDisk, &path, query, batch))?)
+}
+
+/// Take stages away that no manifest names.
+#[pyfunction]
+pub(crate) fn discard_stages(
+    py: Python<'_>,
+    path: PathBuf,
+    query: &str,
+    names: Vec<String>,
+) -> PyResult<()> {
+    Ok(py.detach(|| commit::discard(&RealDisk, &path, query, &names))?)
+}
+
+/// Take the directory of a query away that will have no other commit.
+#[pyfunction]
+pub(crate) fn close_query(py: Python<'_>, path: PathBuf, query: &str) -> PyResult<()> {
+    Ok(py.detach(|| commit::close(&RealDisk, &path, query))?)
+}
+
+/// Refuse what cannot be the name of a topic.
+#[pyfunction]
+pub(crate) fn check_topic(name: &str) -> PyResult<()> {
+    Ok(crate::record::check::check_topic(name)?)
+}

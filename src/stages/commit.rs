@@ -1,0 +1,268 @@
+//! Committing: the stages that count are named in a manifest, and the writer of the log is waited
+//! for.
+//!
+//! The earliest manifest of a batch wins. A batch that is run again need not cut its rows into
+//! stages as before, so two attempts are never mixed: the stages of the later one are discarded.
+
+use super::stager::Stage;
+use super::{PART_LEN, directory_of, make_directory, unique};
+use crate::disk::{Disk, Holder};
+use crate::engine::commit_log::intake::DIRECTORY;
+use crate::engine::commit_log::intake::manifest::{
+    CommitKind, Manifest, Name, Stretch, files, read, refusal, sync, unlink,
+};
+use crate::engine::commit_log::state::{StatePage, Word};
+use crate::error::{Error, Result};
+use crate::mapped::Access;
+use crate::plant::{Bug, planted};
+use crate::store::now_ms;
+use std::collections::HashSet;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+/// What is committed together.
+#[derive(Clone, Debug)]
+pub struct Commit<'a> {
+    /// The query: what its batches have in common, and no other's have.
+    pub query: &'a str,
+    /// Number of the batch in its query.
+    pub batch: u64,
+    /// What it is one of.
+    pub kind: CommitKind,
+    /// The stages that count, in the order of their rows. Not empty.
+    pub stages: &'a [Stage],
+}
+
+/// Whose manifest the writer is to take up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Published {
+    /// That of this commit.
+    Own,
+    /// An earlier one of the same batch.
+    Earlier,
+}
+
+/// How far a commit is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CommitState {
+    /// Nobody has begun it.
+    Pending,
+    /// The writer has begun it.
+    Begun,
+    /// It can never be appended.
+    Refused(String),
+    /// There is no manifest: it was appended, or withdrawn.
+    Gone,
+}
+
+/// Leaves the manifest of a commit, durably, and rings for the writer.
+///
+/// # Errors
+///
+/// [`Error::Io`]: then nothing is committed.
+pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
+    let directory = make_directory(disk, root, commit.query)?;
+    // Why an earlier attempt was refused is no business of this one.
+    unlink(disk, &directory.join(Name::Refused(commit.batch).text()))?;
+    let id = unique();
+    let manifest = Manifest {
+        query: commit.query.to_owned(),
+        batch: commit.batch,
+        kind: commit.kind,
+        created_ms: now_ms(),
+        stages: commit.stages.iter().map(|it| it.name.clone()).collect(),
+        parts: parts(commit.stages),
+        id,
+    };
+    let path = directory.join(Name::Commit(commit.batch).text());
+    let temporary = directory.join(format!("commit-{}.tmp", manifest.id));
+    let io = |doing| {
+        let path = temporary.clone();
+        move |error| Error::io(doing, path, error)
+    };
+    let written = disk.write_at(&temporary, 0, &manifest.text());
+    written.map_err(io("write"))?;
+    disk.sync_file(&temporary).map_err(io("sync"))?;
+    let taken = directory.join(Name::Taken(commit.batch).text());
+    let begun = disk.look(&taken).map_err(io("look at"))?.is_some();
+    let published = match begun {
+        true => Published::Earlier,
+        false if planted(Bug::ReplaceManifest) => {
+            disk.rename(&temporary, &path).map_err(io("rename"))?;
+            Published::Own
+        }
+        false => match disk.rename_new(&temporary, &path) {
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => Published::Earlier,
+            renamed => renamed.map_err(io("rename")).map(|()| Published::Own)?,
+        },
+    };
+    if published == Published::Earlier {
+        unlink(disk, &temporary)?;
+        discard(disk, root, commit.query, &manifest.stages)?;
+    }
+    // From the manifest up to the store, which may be as young.
+    sync(disk, &directory)?;
+    sync(disk, &root.join(DIRECTORY))?;
+    sync(disk, root)?;
+    if let Some(parent) = root.parent() {
+        sync(disk, parent)?;
+    }
+    ring(disk, root)?;
+    Ok(published)
+}
+
+/// Stretches of stages, gathered to parts of at most [`PART_LEN`] bytes or one stretch.
+fn parts(stages: &[Stage]) -> Vec<Vec<Stretch>> {
+    let mut parts: Vec<Vec<Stretch>> = Vec::new();
+    let mut len = 0;
+    for (stage, found) in stages.iter().enumerate() {
+        for range in &found.parts {
+            let stretch = Stretch {
+                stage,
+                begin: range.start,
+                end: range.end,
+            };
+            len += range.end - range.start;
+            match parts.last_mut() {
+                Some(part) if len <= PART_LEN => part.push(stretch),
+                _ => {
+                    len = range.end - range.start;
+                    parts.push(vec![stretch]);
+                }
+            }
+        }
+    }
+    parts
+}
+
+/// The state page of a store that is there.
+fn page(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
+    match StatePage::open(disk, root, Access::ReadWrite) {
+        Err(error) if error.is_not_found() => Ok(None),
+        page => page,
+    }
+}
+
+/// Wakes the writer, where there is one.
+fn ring(disk: &dyn Disk, root: &Path) -> Result<()> {
+    if let Some(page) = page(disk, root)? {
+        page.ring(Word::Pending);
+    }
+    Ok(())
+}
+
+/// How far the commit of a batch is.
+pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<CommitState> {
+    let directory = directory_of(root, query)?;
+    let is_there = |name: Name| {
+        let path = directory.join(name.text());
+        let found = disk.look(&path).map_err(|e| Error::io("look at", &path, e));
+        found.map(|entry| entry.is_some())
+    };
+    // In the order in which it gets the names, so that none is missed between two looks.
+    if is_there(Name::Commit(batch))? {
+        return Ok(CommitState::Pending);
+    }
+    if is_there(Name::Taken(batch))? {
+        return Ok(CommitState::Begun);
+    }
+    let refused = refusal(disk, &directory.join(Name::Refused(batch).text()))?;
+    Ok(refused.map_or(CommitState::Gone, CommitState::Refused))
+}
+
+/// Waits until the writer has dealt with the commit of a batch, for `timeout` or a little more.
+/// Returns at once where nobody writes the store: then who commits may open it. The second part of
+/// the answer is whether somebody does.
+pub fn wait(
+    disk: &dyn Disk,
+    root: &Path,
+    (query, batch): (&str, u64),
+    timeout: Duration,
+) -> Result<(CommitState, bool)> {
+    const SLICE: Duration = Duration::from_millis(50);
+    let began = std::time::Instant::now();
+    let lock = root.join("lock");
+    loop {
+        let page = page(disk, root)?;
+        let seen = page.as_ref().map_or(0, |page| page.look(Word::Taken));
+        let state = state(disk, root, query, batch)?;
+        let holder = disk
+            .probe(&lock)
+            .map_err(|e| Error::io("look at", &lock, e))?;
+        let left = timeout.saturating_sub(began.elapsed());
+        let waits = matches!(state, CommitState::Pending | CommitState::Begun);
+        if !waits || holder == Holder::Nobody || left.is_zero() {
+            return Ok((state, holder != Holder::Nobody));
+        }
+        match page {
+            Some(page) => page.sleep_on(Word::Taken, seen, left.min(SLICE)),
+            None => std::thread::sleep(left.min(SLICE)),
+        }
+    }
+}
+
+/// Who writes the store, as far as its state page tells.
+pub fn writer(disk: &dyn Disk, root: &Path) -> Result<Option<u32>> {
+    let page = StatePage::open(disk, root, Access::Read)?;
+    Ok(page.and_then(|page| page.pid()))
+}
+
+/// Withdraws the commit of a batch with its stages. False where the writer has begun it, or has
+/// dealt with it.
+pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<bool> {
+    let directory = directory_of(root, query)?;
+    let path = directory.join(Name::Commit(batch).text());
+    let Some(pending) = read(disk, &directory, Name::Commit(batch))? else {
+        return Ok(false);
+    };
+    let away = directory.join(format!("withdrawn-{}.tmp", unique()));
+    match disk.rename(&path, &away) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+        renamed => renamed.map_err(|e| Error::io("rename", &path, e))?,
+    }
+    sync(disk, &directory)?;
+    unlink(disk, &away)?;
+    let stages = pending.manifest.map_or_else(Vec::new, |it| it.stages);
+    discard(disk, root, query, &stages)?;
+    Ok(true)
+}
+
+/// Takes stages away, but for those that a manifest names.
+pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> Result<()> {
+    let directory = directory_of(root, query)?;
+    let mut named = HashSet::new();
+    for (_, name) in files(disk, &directory)? {
+        if matches!(name, Name::Commit(_) | Name::Taken(_)) {
+            match read(disk, &directory, name)? {
+                Some(pending) => named.extend(pending.manifest.into_iter().flat_map(|m| m.stages)),
+                // Just begun: what it names is not known, so everything stays for the sweep.
+                None => return Ok(()),
+            }
+        }
+    }
+    for stage in stages {
+        if Name::of(stage) == Name::Stage && !named.contains(stage) {
+            unlink(disk, &directory.join(stage))?;
+        }
+    }
+    Ok(())
+}
+
+/// Takes the directory of a query away that will have no other commit, with all of ours in it.
+pub fn close(disk: &dyn Disk, root: &Path, query: &str) -> Result<()> {
+    let directory = directory_of(root, query)?;
+    let found = files(disk, &directory)?;
+    if found
+        .iter()
+        .any(|(_, name)| matches!(name, Name::Commit(_) | Name::Taken(_) | Name::Other))
+    {
+        return Ok(());
+    }
+    for (name, _) in found {
+        unlink(disk, &directory.join(name))?;
+    }
+    // A task that was forgotten may have just made a file in it.
+    let _ = disk.remove_directory(&directory);
+    Ok(())
+}

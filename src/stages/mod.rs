@@ -1,0 +1,92 @@
+//! Rows for a log that another process writes: staged by tasks, committed by who waits for them,
+//! appended by the writer, each commit exactly once.
+//!
+//! ```text
+//!   task     Stager: rows --> stage-<id>, private until a commit names it        stager
+//!   driver   publish: the stages of the tasks that count --> commit-<batch>      commit
+//!            state, sleep, withdraw, discard
+//!   writer   takes commits up when it is rung for, or when it opens the store    intake
+//! ```
+//!
+//! The format of the files, and how the writer reads them, stand in the intake of the commit log
+//! engine. Nothing here opens the store.
+
+pub mod commit;
+pub mod stager;
+#[cfg(test)]
+#[allow(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::cast_possible_truncation
+)]
+mod test;
+
+pub use crate::engine::commit_log::intake::manifest::CommitKind;
+pub use commit::{Commit, CommitState, Published};
+pub use stager::{Stage, Stager};
+
+use crate::disk::Disk;
+use crate::engine::commit_log::intake::{DIRECTORY, is_query};
+use crate::engine::commit_log::layout::{Maker, recognise};
+use crate::error::{Error, Result};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Most bytes of a part, if it has more than one row: an atomic batch holds more, but the log is
+/// locked while one is appended.
+pub const PART_LEN: u64 = 16 << 20;
+
+/// Checks that rows may be staged for what is at `root`: a store of ours, or nothing yet. True where
+/// there is a store.
+///
+/// # Errors
+///
+/// [`Error::Foreign`] for another system's store, which only who opens it can adopt; else as opening
+/// has it.
+pub fn check_target(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    match recognise(disk, root)? {
+        Maker::Nobody => Ok(false),
+        Maker::Forebay => Ok(true),
+        Maker::Other => Err(Error::Foreign {
+            path: root.to_owned(),
+        }),
+    }
+}
+
+/// The directory of a query.
+fn directory_of(root: &Path, query: &str) -> Result<PathBuf> {
+    if !is_query(query) {
+        let reason = "1 to 64 of the characters a-z, A-Z, 0-9, _ and -";
+        return Err(Error::option("query", format!("{query:?}"), reason));
+    }
+    Ok(root.join(DIRECTORY).join(query))
+}
+
+/// Makes the directory of a query, if it is not there. Links are not followed.
+fn make_directory(disk: &dyn Disk, root: &Path, query: &str) -> Result<PathBuf> {
+    let directory = directory_of(root, query)?;
+    let top = root.join(DIRECTORY);
+    for path in [&top, &directory] {
+        disk.create_directory(path)
+            .map_err(|e| Error::io("create", path, e))?;
+        let found = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+        if found.is_some_and(|entry| entry.kind != crate::disk::Kind::Directory) {
+            let what = format!("{} is not a directory", path.display());
+            return Err(Error::Unsupported { what });
+        }
+    }
+    Ok(directory)
+}
+
+/// A name that no other process gives.
+fn unique() -> String {
+    use std::hash::{BuildHasher, RandomState};
+    static COUNTER: AtomicU64 = AtomicU64::new(0);
+    let count = COUNTER.fetch_add(1, Ordering::Relaxed);
+    // The keys of the hash are random bits of the operating system.
+    let part = |number: u64| {
+        let seen = (number, count, std::process::id(), crate::store::now_ms());
+        RandomState::new().hash_one(seen)
+    };
+    format!("{:016x}{:016x}", part(0), part(1))
+}

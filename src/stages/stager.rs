@@ -1,0 +1,219 @@
+//! Staging: the rows of one task, checked and encoded as records, in a file of their own.
+//!
+//! A stage is a stretch of a log: records back to back, each with its checksums, its position the
+//! byte where it begins in the file, its queue -1 where the row names none. So whoever takes it up
+//! reads it as it reads the log, and no row can be refused there that was taken here.
+
+use super::{PART_LEN, make_directory};
+use crate::arrow::sink::SinkRows;
+use crate::disk::Disk;
+use crate::error::{Error, Result};
+use crate::record::check::check_topic;
+use crate::record::{Batch, Draft, HostBytes, RecordStyle};
+use crate::store::now_ms;
+use arrow_array::RecordBatch;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Longest value in bytes: what a store takes that was opened without a word about it.
+pub const VALUE_LEN_MAX: usize = 4 << 20;
+/// Records are gathered up to this many bytes before they are written.
+const WRITE_LEN: usize = 1 << 20;
+/// The queue of a row that names none, as a record has it.
+const NO_QUEUE: u32 = u32::MAX;
+
+/// The rows of a task that has ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stage {
+    /// Name of the file in the directory of the query.
+    pub name: String,
+    /// Rows.
+    pub rows: u64,
+    /// Stretches of the file that end between two rows, each of at most [`PART_LEN`] bytes or one
+    /// row.
+    pub parts: Vec<Range<u64>>,
+}
+
+/// Takes the rows of a task. What is not finished leaves nothing.
+#[derive(Debug)]
+pub struct Stager {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    name: String,
+    topic: Option<String>,
+    /// The topic that was checked last.
+    checked: String,
+    style: RecordStyle,
+    batch: Batch,
+    /// Bytes of the file.
+    len: u64,
+    rows: u64,
+    parts: Vec<Range<u64>>,
+    is_there: bool,
+}
+
+impl Stager {
+    /// A stage of a query, for the store at `root`, which need not be there yet. `topic`: where all
+    /// rows go.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidTopic`], [`Error::InvalidOption`] for a query that cannot be one.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        root: &Path,
+        query: &str,
+        topic: Option<&str>,
+    ) -> Result<Stager> {
+        if let Some(topic) = topic {
+            check_topic(topic)?;
+        }
+        let directory = make_directory(&*disk, root, query)?;
+        let host = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        Ok(Stager {
+            disk,
+            directory,
+            name: format!("stage-{}", super::unique()),
+            topic: topic.map(str::to_owned),
+            checked: String::new(),
+            style: RecordStyle {
+                host: HostBytes::new(host),
+                checksum: true,
+                max_message_size: VALUE_LEN_MAX,
+            },
+            batch: Batch::new(),
+            len: 0,
+            rows: 0,
+            parts: Vec::new(),
+            is_there: false,
+        })
+    }
+
+    fn temporary(&self) -> PathBuf {
+        self.directory.join(format!("{}.tmp", self.name))
+    }
+
+    /// Adds the rows of a batch; see [`crate::arrow::sink`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Row`], counted over all batches, for a row that cannot be a message. After an error
+    /// the stage is to be dropped.
+    pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
+        let rows = SinkRows::new(batch)?;
+        let now = now_ms();
+        let (mut keys, mut headers) = (Vec::new(), Vec::new());
+        for row in 0..batch.num_rows() {
+            keys.clear();
+            headers.clear();
+            let pushed = match &self.topic {
+                // The one that was given wins.
+                Some(_) => Ok(None),
+                None => rows.topic(row),
+            };
+            let pushed = pushed.and_then(|topic| {
+                let draft = rows.draft(row, &mut keys, &mut headers)?;
+                self.push(topic, &draft, now)
+            });
+            let number = usize::try_from(self.rows).unwrap_or(usize::MAX);
+            pushed.map_err(|error| error.in_row(number))?;
+            self.rows += 1;
+            if self.batch.encoded_len() >= WRITE_LEN {
+                self.write_out()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn push(&mut self, topic: Option<&str>, draft: &Draft<'_>, now: i64) -> Result<()> {
+        let topic = match (&self.topic, topic) {
+            (Some(topic), _) => topic.as_str(),
+            (None, Some(topic)) => {
+                if topic != self.checked {
+                    check_topic(topic)?;
+                    topic.clone_into(&mut self.checked);
+                }
+                topic
+            }
+            (None, None) => {
+                let reason = "give the option topic, or a column topic without nulls";
+                return Err(Error::option("topic", "null", reason));
+            }
+        };
+        let queue = draft.queue.unwrap_or(NO_QUEUE);
+        let begin = self.len + self.batch.encoded_len() as u64;
+        self.batch.push(topic, queue, draft, &self.style, now)?;
+        let end = self.len + self.batch.encoded_len() as u64;
+        match self.parts.last_mut() {
+            Some(part) if end - part.start <= PART_LEN => part.end = end,
+            _ => self.parts.push(begin..end),
+        }
+        Ok(())
+    }
+
+    /// Writes what was gathered.
+    fn write_out(&mut self) -> Result<()> {
+        let mut position = self.len;
+        let now = self.batch.clock_ms();
+        for index in 0..self.batch.rows().len() {
+            if let Some(row) = self.batch.rows().get(index).copied() {
+                self.batch.seal(row, 0, position, now);
+                position += u64::from(row.len);
+            }
+        }
+        let path = self.temporary();
+        let write = |batch: &Batch| self.disk.write_at(&path, self.len, batch.bytes());
+        let written = match write(&self.batch) {
+            // The directory was empty and old enough to be swept.
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !self.is_there => {
+                let again = self.disk.create_directory(&self.directory);
+                again.and_then(|()| write(&self.batch))
+            }
+            written => written,
+        };
+        self.is_there = true;
+        written.map_err(|e| Error::io("write", &path, e))?;
+        self.len = position;
+        self.batch.clear();
+        Ok(())
+    }
+
+    /// Ends the stage, durably; `None` where no row was written, and then there is no file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]: then there is no stage.
+    pub fn finish(mut self) -> Result<Option<Stage>> {
+        if !self.batch.rows().is_empty() {
+            self.write_out()?;
+        }
+        if self.rows == 0 {
+            return Ok(None);
+        }
+        let (from, to) = (self.temporary(), self.directory.join(&self.name));
+        let io = |doing| {
+            let path = from.clone();
+            move |error| Error::io(doing, path, error)
+        };
+        self.disk.sync_file(&from).map_err(io("sync"))?;
+        self.disk.rename(&from, &to).map_err(io("rename"))?;
+        self.is_there = false;
+        let synced = self.disk.sync_directory(&self.directory);
+        synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+        Ok(Some(Stage {
+            name: std::mem::take(&mut self.name),
+            rows: self.rows,
+            parts: std::mem::take(&mut self.parts),
+        }))
+    }
+}
+
+impl Drop for Stager {
+    fn drop(&mut self) {
+        if self.is_there {
+            let _ = self.disk.unlink(&self.temporary());
+        }
+    }
+}
