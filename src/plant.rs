@@ -30,7 +30,7 @@ pub enum Bug {
     ForgetMarkers,
     /// The files of a commit go before it is durable.
     FinishEarly,
-    /// A commit takes the place of an earlier one of the same batch.
+    /// A commit takes the place of an earlier one of the same batch that was begun.
     ReplaceManifest,
     /// Retention takes the last marker of a query away.
     RetireMarkers,

@@ -27,6 +27,7 @@ __all__ = [
     "RepairStep",
     "Scan",
     "SendResult",
+    "Stager",
     "Stats",
     "Store",
     "Tail",
@@ -37,14 +38,23 @@ __all__ = [
     "block_offset_at",
     "block_schema",
     "bounds_below",
+    "check_topic",
+    "close_query",
+    "discard_stages",
     "epochs",
     "fit",
     "message_from_record",
     "open_store",
+    "publish_commit",
     "scan_again",
     "scan_blocks",
     "sealed_files",
+    "stage_target",
     "survey",
+    "take_commits",
+    "wait_for_commit",
+    "withdraw_commit",
+    "writer_of",
 ]
 
 _Text: TypeAlias = str | bytes
@@ -563,3 +573,30 @@ def scan_blocks(
 def block_offset_at(
     data: Buffer, position: int, path: str, ranges: Sequence[_Range], time: int
 ) -> int | None: ...
+
+_Staged: TypeAlias = tuple[str, int, list[tuple[int, int]]]
+
+@final
+class Stager:
+    def __new__(cls, path: str | PathLike[str], query: str, topic: str | None = None) -> Self: ...
+    def write(self, batch: _ArrowStream | _ArrowArray) -> None: ...
+    def finish(self) -> _Staged | None: ...
+    def close(self) -> None: ...
+
+def check_topic(name: str) -> None: ...
+def stage_target(path: str | PathLike[str]) -> bool: ...
+def publish_commit(
+    path: str | PathLike[str],
+    query: str,
+    batch: int,
+    kind: str,
+    stages: Sequence[_Staged],
+) -> bool: ...
+def take_commits(store: Store) -> None: ...
+def wait_for_commit(
+    path: str | PathLike[str], query: str, batch: int, timeout: float
+) -> tuple[str, str | None, bool]: ...
+def writer_of(path: str | PathLike[str]) -> int | None: ...
+def withdraw_commit(path: str | PathLike[str], query: str, batch: int) -> bool: ...
+def discard_stages(path: str | PathLike[str], query: str, names: Sequence[str]) -> None: ...
+def close_query(path: str | PathLike[str], query: str) -> None: ...

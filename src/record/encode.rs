@@ -4,7 +4,8 @@
 use super::check::{TOPIC_LEN_MAX, check_properties, check_topic, largest_property, too_large};
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
-    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, sys_flag,
+    AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, Record,
+    sys_flag,
 };
 use super::properties::{self, NAME_END, VALUE_END};
 use crate::error::Result;
@@ -256,6 +257,52 @@ impl Batch {
             fixed_len: short(fixed_len),
             tail_crc,
         })
+    }
+
+    /// Adds a record that was encoded elsewhere, for `queue`; false, and nothing is added, where a
+    /// record of this style has another form: then it is to be pushed.
+    ///
+    /// The record was checked, and carries a checksum over the whole.
+    pub fn push_encoded(
+        &mut self,
+        encoded: &Record<'_>,
+        queue: u32,
+        style: &RecordStyle,
+        clock_ms: i64,
+    ) -> bool {
+        let v6 = encoded.sys_flag() & (sys_flag::BORN_V6 | sys_flag::STORE_V6) != 0;
+        if v6 || style.host.is_v6() || !style.checksum || encoded.magic() != MAGIC_V1 {
+            return false;
+        }
+        let bytes = encoded.bytes();
+        let (start, len) = (self.end, bytes.len());
+        self.end += len;
+        if self.bytes.len() < self.end {
+            self.grow();
+        }
+        let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
+        record.copy_from_slice(bytes);
+        let host = style.host.as_bytes();
+        let mut set = |at: usize, value: &[u8]| {
+            if let Some(to) = record.get_mut(at..at + value.len()) {
+                to.copy_from_slice(value);
+            }
+        };
+        set(AT_QUEUE_ID, &queue.to_be_bytes());
+        set(AT_BORN_HOST, host);
+        set(AT_BORN_HOST + HOST_V4 + 8, host);
+        let covered = record.get(FIXED_LEN_V4..len - CRC_LEN).unwrap_or_default();
+        let is_large = encoded.stored_body().len() >= LARGE_BODY;
+        self.checksum = true;
+        self.clock_ms = clock_ms;
+        self.rows.push(Row {
+            start,
+            len: short(len),
+            queue,
+            fixed_len: short(FIXED_LEN_V4),
+            tail_crc: is_large.then(|| crc32fast::hash(covered)),
+        });
+        true
     }
 
     #[cold]

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! [`disk`] is the disk, [`life`] what one process does until it dies, [`model`] what is known of
-//! the messages and must hold of the store, [`tests`](self) the runs.
+//! the messages and must hold of the store, [`tests`](self) the runs. [`commits`] tells stories of
+//! another kind: of rows that are staged, committed and taken up, each exactly once.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -18,6 +19,7 @@
     reason = "a test may panic, and every number here is small"
 )]
 
+mod commits;
 mod disk;
 mod life;
 mod model;
@@ -79,6 +81,48 @@ fn the_simulator_finds_every_planted_bug() {
     ] {
         plant(Some(bug));
         let found = run(1, CRASHES_TO_FIND);
+        plant(None);
+        match found {
+            Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
+            Err((story, breach)) => println!("{bug:?}: seed {story}: {breach}"),
+        }
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+/// Tells stories of commits from `seed` on until `crashes` have happened.
+fn run_commits(seed: u64, crashes: u64) -> Result<u64, (u64, String)> {
+    let mut happened = 0;
+    let mut story = seed;
+    while happened < crashes {
+        let told = commits::Story::new(story).tell();
+        happened += told.map_err(|breach| (story, breach))?;
+        story += 1;
+    }
+    Ok(story - seed)
+}
+
+#[test]
+fn what_was_committed_is_in_the_log_exactly_once() {
+    let seed = number("FOREBAY_SIM_SEED").unwrap_or(1);
+    let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES) / 10;
+    match run_commits(seed, crashes) {
+        Ok(stories) => println!("{crashes} crashes in {stories} stories from seed {seed}"),
+        Err((story, breach)) => panic!("FOREBAY_SIM_SEED={story}: {breach}"),
+    }
+}
+
+#[test]
+fn the_simulator_finds_what_makes_commits_go_wrong() {
+    let mut missed = Vec::new();
+    for bug in [
+        Bug::ForgetMarkers,
+        Bug::FinishEarly,
+        Bug::ReplaceManifest,
+        Bug::RetireMarkers,
+    ] {
+        plant(Some(bug));
+        let found = run_commits(1, CRASHES_TO_FIND / 4);
         plant(None);
         match found {
             Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),

@@ -62,6 +62,16 @@ pub enum CommitState {
 ///
 /// [`Error::Io`]: then nothing is committed.
 pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
+    publish_cut(disk, root, commit, PART_LEN)
+}
+
+/// [`publish`] with parts of at most `part_len` bytes or one stretch.
+pub(crate) fn publish_cut(
+    disk: &dyn Disk,
+    root: &Path,
+    commit: &Commit<'_>,
+    part_len: u64,
+) -> Result<Published> {
     let directory = make_directory(disk, root, commit.query)?;
     // Why an earlier attempt was refused is no business of this one.
     unlink(disk, &directory.join(Name::Refused(commit.batch).text()))?;
@@ -72,7 +82,7 @@ pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Publ
         kind: commit.kind,
         created_ms: now_ms(),
         stages: commit.stages.iter().map(|it| it.name.clone()).collect(),
-        parts: parts(commit.stages),
+        parts: parts(commit.stages, part_len),
         id,
     };
     let path = directory.join(Name::Commit(commit.batch).text());
@@ -87,11 +97,11 @@ pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Publ
     let taken = directory.join(Name::Taken(commit.batch).text());
     let begun = disk.look(&taken).map_err(io("look at"))?.is_some();
     let published = match begun {
-        true => Published::Earlier,
-        false if planted(Bug::ReplaceManifest) => {
-            disk.rename(&temporary, &path).map_err(io("rename"))?;
+        true if planted(Bug::ReplaceManifest) => {
+            disk.rename(&temporary, &taken).map_err(io("rename"))?;
             Published::Own
         }
+        true => Published::Earlier,
         false => match disk.rename_new(&temporary, &path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Published::Earlier,
             renamed => renamed.map_err(io("rename")).map(|()| Published::Own)?,
@@ -112,8 +122,8 @@ pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Publ
     Ok(published)
 }
 
-/// Stretches of stages, gathered to parts of at most [`PART_LEN`] bytes or one stretch.
-fn parts(stages: &[Stage]) -> Vec<Vec<Stretch>> {
+/// Stretches of stages, gathered to parts of at most `part_len` bytes or one stretch.
+fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Stretch>> {
     let mut parts: Vec<Vec<Stretch>> = Vec::new();
     let mut len = 0;
     for (stage, found) in stages.iter().enumerate() {
@@ -125,7 +135,7 @@ fn parts(stages: &[Stage]) -> Vec<Vec<Stretch>> {
             };
             len += range.end - range.start;
             match parts.last_mut() {
-                Some(part) if len <= PART_LEN => part.push(stretch),
+                Some(part) if len <= part_len => part.push(stretch),
                 _ => {
                     len = range.end - range.start;
                     parts.push(vec![stretch]);

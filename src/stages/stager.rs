@@ -51,6 +51,7 @@ pub struct Stager {
     len: u64,
     rows: u64,
     parts: Vec<Range<u64>>,
+    part_len: u64,
     is_there: bool,
 }
 
@@ -87,8 +88,16 @@ impl Stager {
             len: 0,
             rows: 0,
             parts: Vec::new(),
+            part_len: PART_LEN,
             is_there: false,
         })
+    }
+
+    /// Cuts parts at so many bytes.
+    #[cfg(test)]
+    pub fn cut_at(mut self, part_len: u64) -> Stager {
+        self.part_len = part_len;
+        self
     }
 
     fn temporary(&self) -> PathBuf {
@@ -147,7 +156,7 @@ impl Stager {
         self.batch.push(topic, queue, draft, &self.style, now)?;
         let end = self.len + self.batch.encoded_len() as u64;
         match self.parts.last_mut() {
-            Some(part) if end - part.start <= PART_LEN => part.end = end,
+            Some(part) if end - part.start <= self.part_len => part.end = end,
             _ => self.parts.push(begin..end),
         }
         Ok(())

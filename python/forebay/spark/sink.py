@@ -8,6 +8,7 @@ for the one that has.
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -38,6 +39,8 @@ _NAMES = ("path", "topic", "commitTimeout")
 #: Options that Spark's own writer hands on with the format's.
 _SPARKS = ("checkpointlocation", "queryname")
 _COMMIT_TIMEOUT = 60.0
+#: The topic of the rows that say which commits the log holds.
+_MARKERS = "rmq_sys_forebay_commits"
 #: The property of a task that names the query of a stream: the same over all its runs.
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -258,10 +261,12 @@ def _commit(
     if staged:
         _forebay.publish_commit(path, query, batch, kind, staged)
     deadline = time.monotonic() + options.commit_timeout
+    taken = False
     while True:
         try:
             with forebay.open(path, mode="a") as store:
                 _forebay.take_commits(store)
+            taken = True
         except StoreLockedError:
             # A write of nothing creates the store, or finds that there is one.
             if not staged:
@@ -272,12 +277,24 @@ def _commit(
             message = f"batch {batch} of query {query} cannot be appended to {path}: {reason}"
             raise StoreFailedError(message, reason=reason, appended=False)
         if state == "gone":
+            if staged and not taken:
+                _check_marker(path, query, batch)
             return
         if not held and deadline > time.monotonic():
             # Whoever wrote the store has closed it, or died: it is ours to open.
             continue
         withdrawn = kind == "batch" and _forebay.withdraw_commit(path, query, batch)
         raise _late(options, kind, query, batch, withdrawn=withdrawn)
+
+
+def _check_marker(path: str, query: str, batch: int) -> None:
+    """See that the log holds a commit whose manifest another process has taken away."""
+    with forebay.open(path, mode="r") as store:
+        found = store.query(_MARKERS, query) if _MARKERS in store.topics else []
+    if not any(json.loads(marker.body)["batch"] >= batch for marker in found):
+        reason = "its manifest is gone, and the log holds no marker of it"
+        message = f"batch {batch} of query {query} is not in {path}: {reason}"
+        raise StoreFailedError(message, reason=reason, appended=False)
 
 
 def _late(

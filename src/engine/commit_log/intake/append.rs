@@ -14,8 +14,10 @@ use crate::record::check::check_topic;
 use crate::record::layout::{BLANK_LEN, CRC_PROPERTY};
 use crate::record::properties::{self, java_hash};
 use crate::record::{Batch, Draft, Record};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Queues are numbered below this.
 pub const QUEUES_MAX: u32 = 65_536;
@@ -81,6 +83,9 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
         // What a process had appended before it died is in the log, perhaps not on the disk.
         shared.flush_to(shared.log.published())?;
     }
+    // For readers in other processes, who see what is dispatched. A disk that is too full for it
+    // keeps nothing back that is durable.
+    let _ = shared.dispatcher.catch_up(shared.log.readable_end());
     pending.finish(disk)?;
     Ok(())
 }
@@ -165,6 +170,10 @@ fn each_record(
         let record = Record::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;
         let checked = record.check(stretch.begin + at as u64);
         checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
+        if record.stated_crc().is_none() {
+            // Every staged record has one: here it is what is damaged.
+            return Err(flawed(at, "no checksum over the record".to_owned()));
+        }
         let len = record.bytes().len();
         if (len + BLANK_LEN) as u64 > file_len {
             return Err(Stop::Refuse(Error::TooLarge {
@@ -185,7 +194,7 @@ struct PartRows<'a> {
     clock_ms: i64,
     /// The topic, its rows, and the queue of those that name neither queue nor key.
     topics: Vec<(Arc<Topic>, Batch, u32)>,
-    numbers: HashMap<String, usize>,
+    numbers: HashMap<String, usize, foldhash::fast::RandomState>,
 }
 
 impl<'a> PartRows<'a> {
@@ -194,11 +203,18 @@ impl<'a> PartRows<'a> {
             shared,
             clock_ms,
             topics: Vec::new(),
-            numbers: HashMap::new(),
+            numbers: HashMap::default(),
         }
     }
 
-    fn number_of(&mut self, name: &str) -> Result<usize> {
+    /// Where the rows of a topic are gathered.
+    fn number_of(&mut self, name: &[u8]) -> Result<usize> {
+        let is_last = |last: &(Arc<Topic>, Batch, u32)| last.0.name.as_bytes() == name;
+        if self.topics.last().is_some_and(is_last) {
+            return Ok(self.topics.len() - 1);
+        }
+        let broken = |_| Error::option("topic", "staged", "it is not text");
+        let name = str::from_utf8(name).map_err(broken)?;
         if let Some(number) = self.numbers.get(name) {
             return Ok(*number);
         }
@@ -217,61 +233,60 @@ impl<'a> PartRows<'a> {
     }
 
     fn add(&mut self, staged: &Record<'_>) -> Result<()> {
-        let broken = |what: &str| Error::option("stage", what, "it is not text");
-        let name = str::from_utf8(staged.topic()).map_err(|_| broken("topic"))?;
-        let number = self.number_of(name)?;
-        let rules = &self.shared.append_rules;
+        let number = self.number_of(staged.topic())?;
+        let (shared, clock_ms) = (self.shared, self.clock_ms);
+        let rules = &shared.append_rules;
         let Some((topic, batch, turn)) = self.topics.get_mut(number) else {
             unreachable!("the topic was just numbered")
         };
-        let raw = str::from_utf8(staged.raw_properties()).map_err(|_| broken("properties"))?;
-        let known = properties::Known::read(raw.as_bytes());
-        let queue = match u32::try_from(staged.queue_id()) {
-            Ok(queue) if queue >= QUEUES_MAX => {
-                let reason = format!("it lies between 0 and {}", QUEUES_MAX - 1);
-                return Err(Error::option("partition", queue, reason));
-            }
-            Ok(queue) => {
-                // A topic gets the queues that rows name.
-                let (write, read) = (topic.write_queues(), topic.read_queues());
-                if queue >= write {
-                    let (write, read) = (queue + 1, read.max(queue + 1));
-                    topic.configure(write, read, topic.permissions());
-                    self.shared
-                        .table_dirty
-                        .store(true, std::sync::atomic::Ordering::Release);
-                }
-                queue
-            }
-            Err(_) => match known.keys {
-                Some(key) => {
-                    (java_hash(key).cast_unsigned() & 0x7FFF_FFFF) % topic.write_queues().max(1)
-                }
-                None => *turn,
-            },
-        };
-        let unique_id = rules
+        let queue = queue_of(shared, topic, staged, *turn)?;
+        if !rules.unique_ids && batch.push_encoded(staged, queue, &rules.style, clock_ms) {
+            return Ok(());
+        }
+        let broken = |_| Error::option("properties", "staged", "they are not text");
+        let raw = str::from_utf8(staged.raw_properties()).map_err(broken)?;
+        let id = rules
             .unique_ids
-            .then(|| crate::record::unique_id::next(&rules.style.host, self.clock_ms));
+            .then(|| crate::record::unique_id::next(&rules.style.host, clock_ms));
         // The pairs go over as they are; what they are was checked when they were staged.
         let staged_pairs = raw
             .split('\u{2}')
             .filter_map(|pair| pair.split_once('\u{1}'));
-        let mut pairs: smallvec::SmallVec<[(&str, &str); 8]> = staged_pairs
+        let mut pairs: SmallVec<[(&str, &str); 8]> = staged_pairs
             .filter(|(name, _)| *name != CRC_PROPERTY)
             .collect();
-        if let Some(id) = &unique_id {
-            pairs.push((properties::UNIQ_KEY, id.as_str()));
-        }
+        pairs.extend(id.as_ref().map(|id| (properties::UNIQ_KEY, id.as_str())));
         let draft = Draft {
             body: staged.stored_body(),
             system_properties: &pairs,
             born_timestamp: Some(staged.born_timestamp()),
             ..Draft::default()
         };
-        // Rows were staged by the limits of their kind, whatever this store is opened with.
+        // Rows were staged by limits of their own, whatever this store is opened with.
         let mut style = rules.style;
         style.max_message_size = style.max_message_size.max(staged.stored_body().len());
-        batch.push(name, queue, &draft, &style, self.clock_ms)
+        batch.push(&topic.name, queue, &draft, &style, clock_ms)
     }
+}
+
+/// The queue of a row: the one that it names, which the topic gets if it has not; else by its key;
+/// else `turn`.
+fn queue_of(shared: &Shared, topic: &Topic, staged: &Record<'_>, turn: u32) -> Result<u32> {
+    let queues = topic.write_queues();
+    let Ok(queue) = u32::try_from(staged.queue_id()) else {
+        let keys = properties::Known::read(staged.raw_properties()).keys;
+        return Ok(keys.map_or(turn, |key| {
+            (java_hash(key).cast_unsigned() & 0x7FFF_FFFF) % queues.max(1)
+        }));
+    };
+    if queue >= QUEUES_MAX {
+        let reason = format!("it lies between 0 and {}", QUEUES_MAX - 1);
+        return Err(Error::option("partition", queue, reason));
+    }
+    if queue >= queues {
+        let read = topic.read_queues().max(queue + 1);
+        topic.configure(queue + 1, read, topic.permissions());
+        shared.table_dirty.store(true, Ordering::Release);
+    }
+    Ok(queue)
 }

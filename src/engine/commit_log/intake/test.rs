@@ -1,1 +1,189 @@
+//! What a commit consists of, and what becomes of it, in the steps of one process.
 
+use super::*;
+use crate::Store;
+use crate::disk::{Disk, RealDisk};
+use crate::options::{Mode, Options};
+use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
+use crate::stages::commit::{self, publish_cut};
+use crate::stages::{Commit, CommitKind, CommitState, Stage, Stager};
+use arrow_array::{BinaryArray, RecordBatch};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let stager = Stager::new(disk, root, query, Some("t")).unwrap();
+    let mut stager = stager.cut_at(part_len);
+    let values = BinaryArray::from_iter_values(bodies);
+    let batch = RecordBatch::try_from_iter([("value", Arc::new(values) as _)]).unwrap();
+    stager.write(&batch).unwrap();
+    stager.finish().unwrap().unwrap()
+}
+
+fn publish(root: &Path, query: &str, stages: &[Stage], part_len: u64) {
+    let kind = CommitKind::Stream;
+    let commit = Commit {
+        query,
+        batch: 0,
+        kind,
+        stages,
+    };
+    publish_cut(&RealDisk, root, &commit, part_len).unwrap();
+}
+
+fn count(store: &Store, topic: &str) -> u64 {
+    let Ok(topic) = store.topic(topic) else {
+        return 0;
+    };
+    let engine = store.engine().unwrap();
+    let bounds = |queue| engine.bounds(&topic, queue).unwrap().unwrap();
+    engine
+        .queues(&topic)
+        .into_iter()
+        .map(bounds)
+        .map(|b| b.end)
+        .sum()
+}
+
+#[test]
+fn a_damaged_part_refuses_a_commit_before_its_first_part_is_appended() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
+    let stages = [stage(root, "q", &bodies, 500)];
+    assert!(stages[0].parts.len() > 3);
+    publish(root, "q", &stages, 500);
+    let path = root.join(DIRECTORY).join("q").join(&stages[0].name);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let last = bytes.len() - 60;
+    bytes[last] ^= 1;
+    std::fs::write(&path, bytes).unwrap();
+    let store = Store::open(root, Options::default()).unwrap();
+    store.take_commits().unwrap();
+    assert_eq!(count(&store, "t"), 0);
+    let state = commit::state(&RealDisk, root, "q", 0).unwrap();
+    assert!(matches!(state, CommitState::Refused(reason) if reason.contains("checksum")));
+}
+
+#[test]
+fn a_commit_that_was_begun_is_not_withdrawn() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let stages = [stage(root, "q", &[vec![1]], 500)];
+    publish(root, "q", &stages, 500);
+    let directory = root.join(DIRECTORY).join("q");
+    let name = manifest::Name::Commit(0);
+    let mut first = manifest::read(&RealDisk, &directory, name)
+        .unwrap()
+        .unwrap();
+    let mut second = manifest::read(&RealDisk, &directory, name)
+        .unwrap()
+        .unwrap();
+    assert!(first.begin(&RealDisk).unwrap());
+    assert!(!commit::withdraw(&RealDisk, root, "q", 0).unwrap());
+    assert!(!second.begin(&RealDisk).unwrap());
+    let state = commit::state(&RealDisk, root, "q", 0).unwrap();
+    assert_eq!(state, CommitState::Begun);
+}
+
+#[test]
+fn a_commit_that_cannot_go_on_does_not_hold_others_up() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let a = [stage(root, "a", &[vec![1]], 500)];
+    let b = [stage(root, "b", &[vec![2], vec![3]], 500)];
+    publish(root, "a", &a, 500);
+    publish(root, "b", &b, 500);
+    // No manifest at all under that name.
+    std::fs::write(root.join(DIRECTORY).join("a").join("commit-0"), b"{}").unwrap();
+    let store = Store::open(root, Options::default()).unwrap();
+    store.take_commits().unwrap();
+    assert_eq!(count(&store, "t"), 2);
+    let state = commit::state(&RealDisk, root, "a", 0).unwrap();
+    assert!(matches!(state, CommitState::Refused(reason) if reason.contains("no manifest")));
+}
+
+#[test]
+fn opening_takes_up_what_is_pending_by_itself() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let stages = [stage(root, "q", &[vec![1], vec![2]], 500)];
+    publish(root, "q", &stages, 500);
+    let store = Store::open(root, Options::default()).unwrap();
+    let query = ("q", 0);
+    loop {
+        let pause = Duration::from_secs(60);
+        let (state, held) = commit::wait(&RealDisk, root, query, pause).unwrap();
+        assert!(held, "the store is open");
+        if state == CommitState::Gone {
+            break;
+        }
+    }
+    assert_eq!(count(&store, "t"), 2);
+    store.close().unwrap();
+    let reader = Options {
+        mode: Mode::Read,
+        ..Options::default()
+    };
+    let store = Store::open(root, reader).unwrap();
+    assert!(store.verify(&mut |_, _| true).unwrap().damage.is_empty());
+    assert_eq!(count(&store, marker::TOPIC), 1);
+}
+
+#[test]
+fn a_record_that_is_taken_over_is_the_one_that_would_be_encoded() {
+    let host = |address: &str| HostBytes::new(address.parse::<SocketAddr>().unwrap());
+    let style = |host| RecordStyle {
+        host,
+        checksum: true,
+        max_message_size: 1 << 20,
+    };
+    let (there, here) = (style(host("0.0.0.0:0")), style(host("10.1.2.3:99")));
+    for len in [0, 3, 100, 40_000] {
+        let body = vec![7; len];
+        let draft = Draft {
+            body: &body,
+            keys: &["k"],
+            properties: &[("a", "b")],
+            born_timestamp: Some(5),
+            ..Draft::default()
+        };
+        let mut staged = Batch::new();
+        staged.push("t", u32::MAX, &draft, &there, 1).unwrap();
+        let row = staged.rows()[0];
+        let staged = staged.seal(row, 0, 0, 1).to_vec();
+        let staged = Record::parse(&staged).unwrap();
+        let (mut taken, mut encoded) = (Batch::new(), Batch::new());
+        encoded.push("t", 4, &draft, &here, 1).unwrap();
+        assert!(taken.push_encoded(&staged, 4, &here, 1));
+        let (a, b) = (taken.rows()[0], encoded.rows()[0]);
+        assert_eq!(taken.seal(a, 9, 1234, 77), encoded.seal(b, 9, 1234, 77));
+        let v6 = style(host("[::1]:99"));
+        assert!(!taken.push_encoded(&staged, 4, &v6, 1));
+    }
+}
+
+#[test]
+fn names_and_queries_that_are_not_ours_are_told_from_ours() {
+    use manifest::Name;
+    assert_eq!(Name::of("commit-7"), Name::Commit(7));
+    assert_eq!(Name::of("taken-0"), Name::Taken(0));
+    assert_eq!(Name::of("stage-ab12"), Name::Stage);
+    assert_eq!(Name::of("commit-ab.tmp"), Name::Temporary);
+    for name in [
+        "commit-",
+        "commit-x",
+        "stage-",
+        "stage-../x",
+        "x.tmp",
+        "commit--1",
+    ] {
+        assert_eq!(Name::of(name), Name::Other, "{name}");
+    }
+    for query in ["", ".", "..", "a/b", "a b", &"x".repeat(65)] {
+        assert!(!is_query(query), "{query}");
+    }
+    assert!(is_query("0a1b-_Z"));
+}

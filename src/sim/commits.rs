@@ -1,0 +1,335 @@
+//! Stories of commits: a driver stages the rows of one batch after another and commits them, a
+//! writer takes them up, and either may die at any call of the disk.
+//!
+//! After a crash the driver runs the batch again that was not acknowledged, as Spark does: its rows
+//! are the same, their cut into stages is not. The law: a row is in the log once; what was
+//! acknowledged is there; the rows of a part are all there or none.
+
+use super::disk::{Faults, SimDisk, Stop, shared};
+use super::model::{Breach, hold};
+use super::random::Random;
+use crate::disk::Disk;
+use crate::engine::commit_log::{CommitLog, intake};
+use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
+use crate::error::Result;
+use crate::machine::{Drive, Machine};
+use crate::options::{Flush, Options};
+use crate::record::{Batch, Draft};
+use crate::stages::commit::{publish_cut, state};
+use crate::stages::{Commit, CommitKind, CommitState, Stage, Stager};
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+const ROOT: &str = "/store";
+const QUERY: &str = "query-1";
+/// Topics that rows go to.
+const TOPICS: [&str; 3] = ["orders", "bills", "mail"];
+/// Topic of the rows that nobody commits.
+const NOISE: &str = "noise";
+/// Milliseconds of the first message.
+const EPOCH_MS: i64 = 1_700_000_000_000;
+/// Bytes of a part.
+const PART_LEN: u64 = 900;
+
+/// What happens to one store and its driver.
+pub struct Story {
+    random: Random,
+    options: Options,
+    clock_ms: i64,
+    crashes: u64,
+    /// The batch that is not acknowledged yet.
+    batch: u64,
+    /// Rows of each batch, acknowledged or not.
+    rows: Vec<u64>,
+    /// Positions at which rows were seen; a power loss takes those away that were not durable.
+    seen: BTreeMap<(u64, u64), u64>,
+    retires: bool,
+}
+
+impl Story {
+    /// The story of a seed.
+    pub fn new(seed: u64) -> Story {
+        let mut random = Random::new(seed);
+        let retires = random.chance(40);
+        let options = Options {
+            flush: random.pick(&[Flush::Sync, Flush::Async]),
+            commitlog_file_size: Some(random.pick(&[4096, 8192])),
+            queue_file_entries: Some(random.pick(&[4, 16])),
+            index_slots: Some(random.pick(&[2, 8])),
+            index_entries: Some(random.pick(&[6, 40])),
+            index: random.chance(80),
+            default_queues: 2,
+            retention_bytes: retires.then_some(1 << 13),
+            ..Options::default()
+        };
+        Story {
+            random,
+            options,
+            clock_ms: EPOCH_MS,
+            crashes: 0,
+            batch: 0,
+            rows: Vec::new(),
+            seen: BTreeMap::new(),
+            retires,
+        }
+    }
+
+    /// Tells it to the end; how many crashes it has.
+    pub fn tell(mut self) -> std::result::Result<u64, Breach> {
+        let lives = 3 + self.random.below(5);
+        let random = Random::new(self.random.next());
+        let faults = self.faults(false);
+        let mut disk = Arc::new(SimDisk::new(random, faults));
+        for life in 0..lives {
+            let last = life + 1 == lives;
+            self.live(&disk, last)?;
+            self.crashes += 1;
+            let faults = self.faults(life + 2 >= lives);
+            disk = Arc::new(disk.restart(faults));
+        }
+        Ok(self.crashes)
+    }
+
+    fn faults(&mut self, last: bool) -> Faults {
+        let random = &mut self.random;
+        Faults {
+            stop: random.pick(&[Stop::Power, Stop::Process]),
+            dies_at: (!last).then(|| 1 + random.below(260)),
+            failing_syncs: 0,
+            full: 0,
+            written_back: random.pick(&[0, 2]),
+        }
+    }
+
+    fn live(&mut self, disk: &Arc<SimDisk>, last: bool) -> std::result::Result<(), Breach> {
+        let machine = Machine {
+            disk: shared(disk),
+            drive: Drive::Steps,
+        };
+        let engine = match CommitLog::open(&machine, Path::new(ROOT), &self.options) {
+            Ok(engine) => engine,
+            Err(_) if disk.is_dead() => return Ok(()),
+            Err(error) => return Err(format!("it does not open: {error}")),
+        };
+        self.look(&engine, disk, true)?;
+        let mut staged = Vec::new();
+        let mut time = Instant::now();
+        for _ in 0..self.random.below(60) {
+            time += Duration::from_secs(2);
+            let done = self.work(&engine, disk, &mut staged, time);
+            if disk.is_dead() {
+                return Ok(());
+            }
+            done.map_err(|error| format!("it fails: {error}"))?;
+            self.look(&engine, disk, false)?;
+        }
+        if last {
+            self.end(&engine, disk, &mut staged)?;
+        }
+        Ok(())
+    }
+
+    /// One thing that driver, writer or somebody else does.
+    fn work(
+        &mut self,
+        engine: &CommitLog,
+        disk: &Arc<SimDisk>,
+        staged: &mut Vec<Stage>,
+        time: Instant,
+    ) -> Result<()> {
+        self.clock_ms += 10;
+        match self.random.below(100) {
+            0..25 => *staged = self.stage(disk)?,
+            25..50 if !staged.is_empty() => self.publish(disk, staged)?,
+            50..75 => {
+                let clock_ms = self.clock_ms;
+                intake::step(engine.shared(), &|| clock_ms)?;
+                // Who waited hears of it, or dies first.
+                if !staged.is_empty() && self.random.chance(60) {
+                    self.acknowledge(disk, staged)?;
+                }
+            }
+            75..85 => self.make_noise(engine)?,
+            85..95 => {
+                let shared = engine.shared();
+                shared.retention.step(shared, self.clock_ms, time);
+            }
+            _ => drop(engine.flush()?),
+        }
+        Ok(())
+    }
+
+    /// Stages the rows of the batch, cut as it comes.
+    fn stage(&mut self, disk: &Arc<SimDisk>) -> Result<Vec<Stage>> {
+        if self.rows.len() as u64 <= self.batch {
+            self.rows.push(1 + self.random.below(24));
+        }
+        let count = self.rows[self.batch as usize];
+        let mut stages = Vec::new();
+        let mut row = 0;
+        while row < count {
+            let end = (row + 1 + self.random.below(count)).min(count);
+            let disk = shared(disk);
+            let stager = Stager::new(disk, Path::new(ROOT), QUERY, None)?;
+            let mut stager = stager.cut_at(PART_LEN);
+            stager.write(&self.rows_of(row..end))?;
+            stages.extend(stager.finish()?);
+            row = end;
+        }
+        Ok(stages)
+    }
+
+    fn rows_of(&self, rows: std::ops::Range<u64>) -> RecordBatch {
+        let body = |row: u64| {
+            let padding = "x".repeat((row * 37 % 150) as usize);
+            format!("{} {row} {padding}", self.batch).into_bytes()
+        };
+        let bodies: Vec<Vec<u8>> = rows.clone().map(body).collect();
+        let bodies = BinaryArray::from_iter_values(bodies.iter());
+        let topics = rows.map(|row| TOPICS[row as usize % TOPICS.len()]);
+        let topics = StringArray::from_iter_values(topics);
+        let columns: [(&str, ArrayRef); 2] =
+            [("value", Arc::new(bodies)), ("topic", Arc::new(topics))];
+        RecordBatch::try_from_iter(columns).unwrap()
+    }
+
+    fn publish(&mut self, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
+        let commit = Commit {
+            query: QUERY,
+            batch: self.batch,
+            kind: CommitKind::Stream,
+            stages,
+        };
+        publish_cut(&**disk, Path::new(ROOT), &commit, PART_LEN).map(drop)
+    }
+
+    /// The driver looks whether its commit is through, and goes on to the next batch.
+    fn acknowledge(&mut self, disk: &Arc<SimDisk>, staged: &mut Vec<Stage>) -> Result<()> {
+        let all = |story: &Story| {
+            let rows = story.rows[story.batch as usize];
+            (0..rows).all(|row| story.seen.contains_key(&(story.batch, row)))
+        };
+        // Before it is published there is nothing that could be through.
+        let state = state(&**disk, Path::new(ROOT), QUERY, self.batch)?;
+        if state == CommitState::Gone && all(self) {
+            self.batch += 1;
+            staged.clear();
+        }
+        Ok(())
+    }
+
+    fn make_noise(&mut self, engine: &CommitLog) -> Result<()> {
+        let topic = engine.topic_for_append(NOISE)?;
+        for _ in 0..4 {
+            let mut batch = Batch::new();
+            let draft = Draft {
+                body: &[7; 600],
+                ..Draft::default()
+            };
+            batch.push(NOISE, 0, &draft, engine.style(), self.clock_ms)?;
+            engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)?;
+        }
+        Ok(())
+    }
+
+    /// Ends the batch that is under way, and looks at everything.
+    fn end(
+        &mut self,
+        engine: &CommitLog,
+        disk: &Arc<SimDisk>,
+        staged: &mut Vec<Stage>,
+    ) -> std::result::Result<(), Breach> {
+        let failed = |error| format!("the end fails: {error}");
+        *staged = self.stage(disk).map_err(failed)?;
+        self.publish(disk, staged).map_err(failed)?;
+        let clock_ms = self.clock_ms;
+        intake::step(engine.shared(), &|| clock_ms).map_err(failed)?;
+        let state = state(&**disk, Path::new(ROOT), QUERY, self.batch).map_err(failed)?;
+        hold!(state == CommitState::Gone, "the last commit is {state:?}");
+        self.batch += 1;
+        self.look(engine, disk, false)?;
+        let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
+        let left = disk.list(&directory).unwrap_or_default();
+        let pending = left.iter().filter(|entry| {
+            let name = entry.name.as_deref().unwrap_or_default();
+            name.starts_with("commit-") && !name.ends_with(".tmp") || name.starts_with("taken-")
+        });
+        hold!(pending.count() == 0, "manifests are left: {left:?}");
+        let verified = engine.verify(&mut |_, _| true);
+        let damage = verified.map_err(|error| format!("verify: {error}"))?.damage;
+        hold!(damage.is_empty(), "verify finds {damage:?}");
+        Ok(())
+    }
+
+    /// Holds the log against what was committed. `opened`: what was seen and is gone may have been
+    /// lost with the power, unless it was acknowledged.
+    fn look(
+        &mut self,
+        engine: &CommitLog,
+        disk: &SimDisk,
+        opened: bool,
+    ) -> std::result::Result<(), Breach> {
+        if opened {
+            // What is not found again was never durable, unless it is retired.
+            let (acknowledged, min) = (self.batch, engine.stats().min_position);
+            self.seen
+                .retain(|(batch, _), at| *batch < acknowledged || *at < min);
+        }
+        let Ok(mut cursor) = engine.log_cursor(Check::Full) else {
+            return Ok(());
+        };
+        let mut rows = Rows::default();
+        let mut now = BTreeMap::new();
+        loop {
+            rows.clear();
+            match cursor.next(64, &mut rows) {
+                Err(error) if !disk.is_dead() => return Err(format!("unreadable: {error}")),
+                _ => {}
+            }
+            if rows.rows.is_empty() {
+                break;
+            }
+            for record in rows.rows.iter().filter_map(|row| rows.record(row)) {
+                if !TOPICS
+                    .iter()
+                    .any(|topic| topic.as_bytes() == record.topic())
+                {
+                    continue;
+                }
+                let text = String::from_utf8_lossy(record.stored_body()).into_owned();
+                let mut words = text.split(' ').map_while(|word| word.parse::<u64>().ok());
+                let id = (words.next().unwrap(), words.next().unwrap());
+                let position = record.position() as u64;
+                hold!(
+                    now.insert(id, position).is_none(),
+                    "row {id:?} is there twice"
+                );
+            }
+        }
+        if disk.is_dead() {
+            return Ok(());
+        }
+        for (id, position) in &now {
+            let before = *self.seen.entry(*id).or_insert(*position);
+            hold!(
+                before == *position,
+                "row {id:?} was at {before} and is at {position}"
+            );
+        }
+        let min = engine.stats().min_position;
+        let acknowledged = self.rows.iter().zip(0..self.batch);
+        for (count, batch) in acknowledged {
+            for row in 0..*count {
+                let retired = || self.seen.get(&(batch, row)).is_some_and(|at| *at < min);
+                hold!(
+                    now.contains_key(&(batch, row)) || self.retires && retired(),
+                    "row {row} of batch {batch} was acknowledged and is gone"
+                );
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,217 @@
+"""DataFrames written to stores, and read back."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from datetime import datetime
+
+import pytest
+from conftest import CONFIGURATION
+from pyspark.errors import PySparkException
+from pyspark.sql import Row, types
+
+import forebay
+import forebay.spark
+from forebay.errors import InvalidOptionError
+from forebay.spark.sink import check_schema, parse_write_options
+
+HEADER = types.StructType().add("key", "string").add("value", "binary")
+
+#: A task that fails twice before it succeeds, among others that do not.
+RETRIES = """
+import json, sys
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+import forebay.spark
+builder = SparkSession.builder.master("local[2,4]")
+for name, value in json.loads(sys.argv[2]).items():
+    builder = builder.config(name, value)
+spark = builder.getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+forebay.spark.register(spark)
+
+def flaky(batches):
+    # Fails in the middle, when rows were staged already.
+    context = TaskContext.get()
+    for number, batch in enumerate(batches):
+        if number == 1 and context.partitionId() == 1 and context.attemptNumber() < 2:
+            raise RuntimeError("flaky")
+        yield batch
+
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+frame = spark.range(0, 2000, 1, 4).selectExpr("cast(id as string) as value")
+frame = frame.mapInArrow(flaky, "value string")
+frame.write.format("forebay").option("topic", "t").mode("append").save(sys.argv[1])
+spark.stop()
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered(spark):
+    forebay.spark.register(spark)
+
+
+def values(path, topic="t"):
+    """Return how often each body is in a topic, and see that the store is sound."""
+    with forebay.open(path, mode="r") as store:
+        assert store.verify().ok
+        queues = store.topics[topic].queues if topic in store.topics else []
+        found = [m.body for q in queues for m in messages(store, topic, q)]
+    return Counter(found)
+
+
+def messages(store, topic, queue):
+    offset = queue.min_offset
+    while offset < queue.max_offset:
+        batch = store.read(topic, queue.id, offset, max_messages=1000)
+        yield from batch
+        offset = batch.next_offset
+
+
+def test_what_is_written_is_what_is_read(spark, tmp_path):
+    at = datetime(2024, 5, 1, 12, 30, 0, 5000)
+    schema = (
+        types.StructType()
+        .add("key", "binary").add("value", "binary").add("topic", "string")
+        .add("partition", "int").add("headers", types.ArrayType(HEADER))
+        .add("timestamp", "timestamp").add("tags", "string")
+    )  # fmt: skip
+    sent = []
+    for number in range(600):
+        headers = [(f"h{i}", b"%d" % i) for i in range(number % 3)] or None
+        key = None if number % 4 == 0 else b"k%d" % (number % 50)
+        topic, tag = f"t{number % 3}", None if number % 5 else "paid"
+        born = at if number % 2 else None
+        sent.append((key, b"%d" % number, topic, number % 2, headers, born, tag))
+    frame = spark.createDataFrame(sent, schema).repartition(4)
+    frame.write.format("forebay").mode("append").save(str(tmp_path / "new"))
+    read = (
+        spark.read.format("forebay")
+        .option("subscribe", "t0,t1,t2")
+        .option("columns", "key,value,topic,partition,headers,born_timestamp,tags")
+        .load(str(tmp_path / "new"))
+        .collect()
+    )
+    found = {row.value: row for row in read}
+    assert len(found) == len(read) == 600
+    for key, value, topic, partition, headers, born, tag in sent:
+        row = found[value]
+        wanted = None if headers is None else [Row(key=name, value=text) for name, text in headers]
+        got = (row.key, row.topic, row.partition, row.headers, row.tags)
+        assert got == (key, topic, partition, wanted, tag)
+        assert born is None or row.born_timestamp == born
+    assert values(tmp_path / "new", "t1")[b"1"] == 1
+
+
+def test_the_option_topic_goes_before_the_column(spark, tmp_path):
+    frame = spark.createDataFrame([("a", "x"), ("b", None)], "value string, topic string")
+    writer = frame.write.format("forebay").option("TOPIC", "t").option("committimeout", "5")
+    writer.mode("append").save(str(tmp_path))
+    assert values(tmp_path) == Counter([b"a", b"b"])
+    assert values(tmp_path, "x") == Counter()
+
+
+def test_a_frame_without_rows_makes_a_store(spark, tmp_path):
+    frame = spark.createDataFrame([], "value string")
+    frame.write.format("forebay").option("topic", "t").mode("append").save(str(tmp_path / "new"))
+    assert values(tmp_path / "new") == Counter()
+
+
+def test_a_row_that_is_refused_leaves_nothing(spark, tmp_path):
+    frame = spark.range(0, 1000, 1, 4).selectExpr(
+        "cast(id as string) as value", "if(id = 900, 'a b', 'k') as key"
+    )
+    with pytest.raises(PySparkException, match="row 150: key is"):
+        frame.write.format("forebay").option("topic", "t").mode("append").save(str(tmp_path))
+    assert [found for _, _, files in os.walk(tmp_path) for found in files] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "words"),
+    [
+        ("key string, topic string", "value is needed"),
+        ("value int, topic string", "its type is int"),
+        ("value string", "option topic"),
+        ("value string, topic binary", "its type is binary"),
+        ("value string, topic string, partition bigint", "its type is bigint"),
+        ("value string, topic string, offset bigint", "no such column"),
+        ("value string, topic string, headers map<string, binary>", "its type is map"),
+        ("value string, topic string, headers array<struct<key: string, v: binary>>", "array<"),
+        ("value string, topic string, timestamp bigint", "its type is bigint"),
+        ("value string, topic string, tags array<string>", "its type is array"),
+    ],
+)
+def test_a_schema_that_is_none_of_messages_is_refused(schema, words):
+    found = types.StructType.fromDDL(schema)
+    with pytest.raises(InvalidOptionError, match=words):
+        check_schema(found, None)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"path": "p", "subscribe": "t"}, "there are path, topic, commitTimeout"),
+        ({"path": "p", "kafka.acks": "all"}, "Kafka client"),
+        ({"path": "p", "commitTimeout": "soon"}, "seconds"),
+        ({"path": "p", "commitTimeout": "0"}, "seconds"),
+        ({"path": "p", "commitTimeout": "nan"}, "seconds"),
+        ({"topic": "t"}, "directory of the store"),
+        ({"path": "s3://bucket/p"}, "reaches as a local one"),
+        ({"path": ":memory:"}, "reaches as a local one"),
+    ],
+)
+def test_options_of_no_meaning_are_refused(options, words):
+    with pytest.raises(InvalidOptionError, match=words):
+        parse_write_options(options)
+
+
+def test_what_spark_adds_to_a_streams_options_is_passed_over():
+    given = {"path": "/p", "checkpointlocation": "/c", "queryname": "q", "topic": "t"}
+    assert parse_write_options(given).topic == "t"
+
+
+def test_before_a_task_runs_all_is_refused_that_is_known_then(spark, tmp_path, golden):
+    frame = spark.createDataFrame([("a",)], "value string").write.format("forebay")
+    with pytest.raises(PySparkException, match="only appended to"):
+        frame.option("topic", "t").mode("overwrite").save(str(tmp_path / "a"))
+    with pytest.raises(PySparkException, match="no/topic"):
+        frame.option("topic", "no/topic").mode("append").save(str(tmp_path / "a"))
+    assert not (tmp_path / "a").exists()
+    with tarfile.open(golden / "clean.tar.gz") as archive:
+        archive.extractall(tmp_path / "rocketmq", filter="data")
+    (foreign,) = [found.parent for found in tmp_path.glob("rocketmq/**/commitlog")]
+    with pytest.raises(PySparkException, match="adopt=True"):
+        frame.option("topic", "t").mode("append").save(str(foreign))
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    with pytest.raises(PySparkException, match="not a store"):
+        frame.option("topic", "t").mode("append").save(str(tmp_path / "mine"))
+    assert [found.name for found in (tmp_path / "mine").iterdir()] == ["file"]
+
+
+def test_a_store_that_the_driver_itself_has_open_is_written(spark, tmp_path):
+    """The commit runs in a process of its own: the driver's program is another one to it."""
+    with forebay.open(tmp_path, flush="sync") as store:
+        frame = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value")
+        frame.write.format("forebay").option("topic", "t").mode("append").save(str(tmp_path))
+        assert sum(queue.max_offset for queue in store.topics["t"].queues) == 100
+    assert values(tmp_path) == Counter(b"%d" % number for number in range(100))
+
+
+def test_a_task_that_is_repeated_counts_once(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", RETRIES, str(tmp_path / "events"), json.dumps(CONFIGURATION)],
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    assert values(tmp_path / "events") == Counter(b"%d" % number for number in range(2000))
+    # Nothing is left of the attempts that failed.
+    assert list((tmp_path / "events" / "forebay.stages").iterdir()) == []
