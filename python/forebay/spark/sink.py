@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 
 import forebay
 from forebay import _forebay
-from forebay.errors import StoreFailedError, StoreLockedError, UnsupportedError
+from forebay.errors import ForebayError, StoreFailedError, StoreLockedError, UnsupportedError
 from forebay.spark.errors import invalid
 from forebay.spark.stage import Staged, StageMessage, stage
 
@@ -35,12 +35,16 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import DataType, StructType
 
+    from forebay import Message
+
 _NAMES = ("path", "topic", "commitTimeout")
 #: Options that Spark's own writer hands on with the format's.
 _SPARKS = ("checkpointlocation", "queryname")
 _COMMIT_TIMEOUT = 60.0
 #: The topic of the rows that say which commits the log holds.
 _MARKERS = "rmq_sys_forebay_commits"
+#: Markers that are looked at before the index is asked.
+_RECENT = 256
 #: The property of a task that names the query of a stream: the same over all its runs.
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -253,34 +257,46 @@ def _discard(path: str, messages: Sequence[WriterCommitMessage | None]) -> None:
         _forebay.discard_stages(path, query, stages)
 
 
-def _commit(
-    options: WriteOptions, kind: str, query: str, batch: int, staged: list[Staged]
-) -> None:
+def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: list[Staged]) -> None:
     """Leave a manifest, and see to it that it is taken up."""
-    path = options.path
     if staged:
-        _forebay.publish_commit(path, query, batch, kind, staged)
+        _forebay.publish_commit(options.path, query, batch, kind, staged)
+    try:
+        _settle(options, kind, query, batch, nothing=not staged)
+    except BaseException:
+        # What a job has failed to write must not appear later, if that can be helped.
+        if kind == "batch":
+            _forebay.withdraw_commit(options.path, query, batch)
+        raise
+
+
+def _settle(options: WriteOptions, kind: str, query: str, batch: int, *, nothing: bool) -> None:
+    """Take a commit up, where nobody else writes the store; else wait until it is dealt with."""
+    path = options.path
     deadline = time.monotonic() + options.commit_timeout
-    taken = False
     while True:
+        locked, failure = False, None
         try:
             with forebay.open(path, mode="a") as store:
-                _forebay.take_commits(store)
-            taken = True
+                try:
+                    _forebay.take_commits(store)
+                except ForebayError as error:
+                    # That of another query, perhaps.
+                    failure = error
         except StoreLockedError:
-            # A write of nothing creates the store, or finds that there is one.
-            if not staged:
-                return
-        left = max(deadline - time.monotonic(), 0)
+            locked = True
+        left = max(deadline - time.monotonic(), 0) if locked else 0
         state, reason, held = _forebay.wait_for_commit(path, query, batch, left)
         if state == "refused":
             message = f"batch {batch} of query {query} cannot be appended to {path}: {reason}"
             raise StoreFailedError(message, reason=reason, appended=False)
         if state == "gone":
-            if staged and not taken:
+            if locked and not nothing:
                 _check_marker(path, query, batch)
             return
-        if not held and deadline > time.monotonic():
+        if failure is not None:
+            raise failure
+        if deadline > time.monotonic() and not (locked and held):
             # Whoever wrote the store has closed it, or died: it is ours to open.
             continue
         withdrawn = kind == "batch" and _forebay.withdraw_commit(path, query, batch)
@@ -289,12 +305,22 @@ def _commit(
 
 def _check_marker(path: str, query: str, batch: int) -> None:
     """See that the log holds a commit whose manifest another process has taken away."""
+
+    def is_of_it(marker: Message) -> bool:
+        said = json.loads(marker.body)
+        return bool(said["query"] == query and said["batch"] >= batch)
+
     with forebay.open(path, mode="r") as store:
-        found = store.query(_MARKERS, query) if _MARKERS in store.topics else []
-    if not any(json.loads(marker.body)["batch"] >= batch for marker in found):
-        reason = "its manifest is gone, and the log holds no marker of it"
-        message = f"batch {batch} of query {query} is not in {path}: {reason}"
-        raise StoreFailedError(message, reason=reason, appended=False)
+        if _MARKERS in store.topics:
+            queue = store.topics[_MARKERS].queues[0]
+            start = max(queue.min_offset, queue.max_offset - _RECENT)
+            if any(map(is_of_it, store.read(_MARKERS, 0, start, max_messages=_RECENT))):
+                return
+            if any(map(is_of_it, store.query(_MARKERS, query))):
+                return
+    reason = "its manifest is gone, and the log holds no marker of it"
+    message = f"batch {batch} of query {query} is not in {path}: {reason}"
+    raise StoreFailedError(message, reason=reason, appended=False)
 
 
 def _late(

@@ -56,11 +56,13 @@ from forebay.spark.sink import WriteOptions, _commit
 task = json.loads(sys.argv[1])
 arm = ctypes.CDLL(None).shim_arm
 arm.argtypes = [ctypes.c_char_p, *[ctypes.c_int] * 2, ctypes.c_long, *[ctypes.c_int] * 2]
+staged = [(name, rows, [tuple(part) for part in parts]) for name, rows, parts in task["staged"]]
 store = forebay.open(task["path"]) if task["opened"] else None
 arm(task["path"].encode(), task["call"], task["action"], task["at"], 0, 0)
 if store is None:
-    _commit(WriteOptions(task["path"]), "stream", "q", task["batch"], task["staged"])
+    _commit(WriteOptions(task["path"]), "stream", "q", task["batch"], staged)
 else:
+    _forebay.publish_commit(task["path"], "q", task["batch"], "stream", staged)
     _forebay.take_commits(store)
 print("done", flush=True)
 os._exit(0)
@@ -350,27 +352,26 @@ def test_retention_keeps_the_last_marker_of_a_stream(tmp_path):
 
 
 def test_what_nobody_asks_for_is_swept_after_a_day(tmp_path):
-    path = str(tmp_path)
-    old, young, named = (one[0] for one in staged(tmp_path, "q", range(1), range(1), range(1)))
-    names = tmp_path / "forebay.stages" / "q"
+    path = tmp_path / "events"
+    old, young, named = (one[0] for one in staged(path, "q", *[range(1)] * 3))
+    names = path / "forebay.stages" / "q"
     target = tmp_path / "target"
     target.write_bytes(b"mine")
     (names / "stage-link").symlink_to(target)
     for name in ("stage-1.tmp", "commit-1.tmp", "refused-4", "mine", "stage-x y"):
         (names / name).write_bytes(b"{}")
-    # A commit that waits behind one of its query that cannot be taken up is not to be had here:
-    # what it names is young enough by what it was when it was staged.
     yesterday = time.time() - DAY_S - 60
     for name in (old, "stage-1.tmp", "commit-1.tmp", "refused-4", "mine", "stage-x y"):
         os.utime(names / name, (yesterday, yesterday))
     os.utime(names / "stage-link", (yesterday, yesterday), follow_symlinks=False)
-    (tmp_path / "forebay.stages" / "empty").mkdir()
-    os.utime(tmp_path / "forebay.stages" / "empty", (yesterday, yesterday))
+    empty = path / "forebay.stages" / "empty"
+    empty.mkdir()
+    os.utime(empty, (yesterday, yesterday))
     with forebay.open(path) as store:
         _forebay.take_commits(store)
-        assert left(tmp_path) == sorted(["mine", "stage-link", "stage-x y", young, named])
+        assert left(path) == sorted(["mine", "stage-link", "stage-x y", young, named])
         assert target.read_bytes() == b"mine"
-        assert not (tmp_path / "forebay.stages" / "empty").exists()
+        assert not empty.exists()
 
 
 def test_files_are_private_whatever_the_umask_says(tmp_path):
@@ -423,7 +424,9 @@ def die_at(task: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["driver", "writer"])
-@pytest.mark.parametrize(("name", "call"), [("rename", 8), ("unlink", 9), ("fsync", 1), ("msync", 2)])
+@pytest.mark.parametrize(
+    ("name", "call"), [("rename", 8), ("unlink", 9), ("fsync", 1), ("msync", 2)]
+)
 def test_a_commit_that_is_cut_short_anywhere_is_there_once(tmp_path, name, call, opened):
     """The driver, or the writer that takes the commit up, dies before or after each call.
 
@@ -436,8 +439,6 @@ def test_a_commit_that_is_cut_short_anywhere_is_there_once(tmp_path, name, call,
             path = tmp_path / f"{action}-{at}"
             commit(path, 0, staged(path, "q", range(4)))
             stages = staged(path, "q", range(4, 7), range(7, 10))
-            if opened:
-                _forebay.publish_commit(str(path), "q", 1, "stream", stages)
             task = {"path": str(path), "opened": opened, "batch": 1, "staged": stages}
             dies = die_at(task | {"call": call, "action": action, "at": at})
             commit(path, 1, staged(path, "q", range(4, 10)))

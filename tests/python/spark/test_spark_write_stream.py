@@ -1,8 +1,8 @@
 """A stream into a store, killed again and again: each row is there once.
 
 A child runs the stream; it and all that it has started are killed at a random moment after it has
-committed something, and it is started again from its checkpoint. `FOREBAY_SPARK_SEED` tells the same
-moments again, as far as the machine does.
+committed something, and it is started again from its checkpoint. `FOREBAY_SPARK_SEED` tells the
+same moments again, as far as the machine does.
 """
 
 from __future__ import annotations
