@@ -20,8 +20,6 @@ import forebay.spark
 from forebay.errors import InvalidOptionError
 from forebay.spark.sink import check_schema, parse_write_options
 
-HEADER = types.StructType().add("key", "string").add("value", "binary")
-
 #: A task that fails twice before it succeeds, among others that do not.
 RETRIES = """
 import json, sys
@@ -35,17 +33,17 @@ spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 forebay.spark.register(spark)
 
-def flaky(batches):
+def flaky(numbers):
     # Fails in the middle, when rows were staged already.
     context = TaskContext.get()
-    for number, batch in enumerate(batches):
-        if number == 1 and context.partitionId() == 1 and context.attemptNumber() < 2:
+    for place, number in enumerate(numbers):
+        if place == 300 and context.partitionId() == 1 and context.attemptNumber() < 2:
             raise RuntimeError("flaky")
-        yield batch
+        yield (str(number),)
 
 spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
-frame = spark.range(0, 2000, 1, 4).selectExpr("cast(id as string) as value")
-frame = frame.mapInArrow(flaky, "value string")
+numbers = spark.sparkContext.parallelize(range(2000), 4)
+frame = spark.createDataFrame(numbers.mapPartitions(flaky), "value string")
 frame.write.format("forebay").option("topic", "t").mode("append").save(sys.argv[1])
 spark.stop()
 """
@@ -76,11 +74,9 @@ def messages(store, topic, queue):
 def test_what_is_written_is_what_is_read(spark, tmp_path):
     at = datetime(2024, 5, 1, 12, 30, 0, 5000)
     schema = (
-        types.StructType()
-        .add("key", "binary").add("value", "binary").add("topic", "string")
-        .add("partition", "int").add("headers", types.ArrayType(HEADER))
-        .add("timestamp", "timestamp").add("tags", "string")
-    )  # fmt: skip
+        "key binary, value binary, topic string, partition int, "
+        "headers array<struct<key: string, value: binary>>, timestamp timestamp, tags string"
+    )
     sent = []
     for number in range(600):
         headers = [(f"h{i}", b"%d" % i) for i in range(number % 3)] or None

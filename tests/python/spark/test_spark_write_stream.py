@@ -21,7 +21,7 @@ from conftest import CONFIGURATION
 
 import forebay
 
-KILLS = 200 if os.environ.get("FOREBAY_PROOF") else 10
+KILLS = int(os.environ.get("FOREBAY_SPARK_KILLS", 200 if os.environ.get("FOREBAY_PROOF") else 10))
 #: Longer than anything here takes by far: what is not done by then hangs.
 HANGS_S = 180
 ROWS = 500
