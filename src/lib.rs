@@ -5,7 +5,8 @@
 //! | layer | module |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`], [`producer`], [`scan`], [`archive`], [`tail`], [`ticket`], [`stages`] |
+//! | request API | [`store`], [`producer`], [`scan`], [`tail`], [`ticket`] |
+//! | around stores | [`archive`], [`stages`] |
 //! | Arrow | [`arrow`] |
 //! | engines | [`engine`] |
 //! | records | [`record`] |

@@ -86,8 +86,8 @@ pub trait Disk: Send + Sync + Debug {
     /// Gives a file another name in place of what had that name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
 
-    /// Gives a file another name, which must be free: `AlreadyExists` where it is taken. A crash may
-    /// leave it with both names.
+    /// Gives a file another name, which must be free: `AlreadyExists` where it is taken. A crash
+    /// may leave it with both names.
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
 
     /// When a file was last written to, in ms since the epoch; `None` for a disk that does not

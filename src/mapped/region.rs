@@ -323,8 +323,8 @@ impl Region {
         }
     }
 
-    /// Sleeps until the word at `at` is rung, unless it is other than `seen`; at most for `timeout`,
-    /// and perhaps less. The word may be shared with other processes.
+    /// Sleeps until the word at `at` is rung, unless it is other than `seen`; at most for
+    /// `timeout`, and perhaps less. The word may be shared with other processes.
     pub fn sleep_on(&self, at: usize, seen: u32, timeout: Duration) {
         let Some(word) = self.atomic_u32(at) else {
             return;

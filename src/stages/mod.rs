@@ -13,13 +13,6 @@
 
 pub mod commit;
 pub mod stager;
-#[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation
-)]
-mod test;
 
 pub use crate::engine::commit_log::intake::manifest::CommitKind;
 pub use commit::{Commit, CommitState, Published};
@@ -36,13 +29,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// locked while one is appended.
 pub const PART_LEN: u64 = 16 << 20;
 
-/// Checks that rows may be staged for what is at `root`: a store of ours, or nothing yet. True where
-/// there is a store.
+/// Checks that rows may be staged for what is at `root`: a store of ours, or nothing yet. True
+/// where there is a store.
 ///
 /// # Errors
 ///
-/// [`Error::Foreign`] for another system's store, which only who opens it can adopt; else as opening
-/// has it.
+/// [`Error::Foreign`] for another system's store, which only who opens it can adopt; else as
+/// opening has it.
 pub fn check_target(disk: &dyn Disk, root: &Path) -> Result<bool> {
     match recognise(disk, root)? {
         Maker::Nobody => Ok(false),

@@ -223,7 +223,11 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
             raise UnsupportedError(message)
         return stage(self._options.path, query, self._options.topic, iterator)
 
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def commit(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
         """Append what the tasks have staged, unless the batch is in the log; durable on return.
 
         Raises
@@ -238,7 +242,11 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
             assert len(queries) == 1, queries
             _commit(self._options, "stream", queries.pop(), batchId, staged)
 
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+    def abort(
+        self,
+        messages: list[WriterCommitMessage | None],
+        batchId: int,  # noqa: N803
+    ) -> None:
         """Take away what the tasks have staged, unless a commit names it."""
         _discard(self._options.path, messages)
 

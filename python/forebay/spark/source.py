@@ -83,7 +83,9 @@ class ForebayDataSource(DataSource):
         modes = 'mode("append")'
         return ForebayWriter(check_write(self.options, schema, overwrite=overwrite, modes=modes))
 
-    def streamWriter(self, schema: StructType, overwrite: bool) -> ForebayStreamWriter:  # noqa: N802
+    def streamWriter(  # noqa: N802
+        self, schema: StructType, overwrite: bool
+    ) -> ForebayStreamWriter:
         """Return a writer of a stream's batches, each of which is appended exactly once."""
         modes = 'outputMode("append")'
         options = check_write(self.options, schema, overwrite=overwrite, modes=modes)

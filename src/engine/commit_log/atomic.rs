@@ -32,8 +32,8 @@ pub enum Marker {
     End(BatchId),
 }
 
-/// Appends the parts, which may be of several topics, as one batch. The places that are returned are
-/// those of the rows.
+/// Appends the parts, which may be of several topics, as one batch. The places that are returned
+/// are those of the rows.
 pub fn append(shared: &Shared, parts: &mut [(&Topic, &mut Batch)]) -> Result<Appended> {
     let markers = shared.topic_for_append(TOPIC);
     let rows = parts.iter().map(|(_, batch)| batch.rows().len()).sum();

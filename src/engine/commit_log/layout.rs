@@ -19,6 +19,16 @@ pub enum Maker {
     Other,
 }
 
+/// What there may be before there is a store: what a creation that was cut short leaves, and rows
+/// that were staged for a store to come.
+const FIRST: [&str; 5] = [
+    "lock",
+    "abort",
+    "abort.tmp",
+    "forebay.state.tmp",
+    super::intake::DIRECTORY,
+];
+
 /// Looks at the names in `root`, which may not be there.
 ///
 /// # Errors
@@ -84,17 +94,8 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     if kind("commitlog").is_some() {
         return Ok(Maker::Other);
     }
-    // A creation that was cut short leaves no more than these.
-    let fresh = |e: &crate::disk::Entry| {
-        let first = [
-            "lock",
-            "abort",
-            "abort.tmp",
-            "forebay.state.tmp",
-            super::intake::DIRECTORY,
-        ];
-        e.name.as_deref().is_some_and(|name| first.contains(&name))
-    };
+    let is_first = |name: &str| FIRST.contains(&name);
+    let fresh = |e: &crate::disk::Entry| e.name.as_deref().is_some_and(is_first);
     if entries.iter().all(fresh) {
         return Ok(Maker::Nobody);
     }

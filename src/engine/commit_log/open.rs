@@ -359,6 +359,19 @@ impl<'a> Opening<'a> {
         Ok(Some(pool))
     }
 
+    fn append_rules(&self) -> AppendRules {
+        AppendRules {
+            style: RecordStyle {
+                host: self.host(),
+                checksum: self.options.checksum,
+                max_message_size: self.options.max_message_size,
+            },
+            default_queues: self.options.default_queues,
+            busy_timeout: self.options.busy_timeout,
+            unique_ids: self.options.unique_ids,
+        }
+    }
+
     fn shared(self, log: Arc<Log>, end: u64) -> Result<Shared> {
         let preparation = Preparation {
             warm_up: self.options.warm_up,
@@ -385,18 +398,8 @@ impl<'a> Opening<'a> {
             disk: Arc::clone(&self.disk),
             drive: self.drive,
         };
-        let append_rules = AppendRules {
-            style: RecordStyle {
-                host: self.host(),
-                checksum: self.options.checksum,
-                max_message_size: self.options.max_message_size,
-            },
-            default_queues: self.options.default_queues,
-            busy_timeout: self.options.busy_timeout,
-            unique_ids: self.options.unique_ids,
-        };
         Ok(Shared {
-            append_rules,
+            append_rules: self.append_rules(),
             closed: AtomicBool::new(false),
             rebuilding: RwLock::default(),
             intake: Intake::default(),

@@ -7,7 +7,7 @@
 //! ```text
 //!   forebay.stages/<query>/stage-*            rows, as records          by tasks
 //!                         /commit-<batch>     the manifest: pending     by who commits
-//!                         /taken-<batch>      the manifest: begun       by the writer, from here on
+//!                         /taken-<batch>      the manifest: begun       by the writer
 //!                         /refused-<batch>    why it can never be appended
 //!
 //!   look at the markers --> rename commit to taken --> each part one atomic batch, its marker last
