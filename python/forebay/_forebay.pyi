@@ -30,6 +30,7 @@ __all__ = [
     "Stager",
     "Stats",
     "Store",
+    "StoreLock",
     "Tail",
     "Ticket",
     "Topic",
@@ -46,12 +47,19 @@ __all__ = [
     "message_from_record",
     "open_store",
     "publish_commit",
+    "rebuild_index",
+    "rebuild_lay",
+    "rebuild_ranges",
+    "rebuild_settle",
     "scan_again",
     "scan_blocks",
     "sealed_files",
     "stage_target",
     "survey",
     "take_commits",
+    "verify_join",
+    "verify_parts",
+    "verify_stretches",
     "wait_for_commit",
     "withdraw_commit",
     "writer_of",
@@ -600,3 +608,51 @@ def writer_of(path: str | PathLike[str]) -> int | None: ...
 def withdraw_commit(path: str | PathLike[str], query: str, batch: int) -> bool: ...
 def discard_stages(path: str | PathLike[str], query: str, names: Sequence[str]) -> None: ...
 def close_query(path: str | PathLike[str], query: str) -> None: ...
+
+_Lost: TypeAlias = list[tuple[str, int, int]]
+_Part: TypeAlias = tuple[str, str, int, int, int]
+_Finding: TypeAlias = tuple[
+    int,
+    int,
+    int,
+    int,
+    int,
+    list[tuple[int, int, str, _Lost]],
+    list[tuple[str, int, int, str, _Lost]],
+]
+_Pairs: TypeAlias = list[tuple[int, int]]
+_Laid: TypeAlias = tuple[int, int, int, int, list[tuple[str, int, int, int, int]], _Pairs, _Pairs]
+_Plan: TypeAlias = tuple[int, int, int]
+
+def verify_stretches(store: Store) -> list[_Part]: ...
+def verify_parts(store: Store, parts: list[_Part], holes: _Pairs) -> list[_Finding]: ...
+def verify_join(store: Store, findings: list[_Finding]) -> Verification: ...
+def rebuild_ranges(path: str | PathLike[str], locked: bool) -> _Pairs: ...
+def rebuild_lay(
+    path: str | PathLike[str],
+    target: str | PathLike[str],
+    ranges: _Pairs,
+    index: bool,
+    token: str,
+) -> list[_Laid]: ...
+def rebuild_settle(
+    path: str | PathLike[str], target: str | PathLike[str], laid: list[_Laid]
+) -> tuple[int, int, int, int, int, _Pairs, list[_Plan]]: ...
+def rebuild_index(
+    path: str | PathLike[str],
+    target: str | PathLike[str],
+    staged: _Pairs,
+    plans: list[_Plan],
+    token: str,
+) -> None: ...
+
+@final
+class StoreLock:
+    def __new__(cls, path: str | PathLike[str], adopt: bool) -> Self: ...
+    def install(
+        self,
+        built: str | PathLike[str],
+        away: str | PathLike[str],
+        index: list[_Plan],
+    ) -> None: ...
+    def release(self) -> None: ...

@@ -9,7 +9,7 @@ pub mod waiter;
 pub use topic::{Topic, Topics};
 pub use waiter::Waiter;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapped::Region;
 use crate::meter::{Flushes, Puts, Rates};
 use crate::num::short;
@@ -275,6 +275,44 @@ pub struct Verification {
     pub damage: Vec<Damage>,
 }
 
+/// A part of a store that can be verified by itself; see [`Engine::stretches`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stretch {
+    /// Positions of the log, from one on where a record may begin.
+    Log(Range<u64>),
+    /// Entries of a queue.
+    Queue {
+        /// Its topic.
+        topic: String,
+        /// Its number.
+        queue: u32,
+        /// Numbers of the entries.
+        numbers: Range<u64>,
+    },
+    /// An index file.
+    Index {
+        /// Its name as a number.
+        name: u64,
+        /// How many entries it had when it was listed.
+        entries: u64,
+    },
+}
+
+/// Bytes of the log that hold no record, what is wrong with the first, and the messages that lay
+/// there.
+pub type FoundHole = (Range<u64>, String, Vec<(String, u32, u64)>);
+
+/// What the verification of a part found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finding {
+    /// What is whole, and damage other than holes.
+    pub found: Verification,
+    /// Holes that begin in a part of the log; for other parts those that its entries lead into.
+    pub holes: Vec<FoundHole>,
+    /// Store time of the last whole record, in ms.
+    pub last_store_ms: i64,
+}
+
 /// What a repair did in one place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepairStep {
@@ -433,6 +471,26 @@ pub trait Engine: Send + Sync {
     /// What the sealed log file that begins at `start` holds.
     fn survey(&self, start: u64) -> Result<Survey>;
 
+    /// The parts of which a verification may be made up, in any order and any process that has the
+    /// store open: [`Engine::verify_stretches`] checks, [`Engine::join_findings`] puts together.
+    fn stretches(&self) -> Result<Vec<Stretch>> {
+        Err(whole_only())
+    }
+
+    /// Checks parts, with a finding for each. `holes` are the holes of the whole log: entries that lead there count as lost
+    /// with them. Who does not know them yet passes none, and looks at the entries again when the
+    /// log has any.
+    fn verify_stretches(&self, parts: &[Stretch], holes: &[Range<u64>]) -> Result<Vec<Finding>> {
+        let _ = (parts, holes);
+        Err(whole_only())
+    }
+
+    /// Makes one verification of the findings of all parts, in the order of [`Engine::stretches`].
+    fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
+        let _ = findings;
+        Err(whole_only())
+    }
+
     /// Saves what is damaged beside the log, and puts right what can be: see [`Repair`]. `progress`
     /// as in [`Engine::verify`]; where it returns false, nothing is changed.
     ///
@@ -447,4 +505,9 @@ pub trait Engine: Send + Sync {
 
     /// Makes everything durable and lets go of the files. A second call does nothing.
     fn close(&self) -> Result<()>;
+}
+
+fn whole_only() -> Error {
+    let what = "verifying a store in parts that has no files".to_owned();
+    Error::Unsupported { what }
 }

@@ -8,6 +8,7 @@ mod convert;
 mod draft;
 mod edge;
 mod errors;
+mod jobs;
 mod message;
 mod options;
 mod places;
@@ -32,6 +33,11 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::arrow::{Scan, scan_again};
+    #[pymodule_export]
+    use super::jobs::{
+        StoreLock, rebuild_index, rebuild_lay, rebuild_ranges, rebuild_settle, verify_join,
+        verify_parts, verify_stretches,
+    };
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]

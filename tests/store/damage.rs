@@ -3,8 +3,9 @@
 
 use crate::folder;
 use crate::world::{Place, World, options, write};
-use forebay::{Error, Mode, Result, Store};
+use forebay::{Error, Finding, Mode, Result, Store, Stretch};
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
@@ -79,6 +80,7 @@ pub(crate) fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
     }
     let report = store.verify(&mut |_, _| true).unwrap();
     assert!(report.records as usize + missing >= world.sent.len());
+    assert_eq!(in_parts(store), report);
     for topic in ["orders", "bills", "rare"] {
         for key in ["key-3", "eleven", "nothing"] {
             match store.query(topic, key, i64::MIN, i64::MAX, 100) {
@@ -110,6 +112,33 @@ pub(crate) fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
         }
     }
     assert!(count + missing >= world.sent.len());
+}
+
+/// What a verification in parts finds: each part alone, and the entries again where there are holes.
+pub(crate) fn in_parts(store: &Store) -> forebay::Verification {
+    let engine = store.engine().unwrap();
+    let parts = engine.stretches().unwrap();
+    let check = |holes: &[Range<u64>]| -> Vec<Finding> {
+        // Nobody checks them in their order.
+        let each = parts.iter().rev();
+        let found = each.map(|part| engine.verify_stretches(std::slice::from_ref(part), holes));
+        let mut found: Vec<_> = found.flat_map(Result::unwrap).collect();
+        found.reverse();
+        found
+    };
+    let mut found = check(&[]);
+    let mut holes: Vec<Range<u64>> = Vec::new();
+    for (part, finding) in parts.iter().zip(&found) {
+        if matches!(part, Stretch::Log(_)) {
+            holes.extend(finding.holes.iter().map(|hole| hole.0.clone()));
+        }
+    }
+    holes.sort_by_key(|hole| hole.start);
+    holes.dedup_by(|hole, before| hole.start < before.end);
+    if !holes.is_empty() {
+        found = check(&holes);
+    }
+    engine.join_findings(found).unwrap()
 }
 
 /// Opens a damaged store for reading and for writing and looks at everything, twice.

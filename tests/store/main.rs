@@ -49,6 +49,7 @@ mod fuzz_targets;
 mod golden;
 mod lifecycle;
 mod model;
+mod piecemeal;
 mod pool;
 mod processes;
 mod progress;

@@ -1,8 +1,9 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
 Each verb stands in a module with its relatives: `look` (info, topics, verify), `read` (cat, tail,
-query), `send`, `mend` (repair), `export`, `archive`, `doctor`; the demo is `forebay.demo`. This
-module joins them, and turns whatever ends a verb into one line on standard error and a status.
+query), `send`, `mend` (repair), `export`, `archive`, `doctor`, `spark`; the demo is
+`forebay.demo`. This module joins them, and turns whatever ends a verb into one line on standard
+error and a status.
 
 ====== ==========================================================
 status meaning
@@ -24,13 +25,13 @@ import sys
 from collections.abc import Sequence
 
 import forebay
-from forebay.cli import archive, demo, doctor, export, look, mend, read, send
+from forebay.cli import archive, demo, doctor, export, look, mend, read, send, spark
 from forebay.cli.arguments import Parser, UsageError
 from forebay.cli.output import plain
 
 __all__ = ["main"]
 
-_VERBS = (demo, look, send, read, export, archive, mend, doctor)
+_VERBS = (demo, look, send, read, export, archive, mend, doctor, spark)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -9,6 +9,8 @@ and the address::
     orders = spark.read.format("forebay").option("subscribe", "orders").load("events")
     orders.groupBy("partition").count().show()
 
+`audit`, `rebuild` and their like are jobs over the files of a store; see `forebay.spark.jobs`.
+
 Spark finds the source by itself where this package is installed beside it. `register` also tells
 the source how many tasks the cluster runs at once.
 """
@@ -18,6 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 try:
+    from forebay.spark.jobs import Audit, Rebuild, audit, rebuild
     from forebay.spark.source import ForebayDataSource
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] != "pyspark":
@@ -28,7 +31,7 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["ForebayDataSource", "register"]
+__all__ = ["Audit", "ForebayDataSource", "Rebuild", "audit", "rebuild", "register"]
 
 
 def register(spark: SparkSession) -> None:

@@ -275,7 +275,7 @@ class Planner:
 
     def _matches(self, topic: str) -> bool:
         pattern = self._options.pattern
-        if topic in _SYSTEM_TOPICS or topic.lower().startswith(_SYSTEM_PREFIX):
+        if is_system_topic(topic):
             return False
         # Anywhere in the name, as the connector's does.
         return pattern is not None and pattern.search(topic) is not None
@@ -375,3 +375,8 @@ def _look(store: Store, found: Range, looks: int) -> list[int]:
         with contextlib.suppress(ForebayError):
             sizes.append(store.get(found.topic, found.queue, offset).size)
     return sizes
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is one of RocketMQ's own, or of a store's own records."""
+    return topic in _SYSTEM_TOPICS or topic.lower().startswith(_SYSTEM_PREFIX)

@@ -127,7 +127,14 @@ impl Index {
         let name = file_name_now().max(last.map_or(0, |file| file.name + 1));
         let path = self.directory.join(format!("{name:017}"));
         let geometry = (self.slots, self.entries);
-        let file = Arc::new(IndexFile::create(&self.disk, path, name, geometry, last)?);
+        let end = match last {
+            None => None,
+            Some(last) => {
+                last.flush()?;
+                Some((last.times().1, last.positions().1))
+            }
+        };
+        let file = Arc::new(IndexFile::create(&self.disk, path, name, geometry, end)?);
         self.files.write().push(Arc::clone(&file));
         Ok(file)
     }

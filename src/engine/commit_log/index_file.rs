@@ -99,26 +99,25 @@ impl IndexFile {
         Ok(Some(found))
     }
 
-    /// Makes an empty file, to follow `last`.
+    /// Makes an empty file, to follow one whose last entry has this time and position.
     pub fn create(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
         name: u64,
         (slots, entries): (u32, u32),
-        last: Option<&IndexFile>,
+        last: Option<(i64, u64)>,
     ) -> Result<IndexFile> {
         let slots_end = HEADER_LEN as u64 + 4 * u64::from(slots);
         let len = slots_end + ENTRY_LEN as u64 * u64::from(entries);
         let made = MappedFile::create(disk, path.clone(), 0, len, slots_end + RESERVE_STEP);
         let file = Arc::new(made.map_err(|e| Error::io("create", &path, e))?);
         let region = file.region().map_err(|e| Error::io("map", &path, e))?;
-        if let Some(last) = last {
-            last.flush()?;
+        if let Some((time, position)) = last {
             for at in [AT_BEGIN_TIME, AT_END_TIME] {
-                region.set_words(at, &last.times().1.to_be_bytes());
+                region.set_words(at, &time.to_be_bytes());
             }
             for at in [AT_BEGIN_POSITION, AT_END_POSITION] {
-                region.set_words(at, &last.positions().1.to_be_bytes());
+                region.set_words(at, &position.to_be_bytes());
             }
         }
         region.set_words(AT_COUNT, &1u32.to_be_bytes());

@@ -1,11 +1,14 @@
 //! The commit log: records of all topics, back to back, in files of one size.
 
 use super::state::{Mark, StatePage};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
-use crate::mapped::{MappedFileQueue, Region, Window};
+use crate::mapped::queue::FoundFile;
+use crate::mapped::{Access, Extent, MappedFileQueue, Region, Window};
 use crate::num::{index, low_u32};
 use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32, extent};
 use crate::record::{Flaw, Layout, Message, Record};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -27,6 +30,28 @@ pub struct Log {
 }
 
 impl Log {
+    /// The log of the store at `root` as it lies on disk, every byte readable, for walks alone.
+    pub fn of_files(
+        disk: &Arc<dyn Disk>,
+        root: &Path,
+        found: &[FoundFile],
+        file_len: u64,
+    ) -> Result<Log> {
+        let files = MappedFileQueue::new(disk, root.join("commitlog"), file_len);
+        let found: Vec<_> = found.iter().filter(|file| file.len > 0).cloned().collect();
+        files.load(&found, Access::Read, |_| Extent::Full);
+        let state = Arc::new(StatePage::in_memory()?);
+        state.set(Mark::Published, u64::MAX);
+        Ok(Log {
+            files,
+            state,
+            source: None,
+            sync: false,
+            ready: AtomicU64::new(0),
+            stored_ms: AtomicI64::new(0),
+        })
+    }
+
     /// End of what readers of this process may see.
     #[inline]
     pub fn published(&self) -> u64 {

@@ -37,6 +37,7 @@ pub(crate) mod layout;
 mod locate;
 mod log;
 mod open;
+pub mod piecemeal;
 mod place;
 mod query;
 mod queue_entry;
@@ -58,11 +59,12 @@ mod tables;
 mod trim;
 mod verify;
 mod verify_index;
+mod verify_stretch;
 mod verify_tables;
 
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Repair, Rows,
-    Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Finding, Recovery,
+    Repair, Rows, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
 use crate::error::{Error, Result};
@@ -539,6 +541,23 @@ impl Engine for CommitLog {
 
     fn survey(&self, start: u64) -> Result<archive::Survey> {
         archive::survey::survey(&self.shared, start)
+    }
+
+    fn stretches(&self) -> Result<Vec<Stretch>> {
+        self.catch_up();
+        follow::refresh(&self.shared)?;
+        verify_stretch::stretches(&self.shared)
+    }
+
+    fn verify_stretches(&self, parts: &[Stretch], holes: &[Range<u64>]) -> Result<Vec<Finding>> {
+        self.catch_up();
+        follow::refresh(&self.shared)?;
+        let check = |part| verify_stretch::verify_stretch(&self.shared, part, holes);
+        parts.iter().map(check).collect()
+    }
+
+    fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
+        verify_stretch::join(&self.shared, findings)
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {

@@ -8,43 +8,24 @@ use super::open::Opening;
 use super::place::{Bridge, Placer, leads_home};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
-use super::state::{Mark, StatePage};
 use crate::engine::topic::initial_queues;
 use crate::error::Result;
-use crate::mapped::{Access, Extent, MappedFileQueue};
+use crate::mapped::Access;
 use crate::record::Record;
 use crate::record::properties::Known;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64};
 
 impl Opening<'_> {
-    /// The log as it lies on disk, every byte readable, for the walk alone.
-    fn whole_log(&self) -> Result<Arc<Log>> {
-        let directory = self.root.join("commitlog");
-        let files = MappedFileQueue::new(&self.disk, directory, self.geometry.log_file_len);
-        let found: Vec<_> = self
-            .files
-            .iter()
-            .filter(|file| file.len > 0)
-            .cloned()
-            .collect();
-        files.load(&found, Access::Read, |_| Extent::Full);
-        let state = Arc::new(StatePage::in_memory()?);
-        state.set(Mark::Published, u64::MAX);
-        Ok(Arc::new(Log {
-            files,
-            state,
-            source: None,
-            sync: false,
-            ready: AtomicU64::new(0),
-            stored_ms: AtomicI64::new(0),
-        }))
-    }
-
     /// Walks the log and brings queues and index up to it.
     pub(super) fn recover(&mut self, mut begin: Begin) -> Result<Outcome> {
-        let log = self.whole_log()?;
+        let log = Log::of_files(
+            &self.disk,
+            self.root,
+            &self.files,
+            self.geometry.log_file_len,
+        )?;
+        let log = Arc::new(log);
         let min = self.min_position();
         let stale = self.load_queues(&log, &begin)?;
         self.confirm(&log, &mut begin)?;

@@ -109,33 +109,44 @@ pub fn verify(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
 /// [`verify`], with what a repair needs to know.
 pub fn survey(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Survey> {
     let mut survey = Survey::default();
-    if !records(shared, &mut survey, progress)? {
+    let log = &shared.log;
+    let all = log.min_position()..log.published();
+    if !records(shared, all, &mut survey, progress)? {
         survey.stopped = true;
         add_holes(shared, &mut survey);
         return Ok(survey);
     }
     for (topic, queue) in shared.queues.all(&shared.topics) {
         follow::extend(shared, &topic, &queue)?;
-        entries(shared, &topic, &queue, &mut survey)?;
+        entries(shared, &topic, &queue, 0..u64::MAX, &mut survey)?;
         shared.queues.limit_maps();
     }
     for file in shared.index.iter().flat_map(|index| index.files()) {
         index_entries(shared, &file, &mut survey);
     }
-    survey.tables = tables(shared, survey.last_store_ms)?;
-    survey.found.damage.extend(survey.tables.iter().cloned());
-    add_known(shared, &mut survey);
-    add_holes(shared, &mut survey);
+    finish(shared, &mut survey)?;
     Ok(survey)
 }
 
-fn records(
+/// Adds the tables, and what was found before; puts all in order.
+pub(super) fn finish(shared: &Shared, survey: &mut Survey) -> Result<()> {
+    survey.tables = tables(shared, survey.last_store_ms)?;
+    survey.found.damage.extend(survey.tables.iter().cloned());
+    add_known(shared, survey);
+    add_holes(shared, survey);
+    Ok(())
+}
+
+/// Checks the records that begin in `stretch`, which begins where a record may. A hole goes on to
+/// the next record, wherever that is.
+pub(super) fn records(
     shared: &Shared,
+    stretch: Range<u64>,
     survey: &mut Survey,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<bool> {
     let log = &shared.log;
-    let (start, end) = (log.min_position(), log.published());
+    let (start, end) = (stretch.start, stretch.end);
     let mut walker = Walker::new(log, start, end);
     let mut told = start;
     loop {
@@ -175,7 +186,8 @@ fn records(
                 }
             }
         };
-        let next = next_record(log, position + 1, end)?.unwrap_or(end);
+        let log_end = log.published();
+        let next = next_record(log, position + 1, log_end)?.unwrap_or(log_end);
         survey.holes.push(Hole {
             range: position..next,
             reason: flaw.to_string(),
@@ -255,15 +267,17 @@ fn is_stray(shared: &Shared, record: &Record<'_>, position: u64) -> Result<Optio
     Ok(other.then_some("another record has its queue offset"))
 }
 
-fn entries(
+/// Checks the entries of a queue with these numbers, as far as they are there.
+pub(super) fn entries(
     shared: &Shared,
     topic: &Arc<Topic>,
     queue: &Arc<ConsumeQueue>,
+    numbers: Range<u64>,
     survey: &mut Survey,
 ) -> Result<()> {
     let log = &shared.log;
     let mut search = Search::default();
-    for number in queue.min()..queue.max() {
+    for number in numbers.start.max(queue.min())..numbers.end.min(queue.max()) {
         let entry = queue.entry(number)?;
         if entry.is_some_and(|entry| entry.is_filler()) {
             continue;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Blocks are reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 64 << 10;
 /// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
-const GAP_MAX: u64 = 1 << 26;
+pub const GAP_MAX: u64 = 1 << 26;
 
 /// Most files that may be missing between two of a queue.
 const FILE_GAP_MAX: u64 = 64;

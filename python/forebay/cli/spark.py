@@ -1,0 +1,150 @@
+"""The verb spark: long work over a store, by a Spark session that this process starts.
+
+Spark is imported when a job is asked for, and not for `--help`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import importlib
+import os
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from forebay.cli.arguments import UsageError, add_store
+from forebay.cli.look import damage_line, places
+from forebay.cli.output import Progress, human, write_json, write_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["add"]
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to a parser's."""
+    text = "do long work over a store by Spark"
+    parser = verbs.add_parser("spark", help=text, description=text, allow_abbrev=False)
+    jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
+    _add_audit(jobs)
+    _add_rebuild(jobs)
+
+
+def _job(jobs: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
+    parser: argparse.ArgumentParser = jobs.add_parser(
+        name, help=text, description=text, allow_abbrev=False
+    )
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write a JSON document")
+    parser.add_argument(
+        "--master",
+        metavar="URL",
+        default="local[*]",
+        help="where Spark runs the tasks; the default is this machine, on all its processors",
+    )
+    parser.add_argument(
+        "--conf",
+        metavar="NAME=VALUE",
+        action="append",
+        default=[],
+        help="an option of Spark; may be given several times",
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+@contextlib.contextmanager
+def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
+    """Start a session for one job: silent, and with this interpreter in the workers."""
+    pyspark = importlib.import_module("forebay.spark") and importlib.import_module("pyspark.sql")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    builder = pyspark.SparkSession.builder.master(arguments.master)
+    builder = builder.appName(f"forebay {arguments.job}")
+    builder = builder.config("spark.ui.showConsoleProgress", "false")
+    if arguments.master.startswith("local"):
+        builder = builder.config("spark.ui.enabled", "false")
+        builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+        builder = builder.config("spark.driver.host", "127.0.0.1")
+    for option in arguments.conf:
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise UsageError(f"--conf {option} is not NAME=VALUE")
+        builder = builder.config(name, value)
+    session: SparkSession = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _rate(size: int, seconds: float) -> str:
+    return f"{human(round(size / max(seconds, 1e-9)))}/s"
+
+
+def _add_audit(jobs: Any) -> None:
+    _job(jobs, "audit", "check every record, queue entry and index entry", _audit)
+
+
+def _audit(arguments: argparse.Namespace) -> int:
+    with _session(arguments) as session, Progress("auditing") as progress:
+        from forebay.spark import audit
+
+        found = audit(session, arguments.store, progress=progress)
+    if arguments.json:
+        write_json(found._asdict())
+        return 0 if found.ok else 1
+    for place in found.damage:
+        write_line(damage_line(place))
+    whole = (
+        f"{found.records:,} records, {found.queue_entries:,} queue entries and "
+        f"{found.index_entries:,} index entries are whole"
+    )
+    if found.stale_checksums:
+        whole += f"; {found.stale_checksums:,} copies carry the checksum of their original"
+    write_line(whole if found.ok else f"damaged in {places(list(found.damage))}; {whole}")
+    write_line(
+        f"{found.tasks:,} tasks in {found.seconds:.1f} s, {_rate(found.log_bytes, found.seconds)}"
+    )
+    return 0 if found.ok else 1
+
+
+def _add_rebuild(jobs: Any) -> None:
+    text = "build queues and index from the log, in place of the store's or in a directory"
+    parser = _job(jobs, "rebuild", text, _rebuild)
+    parser.add_argument(
+        "--target", metavar="DIRECTORY", help="build here, and leave the store as it is"
+    )
+    parser.add_argument("--no-index", action="store_true", help="build the queues alone")
+    parser.add_argument(
+        "--adopt", action="store_true", help="replace those of a store that Forebay did not create"
+    )
+
+
+def _rebuild(arguments: argparse.Namespace) -> int:
+    with _session(arguments) as session, Progress("rebuilding") as progress:
+        from forebay.spark import rebuild
+
+        done = rebuild(
+            session,
+            arguments.store,
+            arguments.target,
+            index=not arguments.no_index,
+            adopt=arguments.adopt,
+            progress=progress,
+        )
+    if arguments.json:
+        write_json(done._asdict())
+        return 0
+    write_line(
+        f"{done.queue_entries:,} entries of {done.queues:,} queues and {done.index_entries:,} "
+        f"of {done.index_files:,} index files, in {done.target}"
+    )
+    for start, end in done.holes:
+        write_line(f"the log holds no record from {start} to {end}")
+    write_line(
+        f"{done.tasks:,} tasks in {done.seconds:.1f} s, {_rate(done.log_bytes, done.seconds)}"
+    )
+    return 0

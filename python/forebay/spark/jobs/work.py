@@ -1,0 +1,206 @@
+"""Tasks of a job: one Spark task each, with progress, and errors as they are.
+
+A plain Python function works in a classic session and through Spark Connect, and asks for no
+Pandas; `spark.range` gives each task a partition of its own without a shuffle.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
+
+import forebay
+from forebay.spark.plan import processors
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from forebay import Store
+
+#: Called with the number of tasks that are done, and of all.
+Progress: TypeAlias = Callable[[int, int], object]
+
+_Task = TypeVar("_Task")
+_Result = TypeVar("_Result")
+
+#: Seconds between two looks at how far a job has come.
+_LOOK_INTERVAL = 0.2
+
+
+def parallelism(spark: SparkSession) -> int:
+    """Return how many tasks a session runs at once; a remote one does not tell."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (AttributeError, PySparkException):
+        return processors()
+
+
+def run(
+    spark: SparkSession,
+    tasks: Sequence[_Task],
+    work: Callable[[_Task], _Result],
+    progress: Progress | None = None,
+) -> list[_Result]:
+    """Run `work` on every task by one Spark job, and return the results in the order of the tasks.
+
+    Tasks, results and `work` are pickled; `work` is a function of a module that the workers have. A
+    task may run twice, and at once: what it writes must not depend on that.
+
+    Raises
+    ------
+    ForebayError
+        What `work` raised. Other errors are Spark's, which tries a task again.
+    """
+    from pyspark.sql.functions import udf
+    from pyspark.sql.types import BinaryType
+
+    if not tasks:
+        return []
+
+    def run_task(number: int) -> bytes:
+        try:
+            outcome: object = work(tasks[number])
+        except forebay.ForebayError as error:
+            outcome = error
+        return pickle.dumps(outcome)
+
+    # A function that is not deterministic is called once for each row, whatever is optimized.
+    call = udf(run_task, BinaryType(), useArrow=False).asNondeterministic()
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
+    frame = numbers.select("id", call("id").alias("outcome"))
+    with _told(spark, progress):
+        rows = frame.collect()
+    # What Spark's own workers pickled is trusted as Spark does.
+    outcomes = {row["id"]: pickle.loads(row["outcome"]) for row in rows}
+    for number in range(len(tasks)):
+        if isinstance(outcomes[number], forebay.ForebayError):
+            raise outcomes[number]
+    return [outcomes[number] for number in range(len(tasks))]
+
+
+@contextlib.contextmanager
+def _told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
+    """Tell of the progress of the jobs that this thread starts; a remote session tells nothing."""
+    from pyspark.errors import PySparkException
+
+    try:
+        context = None if progress is None else spark.sparkContext
+    except (AttributeError, PySparkException):
+        context = None
+    if context is None or progress is None:
+        yield
+        return
+    group = f"forebay-{uuid.uuid4().hex}"
+    names = ("spark.jobGroup.id", "spark.job.description")
+    before = [context.getLocalProperty(name) for name in names]
+    context.setJobGroup(group, "forebay")
+    tracker, done, told = context.statusTracker(), threading.Event(), progress
+
+    def watch() -> None:
+        while not done.wait(_LOOK_INTERVAL):
+            completed = total = 0
+            for job in tracker.getJobIdsForGroup(group):
+                found = tracker.getJobInfo(job)
+                for stage in found.stageIds if found else ():
+                    state = tracker.getStageInfo(stage)
+                    completed += state.numCompletedTasks if state else 0
+                    total += state.numTasks if state else 0
+            if total:
+                told(completed, total)
+
+    watcher = threading.Thread(target=watch, name="forebay-progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
+        for name, value in zip(names, before, strict=True):
+            context.setLocalProperty(name, value)  # type: ignore[arg-type]
+
+
+def grouped(weights: Sequence[int], groups_wanted: int, weight_min: int) -> list[list[int]]:
+    """Group numbers `0..len(weights)` that follow one another, the heaviest group first.
+
+    A group weighs at least `weight_min`, but for the last one and where one number is alone; and
+    about as much as others where there are `groups_wanted`.
+    """
+    limit = max(weight_min, sum(weights) // max(groups_wanted, 1))
+    groups: list[list[int]] = []
+    sums: list[int] = []
+    for number, weight in enumerate(weights):
+        if groups and sums[-1] + weight <= limit:
+            sums[-1] += weight
+            groups[-1].append(number)
+        else:
+            sums.append(weight)
+            groups.append([number])
+    return [groups[place] for place in sorted(range(len(groups)), key=lambda at: -sums[at])]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Offsets of a queue, half-open."""
+
+    topic: str
+    queue: int
+    start: int
+    end: int
+
+    def __len__(self) -> int:
+        return self.end - self.start
+
+
+def cut(spans: Iterable[Span], parts: int) -> list[list[Span]]:
+    """Cut spans into at most `parts` groups of nearly as many messages each, in their order."""
+    spans = list(spans)
+    total = sum(map(len, spans))
+    parts = min(parts, total)
+    groups: list[list[Span]] = [[] for _ in range(parts)]
+    done = group = 0
+    for span in spans:
+        start = span.start
+        while start < span.end:
+            limit = total * (group + 1) // parts
+            end = min(start + limit - done, span.end)
+            groups[group].append(Span(span.topic, span.queue, start, end))
+            done += end - start
+            start = end
+            group += done == limit
+    return groups
+
+
+class _Opened:
+    """The store that this worker has open. Workers run many tasks of a job, one at a time."""
+
+    def __init__(self) -> None:
+        self._token = ""
+        self._store: Store | None = None
+
+    def store(self, token: str, path: str) -> Store:
+        """Return the store, opened once for all tasks of a job.
+
+        Opening may be work: the log of a broker that crashed is walked from its begin.
+        """
+        if self._store is None or token != self._token:
+            if self._store is not None:
+                self._store.close()
+            self._store = None
+            self._store = forebay.open(path, mode="r")
+            self._token = token
+        return self._store
+
+
+_opened = _Opened()
+
+
+def opened(token: str, path: str) -> Store:
+    """Return the store at a path; see `_Opened.store`."""
+    return _opened.store(token, path)
