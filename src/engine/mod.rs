@@ -477,9 +477,9 @@ pub trait Engine: Send + Sync {
         Err(whole_only())
     }
 
-    /// Checks parts, with a finding for each. `holes` are the holes of the whole log: entries that lead there count as lost
-    /// with them. Who does not know them yet passes none, and looks at the entries again when the
-    /// log has any.
+    /// Checks parts, with a finding for each. `holes` are the holes of the whole log: entries that
+    /// lead there count as lost with them. Who does not know them yet passes none, and looks at the
+    /// entries again when the log has any.
     fn verify_stretches(&self, parts: &[Stretch], holes: &[Range<u64>]) -> Result<Vec<Finding>> {
         let _ = (parts, holes);
         Err(whole_only())

@@ -114,7 +114,7 @@ pub(crate) fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
     assert!(count + missing >= world.sent.len());
 }
 
-/// What a verification in parts finds: each part alone, and the entries again where there are holes.
+/// What a verification in parts finds: each part alone, and entries again where there are holes.
 pub(crate) fn in_parts(store: &Store) -> forebay::Verification {
     let engine = store.engine().unwrap();
     let parts = engine.stretches().unwrap();

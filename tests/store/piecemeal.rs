@@ -171,7 +171,7 @@ fn queues_of_the_real_rocketmq_are_built_as_dispatch_builds_them() {
             ..Options::default()
         };
         let _ = fs::remove_dir_all(&queues);
-        let store = Store::open(&reference.root(), options).unwrap();
+        let store = Store::open(reference.root(), options).unwrap();
         store.close().unwrap();
         let (built, expected) = (caches(&target.root()).0, below(&queues));
         assert!(built == expected, "{name}");
@@ -193,7 +193,7 @@ fn an_offset_that_comes_again_is_left_to_opening() {
         checksum: false,
         ..options(Mode::Append)
     };
-    let store = Store::open(&place.root(), plain).unwrap();
+    let store = Store::open(place.root(), plain).unwrap();
     world.send(&store, 3000);
     store.close().unwrap();
     // The second log file lies behind the last one again, with positions of its own.

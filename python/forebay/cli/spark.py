@@ -30,6 +30,7 @@ def add(verbs: Any) -> None:
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     _add_audit(jobs)
     _add_rebuild(jobs)
+    _add_export(jobs)
 
 
 def _job(jobs: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
@@ -147,4 +148,59 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     write_line(
         f"{done.tasks:,} tasks in {done.seconds:.1f} s, {_rate(done.log_bytes, done.seconds)}"
     )
+    return 0
+
+
+def _add_export(jobs: Any) -> None:
+    text = "write what was sent since the last export to partitioned Parquet"
+    parser = _job(jobs, "export", text, _export)
+    parser.add_argument("target", metavar="DIRECTORY", help="where the files go")
+    parser.add_argument(
+        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+    )
+    parser.add_argument(
+        "--partition-by",
+        metavar="NAME[,NAME...]",
+        default="topic,date",
+        help="directories, of topic, date, hour and queue; the default is topic,date",
+    )
+    parser.add_argument(
+        "--compression",
+        choices=("zstd", "snappy", "gzip", "lz4", "none"),
+        default="zstd",
+        help="of the files; the default is zstd",
+    )
+    parser.add_argument(
+        "--skip-lost", action="store_true", help="pass over messages that are lost, and count them"
+    )
+
+
+def _export(arguments: argparse.Namespace) -> int:
+    with _session(arguments) as session, Progress("exporting") as progress:
+        from forebay.spark import export
+
+        done = export(
+            session,
+            arguments.store,
+            arguments.target,
+            topics=arguments.topic,
+            partition_by=[name for name in arguments.partition_by.split(",") if name],
+            compression=arguments.compression,
+            fail_on_data_loss=not arguments.skip_lost,
+            progress=progress,
+        )
+    if arguments.json:
+        write_json(done._asdict())
+        return 0
+    if not done.run:
+        write_line("nothing was sent since the last export")
+        return 0
+    write_line(
+        f"run {done.run}: {done.rows:,} messages in {done.files:,} files, {human(done.bytes)}, "
+        f"in {done.target}"
+    )
+    if done.lost or done.removed:
+        gone = done.lost + sum(done.removed.values())
+        write_line(f"{gone:,} messages are lost")
+    write_line(f"{done.tasks:,} tasks in {done.seconds:.1f} s")
     return 0

@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 try:
-    from forebay.spark.jobs import Audit, Rebuild, audit, rebuild
+    from forebay.spark.jobs import Audit, Export, Rebuild, audit, export, rebuild
     from forebay.spark.source import ForebayDataSource
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] != "pyspark":
@@ -31,7 +31,16 @@ except ModuleNotFoundError as error:
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-__all__ = ["Audit", "ForebayDataSource", "Rebuild", "audit", "rebuild", "register"]
+__all__ = [
+    "Audit",
+    "Export",
+    "ForebayDataSource",
+    "Rebuild",
+    "audit",
+    "export",
+    "rebuild",
+    "register",
+]
 
 
 def register(spark: SparkSession) -> None:

@@ -1,0 +1,418 @@
+"""The job `export`: messages as partitioned Parquet, each once, run after run.
+
+```text
+target/topic=orders/date=2026-03-01/<run>-<task>-<n>.parquet   what readers see
+target/_forebay/<run>.json      a manifest a run: its files, and where the next run goes on
+target/_forebay/<run>.tmp/      files of a run that is under way
+```
+
+A run writes its files where no reader looks: Spark, Arrow and Hive pass over names that begin with
+an underscore. The manifest is the commit: it appears at once and durably, when all files are. Then
+the files get their names. A run that dies before its manifest has left nothing but files that
+nobody sees, and the next run sweeps them; one that dies behind it is finished by the next run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import forebay
+from forebay.errors import CorruptError, UnknownTopicError
+from forebay.spark.errors import invalid
+from forebay.spark.jobs.parquet import Piece, write_pieces
+from forebay.spark.jobs.work import Progress, Span, cut, opened, parallelism, run
+from forebay.spark.plan import is_system_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from forebay import Store
+
+_HIDDEN = "_forebay"
+_MANIFEST = re.compile(r"(\d{8})\.json")
+#: What a file may be a partition by.
+PARTITIONS = ("topic", "date", "hour", "queue")
+#: The columns of a file, but for those that its directory tells.
+COLUMNS = (
+    "topic",
+    "queue",
+    "offset",
+    "position",
+    "store_timestamp",
+    "born_timestamp",
+    "keys",
+    "tags",
+    "properties",
+    "body",
+)
+#: Messages of a task: a task is lost as a whole when its worker dies.
+_TASK_RECORDS_MAX = 4_000_000
+
+
+@dataclass(frozen=True)
+class Export:
+    """What a run of an export wrote."""
+
+    path: str
+    target: str
+    #: Number of the run; 0 where there was nothing to write.
+    run: int
+    rows: int
+    files: int
+    bytes: int
+    #: Messages that were passed over because they are damaged.
+    lost: int
+    #: Offsets that retention had removed before they were exported, by topic and queue.
+    removed: dict[str, int]
+    tasks: int
+    seconds: float
+
+    def _asdict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+@dataclass
+class _State:
+    """What is in the target: the last run, and where each queue goes on."""
+
+    run: int = 0
+    #: By topic and queue: next offset, and the position of the message before it.
+    ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    partition_by: list[str] | None = None
+
+
+def export(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Iterable[str] | None = None,
+    partition_by: Sequence[str] = ("topic", "date"),
+    compression: str = "zstd",
+    fail_on_data_loss: bool = True,
+    progress: Progress | None = None,
+) -> Export:
+    """Write what has been sent since the last export to Parquet files.
+
+    Each message is exported once, however often runs are cut short. Only what is durable is
+    exported: it cannot be taken back by a crash of the store's machine.
+
+    Parameters
+    ----------
+    spark
+        The session.
+    path
+        Directory of the store, live or closed, or a RocketMQ's. Every worker reaches it under this
+        path, and the target too.
+    target
+        Directory of the files, made where it is not there. It belongs to one store.
+    topics
+        Which to export; all but RocketMQ's system topics, if not given. Runs may differ in them.
+    partition_by
+        Directories, from the outside in: of ``"topic"``, ``"date"``, ``"hour"`` and ``"queue"``.
+        Dates and hours are of the store time, in UTC. All runs have the same.
+    compression
+        Of Parquet: ``"zstd"``, ``"snappy"``, ``"gzip"``, ``"lz4"`` or ``"none"``.
+    fail_on_data_loss
+        Whether messages that are lost to damage, or that retention removed before they were
+        exported, fail the run. Otherwise they are counted.
+    progress
+        Called with the number of tasks that are done, and of all; not from a remote session.
+
+    Raises
+    ------
+    CorruptError
+        If messages are lost, or the log is not the one that was exported before.
+    BlockingIOError
+        If another export to the target is under way.
+
+    Examples
+    --------
+    >>> forebay.spark.export(spark, "events", "lake").rows  # doctest: +SKIP
+    1000000
+    """
+    began = time.monotonic()
+    root, place = os.path.abspath(path), os.path.abspath(target)
+    partitions = _partitions(partition_by)
+    named = None if topics is None else sorted(set(topics))
+    os.makedirs(os.path.join(place, _HIDDEN), exist_ok=True)
+    with _alone(place):
+        state = _resume(place)
+        if state.partition_by not in (None, partitions):
+            reason = f"the runs before have {state.partition_by}"
+            raise invalid("partition_by", partitions, reason)
+        with forebay.open(root, mode="r") as store:
+            ranges, removed = _plan(store, state, named, fail_on_data_loss)
+            ends = _ends(store, ranges)
+        messages = sum(len(found) for found in ranges)
+        parts = max(2 * parallelism(spark), -(-messages // _TASK_RECORDS_MAX))
+        staging = os.path.join(place, _HIDDEN, f"{state.run + 1:08d}.tmp")
+        token = uuid.uuid4().hex
+        tasks = [
+            _Task(token, root, staging, tuple(group), partitions, compression, fail_on_data_loss)
+            for group in cut(ranges, parts)
+        ]
+        outcomes = run(spark, tasks, _write, progress)
+        pieces = [piece for outcome in outcomes for piece in outcome[0]]
+        lost = sum(outcome[1] for outcome in outcomes)
+        if tasks:
+            _commit(place, state, partitions, pieces, ends)
+    return Export(
+        path=root,
+        target=place,
+        run=state.run + 1 if tasks else 0,
+        rows=sum(piece.rows for piece in pieces),
+        files=len(pieces),
+        bytes=sum(piece.bytes for piece in pieces),
+        lost=lost,
+        removed=removed,
+        tasks=len(tasks),
+        seconds=time.monotonic() - began,
+    )
+
+
+def _partitions(given: Sequence[str]) -> list[str]:
+    partitions = [given] if isinstance(given, str) else list(given)
+    for number, name in enumerate(partitions):
+        if name not in PARTITIONS or name in partitions[:number]:
+            reason = f"name each of {', '.join(PARTITIONS)} at most once"
+            raise invalid("partition_by", partitions, reason)
+    return partitions
+
+
+@contextlib.contextmanager
+def _alone(place: str) -> Iterator[None]:
+    """Hold the lock of the target; the system lets go of it when the process dies."""
+    lock = os.path.join(place, _HIDDEN, "lock")
+    with open(lock, "ab") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            message = "another export to this directory is under way"
+            raise BlockingIOError(error.errno, message, place) from error
+        yield
+
+
+def _resume(place: str) -> _State:
+    """Read the manifests, finish the run that they tell of last, sweep what others have left."""
+    hidden = os.path.join(place, _HIDDEN)
+    manifests = map(_MANIFEST.fullmatch, os.listdir(hidden))
+    runs = sorted(int(found[1]) for found in manifests if found)
+    state = _State()
+    for number in runs:
+        with open(os.path.join(hidden, f"{number:08d}.json"), encoding="utf-8") as file:
+            manifest = json.load(file)
+        state.run = number
+        state.partition_by = manifest["partition_by"]
+        for topic, queue, end, position in manifest["ends"]:
+            state.ends[topic, queue] = (end, position)
+        if number == runs[-1]:
+            _name_files(place, number, manifest["files"])
+    for name in os.listdir(hidden):
+        if name.endswith(".tmp"):
+            shutil.rmtree(os.path.join(hidden, name))
+    return state
+
+
+def _name_files(place: str, number: int, files: list[dict[str, Any]]) -> None:
+    """Give the files of a run the names under which readers see them; again where it was cut."""
+    staging = os.path.join(place, _HIDDEN, f"{number:08d}.tmp")
+    for file in files:
+        staged, final = os.path.join(staging, file["staged"]), os.path.join(place, file["path"])
+        if os.path.exists(staged):
+            os.makedirs(os.path.dirname(final), exist_ok=True)
+            os.replace(staged, final)
+    for folder in sorted({os.path.dirname(file["path"]) for file in files}):
+        _sync_folders(place, folder)
+    with contextlib.suppress(FileNotFoundError):
+        shutil.rmtree(staging)
+
+
+def _sync_folders(place: str, folder: str) -> None:
+    """Make the names in a folder durable, and its own in those above it."""
+    while True:
+        descriptor = os.open(os.path.join(place, folder), os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if not folder:
+            return
+        folder = os.path.dirname(folder)
+
+
+def _commit(
+    place: str,
+    state: _State,
+    partitions: list[str],
+    pieces: list[Piece],
+    ends: dict[tuple[str, int], tuple[int, int]],
+) -> None:
+    number = state.run + 1
+    files = [
+        {
+            "path": os.path.join(*_folders(piece), f"{number:08d}-{piece.name}"),
+            "staged": piece.name,
+            "rows": piece.rows,
+            "bytes": piece.bytes,
+        }
+        for piece in pieces
+    ]
+    manifest = {
+        "run": number,
+        "partition_by": partitions,
+        "rows": sum(piece.rows for piece in pieces),
+        "ends": [[*queue, *end] for queue, end in sorted(ends.items())],
+        "files": files,
+    }
+    path = os.path.join(place, _HIDDEN, f"{number:08d}.json")
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(manifest, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(path + ".new", path)
+    _sync_folders(place, _HIDDEN)
+    _name_files(place, number, files)
+
+
+def _folders(piece: Piece) -> list[str]:
+    # As Hive writes them: a topic may have characters that a path may not.
+    return [f"{name}={quote(str(value), safe='')}" for name, value in piece.partition]
+
+
+def _plan(
+    store: Store, state: _State, named: list[str] | None, fail_on_data_loss: bool
+) -> tuple[list[Span], dict[str, int]]:
+    """Return what is there and was not exported, and what was removed before it was."""
+    topics = store.topics
+    for name in named or ():
+        if name not in topics:
+            message = f"there is no topic {name!r} in {store.path}"
+            raise UnknownTopicError(message, topic=name)
+    ranges = []
+    removed: dict[str, int] = {}
+    for name in sorted(topics) if named is None else named:
+        if named is None and is_system_topic(name):
+            continue
+        for queue in topics[name].queues:
+            end = _durable_end(store, name, queue.id, queue.min_offset, queue.max_offset)
+            start, position = state.ends.get((name, queue.id), (queue.min_offset, -1))
+            _check_same_log(store, (name, queue.id), start, position, queue.max_offset)
+            if start < queue.min_offset:
+                removed[f"{name}-{queue.id}"] = queue.min_offset - start
+                start = queue.min_offset
+            if start < end:
+                ranges.append(Span(name, queue.id, start, end))
+    if removed and fail_on_data_loss:
+        where, count = next(iter(removed.items()))
+        reason = f"retention removed {count} messages of {where} before they were exported"
+        raise CorruptError(reason, path=str(store.path), position=0, reason=reason)
+    return ranges, removed
+
+
+def _durable_end(store: Store, topic: str, queue: int, least: int, most: int) -> int:
+    """Return the offset behind the last message of a queue that is durable."""
+    durable = store.durable_position
+
+    def is_durable(offset: int) -> bool:
+        # A message that is lost has no position; those behind it decide.
+        found = store.read(topic, queue, offset, 1).messages
+        return not found or found[0].position < durable
+
+    low, high = least, most
+    if low < high and is_durable(high - 1):
+        return high
+    while low < high:
+        middle = (low + high) // 2
+        if is_durable(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _check_same_log(
+    store: Store, where: tuple[str, int], start: int, position: int, most: int
+) -> None:
+    """Fail where a queue is not the one that the runs before have exported."""
+    topic, queue = where
+    reason = ""
+    if start > most:
+        reason = f"{topic}-{queue} ends at {most}, and {start} messages of it were exported"
+    elif position >= 0:
+        found = store.read(topic, queue, start - 1, 1).messages if start > 0 else []
+        if found and found[0].offset == start - 1 and found[0].position != position:
+            reason = f"message {start - 1} of {topic}-{queue} is not the one that was exported"
+    if reason:
+        reason += ": the log came back shorter, or it is another store's; export to a new directory"
+        raise CorruptError(reason, path=str(store.path), position=max(position, 0), reason=reason)
+
+
+def _ends(store: Store, ranges: list[Span]) -> dict[tuple[str, int], tuple[int, int]]:
+    ends = {}
+    for found in ranges:
+        last = store.read(found.topic, found.queue, found.end - 1, 1).messages
+        position = last[0].position if last and last[0].offset == found.end - 1 else -1
+        ends[found.topic, found.queue] = (found.end, position)
+    return ends
+
+
+@dataclass(frozen=True)
+class _Task:
+    token: str
+    path: str
+    staging: str
+    ranges: tuple[Span, ...]
+    partitions: list[str]
+    compression: str
+    fail_on_data_loss: bool
+
+
+def _write(task: _Task) -> tuple[list[Piece], int]:
+    """Write the files of a task; return them, and how many messages are lost."""
+    store = opened(task.token, task.path)
+    os.makedirs(task.staging, exist_ok=True)
+    pieces, lost = [], 0
+    # Names of this attempt alone: what another one has left is swept.
+    attempt = uuid.uuid4().hex[:16]
+    for number, (topic, ranges) in enumerate(_by_topic(task.ranges).items()):
+        scan = store.scan(
+            topic,
+            columns=list(COLUMNS),
+            queues=[found.queue for found in ranges],
+            start={found.queue: found.start for found in ranges},
+            end={found.queue: found.end for found in ranges},
+        )
+        stem = os.path.join(task.staging, f"{attempt}-{number}")
+        found = write_pieces(scan, stem, task.partitions, task.compression)
+        missing = sum(map(len, ranges)) - sum(piece.rows for piece in found)
+        if missing and task.fail_on_data_loss:
+            damage = [*scan.damage, *store.damage]
+            reason = f"{missing} messages of {topic} are lost"
+            if damage:
+                first = damage[0]
+                reason += f" to damage, first at {first.position} of {first.path}: {first.reason}"
+            path = damage[0].path if damage else task.path
+            position = damage[0].position if damage else 0
+            raise CorruptError(reason, path=path, position=position, reason=reason)
+        pieces += found
+        lost += missing
+    return pieces, lost
+
+
+def _by_topic(ranges: Iterable[Span]) -> dict[str, list[Span]]:
+    by_topic: dict[str, list[Span]] = {}
+    for found in ranges:
+        by_topic.setdefault(found.topic, []).append(found)
+    return by_topic

@@ -1,0 +1,111 @@
+"""Parquet files of a scan, one for each combination of the values that it is partitioned by."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay import Scan
+
+#: Rows of a file: more go to the next one.
+_FILE_ROWS_MAX = 8_000_000
+#: Files that a task has open at once. A queue is in the order of time, so old ones come to an end.
+_FILES_OPEN_MAX = 64
+
+
+@dataclass(frozen=True)
+class Piece:
+    """A file that is written and closed."""
+
+    name: str
+    #: Names and values of the partition, from the outside in.
+    partition: tuple[tuple[str, str], ...]
+    rows: int
+    bytes: int
+
+
+class _Open:
+    """A file that is being written."""
+
+    def __init__(self, path: str, schema: Any, compression: str) -> None:
+        import pyarrow.parquet  # type: ignore[import-untyped]
+
+        self.path = path
+        self.rows = 0
+        self.writer = pyarrow.parquet.ParquetWriter(path, schema, compression=compression)
+
+    def close(self, partition: tuple[tuple[str, str], ...]) -> Piece:
+        """Make the file whole and durable."""
+        self.writer.close()
+        descriptor = os.open(self.path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+            size = os.fstat(descriptor).st_size
+        finally:
+            os.close(descriptor)
+        return Piece(os.path.basename(self.path), partition, self.rows, size)
+
+
+def write_pieces(scan: Scan, stem: str, partitions: list[str], compression: str) -> list[Piece]:
+    """Write a scan to files whose paths begin with `stem`."""
+    import pyarrow
+
+    pieces: list[Piece] = []
+    files: dict[tuple[tuple[str, str], ...], _Open] = {}
+    reader = pyarrow.RecordBatchReader.from_stream(scan)
+    made = 0
+    for batch in reader:
+        for partition, rows in _split(pyarrow.Table.from_batches([batch]), partitions):
+            kept = rows.drop_columns([name for name in partitions if name in rows.column_names])
+            file = files.get(partition)
+            if file is None:
+                if len(files) >= _FILES_OPEN_MAX:
+                    oldest = next(iter(files))
+                    pieces.append(files.pop(oldest).close(oldest))
+                file = _Open(f"{stem}-{made}.parquet", kept.schema, compression)
+                files[partition] = file
+                made += 1
+            file.writer.write_table(kept)
+            file.rows += kept.num_rows
+            if file.rows >= _FILE_ROWS_MAX:
+                pieces.append(files.pop(partition).close(partition))
+    pieces.extend(file.close(partition) for partition, file in files.items())
+    return pieces
+
+
+def _split(table: Any, partitions: list[str]) -> Iterator[tuple[tuple[tuple[str, str], ...], Any]]:
+    """Split rows by the values of their partition; most batches have one."""
+    import pyarrow
+    import pyarrow.compute  # type: ignore[import-untyped]
+
+    compute = pyarrow.compute
+    if not partitions:
+        yield (), table
+        return
+    columns = {name: _values(table, name) for name in partitions}
+    values = pyarrow.table(columns)
+    unique = values.group_by(partitions).aggregate([]).to_pylist()
+    for found in unique:
+        partition = tuple((name, str(found[name])) for name in partitions)
+        if len(unique) == 1:
+            yield partition, table
+            return
+        mask = None
+        for name in partitions:
+            same = compute.equal(values.column(name), found[name])
+            mask = same if mask is None else compute.and_(mask, same)
+        yield partition, table.filter(mask)
+
+
+def _values(table: Any, name: str) -> Any:
+    import pyarrow
+    import pyarrow.compute
+
+    if name in ("topic", "queue"):
+        return table.column(name).cast("string")
+    pattern = "%Y-%m-%d" if name == "date" else "%H"
+    seconds = table.column("store_timestamp").cast(pyarrow.timestamp("s", "UTC"), safe=False)
+    return pyarrow.compute.strftime(seconds, pattern)
