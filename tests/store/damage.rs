@@ -80,7 +80,6 @@ pub(crate) fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
     }
     let report = store.verify(&mut |_, _| true).unwrap();
     assert!(report.records as usize + missing >= world.sent.len());
-    assert_eq!(in_parts(store), report);
     for topic in ["orders", "bills", "rare"] {
         for key in ["key-3", "eleven", "nothing"] {
             match store.query(topic, key, i64::MIN, i64::MAX, 100) {
@@ -146,6 +145,11 @@ pub(crate) fn survives(root: &Path, world: &World, lost: &dyn Fn(u64) -> bool) {
     for mode in [Mode::Read, Mode::Append, Mode::Append] {
         let store = open(root, mode).unwrap();
         look(&store, world, lost);
+        if mode == Mode::Read {
+            // As it was left, before opening for writing puts right what it can.
+            let whole = store.verify(&mut |_, _| true).unwrap();
+            assert_eq!(in_parts(&store), whole);
+        }
         if mode == Mode::Append {
             let producer = store.producer("more", Some(0)).unwrap();
             let draft = forebay::Draft::default();

@@ -11,11 +11,12 @@ import importlib
 import os
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from forebay.cli.arguments import UsageError, add_store
+from forebay.cli.arguments import UsageError, add_store, number
 from forebay.cli.look import damage_line, places
-from forebay.cli.output import Progress, human, write_json, write_line
+from forebay.cli.output import Progress, human, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,8 @@ def add(verbs: Any) -> None:
     _add_audit(jobs)
     _add_rebuild(jobs)
     _add_export(jobs)
+    _add_report(jobs)
+    _add_compact(jobs)
 
 
 def _job(jobs: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
@@ -203,4 +206,78 @@ def _export(arguments: argparse.Namespace) -> int:
         gone = done.lost + sum(done.removed.values())
         write_line(f"{gone:,} messages are lost")
     write_line(f"{done.tasks:,} tasks in {done.seconds:.1f} s")
+    return 0
+
+
+def _add_report(jobs: Any) -> None:
+    text = "count by topic, queue, hour and key, and look up the lag of groups"
+    parser = _job(jobs, "report", text, _report)
+    parser.add_argument("--html", metavar="FILE", help="write a page with plots too")
+    parser.add_argument(
+        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+    )
+    parser.add_argument(
+        "--keys", metavar="N", type=number, default=20, help="how many keys; the default is 20"
+    )
+
+
+def _report(arguments: argparse.Namespace) -> int:
+    with _session(arguments) as session, Progress("counting") as progress:
+        from forebay.spark import report
+
+        found = report(
+            session,
+            arguments.store,
+            arguments.html,
+            topics=arguments.topic,
+            keys=arguments.keys,
+            progress=progress,
+        )
+    if arguments.json:
+        write_json(found._asdict())
+        return 0
+    for name in ("topics", "queues", "hours", "keys", "lag"):
+        rows = getattr(found, name)
+        if rows:
+            head = [field.replace("_", " ") for field in rows[0]._fields]
+            write_table(head, [[_shown(value) for value in row] for row in rows])
+            write_line()
+    write_line(f"{found.messages:,} messages, {human(found.bytes)}, in {found.seconds:.1f} s")
+    if found.html is not None:
+        write_line(f"wrote {found.html}")
+    return 0
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    if isinstance(value, float):
+        return f"{value:,.2f}"
+    return "" if value is None else value
+
+
+def _add_compact(jobs: Any) -> None:
+    text = "keep the newest message of each key, in a new store"
+    parser = _job(jobs, "compact", text, _compact)
+    parser.add_argument("target", metavar="TARGET", help="directory of the new store")
+    parser.add_argument(
+        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+    )
+
+
+def _compact(arguments: argparse.Namespace) -> int:
+    with _session(arguments) as session, Progress("compacting") as progress:
+        from forebay.spark import compact
+
+        done = compact(
+            session, arguments.store, arguments.target, topics=arguments.topic, progress=progress
+        )
+    if arguments.json:
+        write_json(done._asdict())
+        return 0
+    write_line(
+        f"kept {done.kept:,} of {done.messages:,} messages, {done.without_key:,} of them without a "
+        f"key, in {done.target}"
+    )
+    write_line(f"{human(done.kept_bytes)} of {human(done.log_bytes)}, in {done.seconds:.1f} s")
     return 0

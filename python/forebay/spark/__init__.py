@@ -9,7 +9,7 @@ and the address::
     orders = spark.read.format("forebay").option("subscribe", "orders").load("events")
     orders.groupBy("partition").count().show()
 
-`audit`, `rebuild` and their like are jobs over the files of a store; see `forebay.spark.jobs`.
+`audit`, `rebuild`, `compact`, `export` and `report` are jobs; see `forebay.spark.jobs`.
 
 Spark finds the source by itself where this package is installed beside it. `register` also tells
 the source how many tasks the cluster runs at once.
@@ -20,7 +20,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 try:
-    from forebay.spark.jobs import Audit, Export, Rebuild, audit, export, rebuild
+    from forebay.spark.jobs import (
+        Audit,
+        Compaction,
+        Export,
+        Rebuild,
+        Report,
+        audit,
+        compact,
+        export,
+        rebuild,
+        report,
+    )
     from forebay.spark.source import ForebayDataSource
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] != "pyspark":
@@ -33,13 +44,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Audit",
+    "Compaction",
     "Export",
     "ForebayDataSource",
     "Rebuild",
+    "Report",
     "audit",
+    "compact",
     "export",
     "rebuild",
     "register",
+    "report",
 ]
 
 

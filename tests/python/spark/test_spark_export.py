@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -95,10 +96,8 @@ def test_spark_reads_what_it_exported(spark: Any, store: Path, tmp_path: Path) -
     assert sorted((row.topic, bytes(row.body)) for row in rows) == sent(300)
     days = {str(row.date) for row in rows}
     with forebay.open(store, mode="r") as opened:
-        times = {
-            m.store_timestamp.date().isoformat() for m in opened.tail("one", "earliest", False)
-        }
-    assert times <= days
+        stored = [message.store_timestamp for message in opened.tail("one", "earliest", False)]
+    assert {str(datetime.fromtimestamp(time / 1000, UTC).date()) for time in stored} <= days
     assert len({(row.topic, row.queue, row.offset) for row in rows}) == 300
     send(store, 300, 60)
     again = export(spark, store, target)

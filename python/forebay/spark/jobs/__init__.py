@@ -8,14 +8,20 @@ directory of a store that every worker reaches under the same path, and returns 
 from __future__ import annotations
 
 from forebay.spark.jobs.audit import Audit, audit
+from forebay.spark.jobs.compact import Compaction, compact
 from forebay.spark.jobs.export import Export, export
 from forebay.spark.jobs.rebuild import Rebuild, rebuild
+from forebay.spark.jobs.report import Report, report
 
 __all__ = [
     "Audit",
+    "Compaction",
     "Export",
     "Rebuild",
+    "Report",
     "audit",
+    "compact",
     "export",
     "rebuild",
+    "report",
 ]

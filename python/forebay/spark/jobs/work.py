@@ -75,7 +75,7 @@ def run(
     call = udf(run_task, BinaryType(), useArrow=False).asNondeterministic()
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     frame = numbers.select("id", call("id").alias("outcome"))
-    with _told(spark, progress):
+    with told(spark, progress):
         rows = frame.collect()
     # What Spark's own workers pickled is trusted as Spark does.
     outcomes = {row["id"]: pickle.loads(row["outcome"]) for row in rows}
@@ -86,7 +86,7 @@ def run(
 
 
 @contextlib.contextmanager
-def _told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
+def told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
     """Tell of the progress of the jobs that this thread starts; a remote session tells nothing."""
     from pyspark.errors import PySparkException
 
@@ -101,7 +101,7 @@ def _told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
     names = ("spark.jobGroup.id", "spark.job.description")
     before = [context.getLocalProperty(name) for name in names]
     context.setJobGroup(group, "forebay")
-    tracker, done, told = context.statusTracker(), threading.Event(), progress
+    tracker, done, tell = context.statusTracker(), threading.Event(), progress
 
     def watch() -> None:
         while not done.wait(_LOOK_INTERVAL):
@@ -113,7 +113,7 @@ def _told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
                     completed += state.numCompletedTasks if state else 0
                     total += state.numTasks if state else 0
             if total:
-                told(completed, total)
+                tell(completed, total)
 
     watcher = threading.Thread(target=watch, name="forebay-progress", daemon=True)
     watcher.start()

@@ -1,0 +1,220 @@
+"""The job `compact`: the newest message of each key, in a store of its own.
+
+Spark finds the survivors by topic and key, joins them with their messages by position, sorts these
+and leaves them in files; the driver, who alone may write a store, sends them from there. The new
+store gets its name when it is whole.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import forebay
+from forebay.errors import StoreExistsError, UnknownTopicError
+from forebay.spark.jobs.work import Progress, told
+from forebay.spark.plan import is_system_topic
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from forebay import Store
+
+#: What of a message goes to the new store.
+_COLUMNS = "position,topic,queue,keys,tags,properties,body,born_timestamp"
+#: Rows that are sent at a time.
+_BATCH_ROWS = 16_384
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction kept."""
+
+    path: str
+    target: str
+    #: Messages that were there.
+    messages: int
+    #: Messages in the new store.
+    kept: int
+    #: Those of them that have no key, and so are all kept.
+    without_key: int
+    #: Bytes of both logs.
+    log_bytes: int
+    kept_bytes: int
+    seconds: float
+
+    def _asdict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def compact(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    target: str | os.PathLike[str],
+    *,
+    topics: Iterable[str] | None = None,
+    options: dict[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> Compaction:
+    """Write the newest message of each key of each topic to a new store.
+
+    A message's key is its first one, as in the column `key`. Messages without a key are all kept:
+    Kafka refuses them in a compacted topic when they are sent, and a job that comes later and
+    dropped them would lose what nothing replaces. There are no tombstones: the log of a store has
+    no message without a body, so a key is never removed.
+
+    The messages of a topic keep their order, queue, keys, tags, properties and the time at which
+    they were made; offsets, positions and store times are new. Flags, delivery counts and unique
+    keys of other producers are not carried over.
+
+    Parameters
+    ----------
+    spark
+        The session. The format ``forebay`` is registered in it.
+    path
+        Directory of the store, live or closed, or a RocketMQ's. What was sent until now is
+        compacted. Every worker reaches it under this path, and the target's neighbours too.
+    target
+        Directory of the new store; nothing is there yet. Work is done in ``<target>.compacting``.
+    topics
+        Which to take over; all but RocketMQ's system topics, if not given.
+    options
+        Options of `forebay.open` for the new store, as the sizes of its files.
+    progress
+        Called with the number of tasks that are done, and of all; not from a remote session.
+
+    Raises
+    ------
+    StoreExistsError
+        If there is something at the target.
+
+    Examples
+    --------
+    >>> forebay.spark.compact(spark, "events", "newest").kept  # doctest: +SKIP
+    1000
+    """
+    began = time.monotonic()
+    root, place = os.path.abspath(path), os.path.abspath(target)
+    if os.path.lexists(place):
+        message = f"{place} is there: compact makes a new store"
+        raise StoreExistsError(message, path=place)
+    work = f"{place}.compacting"
+    # What a compaction that was cut short has left.
+    shutil.rmtree(work, ignore_errors=True)
+    with forebay.open(root, mode="r") as store:
+        bounds = _bounds(store, topics)
+        # A table of topics that is a moment behind its writer knows fewer queues than there are.
+        queues = {
+            name: max(store.topics[name].write_queues, *(queue + 1 for queue in ends), 1)
+            for name, ends in bounds.items()
+        }
+        log_bytes = store.stats().log_bytes
+    os.makedirs(work)
+    rows = os.path.join(work, "rows")
+    if any(low < high for ends in bounds.values() for low, high in ends.values()):
+        with told(spark, progress):
+            _survivors(spark, root, bounds).write.parquet(_url(rows))
+    fresh = os.path.join(work, "store")
+    kept, without_key = 0, 0
+    with forebay.open(fresh, mode="x", **(options or {})) as made:
+        for name, count in queues.items():
+            made.create_topic(name, queues=count)
+        kept, without_key = _send(made, rows)
+        made.flush()
+        kept_bytes = made.stats().log_bytes
+    os.rename(fresh, place)
+    shutil.rmtree(work)
+    return Compaction(
+        path=root,
+        target=place,
+        messages=sum(high - low for ends in bounds.values() for low, high in ends.values()),
+        kept=kept,
+        without_key=without_key,
+        log_bytes=log_bytes,
+        kept_bytes=kept_bytes,
+        seconds=time.monotonic() - began,
+    )
+
+
+def _bounds(store: Store, topics: Iterable[str] | None) -> dict[str, dict[int, tuple[int, int]]]:
+    """Return first and next offsets: both reads of the store have to end at the same messages."""
+    there = store.topics
+    if topics is None:
+        named = [name for name in sorted(there) if not is_system_topic(name)]
+    else:
+        named = sorted(set(topics))
+    for name in named:
+        if name not in there:
+            message = f"there is no topic {name!r} in {store.path}"
+            raise UnknownTopicError(message, topic=name)
+    return {
+        name: {queue.id: (queue.min_offset, queue.max_offset) for queue in there[name].queues}
+        for name in named
+    }
+
+
+def _survivors(
+    spark: SparkSession, root: str, bounds: dict[str, dict[int, tuple[int, int]]]
+) -> DataFrame:
+    """Return all columns of the newest message of each key, in the order of the log."""
+    from pyspark.sql import functions
+
+    from forebay.spark import register
+
+    register(spark)
+
+    def read(columns: str) -> DataFrame:
+        reader = spark.read.format("forebay").option("columns", columns)
+        queues = {name: sorted(ends) for name, ends in bounds.items() if ends}
+        starts, ends = (
+            {name: {str(q): bounds[name][q][end] for q in queues[name]} for name in queues}
+            for end in (0, 1)
+        )
+        reader = reader.option("assign", json.dumps(queues))
+        reader = reader.option("startingOffsets", json.dumps(starts))
+        return reader.option("endingOffsets", json.dumps(ends)).load(root)
+
+    keys = read("topic,key,position")
+    newest = keys.where("key is not null").groupBy("topic", "key")
+    positions = newest.agg(functions.max("position").alias("position")).select("position")
+    positions = positions.unionAll(keys.where("key is null").select("position"))
+    return read(_COLUMNS).join(positions, "position", "left_semi").orderBy("position")
+
+
+def _url(path: str) -> str:
+    """Return a path as Spark takes a local one, whatever its default file system is."""
+    from pathlib import Path
+
+    return Path(path).as_uri()
+
+
+def _send(store: Store, rows: str) -> tuple[int, int]:
+    """Send what Spark has left, in the order of its files; return rows, and those without a key."""
+    import pyarrow.parquet  # type: ignore[import-untyped]
+
+    kept = without_key = 0
+    names = sorted(os.listdir(rows)) if os.path.isdir(rows) else []
+    for name in names:
+        if not name.startswith("part-"):
+            continue
+        with pyarrow.parquet.ParquetFile(os.path.join(rows, name)) as file:
+            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+                kept += batch.num_rows
+                without_key += batch.column("keys").null_count
+                _send_batch(store, pyarrow.Table.from_batches([batch]))
+    return kept, without_key
+
+
+def _send_batch(store: Store, table: Any) -> None:
+    import pyarrow.compute  # type: ignore[import-untyped]
+
+    table = table.drop_columns(["position"]).rename_columns({"born_timestamp": "timestamp"})
+    topics = table.column("topic")
+    for topic in topics.unique().to_pylist():
+        own = table.filter(pyarrow.compute.equal(topics, topic)).drop_columns(["topic"])
+        store.producer(topic).send_arrow(own)

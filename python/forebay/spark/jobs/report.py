@@ -1,0 +1,374 @@
+"""The job `report`: what is in a store, by topic, queue, hour and key, and how far groups are."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+
+import forebay
+from forebay.errors import UnknownTopicError
+from forebay.spark.jobs.work import Progress, told
+from forebay.spark.plan import is_system_topic
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
+
+    from forebay import Store
+
+_EPOCH = datetime.fromtimestamp(0, UTC)
+_HOUR_MICROS = 3_600_000_000
+
+
+class TopicFigures(NamedTuple):
+    """A topic. Bytes are those of the records in the log; a rate is of messages a second."""
+
+    topic: str
+    queues: int
+    messages: int
+    bytes: int
+    first: datetime | None
+    last: datetime | None
+    #: From the first message to the last.
+    rate: float
+    #: In the hour with the most messages.
+    peak_rate: float
+
+
+class QueueFigures(NamedTuple):
+    """A queue of a topic."""
+
+    topic: str
+    queue: int
+    min_offset: int
+    max_offset: int
+    messages: int
+    bytes: int
+    rate: float
+
+
+class HourFigures(NamedTuple):
+    """An hour of a topic, by its begin and by store time."""
+
+    topic: str
+    hour: datetime
+    messages: int
+    bytes: int
+    rate: float
+
+
+class KeyFigures(NamedTuple):
+    """A key of a topic."""
+
+    topic: str
+    key: str
+    messages: int
+    bytes: int
+
+
+class LagFigures(NamedTuple):
+    """How far a group of consumers is in a queue."""
+
+    group: str
+    topic: str
+    queue: int
+    #: The next offset that the group consumes.
+    offset: int
+    max_offset: int
+    lag: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What is in a store."""
+
+    path: str
+    taken: datetime
+    topics: tuple[TopicFigures, ...]
+    queues: tuple[QueueFigures, ...]
+    hours: tuple[HourFigures, ...]
+    #: The keys with the most messages.
+    keys: tuple[KeyFigures, ...]
+    lag: tuple[LagFigures, ...]
+    #: The page that was written.
+    html: str | None
+    seconds: float
+
+    @property
+    def messages(self) -> int:
+        """How many messages there are."""
+        return sum(found.messages for found in self.topics)
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes their records have in the log."""
+        return sum(found.bytes for found in self.topics)
+
+    def table(self, name: str) -> pyarrow.Table:
+        """Return one of ``"topics"``, ``"queues"``, ``"hours"``, ``"keys"`` and ``"lag"``."""
+        import pyarrow
+
+        if name not in _TABLES:
+            raise KeyError(f"{name!r} is no table; there are {', '.join(_TABLES)}")
+        kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+        rows, kind = getattr(self, name), _TABLES[name]
+        # What is none of these is a time.
+        types = {
+            column: kinds.get(hint, pyarrow.timestamp("us", "UTC"))
+            for column, hint in get_type_hints(kind).items()
+        }
+        columns = {
+            column: pyarrow.array([getattr(row, column) for row in rows], types[column])
+            for column in kind._fields
+        }
+        return pyarrow.table(columns)
+
+    def _asdict(self) -> dict[str, Any]:
+        def plain(value: Any) -> Any:
+            return value.isoformat() if isinstance(value, datetime) else value
+
+        facts: dict[str, Any] = {"path": self.path, "taken": plain(self.taken)}
+        facts |= {"messages": self.messages, "bytes": self.bytes}
+        for name in _TABLES:
+            facts[name] = [
+                {field: plain(value) for field, value in row._asdict().items()}
+                for row in getattr(self, name)
+            ]
+        return facts | {"html": self.html, "seconds": self.seconds}
+
+
+_TABLES: dict[str, Any] = {
+    "topics": TopicFigures,
+    "queues": QueueFigures,
+    "hours": HourFigures,
+    "keys": KeyFigures,
+    "lag": LagFigures,
+}
+
+
+def report(
+    spark: SparkSession,
+    path: str | os.PathLike[str],
+    html: str | os.PathLike[str] | None = None,
+    *,
+    topics: Iterable[str] | None = None,
+    keys: int = 20,
+    progress: Progress | None = None,
+) -> Report:
+    """Count messages and bytes by topic, queue, hour and key; look up the lag of groups.
+
+    Messages that are lost to damage are not counted, and logged; `audit` is who looks for damage.
+
+    Parameters
+    ----------
+    spark
+        The session. The format ``forebay`` is registered in it.
+    path
+        Directory of the store, live or closed, or a RocketMQ's, which every worker reaches under
+        this path.
+    html
+        Where to write the report as one page with plots, which loads nothing from elsewhere; it
+        takes ``pip install 'forebay[report]'``. A page that is there is replaced.
+    topics
+        Which to look at; all but RocketMQ's system topics, if not given.
+    keys
+        How many keys to list, those with the most messages; with 0 no key is read.
+    progress
+        Called with the number of tasks that are done, and of all; not from a remote session.
+
+    Returns
+    -------
+    Report
+        Rows, and Arrow tables of them.
+
+    Examples
+    --------
+    >>> forebay.spark.report(spark, "events", "events.html").table("hours")  # doctest: +SKIP
+    """
+    from forebay.spark import register
+
+    if html is not None:
+        # Whatever is missing is missed before the work.
+        from forebay.spark.jobs.page import check_plotly
+
+        check_plotly()
+    began = time.monotonic()
+    root = os.path.abspath(path)
+    taken = datetime.now(UTC)
+    with forebay.open(root, mode="r") as store:
+        named = _named(store, topics)
+        bounds = {
+            (name, queue.id): (queue.min_offset, queue.max_offset)
+            for name in named
+            for queue in store.topics[name].queues
+        }
+    register(spark)
+    with told(spark, progress):
+        rows = _count(spark, root, [name for name in named if _has_messages(bounds, name)])
+        top = _top_keys(spark, root, sorted({row["topic"] for row in rows}), keys)
+    queues = _queues(rows, bounds)
+    hours = _hours(rows)
+    made = Report(
+        path=root,
+        taken=taken,
+        topics=tuple(_topic(name, rows, hours, bounds) for name in named),
+        queues=queues,
+        hours=hours,
+        keys=top,
+        lag=_lag(root, bounds),
+        html=None if html is None else os.path.abspath(html),
+        seconds=time.monotonic() - began,
+    )
+    if made.html is not None:
+        from forebay.spark.jobs.page import write_page
+
+        write_page(made, made.html)
+    return made
+
+
+def _named(store: Store, topics: Iterable[str] | None) -> list[str]:
+    there = store.topics
+    if topics is None:
+        return [name for name in sorted(there) if not is_system_topic(name)]
+    named = sorted(set(topics))
+    for name in named:
+        if name not in there:
+            message = f"there is no topic {name!r} in {store.path}"
+            raise UnknownTopicError(message, topic=name)
+    return named
+
+
+def _has_messages(bounds: dict[tuple[str, int], tuple[int, int]], name: str) -> bool:
+    return any(topic == name and low < high for (topic, _), (low, high) in bounds.items())
+
+
+def _read(spark: SparkSession, root: str, topics: list[str], columns: str) -> DataFrame:
+    reader = spark.read.format("forebay").option("subscribe", ",".join(topics))
+    reader = reader.option("columns", columns).option("failOnDataLoss", "false")
+    return reader.load(root)
+
+
+def _count(spark: SparkSession, root: str, topics: list[str]) -> list[Any]:
+    """Return a row for each queue, without an hour, and for each hour of a topic."""
+    from pyspark.sql import functions
+
+    if not topics:
+        return []
+    frame = _read(spark, root, topics, "topic,queue,store_timestamp,size")
+    micros = functions.unix_micros("store_timestamp")
+    frame = frame.withColumn("micros", micros).drop("store_timestamp")
+    # By whole numbers since the epoch: a session's zone may lie half an hour beside.
+    frame = frame.withColumn("hour", functions.expr(f"micros div {_HOUR_MICROS}"))
+    sets = [[frame.topic, frame.queue], [frame.topic, frame.hour]]
+    counted = frame.groupingSets(sets, frame.topic, frame.queue, frame.hour).agg(
+        functions.count("*").alias("messages"),
+        functions.sum("size").alias("bytes"),
+        functions.min("micros").alias("first"),
+        functions.max("micros").alias("last"),
+    )
+    return counted.collect()
+
+
+def _top_keys(
+    spark: SparkSession, root: str, topics: list[str], count: int
+) -> tuple[KeyFigures, ...]:
+    from pyspark.sql import functions
+
+    if not topics or count <= 0:
+        return ()
+    frame = _read(spark, root, topics, "topic,keys,size").where("keys is not null")
+    words = functions.explode(functions.split("keys", " +"))
+    frame = frame.select("topic", words.alias("key"), "size").where("key != ''")
+    counted = frame.groupBy("topic", "key").agg(
+        functions.count("*").alias("messages"), functions.sum("size").alias("bytes")
+    )
+    ordered = counted.orderBy(functions.desc("messages"), "topic", "key").limit(count)
+    return tuple(KeyFigures(**row.asDict()) for row in ordered.collect())
+
+
+def _at(micros: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+def _rate(messages: int, first: int, last: int) -> float:
+    """Return messages a second; of what came within a millisecond nothing can be said."""
+    return messages * 1e6 / (last - first) if last > first else 0.0
+
+
+def _queues(
+    rows: list[Any], bounds: dict[tuple[str, int], tuple[int, int]]
+) -> tuple[QueueFigures, ...]:
+    counted = {(row.topic, row.queue): row for row in rows if row.queue is not None}
+    found = []
+    for (topic, queue), (low, high) in sorted(bounds.items()):
+        row = counted.get((topic, queue))
+        if row is None:
+            found.append(QueueFigures(topic, queue, low, high, 0, 0, 0.0))
+            continue
+        rate = _rate(row.messages, row["first"], row["last"])
+        found.append(QueueFigures(topic, queue, low, high, row.messages, row.bytes, rate))
+    return tuple(found)
+
+
+def _hours(rows: list[Any]) -> tuple[HourFigures, ...]:
+    found = [
+        HourFigures(
+            row.topic, _at(row.hour * _HOUR_MICROS), row.messages, row.bytes, row.messages / 3600
+        )
+        for row in rows
+        if row.hour is not None
+    ]
+    return tuple(sorted(found))
+
+
+def _topic(
+    name: str,
+    rows: list[Any],
+    hours: tuple[HourFigures, ...],
+    bounds: dict[tuple[str, int], tuple[int, int]],
+) -> TopicFigures:
+    own = [row for row in rows if row.topic == name and row.queue is not None]
+    queues = sum(topic == name for topic, _ in bounds)
+    if not own:
+        return TopicFigures(name, queues, 0, 0, None, None, 0.0, 0.0)
+    messages = sum(row.messages for row in own)
+    first, last = min(row["first"] for row in own), max(row["last"] for row in own)
+    peak = max(found.rate for found in hours if found.topic == name)
+    size = sum(row.bytes for row in own)
+    rate = _rate(messages, first, last)
+    return TopicFigures(name, queues, messages, size, _at(first), _at(last), rate, peak)
+
+
+def _lag(root: str, bounds: dict[tuple[str, int], tuple[int, int]]) -> tuple[LagFigures, ...]:
+    """Compare RocketMQ's table of groups with the ends of the queues."""
+    found = []
+    for name, queues in _offset_table(root).items():
+        topic, _, group = name.partition("@")
+        for queue, offset in queues.items() if isinstance(queues, dict) else ():
+            end = bounds.get((topic, int(queue)))
+            if end is None or not isinstance(offset, int):
+                continue
+            # A group that has not begun has -1; what is retired nobody can consume any more.
+            begin = min(max(offset, end[0]), end[1])
+            found.append(LagFigures(group, topic, int(queue), offset, end[1], end[1] - begin))
+    return tuple(sorted(found))
+
+
+def _offset_table(root: str) -> dict[str, Any]:
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        try:
+            with open(os.path.join(root, "config", name), encoding="utf-8") as file:
+                # RocketMQ writes keys that are numbers without quotes.
+                text = re.sub(r"([{,]\s*)(-?\d+)(\s*:)", r'\1"\2"\3', file.read())
+            table = json.loads(text).get("offsetTable")
+        except (OSError, ValueError, AttributeError):
+            continue
+        if isinstance(table, dict):
+            return table
+    return {}

@@ -1,0 +1,50 @@
+"""What the Spark job `rebuild` builds, opened by the real RocketMQ."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+import rocketmq
+from rocketmq import Job
+from test_forebay import OPTIONS, SIZES, fill, rows_in, rows_of
+
+import forebay
+
+pytest.importorskip("pyspark")
+pytestmark = pytest.mark.skipif(
+    rocketmq.unavailable() is not None, reason=str(rocketmq.unavailable())
+)
+
+
+def test_rocketmq_opens_what_was_rebuilt_and_finds_every_message_and_key(tmp_path: Path) -> None:
+    from pyspark.sql import SparkSession
+
+    from forebay.spark import rebuild
+
+    path = tmp_path / "store"
+    with forebay.open(path, **OPTIONS) as store:
+        fill(store)
+        expected = rows_of(store)
+    shutil.rmtree(path / "consumequeue")
+    shutil.rmtree(path / "index")
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
+    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
+    spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+    try:
+        done = rebuild(spark, path)
+    finally:
+        spark.stop()
+    assert done.queue_entries > 0
+    assert done.index_entries > 0
+    [listing] = rocketmq.list_stores([Job(path, sizes=SIZES)])
+    assert isinstance(listing, rocketmq.Listing), listing
+    assert (listing.errors, listing.cut) == ((), 0)
+    assert listing.deleted_files == ()
+    assert listing.keys_checked > 500
+    assert listing.keys_missed == 0
+    assert rows_in(listing) == expected

@@ -1,0 +1,115 @@
+"""The job `report`: figures are those of what was sent, and the page stands by itself."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import forebay
+from forebay.spark import report
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a closed store: 300 messages of two topics, and two groups of consumers."""
+    path = tmp_path_factory.mktemp("report") / "store"
+    with forebay.open(path, commitlog_file_size=1 << 20, default_queues=2) as opened:
+        opened.create_topic("empty", queues=1)
+        for number in range(300):
+            keys = [f"k{number % 7}", "all"] if number % 3 else None
+            opened.send(("one", "two")[number % 2], b"x" * number, keys=keys, queue=number // 2 % 2)
+    # As RocketMQ writes it: names of queues are numbers without quotes.
+    table = '{"offsetTable":{"one@billing":{0:10,1:75},"two@audit":{0:-1},"gone@audit":{0:5}}}'
+    (path / "config" / "consumerOffset.json").write_text(table)
+    return path
+
+
+def test_the_figures_are_those_of_what_was_sent(spark: Any, store: Path) -> None:
+    found = report(spark, store, keys=3)
+    with forebay.open(store, mode="r") as opened:
+        messages = [m for name in ("one", "two") for m in opened.tail(name, "earliest", False)]
+    assert found.messages == len(messages) == 300
+    counts, sizes = Counter(m.topic for m in messages), Counter[str]()
+    hours: Counter[tuple[str, int]] = Counter()
+    for message in messages:
+        sizes[message.topic] += message.size
+        hours[message.topic, message.store_timestamp // 3_600_000] += 1
+    assert [(row.topic, row.messages, row.bytes, row.queues) for row in found.topics] == [
+        ("empty", 0, 0, 1),
+        ("one", counts["one"], sizes["one"], 2),
+        ("two", counts["two"], sizes["two"], 2),
+    ]
+    assert {
+        (row.topic, int(row.hour.timestamp()) // 3600): row.messages for row in found.hours
+    } == hours
+    assert [(row.topic, row.queue, row.max_offset, row.messages) for row in found.queues] == [
+        ("empty", 0, 0, 0),
+        *((topic, queue, 75, 75) for topic in ("one", "two") for queue in (0, 1)),
+    ]
+    assert all(row.rate > 0 for row in found.queues if row.messages)
+    keys = Counter((m.topic, key) for m in messages for key in m.keys)
+    best = sorted(keys, key=lambda at: (-keys[at], at))[:3]
+    assert [(row.topic, row.key, row.messages) for row in found.keys] == [
+        (*at, keys[at]) for at in best
+    ]
+
+
+def test_the_lag_is_that_of_the_groups(spark: Any, store: Path) -> None:
+    found = report(spark, store, topics=["one", "two"], keys=0)
+    assert [tuple(row) for row in found.lag] == [
+        ("audit", "two", 0, -1, 75, 75),
+        ("billing", "one", 0, 10, 75, 65),
+        ("billing", "one", 1, 75, 75, 0),
+    ]
+    assert found.keys == ()
+    assert [row.topic for row in found.topics] == ["one", "two"]
+    table = found.table("lag")
+    assert table.column("lag").to_pylist() == [75, 65, 0]
+    assert str(found.table("hours").schema.field("hour").type) == "timestamp[us, tz=UTC]"
+    with pytest.raises(KeyError):
+        found.table("colours")
+    json.dumps(found._asdict())
+    with pytest.raises(forebay.UnknownTopicError):
+        report(spark, store, topics=["nothing"])
+
+
+class Loads(HTMLParser):
+    """Collects what a page would load, and its text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.plots = 0
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Note tags that load."""
+        self.found += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset")]
+        self.found += [tag] * (tag in ("link", "iframe", "img", "object", "base"))
+        self.plots += ("class", "plotly-graph-div") in attrs
+
+
+def test_the_page_loads_nothing(spark: Any, store: Path, tmp_path: Path) -> None:
+    pytest.importorskip("plotly")
+    page = tmp_path / "report.html"
+    page.write_text("an old one")
+    found = report(spark, store, page)
+    assert found.html == str(page)
+    text = page.read_text()
+    seen = Loads()
+    seen.feed(text)
+    assert seen.found == []
+    assert seen.plots == 5
+    assert "<h2>lag</h2>" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_an_empty_store_has_a_report(spark: Any, tmp_path: Path) -> None:
+    with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20):
+        pass
+    found = report(spark, tmp_path / "store")
+    assert (found.messages, found.topics, found.lag) == (0, (), ())
