@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _Part: TypeAlias = tuple[str, str, int, int, int]
 
 #: What the check of an entry costs, in bytes of the log that are checked in that time.
-_ENTRY_WEIGHT = 256
+_ENTRY_WEIGHT = 512
 #: A task is worth its overhead from so many bytes of the log on.
 _TASK_WEIGHT_MIN = 64 << 20
 
