@@ -95,6 +95,8 @@ fn ranges_give_the_files_that_dispatch_gives() {
     let settled = assert_same(&place.root(), &place.root());
     assert_eq!(settled.queue_entries as usize, world.sent.len());
     assert_eq!(settled.fillers, 0);
+    let end = read(&place.root()).recovery().end;
+    assert_eq!(settled.end, end);
     assert!(settled.index.len() > 2);
     assert_same(&place.root(), &dispatched(&place.root()).root());
 }

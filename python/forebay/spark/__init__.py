@@ -17,21 +17,10 @@ the source how many tasks the cluster runs at once.
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
 
 try:
-    from forebay.spark.jobs import (
-        Audit,
-        Compaction,
-        Export,
-        Rebuild,
-        Report,
-        audit,
-        compact,
-        export,
-        rebuild,
-        report,
-    )
     from forebay.spark.source import ForebayDataSource
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] != "pyspark":
@@ -41,6 +30,12 @@ except ModuleNotFoundError as error:
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from forebay.spark.jobs.audit import Audit, audit
+    from forebay.spark.jobs.compact import Compaction, compact
+    from forebay.spark.jobs.export import Export, export
+    from forebay.spark.jobs.rebuild import Rebuild, rebuild
+    from forebay.spark.jobs.report import Report, report
 
 __all__ = [
     "Audit",
@@ -56,6 +51,13 @@ __all__ = [
     "register",
     "report",
 ]
+
+
+def __getattr__(name: str) -> object:
+    # Processes that plan or read come here for the source alone, for each query anew.
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module("forebay.spark.jobs"), name)
 
 
 def register(spark: SparkSession) -> None:

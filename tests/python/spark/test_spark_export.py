@@ -21,14 +21,14 @@ import pytest
 
 import forebay
 from forebay.spark import export
-from forebay.spark.jobs import export as _exported  # noqa: F401  (the function, not the module)
 
+#: The module, whose name in the package is that of the function.
 module = sys.modules["forebay.spark.jobs.export"]
 
 #: Runs exports without Spark, one after the other, as long as it lives.
 EXPORTER = """
 import sys
-import forebay.spark
+import forebay.spark.jobs
 module = sys.modules["forebay.spark.jobs.export"]
 module.run = lambda spark, tasks, work, progress: [work(task) for task in tasks]
 module.parallelism = lambda spark: 3
@@ -170,7 +170,7 @@ def test_exporters_that_are_killed_leave_every_message_once(store: Path, tmp_pat
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
             # Once it works, at any moment: it exports what is sent here.
             assert child.stdout is not None
-            child.stdout.readline()
+            assert child.stdout.readline() == b"done\n"
             with forebay.open(store) as writer:
                 for number in range(count, count + chosen.randrange(200, 2000)):
                     topic = ("orders", "b|lls%", "one")[number % 3]

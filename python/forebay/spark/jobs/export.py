@@ -15,7 +15,6 @@ nobody sees, and the next run sweeps them; one that dies behind it is finished b
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import os
 import re
@@ -194,6 +193,9 @@ def _partitions(given: Sequence[str]) -> list[str]:
 @contextlib.contextmanager
 def _alone(place: str) -> Iterator[None]:
     """Hold the lock of the target; the system lets go of it when the process dies."""
+    # Not everywhere, and the module is imported everywhere.
+    import fcntl
+
     lock = os.path.join(place, _HIDDEN, "lock")
     with open(lock, "ab") as file:
         try:

@@ -71,7 +71,7 @@ pub struct Run {
 pub struct Laid {
     /// First position of the range.
     pub start: u64,
-    /// Position behind its last record.
+    /// Position behind its last record; 0 where there is none.
     pub end: u64,
     /// Records.
     pub records: u64,
@@ -146,7 +146,6 @@ impl Quarry {
         let mut keys = StagedKeys::create(&self.disk, target, range.start, token)?;
         let mut laid = Laid {
             start: range.start,
-            end: range.start,
             ..Laid::default()
         };
         let mut walker = Walker::new(&self.log, range.start, range.end);

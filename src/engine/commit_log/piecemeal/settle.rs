@@ -63,8 +63,6 @@ impl Quarry {
             let holes: Vec<_> = holes.cloned().collect();
             settled.holes.extend(holes);
         }
-        // A range in which nothing holds looks like the end of the log.
-        settled.holes.retain(|hole| hole.start < settled.end);
         if let Some(hole) = settled.holes.first()
             && !self.ours
         {
