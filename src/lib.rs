@@ -40,8 +40,8 @@ pub mod tail;
 pub mod ticket;
 
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
-pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::commit_log::piecemeal;
+pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::{
     Atomicity, Check, Damage, Durability, Engine, Filter, Finding, Recovery, Repair, RepairStep,
     Stats, Stretch, Topic, Verification,
