@@ -51,12 +51,15 @@ impl ConsumeQueue {
         if self.store.access == Access::Read {
             return None;
         }
-        let made = self.made.swap(false, Ordering::AcqRel);
         let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
         let max = self.max();
         let from = self.flushed.load(Ordering::Acquire).min(corrected);
         let from = from.max(self.first_on_disk().unwrap_or(0));
-        (from < max).then_some(Unflushed { from, max, made })
+        (from < max).then(|| Unflushed {
+            from,
+            max,
+            made: self.made.swap(false, Ordering::AcqRel),
+        })
     }
 
     /// Says that the entries below `max` are durable.
@@ -72,6 +75,7 @@ impl ConsumeQueue {
 
     /// Takes what is there for durable, as a clean close left it.
     pub fn trust_durable(&self) {
+        self.made.store(false, Ordering::Release);
         self.flushed.store(self.max(), Ordering::Release);
     }
 }

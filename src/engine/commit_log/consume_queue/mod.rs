@@ -60,7 +60,8 @@ pub struct ConsumeQueue {
     flushed: AtomicU64,
     /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
     dirty: AtomicU64,
-    /// Whether a file was made since the last flush, whose name is not durable yet.
+    /// Whether the name of a file is perhaps not durable: of one that was made since the last flush,
+    /// or by a process that died before its own.
     made: AtomicBool,
     touched: AtomicBool,
     /// First position of the log when the first offset was last corrected by another process's
@@ -148,7 +149,7 @@ impl ConsumeQueue {
             max: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             dirty: AtomicU64::new(u64::MAX),
-            made: AtomicBool::new(false),
+            made: AtomicBool::new(true),
             touched: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             files: Mutex::new(Files::default()),
