@@ -60,8 +60,8 @@ pub struct ConsumeQueue {
     flushed: AtomicU64,
     /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
     dirty: AtomicU64,
-    /// Whether the name of a file is perhaps not durable: of one that was made since the last flush,
-    /// or by a process that died before its own.
+    /// Whether the name of a file is perhaps not durable: of one that was made since the last
+    /// flush, or by a process that died before its own.
     made: AtomicBool,
     touched: AtomicBool,
     /// First position of the log when the first offset was last corrected by another process's
