@@ -127,6 +127,7 @@ impl ConsumeQueue {
                 files
                     .on_disk
                     .insert(file.start / ENTRY_LEN, QueueFile::default());
+                queue.made.store(true, Ordering::Release);
             } else if store.access == Access::ReadWrite {
                 let path = directory.join(file_name(file.start));
                 store
@@ -149,7 +150,7 @@ impl ConsumeQueue {
             max: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             dirty: AtomicU64::new(u64::MAX),
-            made: AtomicBool::new(true),
+            made: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             files: Mutex::new(Files::default()),
