@@ -44,8 +44,8 @@ def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
             path=path,
         )
     config = Path(path, "config")
-    config.mkdir(exist_ok=True)
-    with open(config / _LOCK, "a", encoding="ascii") as lock:
+    config.mkdir(mode=0o700, exist_ok=True)
+    with open(config / _LOCK, "a", encoding="ascii", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         table = _read(config)
         offsets = table.setdefault("offsetTable", {})
@@ -83,6 +83,10 @@ def _read(config: Path) -> dict[str, Any]:
 
 def _quoted(found: re.Match[str]) -> str:
     return found[0] if found[1] is None else f'"{found[1]}"'
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _replace(config: Path, text: str) -> None:
