@@ -54,6 +54,8 @@ impl Bench {
 
     /// Opens the store again without having closed it, as after the death of its process.
     fn reopen(&mut self) {
+        // A thread that still makes a file does not outlive its process.
+        self.shared().allocator.stop();
         self.opened = None;
         self.opened = Some(open(&Machine::real(), self.dir.path(), &self.options).unwrap());
     }
