@@ -234,6 +234,17 @@ impl Index {
         }
         Ok(())
     }
+
+    /// Makes the entries that lead to `position` or behind it durable, whether the kernel takes
+    /// their pages for clean or not.
+    pub fn flush_again(&self, position: u64) -> Result<()> {
+        let files = self.files.read().clone();
+        for file in files.iter().filter(|file| file.positions().1 >= position) {
+            file.dirty_from(&*self.disk, position);
+            file.flush()?;
+        }
+        Ok(())
+    }
 }
 
 /// Names and lengths of the index files in a directory, oldest first.

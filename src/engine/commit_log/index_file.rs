@@ -326,6 +326,17 @@ impl IndexFile {
         found
     }
 
+    /// Dirties the pages of the entries that lead to `position` or behind it, and of their slots.
+    pub fn dirty_from(&self, disk: &dyn Disk, position: u64) {
+        let numbers = (1..self.count()).rev();
+        let entries = numbers.map(|number| (number, self.entry(number)));
+        for (number, entry) in entries.take_while(|(_, entry)| entry.position >= position) {
+            disk.dirty_range(&self.region, self.entry_at(number), ENTRY_LEN);
+            disk.dirty_range(&self.region, self.slot_at(entry.hash), 4);
+        }
+        disk.dirty_range(&self.region, 0, HEADER_LEN);
+    }
+
     /// Makes the file durable.
     pub fn flush(&self) -> Result<()> {
         let flushed = self

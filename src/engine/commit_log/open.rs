@@ -308,6 +308,7 @@ impl<'a> Opening<'a> {
         }
         let min = self.files.first().map_or(0, |file| file.start);
         state.set(Mark::Minimum, min);
+        let mut in_doubt = None;
         if self.access == Access::ReadWrite {
             let rebuilt = self.recovery.queue_entries_rebuilt + self.recovery.index_entries_rebuilt;
             let settled = self.recovery.clean && rebuilt == 0;
@@ -315,6 +316,9 @@ impl<'a> Opening<'a> {
                 for (_, queue) in self.queues.all(&self.topics) {
                     queue.trust_durable();
                 }
+            }
+            if state.is_halted() {
+                in_doubt = Some(state.get(Mark::Settled).max(min));
             }
             state.set(Mark::Settled, if settled { end } else { min });
             if state.epoch() == 0 && outcome.end > min {
@@ -337,6 +341,7 @@ impl<'a> Opening<'a> {
         });
         let recovery = self.recovery.clone();
         let shared = self.shared(log, end)?;
+        *shared.in_doubt.lock() = in_doubt;
         Ok((Arc::new(shared), recovery))
     }
 
@@ -410,6 +415,7 @@ impl<'a> Opening<'a> {
             topics: self.topics,
             queues: self.queues,
             index: self.index,
+            in_doubt: Mutex::new(None),
             dispatcher,
             preparation,
             tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),

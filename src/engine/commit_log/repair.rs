@@ -64,13 +64,7 @@ fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> 
         rebuild_index(shared, name, steps)?;
     }
     // As in a settling: what the inventory tells of is durable when it is written.
-    let (inventory, _) = shared.inventory();
-    shared.flush_to(shared.log.readable_end())?;
-    shared.queues.flush()?;
-    shared
-        .index
-        .as_ref()
-        .map_or(Ok(()), |index| index.flush())?;
+    let inventory = shared.flush_all()?;
     rewrite_tables(shared, found, steps)?;
     shared.save_inventory(&inventory)
 }

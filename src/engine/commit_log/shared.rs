@@ -60,6 +60,9 @@ pub struct Shared {
     pub queues: Arc<Queues>,
     /// The index, where keys are indexed.
     pub index: Option<Arc<Index>>,
+    /// Position from which on queues and index came with the page cache of a process that died: a
+    /// sync of its may have failed, and left pages clean that are missing on the disk.
+    pub in_doubt: Mutex<Option<u64>>,
     /// Builds queues and index.
     pub dispatcher: Dispatcher,
     /// Makes files ahead of use.
@@ -314,8 +317,8 @@ impl Shared {
         // What is in the queues is published, if not yet dispatched as a whole.
         self.flush_to(self.log.readable_end())?;
         let flushed = self
-            .queues
-            .flush()
+            .flush_what_is_in_doubt()
+            .and_then(|()| self.queues.flush())
             .and_then(|()| self.index.as_ref().map_or(Ok(()), |index| index.flush()));
         if let Err(error) = flushed {
             self.fail(&error);
@@ -326,6 +329,24 @@ impl Shared {
             checkpoint.sync(&*self.disk)?;
         }
         Ok(inventory)
+    }
+
+    /// Has the queues' next sync write what an earlier process may have failed to, and the index do
+    /// so at once.
+    fn flush_what_is_in_doubt(&self) -> Result<()> {
+        let mut in_doubt = self.in_doubt.lock();
+        let Some(position) = *in_doubt else {
+            return Ok(());
+        };
+        for (_, queue) in self.queues.all(&self.topics) {
+            queue.dirty_from(position)?;
+            self.queues.limit_maps();
+        }
+        if let Some(index) = &self.index {
+            index.flush_again(position)?;
+        }
+        *in_doubt = None;
+        Ok(())
     }
 
     /// Writes down what [`Shared::flush_all`] has made durable, and moves the mark that says so.

@@ -2,8 +2,9 @@
 
 use super::{ConsumeQueue, ENTRY_LEN};
 use crate::error::{Error, Result};
-use crate::mapped::Access;
+use crate::mapped::{Access, Region};
 use crate::num::index;
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 /// Entries of a queue that are not durable yet.
@@ -22,18 +23,10 @@ impl ConsumeQueue {
         let Some(Unflushed { from, max, made }) = self.take_unflushed() else {
             return Ok(false);
         };
-        let mut number = from;
-        while number < max {
-            let Some(map) = self.map_of(number)? else {
-                number = number - number % self.store.file_entries + self.store.file_entries;
-                continue;
-            };
-            let end = max.min(map.end);
-            let (from, len) = (map.byte_of(number), index((end - number) * ENTRY_LEN));
-            let synced = self.store.disk.sync_range(&map.region, from, len);
-            synced.map_err(|e| Error::io("sync", map.region.path(), e))?;
-            number = end;
-        }
+        self.each_range(from..max, |region, from, len| {
+            let synced = self.store.disk.sync_range(region, from, len);
+            synced.map_err(|e| Error::io("sync", region.path(), e))
+        })?;
         if made {
             let parts = self.directory.ancestors().take(3);
             for directory in parts {
@@ -43,6 +36,38 @@ impl ConsumeQueue {
         }
         self.set_flushed(max);
         Ok(true)
+    }
+
+    /// Has the next sync write the entries that lead to `position` or behind it, whether the kernel
+    /// takes their pages for clean or not.
+    pub fn dirty_from(&self, position: u64) -> Result<()> {
+        self.each_range(
+            self.first_from(position)?..self.max(),
+            |region, from, len| {
+                self.store.disk.dirty_range(region, from, len);
+                Ok(())
+            },
+        )
+    }
+
+    /// Calls `act` with region, first byte and length of the entries in each file that is there.
+    fn each_range(
+        &self,
+        entries: Range<u64>,
+        mut act: impl FnMut(&Region, usize, usize) -> Result<()>,
+    ) -> Result<()> {
+        let mut number = entries.start;
+        while number < entries.end {
+            let Some(map) = self.map_of(number)? else {
+                number = number - number % self.store.file_entries + self.store.file_entries;
+                continue;
+            };
+            let end = entries.end.min(map.end);
+            let len = index((end - number) * ENTRY_LEN);
+            act(&map.region, map.byte_of(number), len)?;
+            number = end;
+        }
+        Ok(())
     }
 
     /// What was stored since the last flush, for the caller to make durable; then
