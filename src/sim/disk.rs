@@ -232,6 +232,11 @@ impl SimDisk {
         faults.failing_syncs > 0 || faults.full > 0
     }
 
+    /// Has so many of 1,000 syncs fail from here on.
+    pub fn fail_syncs(&self, of_1000: u64) {
+        self.state.lock().faults.failing_syncs = of_1000;
+    }
+
     /// Files that were synced since the last call, and up to where.
     pub fn take_syncs(&self) -> Vec<(PathBuf, usize)> {
         std::mem::take(&mut self.state.lock().syncs)

@@ -9,7 +9,8 @@
 //!
 //! [`disk`] is the disk, [`life`] what one process does until it dies, [`model`] what is known of
 //! the messages and must hold of the store, [`tests`](self) the runs. [`commits`] tells stories of
-//! another kind: of rows that are staged, committed and taken up, each exactly once.
+//! another kind: of rows that are staged, committed and taken up, each exactly once. [`refused`] is
+//! one story, of a disk that refuses to sync.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -24,6 +25,7 @@ mod disk;
 mod life;
 mod model;
 mod random;
+mod refused;
 
 use crate::plant::{Bug, plant};
 use life::Story;
@@ -61,6 +63,15 @@ fn what_was_acknowledged_outlives_every_power_loss() {
             crashes as f64 / started.elapsed().as_secs_f64()
         ),
         Err((story, breach)) => panic!("FOREBAY_SIM_SEED={story}: {breach}"),
+    }
+}
+
+#[test]
+fn what_a_dead_process_failed_to_sync_is_stored_by_the_next() {
+    for seed in 0..300 {
+        if let Err(breach) = refused::tell(seed) {
+            panic!("seed {seed}: {breach}");
+        }
     }
 }
 
