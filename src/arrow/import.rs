@@ -301,18 +301,11 @@ impl<'a> Columns<'a> {
         if let Some((column, form)) = &self.keys {
             column.read(row, *form, keys)?;
         }
-        let tags = match &self.tags {
-            Some(column) => match known("tags", column.get(row))? {
-                Some(tags) => Some(text("tags", tags)?),
-                None => None,
-            },
-            None => None,
-        };
         if let Some(column) = &self.properties {
             column.read("properties", row, properties)?;
         }
         let queue = match &self.queue {
-            Some(column) => known("queue", column.get(row))?.map(queue).transpose()?,
+            Some(column) => queue("queue", column, row)?,
             None => None,
         };
         let born_timestamp = match &self.timestamp {
@@ -322,7 +315,7 @@ impl<'a> Columns<'a> {
         Ok(Draft {
             body,
             keys,
-            tags,
+            tags: word("tags", self.tags.as_ref(), row)?,
             properties,
             queue,
             born_timestamp,
@@ -416,7 +409,29 @@ pub(super) fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str> {
     })
 }
 
+/// What a column of bytes says of a row, as text.
 #[inline]
-fn queue(number: i64) -> Result<u32> {
-    u32::try_from(number).map_err(|_| Error::option("queue", number, "it lies between 0 and 65535"))
+pub(super) fn word<'a>(
+    name: &str,
+    column: Option<&Bytes<'a>>,
+    row: usize,
+) -> Result<Option<&'a str>> {
+    match column {
+        Some(column) => known(name, column.get(row))?
+            .map(|bytes| text(name, bytes))
+            .transpose(),
+        None => Ok(None),
+    }
+}
+
+/// The queue that a row names.
+#[inline]
+pub(super) fn queue(name: &str, column: &Integers<'_>, row: usize) -> Result<Option<u32>> {
+    let Some(number) = known(name, column.get(row))? else {
+        return Ok(None);
+    };
+    match u16::try_from(number) {
+        Ok(queue) => Ok(Some(queue.into())),
+        Err(_) => Err(Error::option(name, number, "it lies between 0 and 65535")),
+    }
 }

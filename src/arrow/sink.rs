@@ -12,15 +12,12 @@
 //!
 //! *Bytes* as in [`super::import`]. These are the columns of Spark's Kafka sink and two more.
 
-use super::import::{Properties, is_properties, known, text};
+use super::import::{Properties, is_properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};
 use crate::error::{Error, Result};
 use crate::record::Draft;
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;
-
-/// Queues are numbered below this.
-const QUEUES_MAX: i64 = 65_536;
 
 /// The columns of one batch, ready to be read by rows.
 pub struct SinkRows<'a> {
@@ -92,9 +89,7 @@ impl<'a> SinkRows<'a> {
             column.read("headers", row, headers)?;
         }
         let queue = match &self.partition {
-            Some(column) => known("partition", column.get(row))?
-                .map(queue)
-                .transpose()?,
+            Some(column) => queue("partition", column, row)?,
             None => None,
         };
         let born_timestamp = match &self.timestamp {
@@ -111,23 +106,6 @@ impl<'a> SinkRows<'a> {
             ..Draft::default()
         })
     }
-}
-
-#[inline]
-fn word<'a>(name: &str, column: Option<&Bytes<'a>>, row: usize) -> Result<Option<&'a str>> {
-    match column {
-        Some(column) => known(name, column.get(row))?
-            .map(|bytes| text(name, bytes))
-            .transpose(),
-        None => Ok(None),
-    }
-}
-
-fn queue(number: i64) -> Result<u32> {
-    let queue = u32::try_from(number).ok();
-    queue
-        .filter(|_| number < QUEUES_MAX)
-        .ok_or_else(|| Error::option("partition", number, "it lies between 0 and 65535"))
 }
 
 fn check(name: &str, data_type: &DataType) -> Result<()> {

@@ -1,5 +1,5 @@
-//! A disk that refuses to sync a queue or the index, under a process that dies of it; the next one finds
-//! everything in the page cache, and then the power goes.
+//! A disk that refuses to sync a queue or the index, under a process that dies of it. The next one
+//! finds everything in the page cache, and then the power goes.
 
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import forebay
 from forebay.archive import ArchiveDamage
 from forebay.cli.arguments import add_store
 from forebay.cli.output import Progress, human, write_json, write_line, write_table
 
-__all__ = ["add", "damage_line", "lost_places", "places"]
+if TYPE_CHECKING:
+    from forebay.spark import Audit
+
+__all__ = ["add", "damage_line", "lost_places", "places", "write_findings"]
 
 
 def add(verbs: Any) -> None:
@@ -46,7 +50,7 @@ def lost_places(lost: list[tuple[str, int, int]]) -> str:
     return f"; lost: {named}{more}"
 
 
-def places(damage: list[forebay.Damage]) -> str:
+def places(damage: Sequence[forebay.Damage]) -> str:
     """Say how many places are damaged."""
     return "1 place" if len(damage) == 1 else f"{len(damage):,} places"
 
@@ -183,14 +187,19 @@ def _verify(arguments: argparse.Namespace) -> int:
         names = ("ok", "records", "queue_entries", "index_entries", "stale_checksums")
         facts = {name: getattr(report, name) for name in names}
         write_json(facts | {"damage": [place._asdict() for place in report.damage]})
-        return 0 if report.ok else 1
-    for place in report.damage:
+    else:
+        write_findings(report)
+    return 0 if report.ok else 1
+
+
+def write_findings(found: forebay.Verification | Audit) -> None:
+    """Say what a check has found."""
+    for place in found.damage:
         write_line(damage_line(place))
     whole = (
-        f"{report.records:,} records, {report.queue_entries:,} queue entries and "
-        f"{report.index_entries:,} index entries are whole"
+        f"{found.records:,} records, {found.queue_entries:,} queue entries and "
+        f"{found.index_entries:,} index entries are whole"
     )
-    if report.stale_checksums:
-        whole += f"; {report.stale_checksums:,} copies carry the checksum of their original"
-    write_line(whole if report.ok else f"damaged in {places(report.damage)}; {whole}")
-    return 0 if report.ok else 1
+    if found.stale_checksums:
+        whole += f"; {found.stale_checksums:,} copies carry the checksum of their original"
+    write_line(whole if found.ok else f"damaged in {places(found.damage)}; {whole}")

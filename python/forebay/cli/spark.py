@@ -15,11 +15,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from forebay.cli.arguments import UsageError, add_store, number
-from forebay.cli.look import damage_line, places
+from forebay.cli.look import write_findings
 from forebay.cli.output import Progress, human, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from forebay.spark import Audit, Rebuild
 
 __all__ = ["add"]
 
@@ -84,8 +86,9 @@ def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
         session.stop()
 
 
-def _rate(size: int, seconds: float) -> str:
-    return f"{human(round(size / max(seconds, 1e-9)))}/s"
+def _write_pace(done: Audit | Rebuild) -> None:
+    rate = human(round(done.log_bytes / max(done.seconds, 1e-9)))
+    write_line(f"{done.tasks:,} tasks in {done.seconds:.1f} s, {rate}/s")
 
 
 def _add_audit(jobs: Any) -> None:
@@ -99,19 +102,9 @@ def _audit(arguments: argparse.Namespace) -> int:
         found = audit(session, arguments.store, progress=progress)
     if arguments.json:
         write_json(found._asdict())
-        return 0 if found.ok else 1
-    for place in found.damage:
-        write_line(damage_line(place))
-    whole = (
-        f"{found.records:,} records, {found.queue_entries:,} queue entries and "
-        f"{found.index_entries:,} index entries are whole"
-    )
-    if found.stale_checksums:
-        whole += f"; {found.stale_checksums:,} copies carry the checksum of their original"
-    write_line(whole if found.ok else f"damaged in {places(list(found.damage))}; {whole}")
-    write_line(
-        f"{found.tasks:,} tasks in {found.seconds:.1f} s, {_rate(found.log_bytes, found.seconds)}"
-    )
+    else:
+        write_findings(found)
+        _write_pace(found)
     return 0 if found.ok else 1
 
 
@@ -148,9 +141,7 @@ def _rebuild(arguments: argparse.Namespace) -> int:
     )
     for start, end in done.holes:
         write_line(f"the log holds no record from {start} to {end}")
-    write_line(
-        f"{done.tasks:,} tasks in {done.seconds:.1f} s, {_rate(done.log_bytes, done.seconds)}"
-    )
+    _write_pace(done)
     return 0
 
 

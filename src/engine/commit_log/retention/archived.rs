@@ -6,8 +6,7 @@
 //!
 //! A value is the position below which the archive has all that the store had.
 
-use super::consumed::{Found, read};
-use crate::engine::Damage;
+use super::consumed::{Found, keep_all, read};
 use crate::engine::commit_log::shared::Shared;
 use crate::error::Result;
 use serde_json::Value;
@@ -28,15 +27,7 @@ pub(super) fn archived_to(shared: &Shared) -> Result<u64> {
         Found::Damaged => None,
     };
     let Some(targets) = targets else {
-        let reason = "it is no table of archives: retention keeps all messages".to_owned();
-        shared.report.add(Damage {
-            path,
-            position: 0,
-            length: 0,
-            reason,
-            lost: Vec::new(),
-        });
-        return Ok(0);
+        return Ok(keep_all(shared, path, "archives"));
     };
     let positions = targets.values().map(|value| value.as_u64().unwrap_or(0));
     Ok(positions.min().unwrap_or(0))

@@ -13,7 +13,7 @@ use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::tables::TABLE_LEN_MAX;
 use crate::error::{Error, Result};
 use serde_json::Value;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The position up to which every group has consumed all that the log holds for it; `u64::MAX`
 /// where nothing is known of any group.
@@ -28,17 +28,7 @@ pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
         other => match (read(shared, &backup)?, other) {
             (Found::Table(table), _) => table,
             (Found::Nothing, Found::Nothing) => return Ok(u64::MAX),
-            _ => {
-                let reason = "it is no table of offsets: retention keeps all messages".to_owned();
-                shared.report.add(Damage {
-                    path,
-                    position: 0,
-                    length: 0,
-                    reason,
-                    lost: Vec::new(),
-                });
-                return Ok(0);
-            }
+            _ => return Ok(keep_all(shared, path, "offsets")),
         },
     };
     let mut consumed = u64::MAX;
@@ -61,6 +51,18 @@ pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
         }
     }
     Ok(consumed)
+}
+
+/// Reports that the file is no table of these. The position up to which messages may go then.
+pub(super) fn keep_all(shared: &Shared, path: PathBuf, of: &str) -> u64 {
+    shared.report.add(Damage {
+        path,
+        position: 0,
+        length: 0,
+        reason: format!("it is no table of {of}: retention keeps all messages"),
+        lost: Vec::new(),
+    });
+    0
 }
 
 /// What a table of JSON is.
