@@ -11,10 +11,12 @@ use std::sync::atomic::{AtomicU32, Ordering, fence};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often dispatch looks again before it sleeps.
-const IDLE_LOOKS: usize = 50;
-/// How often it spins between two looks.
-const PAUSE_SPINS: usize = 100;
+/// How long dispatch leaves what is new alone. Each look at the end of the log takes a cache line
+/// from the sender, whose next append waits for it, and a few records at a time are dearer to
+/// dispatch than many. Who reads in this process does not wait: a read dispatches what it needs.
+const REST: Duration = Duration::from_micros(50);
+/// How often it rests and finds nothing before it waits to be woken.
+const RESTS: usize = 100;
 
 /// Wakes threads that sleep until there is something for them, at the price of one load where none
 /// sleeps.
@@ -96,17 +98,17 @@ impl Services {
 }
 
 fn run_dispatch(shared: &Arc<Shared>) {
-    let idle = || shared.stopping() || shared.dispatcher.dispatched() < shared.log.readable_end();
+    let due = || shared.stopping() || shared.dispatcher.dispatched() < shared.log.readable_end();
     while !shared.stopping() {
         match shared.dispatcher.step() {
             Ok(true) => {}
             Ok(false) => {
-                let worked = (0..IDLE_LOOKS).any(|_| {
-                    pause();
-                    idle()
+                let found = (0..RESTS).any(|_| {
+                    std::thread::sleep(REST);
+                    due()
                 });
-                if !worked {
-                    shared.work.sleep(Duration::from_secs(3600), idle);
+                if !found {
+                    shared.work.sleep(Duration::from_secs(3600), due);
                 }
             }
             Err(error) => {
@@ -121,13 +123,6 @@ fn run_dispatch(shared: &Arc<Shared>) {
             }
         }
     }
-}
-
-/// Some microseconds away from the sender's cache lines: each look at its mark makes its next
-/// append wait, and a few records at a time are dearer to dispatch than many.
-fn pause() {
-    (0..PAUSE_SPINS).for_each(|_| std::hint::spin_loop());
-    std::thread::yield_now();
 }
 
 fn run_write_out(shared: &Arc<Shared>) {
