@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Files by the operating system's calls. Keeps no descriptor.
+/// Files by the operating system's calls. Keeps no descriptor itself.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
@@ -201,6 +201,20 @@ impl Disk for RealDisk {
             opened => opened?,
         };
         syscall::write_all_at(&file, bytes, start)
+    }
+
+    fn write_kept(
+        &self,
+        kept: &mut Option<File>,
+        path: &Path,
+        start: u64,
+        bytes: &[u8],
+    ) -> io::Result<()> {
+        let file = match kept {
+            Some(file) => file,
+            None => kept.insert(open(path, true)?),
+        };
+        syscall::write_all_at(file, bytes, start)
     }
 
     fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {

@@ -13,6 +13,7 @@ use crate::disk::Disk;
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use parking_lot::Mutex;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -27,6 +28,8 @@ pub struct MappedFile {
     access: Access,
     disk: Arc<dyn Disk>,
     region: Mutex<Option<Arc<Region>>>,
+    /// The descriptor of a file that is written, and not stored to.
+    written: Mutex<Option<File>>,
     wrote: AtomicU64,
     flushed: AtomicU64,
     reserved: AtomicU64,
@@ -62,6 +65,7 @@ impl MappedFile {
             access,
             disk: Arc::clone(disk),
             region: Mutex::new(None),
+            written: Mutex::new(None),
             wrote: AtomicU64::new(wrote),
             flushed: AtomicU64::new(wrote),
             reserved: AtomicU64::new(0),
@@ -134,6 +138,17 @@ impl MappedFile {
         region.publish(index(self.wrote.load(Ordering::Acquire)));
         *slot = Some(Arc::clone(&region));
         Ok(region)
+    }
+
+    /// Writes bytes at `start`. Who writes to a file does not store to its map.
+    pub fn write(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut kept = self.written.lock();
+        self.disk.write_kept(&mut kept, &self.path, start, bytes)
+    }
+
+    /// Lets go of the descriptor that writing has left.
+    pub fn end_writing(&self) {
+        *self.written.lock() = None;
     }
 
     /// Lets go of the map; it is unmapped when its last user drops it.

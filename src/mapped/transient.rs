@@ -14,7 +14,6 @@
 //! page that a large write brought dirties far more than the page.
 
 use super::{MappedFile, Region};
-use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::num::index;
 use parking_lot::Mutex;
@@ -196,7 +195,10 @@ impl TransientPool {
     pub fn let_go(&self) {
         let _alone = self.writing.lock();
         let chunks = std::mem::take(&mut *self.chunks.lock());
-        chunks.into_iter().for_each(|chunk| self.give_back(chunk));
+        for chunk in chunks {
+            chunk.file.end_writing();
+            self.give_back(chunk);
+        }
     }
 
     /// Puts a buffer back into the ring, unless it is one beyond it.
@@ -216,7 +218,7 @@ impl TransientPool {
     /// # Errors
     ///
     /// [`Error::Io`]; what was not written out stays in the buffers.
-    pub fn write_out(&self, disk: &dyn Disk, publish: impl FnOnce(u64)) -> Result<()> {
+    pub fn write_out(&self, publish: impl FnOnce(u64)) -> Result<()> {
         let _alone = self.writing.lock();
         let end = self.wrote();
         loop {
@@ -235,7 +237,7 @@ impl TransientPool {
             // The lock is not held over a write: senders go on meanwhile.
             drop(chunks);
             let bytes = buffer.slice(done, upto - done).unwrap_or_default();
-            let written = disk.write_at(file.path(), start, bytes);
+            let written = file.write(start, bytes);
             written.map_err(|e| Error::io("write", file.path(), e))?;
             file.publish(start + bytes.len() as u64);
             drop(buffer);
@@ -254,6 +256,7 @@ impl TransientPool {
         chunk.done = done;
         if chunk.last && done == chunk.filled() {
             chunk.file.publish(chunk.file.len());
+            chunk.file.end_writing();
         }
         if chunk.room() == 0 && done == chunk.filled() {
             let done = chunks.pop_front();
@@ -265,7 +268,7 @@ impl TransientPool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::RealDisk;
+    use crate::disk::{Disk, RealDisk};
 
     #[test]
     fn a_file_that_ends_during_a_write_out_does_not_hold_it_up() {
@@ -280,11 +283,11 @@ mod tests {
         pool.take(&file, 100, &[9; 8]);
         pool.end_file(&file);
         let mut published = 0;
-        pool.write_out(&*disk, |end| published = end).unwrap();
+        pool.write_out(|end| published = end).unwrap();
         assert_eq!((published, file.wrote()), (100, 100));
         assert!(!pool.is_idle());
         pool.set_wrote(4096);
-        pool.write_out(&*disk, |end| published = end).unwrap();
+        pool.write_out(|end| published = end).unwrap();
         assert_eq!((published, file.wrote()), (4096, 4096));
         assert!(pool.is_idle() && !pool.has_full());
     }

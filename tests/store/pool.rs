@@ -145,3 +145,36 @@ fn a_synchronous_store_refuses_the_option() {
         Some(Error::InvalidOption { name, .. }) if name == "transient_pool"
     ));
 }
+
+/// Names of the log files that this process has open by a descriptor.
+#[cfg(target_os = "linux")]
+fn open_log_files(root: &Path) -> Vec<std::path::PathBuf> {
+    let root = root.canonicalize().unwrap().join("commitlog");
+    let descriptors = fs::read_dir("/proc/self/fd").unwrap();
+    let names = descriptors.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+    names.filter(|name| name.starts_with(&root)).collect()
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn only_the_file_that_is_written_keeps_a_descriptor() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        flush: Flush::Sync,
+        commitlog_file_size: Some(16 << 10),
+        max_message_size: 4 << 10,
+        ..small_options()
+    };
+    let store = Store::open(dir.path(), options).unwrap();
+    let producer = store.producer("orders", None).unwrap();
+    for number in 0..400 {
+        let sent = producer.send(&to_queue(0, &body(number)), 0, Durability::Default);
+        assert!(sent.unwrap().durable);
+    }
+    let files = fs::read_dir(dir.path().join("commitlog")).unwrap().count();
+    assert!(files > 2, "{files} files");
+    let open = open_log_files(dir.path());
+    assert!(open.len() <= 1, "{open:?}");
+    store.close().unwrap();
+    assert!(open_log_files(dir.path()).is_empty());
+}

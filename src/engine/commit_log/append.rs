@@ -318,7 +318,7 @@ impl Tail {
         if with.pool_fail_fast && !pool.is_idle() {
             return Err(Error::Busy { waited_ms: 0 });
         }
-        pool.write_out(&**with.disk, |end| with.log.publish(end))?;
+        pool.write_out(|end| with.log.publish(end))?;
         pool.add(pool.lacking(total, rolls))
     }
 

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long dispatch leaves what is new alone. Each look at the end of the log takes a cache line
 /// from the sender, whose next append waits for it, and a few records at a time are dearer to
 /// dispatch than many. Who reads in this process does not wait: a read dispatches what it needs.
-const REST: Duration = Duration::from_micros(50);
+const REST: Duration = Duration::from_micros(100);
 /// How often it rests and finds nothing before it waits to be woken.
 const RESTS: usize = 100;
 

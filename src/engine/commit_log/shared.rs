@@ -217,7 +217,7 @@ impl Shared {
             return Ok(());
         }
         self.check_failed(true)?;
-        let written = pool.write_out(&*self.disk, |end| self.log.publish(end));
+        let written = pool.write_out(|end| self.log.publish(end));
         if let Err(error) = written {
             self.fail(&error);
             return Err(Error::Failed {
@@ -388,6 +388,7 @@ impl Shared {
         let end = self.log.published();
         // A synchronous store dispatches only what is durable, so the flush comes first.
         self.flush_to(end)?;
+        self.pool.iter().for_each(TransientPool::let_go);
         self.dispatcher.catch_up(end)?;
         self.table_dirty.store(true, Ordering::Release);
         self.save_table()?;
