@@ -9,8 +9,8 @@
 //!
 //! [`disk`] is the disk, [`life`] what one process does until it dies, [`model`] what is known of
 //! the messages and must hold of the store, [`tests`](self) the runs. [`commits`] tells stories of
-//! another kind: of rows that are staged, committed and taken up, each exactly once. [`refused`] is
-//! one story, of a disk that refuses to sync.
+//! another kind: of rows that are staged, committed and taken up, each exactly once. [`rare`] tells
+//! what these meet too seldom.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -25,7 +25,7 @@ mod disk;
 mod life;
 mod model;
 mod random;
-mod refused;
+mod rare;
 
 use crate::plant::{Bug, plant};
 use life::Story;
@@ -69,7 +69,16 @@ fn what_was_acknowledged_outlives_every_power_loss() {
 #[test]
 fn what_a_dead_process_failed_to_sync_is_stored_by_the_next() {
     for seed in 0..300 {
-        if let Err(breach) = refused::tell(seed) {
+        if let Err(breach) = rare::refused_sync(seed) {
+            panic!("seed {seed}: {breach}");
+        }
+    }
+}
+
+#[test]
+fn an_index_file_that_was_removed_does_not_come_back() {
+    for seed in 0..300 {
+        if let Err(breach) = rare::returning_index_file(seed) {
             panic!("seed {seed}: {breach}");
         }
     }

@@ -19,6 +19,8 @@ pub struct Index {
     access: Access,
     files: RwLock<Vec<Arc<IndexFile>>>,
     dirty: AtomicBool,
+    /// Whether files were removed since the directory was synced.
+    unlinked: AtomicBool,
 }
 
 impl Index {
@@ -38,6 +40,7 @@ impl Index {
             access,
             files,
             dirty,
+            unlinked: AtomicBool::new(false),
         }
     }
 
@@ -65,9 +68,7 @@ impl Index {
                 files.push(Arc::new(file));
             } else if self.access == Access::ReadWrite {
                 // It was made and not used before the process died.
-                let path = file.path();
-                let gone = self.disk.unlink(path);
-                gone.map_err(|e| Error::io("unlink", path, e))?;
+                self.unlink(file.path())?;
             }
         }
         Ok(true)
@@ -172,11 +173,17 @@ impl Index {
     pub fn clear(&self) -> Result<()> {
         self.files.write().clear();
         for (name, _) in list_names(&*self.disk, &self.directory)? {
-            let path = self.directory.join(format!("{name:017}"));
-            self.disk
-                .unlink(&path)
-                .map_err(|e| Error::io("unlink", &path, e))?;
+            self.unlink(&self.directory.join(format!("{name:017}")))?;
         }
+        Ok(())
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        match self.disk.unlink(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            gone => gone.map_err(|e| Error::io("unlink", path, e))?,
+        }
+        self.unlinked.store(true, Ordering::Release);
         Ok(())
     }
 
@@ -187,9 +194,7 @@ impl Index {
         let mut from = None;
         while let Some(file) = files.last().filter(|file| file.positions().1 >= position) {
             from = Some(file.positions().0);
-            self.disk
-                .unlink(file.path())
-                .map_err(|e| Error::io("unlink", file.path(), e))?;
+            self.unlink(file.path())?;
             files.pop();
         }
         Ok(from)
@@ -199,9 +204,7 @@ impl Index {
     pub fn drop_from(&self, name: u64) -> Result<()> {
         let mut files = self.files.write();
         while let Some(file) = files.last().filter(|file| file.name >= name) {
-            self.disk
-                .unlink(file.path())
-                .map_err(|e| Error::io("unlink", file.path(), e))?;
+            self.unlink(file.path())?;
             files.pop();
         }
         Ok(())
@@ -216,18 +219,20 @@ impl Index {
                 break;
             };
             if self.access == Access::ReadWrite {
-                match self.disk.unlink(file.path()) {
-                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                    gone => gone.map_err(|e| Error::io("unlink", file.path(), e))?,
-                }
+                self.unlink(file.path())?;
             }
             files.remove(0);
         }
         Ok(())
     }
 
-    /// Makes what was put durable.
+    /// Makes what was put durable, and that files are gone: one that came back would lead to
+    /// records that are no longer there.
     pub fn flush(&self) -> Result<()> {
+        if self.unlinked.swap(false, Ordering::AcqRel) {
+            let synced = self.disk.sync_directory(&self.directory);
+            synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+        }
         if self.access == Access::ReadWrite && self.dirty.swap(false, Ordering::AcqRel) {
             let last = self.files.read().last().cloned();
             last.map_or(Ok(()), |file| file.flush())?;
