@@ -22,6 +22,9 @@ use std::sync::atomic::Ordering;
 /// Queues are numbered below this.
 pub const QUEUES_MAX: u32 = 65_536;
 
+/// Room for so many topics is kept from one part to the next; each may have that of a whole part.
+const KEPT_MAX: usize = 4;
+
 /// Why a commit was not appended.
 pub enum Stop {
     /// It never can be.
@@ -70,11 +73,18 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
             }
         }
         let mut end = 0;
+        let (mut rows, mut bytes) = (PartRows::new(shared), Vec::new());
         for part in done..manifest.parts.len() {
             if shared.stopping() {
                 return Err(Stop::Later(Error::Closed));
             }
-            end = append_part(shared, pending, &manifest, part, clock())?;
+            rows.begin(clock());
+            for stretch in manifest.parts.get(part).into_iter().flatten() {
+                each_record(shared, pending, &manifest, *stretch, &mut bytes, |record| {
+                    rows.add(record)
+                })?;
+            }
+            end = append_part(&mut rows, &Marker::new(&manifest, part + 1))?;
         }
         if !planted(Bug::FinishEarly) {
             shared.flush_to(end)?;
@@ -96,36 +106,23 @@ fn look_through(shared: &Shared, pending: &Pending, manifest: &Manifest) -> Resu
     if manifest.parts.len() < 2 {
         return Ok(());
     }
-    for part in &manifest.parts {
-        for stretch in part {
-            let mut bytes = Vec::new();
-            each_record(shared, pending, manifest, *stretch, &mut bytes, |_| Ok(()))?;
-        }
+    let mut bytes = Vec::new();
+    for stretch in manifest.parts.iter().flatten() {
+        each_record(shared, pending, manifest, *stretch, &mut bytes, |_| Ok(()))?;
     }
     Ok(())
 }
 
-/// Appends one part with its marker; returns the end of it.
-fn append_part(
-    shared: &Shared,
-    pending: &Pending,
-    manifest: &Manifest,
-    part: usize,
-    clock_ms: i64,
-) -> Result<u64, Stop> {
-    let mut rows = PartRows::new(shared, clock_ms);
-    let mut bytes = Vec::new();
-    for stretch in manifest.parts.get(part).into_iter().flatten() {
-        each_record(shared, pending, manifest, *stretch, &mut bytes, |record| {
-            rows.add(record)
-        })?;
-    }
-    let marker = Marker::new(manifest, part + 1);
-    let mut marker = marker.encode(shared, clock_ms)?;
+/// Appends the rows of one part with its marker; returns the end of it.
+fn append_part(rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
+    let shared = rows.shared;
+    let mut marker = marker.encode(shared, rows.clock_ms)?;
     let topic = shared.topic_for_append(marker::TOPIC);
     let mut parts: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(rows.topics.len() + 1);
     for (topic, batch, _) in &mut rows.topics {
-        parts.push((&**topic, batch));
+        if !batch.rows().is_empty() {
+            parts.push((&**topic, batch));
+        }
     }
     parts.push((&topic, &mut marker));
     let appended = atomic::append(shared, &mut parts).map_err(|error| match error {
@@ -188,35 +185,52 @@ fn each_record(
     Ok(())
 }
 
-/// The rows of a part, by topic.
+/// The rows of a part, by topic. One part after the other takes its room, which is dear to make.
 struct PartRows<'a> {
     shared: &'a Shared,
     clock_ms: i64,
     /// The topic, its rows, and the queue of those that name neither queue nor key.
     topics: Vec<(Arc<Topic>, Batch, u32)>,
+    /// Of them, the one that the last row went to.
+    last: usize,
     numbers: HashMap<String, usize, foldhash::fast::RandomState>,
 }
 
 impl<'a> PartRows<'a> {
-    fn new(shared: &'a Shared, clock_ms: i64) -> PartRows<'a> {
+    fn new(shared: &'a Shared) -> PartRows<'a> {
         PartRows {
             shared,
-            clock_ms,
+            clock_ms: 0,
             topics: Vec::new(),
+            last: 0,
             numbers: HashMap::default(),
+        }
+    }
+
+    /// Begins a part: no rows, and another turn for each topic.
+    fn begin(&mut self, clock_ms: i64) {
+        self.clock_ms = clock_ms;
+        if self.topics.len() > KEPT_MAX {
+            self.topics.clear();
+            self.numbers.clear();
+        }
+        for (topic, batch, turn) in &mut self.topics {
+            batch.clear();
+            *turn = topic.next_queue();
         }
     }
 
     /// Where the rows of a topic are gathered.
     fn number_of(&mut self, name: &[u8]) -> Result<usize> {
-        let is_last = |last: &(Arc<Topic>, Batch, u32)| last.0.name.as_bytes() == name;
-        if self.topics.last().is_some_and(is_last) {
-            return Ok(self.topics.len() - 1);
+        let is_it = |it: &(Arc<Topic>, Batch, u32)| it.0.name.as_bytes() == name;
+        if self.topics.get(self.last).is_some_and(is_it) {
+            return Ok(self.last);
         }
         let broken = |_| Error::option("topic", "staged", "it is not text");
         let name = str::from_utf8(name).map_err(broken)?;
         if let Some(number) = self.numbers.get(name) {
-            return Ok(*number);
+            self.last = *number;
+            return Ok(self.last);
         }
         check_topic(name)?;
         let topic = self.shared.topic_for_append(name);
@@ -227,9 +241,9 @@ impl<'a> PartRows<'a> {
         }
         let turn = topic.next_queue();
         self.topics.push((topic, Batch::new(), turn));
-        let number = self.topics.len() - 1;
-        self.numbers.insert(name.to_owned(), number);
-        Ok(number)
+        self.last = self.topics.len() - 1;
+        self.numbers.insert(name.to_owned(), self.last);
+        Ok(self.last)
     }
 
     fn add(&mut self, staged: &Record<'_>) -> Result<()> {
