@@ -1,11 +1,22 @@
 """Executors in processes of their own, which share nothing with the driver but the disk."""
 
+from __future__ import annotations
+
+import contextlib
 import json
 import os
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import pyspark
+import pytest
 from conftest import CONFIGURATION
+
+import forebay
 
 JOB = """
 import json
@@ -16,9 +27,13 @@ from pyspark.sql import SparkSession
 
 import forebay.spark
 
-builder = SparkSession.builder.master("local-cluster[2,1,1024]")
+builder = SparkSession.builder.master(sys.argv[2])
 for name, value in json.loads(sys.argv[1]).items():
     builder = builder.config(name, value)
+# Both executors are there before the first task.
+builder = builder.config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
+builder = builder.config("spark.scheduler.maxRegisteredResourcesWaitingTime", "120s")
+builder = builder.config("spark.cores.max", "2")
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 forebay.spark.register(spark)
@@ -29,25 +44,85 @@ def measure(rows):
     lengths = [len(row.value) for row in rows]
     return [(os.getppid(), len(lengths), sum(lengths))]
 
-print(json.dumps(frame.rdd.mapPartitions(measure).collect()))
+tasks = frame.rdd.mapPartitions(measure).collect()
+rows = frame.select("topic", "partition", "key", "value")
+rows.write.format("forebay").mode("append").save("written")
+print(json.dumps(tasks))
 spark.stop()
 """
 
 
-def test_a_cluster_reads_a_path_that_is_relative_to_the_driver(events, tmp_path):
-    """Two executors with a core each: each gets half of the bytes."""
-    workers = tmp_path / "workers"
-    environment = os.environ | {"SPARK_WORKER_DIR": str(workers)}
-    environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
-    done = subprocess.run(
-        [sys.executable, "-c", JOB, json.dumps(CONFIGURATION)],
-        cwd=os.path.dirname(events.path),
-        env=environment,
-        capture_output=True,
+SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
+DEPLOY = "org.apache.spark.deploy"
+
+
+@contextlib.contextmanager
+def daemon(environment: dict[str, str], *command: str) -> Iterator[Any]:
+    """Run a daemon of a standalone cluster, and yield the lines that it says."""
+    arguments = [str(SPARK_CLASS), *command]
+    running = subprocess.Popen(
+        arguments,
+        env=environment | {"SPARK_DAEMON_MEMORY": "256m"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=240,
-        check=False,
     )
+    try:
+        assert running.stderr is not None
+        yield running.stderr
+    finally:
+        running.terminate()
+        running.communicate(timeout=60)
+
+
+def heard(lines: Any, pattern: str) -> re.Match[str]:
+    """Wait until a daemon says it; one that dies says nothing more."""
+    said = []
+    for line in lines:
+        said.append(line)
+        if found := re.search(pattern, line):
+            return found
+    raise AssertionError("".join(said))
+
+
+@contextlib.contextmanager
+def standalone(environment: dict[str, str]) -> Iterator[str]:
+    """Run a master with two workers of a core each, and yield its address."""
+    here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    with contextlib.ExitStack() as daemons:
+        master = daemons.enter_context(daemon(environment, f"{DEPLOY}.master.Master", *here))
+        address = heard(master, r"Starting Spark master at (spark://\S+)").group(1)
+        for _ in range(2):
+            options = [*here, "--cores", "1", "--memory", "1g", address]
+            worker = daemon(environment, f"{DEPLOY}.worker.Worker", *options)
+            heard(daemons.enter_context(worker), "Successfully registered with master")
+        yield address
+
+
+@contextlib.contextmanager
+def local_cluster(environment: dict[str, str]) -> Iterator[str]:
+    """Yield the name of a cluster that Spark starts by itself."""
+    yield "local-cluster[2,1,1024]"
+
+
+@pytest.mark.parametrize("cluster", [local_cluster, standalone])
+def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
+    events, tmp_path, cluster
+):
+    """Two executors with a core each: each gets half of the bytes."""
+    environment = os.environ | {"SPARK_WORKER_DIR": str(tmp_path / "workers")}
+    environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
+    written = Path(events.path).with_name("written")
+    with cluster(environment) as master:
+        done = subprocess.run(
+            [sys.executable, "-c", JOB, json.dumps(CONFIGURATION), master],
+            cwd=written.parent,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr[-5000:]
     tasks = json.loads(done.stdout)
     sent = events.of("orders", "one")
@@ -55,3 +130,11 @@ def test_a_cluster_reads_a_path_that_is_relative_to_the_driver(events, tmp_path)
     assert all(70 <= rows <= 90 for _, rows, _ in tasks)
     assert sum(length for *_, length in tasks) == sum(len(message.body) for message in sent)
     assert len({pid for pid, *_ in tasks}) == 2
+    with forebay.open(written, mode="r") as store:
+        for topic in ("orders", "one"):
+            expected = sorted((m.queue, m.body) for m in sent if m.topic == topic)
+            found = []
+            for queue in store.topics[topic].queues:
+                read = store.read(topic, queue.id, queue.min_offset, max_messages=1000)
+                found += [(queue.id, message.body) for message in read]
+            assert sorted(found) == expected
