@@ -155,8 +155,11 @@ fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<O
         return opening.follow();
     }
     let begin = opening.begin(running::is_there(&*opening.disk, root)?)?;
+    let closed_at = (begin.clean && begin.marked).then_some(begin.from);
     let outcome = opening.recover(begin)?;
-    opening.count_stale(&outcome)?;
+    if closed_at != Some(outcome.end) {
+        opening.count_stale(&outcome)?;
+    }
     let unindexed = opening.unindexed.clone();
     let (shared, recovery) = opening.finish(&outcome)?;
     Ok(Opened {

@@ -126,7 +126,7 @@ impl Opening<'_> {
             buffer.resize(index((len - at).min(CHUNK)), 0);
             let have = self.disk.read_at(path, at, &mut buffer).map_err(io)?;
             let bytes = buffer.get(..have).unwrap_or_default();
-            if let Some(found) = bytes.iter().rposition(|byte| *byte != 0) {
+            if let Some(found) = last_byte(bytes) {
                 last = Some(at + found as u64 + 1);
             }
             if have == 0 {
@@ -136,4 +136,13 @@ impl Opening<'_> {
         }
         Ok(last)
     }
+}
+
+/// Where the last byte that is not zero stands. Most pages are zeros, and are passed over as a whole.
+fn last_byte(bytes: &[u8]) -> Option<usize> {
+    let mut pages = bytes.chunks(PAGE).enumerate().rev();
+    let (number, page) =
+        pages.find(|(_, page)| page.iter().fold(0, |any, byte| any | byte) != 0)?;
+    let found = page.iter().rposition(|byte| *byte != 0)?;
+    Some(number * PAGE + found)
 }
