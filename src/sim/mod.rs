@@ -66,22 +66,33 @@ fn what_was_acknowledged_outlives_every_power_loss() {
     }
 }
 
-#[test]
-fn what_a_dead_process_failed_to_sync_is_stored_by_the_next() {
+/// Tells a story of a few steps with many seeds.
+fn tell_all(story: fn(u64) -> Result<(), model::Breach>) {
     for seed in 0..300 {
-        if let Err(breach) = rare::refused_sync(seed) {
+        if let Err(breach) = story(seed) {
             panic!("seed {seed}: {breach}");
         }
     }
 }
 
 #[test]
+fn what_a_dead_process_failed_to_sync_is_stored_by_the_next() {
+    tell_all(rare::refused_sync);
+}
+
+#[test]
 fn an_index_file_that_was_removed_does_not_come_back() {
-    for seed in 0..300 {
-        if let Err(breach) = rare::returning_index_file(seed) {
-            panic!("seed {seed}: {breach}");
-        }
-    }
+    tell_all(rare::returning_index_file);
+}
+
+#[test]
+fn a_torn_index_is_not_believed_after_a_life_without_index() {
+    tell_all(rare::index_behind_a_life_without);
+}
+
+#[test]
+fn a_sync_of_dispatch_that_failed_is_never_tried_again() {
+    tell_all(rare::unheard_failure_of_dispatch);
 }
 
 #[test]

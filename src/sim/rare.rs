@@ -25,6 +25,10 @@ fn faults(stop: Stop) -> Faults {
 }
 
 fn open(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
+    open_with(disk, true)
+}
+
+fn open_with(disk: &Arc<SimDisk>, index: bool) -> Result<CommitLog, Breach> {
     let machine = Machine {
         disk: shared(disk),
         drive: Drive::Steps,
@@ -35,6 +39,7 @@ fn open(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
         queue_file_entries: Some(64),
         index_slots: Some(8),
         index_entries: Some(70),
+        index,
         ..Options::default()
     };
     let engine = CommitLog::open(&machine, Path::new("/store"), &options);
@@ -43,6 +48,12 @@ fn open(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
 
 /// Sends messages, with a key each or without, and dispatches them.
 fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
+    append(engine, keys, keyed)?;
+    engine.step_dispatch();
+    engine.shared().save_table()
+}
+
+fn append(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
     let topic = engine.topic_for_append("orders")?;
     for number in keys {
         let mut batch = Batch::new();
@@ -54,8 +65,7 @@ fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Resu
         batch.push("orders", 0, &draft, engine.style(), 1_700_000_000_000)?;
         engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)?;
     }
-    engine.step_dispatch();
-    engine.shared().save_table()
+    Ok(())
 }
 
 fn said(error: Error) -> Breach {
@@ -114,4 +124,49 @@ pub fn returning_index_file(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
     drop(engine);
     check(&disk).map(|_| ())
+}
+
+/// The power tears the index, a writer without index closes the store in order, and the next one
+/// with index has every key.
+pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
+    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let engine = open(&disk)?;
+    send(&engine, 0..5, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    send(&engine, 5..40, true).map_err(said)?;
+
+    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    drop(engine);
+    let engine = open_with(&disk, false)?;
+    send(&engine, 40..80, false).map_err(said)?;
+    engine.close().map_err(said)?;
+
+    let disk = Arc::new(disk.restart(faults(Stop::Process)));
+    drop(engine);
+    let found = check(&disk)?;
+    hold!(
+        found.index_entries + 40 == found.queue_entries,
+        "{} index entries beside {} of queues",
+        found.index_entries,
+        found.queue_entries
+    );
+    Ok(())
+}
+
+/// A sync of dispatch fails where nobody hears of it. Nothing is taken for durable afterwards.
+pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
+    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let engine = open(&disk)?;
+    send(&engine, 0..60, true).map_err(said)?;
+    engine.shared().settle().map_err(said)?;
+    disk.fail_syncs(1000);
+    let _ = append(&engine, 60..100, true);
+    let failed = engine.shared().dispatcher.try_step();
+    hold!(failed.is_err(), "the full index file is not synced");
+    disk.fail_syncs(0);
+    hold!(
+        engine.shared().dispatcher.step().is_err(),
+        "the sync that failed passes when it is tried again"
+    );
+    Ok(())
 }

@@ -50,6 +50,8 @@ struct Progress {
     walked_ms: i64,
     /// Positions up to here were skipped because they are damaged.
     damage: Vec<Damage>,
+    /// Why nothing is dispatched any more. A sync that failed would pass when it is tried again.
+    failed: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -75,6 +77,7 @@ impl Dispatcher {
             stored_ms: 0,
             walked_ms: 0,
             damage: Vec::new(),
+            failed: None,
         };
         Dispatcher {
             log: Arc::clone(log),
@@ -134,6 +137,20 @@ impl Dispatcher {
     }
 
     fn step_locked(&self, progress: &mut Progress) -> Result<bool> {
+        if let Some(reason) = progress.failed.clone() {
+            let appended = true;
+            return Err(Error::Failed { reason, appended });
+        }
+        let done = self.work(progress);
+        if let Err(error) = &done
+            && is_final(error)
+        {
+            progress.failed = Some(error.to_string());
+        }
+        done
+    }
+
+    fn work(&self, progress: &mut Progress) -> Result<bool> {
         let published = self.log.readable_end();
         if progress.walker.position() >= published {
             return self.finish(progress);

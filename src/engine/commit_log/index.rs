@@ -51,7 +51,12 @@ impl Index {
         let mut files = self.files.write();
         let mut last_end = 0;
         for (name, len) in names {
-            let Some(file) = self.open_file(name, len)? else {
+            let file = match self.open_file(name, len) {
+                // The process that writes has taken it away meanwhile.
+                Err(error) if error.is_not_found() && self.access == Access::Read => continue,
+                opened => opened?,
+            };
+            let Some(file) = file else {
                 return Ok(false);
             };
             let (begin, last) = file.positions();

@@ -125,8 +125,12 @@ impl CommitLog {
             repairer: Mutex::default(),
         };
         if engine.writes && machine.drive == Drive::Threads {
-            let started = engine.services.start(&engine.shared);
-            started.map_err(|e| Error::io("start the threads of", path, e))?;
+            if let Err(error) = engine.services.start(&engine.shared) {
+                // Those that run would go on without the lock.
+                engine.shared.stop();
+                engine.services.join();
+                return Err(Error::io("start the threads of", path, error));
+            }
             intake::start(&engine.shared);
         }
         Ok(engine)

@@ -94,10 +94,10 @@ impl Opening<'_> {
             return Ok(plan);
         };
         let min = self.min_position();
-        let complete = self.load_index(index, begin)?;
-        // A writer that builds no index moves the marks all the same.
-        let unmarked = (!begin.marked || self.state.is_unindexed())
-            .then(|| index.end_position().unwrap_or(min));
+        // A writer that builds no index moves the marks all the same, and looks at no index that a
+        // power loss may have left torn before it.
+        let complete = !self.state.is_unindexed() && self.load_index(index, begin)?;
+        let unmarked = (!begin.marked).then(|| index.end_position().unwrap_or(min));
         let lagging = unmarked.filter(|end| *end < from);
         if self.access == Access::Read {
             let unsure = begin

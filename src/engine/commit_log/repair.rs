@@ -41,7 +41,7 @@ pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
     }
     let done = changes(shared, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
-        // A full disk passes, and what was done so far is whole.
+        // A full disk passes, and what was done so far is whole, or has failed the store.
         if is_final(error) {
             shared.fail(error);
         }
@@ -64,9 +64,9 @@ fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> 
         rebuild_index(shared, name, steps)?;
     }
     // As in a settling: what the inventory tells of is durable when it is written.
-    let inventory = shared.flush_all()?;
+    let flushed = shared.flush_all()?;
     rewrite_tables(shared, found, steps)?;
-    shared.save_inventory(&inventory)
+    shared.save_inventory(flushed)
 }
 
 /// Takes what was known of places that are looked at again.
@@ -265,7 +265,7 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
         return Ok(());
     };
     let mut put = 0;
-    shared.dispatcher.pause(|| {
+    let mut again = || {
         index.drop_from(name)?;
         let end = shared.dispatcher.dispatched();
         let from = index.end_position().unwrap_or(shared.log.min_position());
@@ -281,7 +281,10 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
             Ok(())
         };
         walk(&shared.log, from, Belief::below(end), &mut visit).map(drop)
-    })?;
+    };
+    // Half an index is not whole, whatever ended it: who opens the store next builds it again.
+    let paused = || again().inspect_err(|error| shared.fail(error));
+    shared.dispatcher.pause(paused)?;
     steps.push(RepairStep {
         path: shared.root.join("index").join(format!("{name:017}")),
         position: 0,

@@ -121,9 +121,9 @@ impl Retention {
         if !super::intake::keep_markers(shared, until)? {
             return Ok(());
         }
-        let inventory = shared.flush_all()?;
-        let mut until = until.min(log.files.start_of(inventory.position));
-        if let Err(error) = shared.save_inventory(&inventory) {
+        let flushed = shared.flush_all()?;
+        let mut until = until.min(log.files.start_of(flushed.inventory.position));
+        if let Err(error) = shared.save_inventory(flushed) {
             if !is_out_of_room(&error) {
                 return Err(error);
             }
@@ -148,8 +148,8 @@ impl Retention {
         if let Some(index) = &shared.index {
             index.retire_below(until)?;
         }
-        let inventory = shared.flush_all()?;
-        shared.save_inventory(&inventory)
+        let flushed = shared.flush_all()?;
+        shared.save_inventory(flushed)
     }
 
     fn retire_first(&self, shared: &Shared, until: u64) -> Result<Option<Arc<MappedFile>>> {

@@ -23,7 +23,7 @@ use crate::meter::FlushMeter;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, RecordStyle};
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, RwLock};
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,6 +114,14 @@ pub struct Shared {
     pub(super) settle_lock: Mutex<()>,
     pub(super) failure: Mutex<Option<String>>,
     pub(super) failed: AtomicBool,
+}
+
+/// What [`Shared::flush_all`] has made durable.
+#[derive(Debug)]
+pub struct Flushed<'a> {
+    /// The bounds of queues and index files.
+    pub inventory: Inventory,
+    _alone: MutexGuard<'a, ()>,
 }
 
 impl Shared {
@@ -305,13 +313,15 @@ impl Shared {
         if self.dispatcher.dispatched() <= self.log.state.get(Mark::Settled) {
             return Ok(());
         }
-        let inventory = self.flush_all()?;
-        self.save_inventory(&inventory)
+        let flushed = self.flush_all()?;
+        self.save_inventory(flushed)
     }
 
     /// Makes log, queues and index durable as far as they are dispatched; what they hold then, at
-    /// least.
-    pub fn flush_all(&self) -> Result<Inventory> {
+    /// least. Nobody else does so until that is written down or let go of: what one has begun to
+    /// flush looks clean to the other.
+    pub fn flush_all(&self) -> Result<Flushed<'_>> {
+        let alone = self.settle_lock.lock();
         // Taken before the flush: what it tells of is durable when it is written.
         let (inventory, dispatched_ms) = self.inventory();
         // What is in the queues is published, if not yet dispatched as a whole.
@@ -328,7 +338,10 @@ impl Shared {
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.sync(&*self.disk)?;
         }
-        Ok(inventory)
+        Ok(Flushed {
+            inventory,
+            _alone: alone,
+        })
     }
 
     /// Has the queues' next sync write what an earlier process may have failed to, and the index do
@@ -350,8 +363,10 @@ impl Shared {
     }
 
     /// Writes down what [`Shared::flush_all`] has made durable, and moves the mark that says so.
-    pub fn save_inventory(&self, inventory: &Inventory) -> Result<()> {
-        let _alone = self.settle_lock.lock();
+    pub fn save_inventory(&self, flushed: Flushed<'_>) -> Result<()> {
+        // A failure, of a repair perhaps, may have left less than the inventory tells of.
+        self.check_failed(false)?;
+        let inventory = &flushed.inventory;
         inventory.save(&self.disk, &self.root)?;
         self.log.state.set(Mark::Settled, inventory.position);
         self.log.state.sync(&*self.disk)
@@ -392,8 +407,8 @@ impl Shared {
         self.dispatcher.catch_up(end)?;
         self.table_dirty.store(true, Ordering::Release);
         self.save_table()?;
-        let inventory = self.flush_all()?;
-        self.save_inventory(&inventory)?;
+        let flushed = self.flush_all()?;
+        self.save_inventory(flushed)?;
         self.stamp(&[Stamp::Log, Stamp::Queues, Stamp::Index], last_store_ms);
         if let Some(checkpoint) = &self.checkpoint {
             checkpoint.sync(&*self.disk)?;

@@ -435,8 +435,8 @@ fn a_death_in_the_middle_leaves_the_next_offsets() {
         let mut bench = Bench::new(by_age);
         bench.fill("gone", &[1]);
         bench.fill("a", &[1; 3]);
-        let inventory = bench.shared().flush_all().unwrap();
-        bench.shared().save_inventory(&inventory).unwrap();
+        let flushed = bench.shared().flush_all().unwrap();
+        bench.shared().save_inventory(flushed).unwrap();
         for start in 0..gone {
             fs::remove_file(bench.shared().log.files.path_of(start * FILE_LEN)).unwrap();
         }
