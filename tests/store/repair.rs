@@ -283,6 +283,30 @@ fn the_file_that_is_appended_to_is_repaired_under_its_readers() {
 }
 
 #[test]
+fn who_reads_beside_the_writer_follows_it_into_repaired_files() {
+    let (place, mut world) = (Place::fast(), World::default());
+    let store = write(&place.root());
+    world.send(&store, 400);
+    store.flush().unwrap();
+    let reader = read(&place.root());
+    world.check_messages(&reader);
+    world.check_keys(&reader);
+    // A record of the file that is appended to, and an entry of an index file.
+    let damaged = positions(&world)[390];
+    scratch_record(&place.root(), damaged);
+    let mut files = folder::files(&place.root().join("index"));
+    files.sort();
+    scratch(&files[0], 40 + 4 * 16 + 20 * 40 + 4, 4);
+    let lost = lose(&mut world, &[damaged]);
+    assert_eq!(lost_of(&repair(&store).steps), lost);
+    world.send(&store, 20);
+    store.flush().unwrap();
+    store.close().unwrap();
+    world.check(&reader);
+    assert_eq!(reader.engine().unwrap().damage(), []);
+}
+
+#[test]
 fn senders_and_readers_go_on_while_a_store_is_repaired() {
     let place = Place::fast();
     let root = place.root();

@@ -10,8 +10,9 @@ use super::state::Mark;
 use crate::engine::Topic;
 use crate::error::Result;
 use crate::mapped::queue::{FoundFile, list_files};
-use crate::mapped::{Access, Extent};
+use crate::mapped::{Access, Extent, MappedFile};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// Takes over the writer's marks and joins log files that it has added. Cheap where nothing moved.
 pub fn refresh_log(shared: &Shared) -> Result<()> {
@@ -21,11 +22,20 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
     };
     log.files.forget_below(source.get(Mark::Minimum));
     log.state.set(Mark::Durable, source.get(Mark::Durable));
-    if source.get(Mark::Dispatched) <= log.published() {
+    // The exchanges are read behind the end: files that hold it were exchanged before it was told of.
+    let look = || (source.get(Mark::Dispatched), source.exchanges());
+    let is_news = |(end, exchanges): (u64, u32)| {
+        end > log.published() || exchanges != shared.exchanges.load(Ordering::Acquire)
+    };
+    if !is_news(look()) {
         return Ok(());
     }
     let _alone = shared.follow_lock.lock();
-    let end = source.get(Mark::Dispatched);
+    let (end, exchanges) = look();
+    if exchanges != shared.exchanges.load(Ordering::Acquire) {
+        open_again(shared)?;
+        shared.exchanges.store(exchanges, Ordering::Release);
+    }
     if end <= log.published() {
         return Ok(());
     }
@@ -47,6 +57,23 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
     log.state.set(Mark::Dispatched, end);
     log.state.set(Mark::Published, end);
     Ok(())
+}
+
+/// Opens files of the log again that the writer has put others in the place of, and the index. Who
+/// has the old ones mapped reads on in them.
+fn open_again(shared: &Shared) -> Result<()> {
+    let (files, published) = (&shared.log.files, shared.log.published());
+    for file in files.all() {
+        let wrote = published.saturating_sub(file.start()).min(file.len());
+        let extent = Extent::Part(wrote);
+        let (path, disk) = (file.path().to_path_buf(), &shared.disk);
+        let again = MappedFile::open(disk, path, file.start(), file.len(), Access::Read, extent);
+        files.replace(&Arc::new(again));
+    }
+    match &shared.index {
+        Some(index) => index.load_again(published),
+        None => Ok(()),
+    }
 }
 
 /// [`refresh_log`], and looks for topics, queues and index files that were added.

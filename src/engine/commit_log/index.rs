@@ -79,6 +79,12 @@ impl Index {
         Ok(true)
     }
 
+    /// Opens the files of a store that another process writes again, with what is below `end`.
+    pub fn load_again(&self, end: u64) -> Result<()> {
+        self.files.write().clear();
+        self.join_new_files(end)
+    }
+
     fn open_file(&self, name: u64, len: u64) -> Result<Option<IndexFile>> {
         let path = self.directory.join(format!("{name:017}"));
         let hint = (self.slots, self.entries);

@@ -34,7 +34,7 @@ use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64};
 use std::time::{Duration, Instant};
 
 /// Everything that opening hands to the engine.
@@ -432,6 +432,8 @@ impl<'a> Opening<'a> {
             news: Default::default(),
             stop_bell: Default::default(),
             follow_lock: Mutex::new(()),
+            // Other than it is, so that the first look opens what is there by then.
+            exchanges: AtomicU32::new(self.state.exchanges().wrapping_sub(1)),
             retention: Retention::new(self.options)?,
             flush_rules: flush_rules(self.options),
             checkpoint,
@@ -478,9 +480,6 @@ impl<'a> Opening<'a> {
             ready: AtomicU64::new(0),
             stored_ms: AtomicI64::new(0),
         });
-        if let Some(index) = &self.index {
-            index.load(u64::MAX)?;
-        }
         let recovery = self.recovery.clone();
         let shared = Arc::new(self.shared(log, u64::MAX)?);
         super::follow::refresh(&shared)?;

@@ -280,7 +280,9 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
             }
             Ok(())
         };
-        walk(&shared.log, from, Belief::below(end), &mut visit).map(drop)
+        let walked = walk(&shared.log, from, Belief::below(end), &mut visit);
+        shared.log.state.count_exchange();
+        walked.map(drop)
     };
     // Half an index is not whole, whatever ended it: who opens the store next builds it again.
     let paused = || again().inspect_err(|error| shared.fail(error));

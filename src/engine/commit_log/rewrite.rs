@@ -110,6 +110,7 @@ fn replace(
     let replaced = MappedFile::open(disk, path.clone(), start, len, Access::ReadWrite, extent);
     let replaced = Arc::new(replaced);
     files.replace(&replaced);
+    shared.log.state.count_exchange();
     let names = [files.directory(), copy.parent().unwrap_or(Path::new("."))];
     for directory in names {
         // What the copy alone holds would be gone with its name, so no append may follow.

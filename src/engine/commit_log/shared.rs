@@ -26,7 +26,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Senders help dispatch while it is further behind than this.
@@ -109,6 +109,8 @@ pub struct Shared {
     pub checkpoint: Option<Checkpoint>,
     /// Held while the files of another process are joined.
     pub(super) follow_lock: Mutex<()>,
+    /// The exchanges of the process that is followed, as of the last look.
+    pub(super) exchanges: AtomicU32,
     pub(super) stop: AtomicBool,
     pub(super) flush_lock: Mutex<()>,
     pub(super) settle_lock: Mutex<()>,

@@ -22,6 +22,7 @@
 //! 108   u32    1 where every record of the epoch carries a checksum over the whole
 //! 112   u32    1 from when a store is opened that another system wrote to until it is recovered
 //! 116   u32    1 where the writer builds no index
+//! 120   u32    changes when files that were there have become others: readers open them again
 //! 128   u64    published: end of what readers may see
 //! 192   u64    dispatched: end of what queues and index hold
 //! 256   u64    durable: end of what is on the disk
@@ -69,6 +70,7 @@ const AT_CRC: usize = 104;
 const AT_CHECKSUMS: usize = 108;
 const AT_FOREIGN: usize = 112;
 const AT_UNINDEXED: usize = 116;
+const AT_EXCHANGES: usize = 120;
 const AT_PUBLISHED: usize = 128;
 const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
@@ -395,12 +397,26 @@ impl StatePage {
             .set_words(AT_UNINDEXED, &u32::from(unindexed).to_ne_bytes());
     }
 
+    /// A number that changes when files that were there have become others, under their names or
+    /// new ones.
+    pub fn exchanges(&self) -> u32 {
+        self.word(AT_EXCHANGES)
+    }
+
+    /// Tells readers to open files again, before they are told of what is in them.
+    pub fn count_exchange(&self) {
+        let next = self.exchanges().wrapping_add(1);
+        self.region.set_words(AT_EXCHANGES, &next.to_ne_bytes());
+    }
+
     /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
     /// append.
     ///
     /// `checksums`: all its records will carry one.
     pub fn begin_epoch(&self, end: u64, checksums: bool) {
         let checksums = u32::from(checksums).to_ne_bytes();
+        // What recovery has cut off and built again.
+        self.count_exchange();
         // First where the epoch begins: what is said of its records is said from there on.
         self.store(AT_EPOCH_START, end);
         self.region.set_words(AT_CHECKSUMS, &checksums);
