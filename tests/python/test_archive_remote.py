@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,6 +91,12 @@ def test_objects_that_changed_are_told_with_their_uri(store, s3):
         forebay.archive.open(f"{uri}/nothing?{s3}")
 
 
+def half(stream) -> None:
+    """Begin to write, as if the connection broke."""
+    stream.write(b"half")
+    raise ConnectionError("it is gone")
+
+
 def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_completes(
     store, tmp_path, monkeypatch
 ):
@@ -106,8 +114,7 @@ def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_complete
             calls += 1
             if calls == count:
                 # The connection goes in the middle of an object, which then looks complete.
-                plain(self, path, lambda stream: stream.write(b"half"))
-                raise ConnectionError("it is gone")
+                plain(self, path, half)
             plain(self, path, fill)
 
         monkeypatch.setattr(RemoteFiles, "_fill", fill)
@@ -123,10 +130,54 @@ def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_complete
             with forebay.archive.open("archive", filesystem=filesystem) as archive:
                 scan = archive.scan(columns=support.COLUMNS)
                 assert support.rows(scan) == support.below(store, archive)
+        assert not list(root.rglob("*.part"))
         store.archive("archive", filesystem=filesystem)
-        left = {name: digest for name, digest in support.tree(root).items() if ".part" not in name}
-        assert left == support.tree(whole)
+        assert support.tree(root) == support.tree(whole)
     assert failures == 7
+
+
+def test_an_upload_that_breaks_off_leaves_what_is_there_as_it_is(store, s3, tmp_path):
+    # Arrow completes the object of a stream that is let go of: it took the place of a whole one.
+    source = tmp_path / "log"
+    source.write_bytes(os.urandom(20 << 20))
+    filesystem, path = fs.FileSystem.from_uri(f"{s3_support.bucket(s3)}?{s3}")
+    files = RemoteFiles(filesystem, path, path)
+    assert files.copy("commitlog/0", source, lambda some: None) == 20 << 20
+
+    def broken(some):
+        raise ConnectionError("it is gone")
+
+    with pytest.raises(ConnectionError):
+        files.copy("commitlog/0", source, broken)
+    with pytest.raises(ConnectionError):
+        files.copy("commitlog/1", source, broken)
+    gc.collect()
+    found = filesystem.get_file_info(fs.FileSelector(path, recursive=True))
+    assert [info.path for info in found if info.is_file] == [f"{path}/commitlog/0"]
+    assert files.read("commitlog/0") == source.read_bytes()
+
+
+def test_what_was_not_written_as_a_whole_gets_no_name(tmp_path, monkeypatch):
+    filesystem = other(tmp_path / "root")
+    files = RemoteFiles(filesystem, "archive", "archive")
+    plain = RemoteFiles._fill
+
+    def short(self, path, fill):
+        plain(self, path, lambda stream: stream.write(b"half"))
+
+    monkeypatch.setattr(RemoteFiles, "_fill", short)
+    with pytest.raises(OSError, match="4 of 10 bytes"):
+        files.write("keys/0", bytes(10))
+    assert not support.tree(tmp_path / "root")
+
+
+def test_parts_that_a_process_left_are_no_files_of_an_archive(store, tmp_path):
+    store.archive("archive", filesystem=other(tmp_path / "root"))
+    for folder in ("", "commitlog/", "blocks/"):
+        (tmp_path / "root/archive" / f"{folder}{0:020}.abc.part").write_bytes(b"half")
+    filesystem = fs.SubTreeFileSystem(str(tmp_path / "root"), fs.LocalFileSystem())
+    assert store.archive("archive", filesystem=filesystem).skipped == 2
+    check(store, forebay.archive.open("archive", filesystem=filesystem))
 
 
 def test_file_systems_of_fsspec_are_taken(store):

@@ -1,8 +1,7 @@
 """Where archives lie: directories, and whatever pyarrow and fsspec reach.
 
 Names are relative to the archive, with one ``/`` at the most. What is written is there as a whole
-or not at all, but for the log file of a copy that is cut short, which counts as archived no sooner
-than its table of blocks is there.
+or not at all: it gets its name when all of it is there.
 """
 
 from __future__ import annotations
@@ -318,7 +317,6 @@ class RemoteFiles:
         self._root = root.rstrip("/")
         self.target = uri
         self._public = _public(uri) if "://" in uri else uri.rstrip("/")
-        # An object is there once it is complete; elsewhere a name is given in the end.
         stores = ("s3", "gcs", "gs", "abfs", "az")
         self._objects = any(name in filesystem.type_name for name in stores)
         self._open: dict[str, Any] = {}
@@ -359,28 +357,45 @@ class RemoteFiles:
         return bytes(opened.read_at(length, start))
 
     def write(self, name: str, data: bytes) -> None:
-        """Write an object, or a file under another name first."""
-        if self._objects:
-            self._fill(self._path(name), lambda stream: stream.write(data))
-            return
-        part = self._path(f"{name}.{uuid.uuid4().hex}{_PART}")
-        self._fill(part, lambda stream: stream.write(data))
-        self._filesystem.move(part, self._path(name))
+        """Write a file under another name, and give it its own."""
+        self._put(name, lambda stream: stream.write(data), len(data))
 
     def copy(self, name: str, source: Path, told: Told) -> int:
         """Copy a file in chunks."""
-        copied = 0
+        with open(source, "rb", buffering=0) as file:
+            length = os.fstat(file.fileno()).st_size
 
-        def fill(stream: Any) -> None:
-            nonlocal copied
-            with open(source, "rb", buffering=0) as file:
+            def fill(stream: Any) -> None:
                 while chunk := file.read(_CHUNK_REMOTE):
                     stream.write(chunk)
-                    copied += len(chunk)
                     told(len(chunk))
 
-        self._fill(self._path(name), fill)
-        return copied
+            self._put(name, fill, length)
+        return length
+
+    def _put(self, name: str, fill: Callable[[Any], object], length: int) -> None:
+        """Give a file its name once all of it is there, which may be another archiver's name, too.
+
+        A stream that is let go of completes its object, however little was written.
+        """
+        path = self._path(name)
+        part = f"{path}.{uuid.uuid4().hex}{_PART}"
+        try:
+            self._fill(part, fill)
+            found = self._filesystem.get_file_info(part).size
+            if found != length:
+                where = self.describe(name)
+                raise OSError(errno.EIO, f"{found} of {length} bytes were written", where)
+            if self._objects:
+                # Not every store of objects has a way to rename one.
+                self._filesystem.copy_file(part, path)
+                self._filesystem.delete_file(part)
+            else:
+                self._filesystem.move(part, path)
+        except BaseException:
+            with contextlib.suppress(Exception):
+                self._filesystem.delete_file(part)
+            raise
 
     def _fill(self, path: str, fill: Callable[[Any], object]) -> None:
         try:
@@ -389,6 +404,11 @@ class RemoteFiles:
             # Where folders are more than a part of a name, somebody has to make them.
             self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
             stream = self._filesystem.open_output_stream(path)
-        fill(stream)
-        # Closing is what completes an object: one whose writing failed is not to look complete.
+        try:
+            fill(stream)
+        except BaseException:
+            # What is completed here can be deleted; by a stream that is let go of it comes later.
+            with contextlib.suppress(Exception):
+                stream.close()
+            raise
         stream.close()
