@@ -431,6 +431,24 @@ def test_stores_of_rocketmq_are_archived_and_not_touched(name, tmp_path):
     assert support.tree(tmp_path / name) == before
 
 
+@pytest.mark.parametrize(
+    "text", ['{"targets": {"a": 0}', "[1]", '{"targets": [1]}', "{}", "", "\udcff", "[" * 100_000]
+)
+def test_a_note_that_cannot_be_read_is_left_as_it_is(tmp_path, text):
+    # Written anew it would name this archive alone, and retention would not wait for the others.
+    path = tmp_path / "events"
+    with support.small(path) as store:
+        support.fill(store, 1)
+        note = path / "forebay.archived"
+        note.write_bytes(text.encode(errors="surrogateescape"))
+        before = note.read_bytes()
+        done = store.archive(tmp_path / "archive")
+        assert (done.files, done.recorded) == (1, False)
+        assert note.read_bytes() == before
+        note.unlink()
+        assert store.archive(tmp_path / "archive").recorded
+
+
 def test_retention_waits_for_every_archive(tmp_path):
     path = tmp_path / "events"
     with support.small(path) as store:

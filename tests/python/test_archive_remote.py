@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -178,6 +179,51 @@ def test_parts_that_a_process_left_are_no_files_of_an_archive(store, tmp_path):
     filesystem = fs.SubTreeFileSystem(str(tmp_path / "root"), fs.LocalFileSystem())
     assert store.archive("archive", filesystem=filesystem).skipped == 2
     check(store, forebay.archive.open("archive", filesystem=filesystem))
+
+
+def noted(store: forebay.Store) -> dict[str, int]:
+    """Return the positions that a store's note has, by target."""
+    return json.loads((Path(store.path) / "forebay.archived").read_bytes())["targets"]
+
+
+def test_a_note_tells_one_server_from_another_and_holds_no_password(s3, tmp_path):
+    with support.small(tmp_path / "events") as store:
+        support.fill(store, 1)
+        uri = s3_support.bucket(s3)
+        user = uri.replace("s3://", "s3://test:secret@")
+        for query in (s3, s3.replace("127.0.0.1", "localhost")):
+            assert store.archive(f"{user}?{query}").recorded
+            filesystem, path = fs.FileSystem.from_uri(f"{uri}?{query}")
+            assert store.archive(path, filesystem=filesystem).recorded
+        assert store.archive("root", filesystem=other(tmp_path / "a")).recorded
+        assert store.archive("root", filesystem=other(tmp_path / "b")).recorded
+        port = s3.partition("127.0.0.1:")[2].partition("&")[0]
+        local = s3.replace("127.0.0.1", "localhost")
+        assert sorted(noted(store)) == sorted(
+            [
+                f"{uri}?{s3}",
+                f"{uri}?{local}",
+                f"s3(endpoint_override=127.0.0.1:{port}):{path}",
+                f"s3(endpoint_override=localhost:{port}):{path}",
+                f"local:{tmp_path}/a:root",
+                f"local:{tmp_path}/b:root",
+            ]
+        )
+
+
+def test_what_tells_file_systems_of_fsspec_apart():
+    fsspec = pytest.importorskip("fsspec")
+    from forebay.archive import files
+
+    class Remote(fsspec.AbstractFileSystem):
+        protocol = "remote"
+
+    options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": "http://n:p@h:9000"}}
+    for given, key in (({}, ""), ({"host": "h", "port": 3}, "(host=h, port=3)")):
+        handler = fs.FSSpecHandler(Remote(**given))
+        assert files._identity(fs.PyFileSystem(handler)) == f"py::fsspec+remote{key}"
+    found = files._identity(fs.PyFileSystem(fs.FSSpecHandler(Remote(**options))))
+    assert found == "py::fsspec+remote(endpoint_url=h:9000)"
 
 
 def test_file_systems_of_fsspec_are_taken(store):

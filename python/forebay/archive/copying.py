@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
-from forebay.archive.files import Files, at
+from forebay.archive.files import Files, at, write_all
 from forebay.errors import CorruptError, NotAStoreError, StoreExistsError, UnsupportedError
 
 if TYPE_CHECKING:
@@ -45,7 +45,8 @@ class Archived:
         The store's log is in the archive up to here, as far as the store still has it.
     recorded
         Whether the position was noted in the store's directory, where retention finds it. It is
-        not in directories of other systems, and in those that cannot be written.
+        not in directories of other systems, in those that cannot be written, and where the note
+        that is there cannot be read.
     """
 
     target: str
@@ -123,7 +124,7 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
         if start > position:
             break
         position = max(position, start + length)
-    recorded = _record(store.path, files.describe(), position)
+    recorded = _record(store.path, files.key, position)
     count = len(missing) - len(gone)
     return Archived(files.describe(), count, copier.copied, len(known), position, recorded)
 
@@ -205,7 +206,7 @@ def _record(store: str, target: str, position: int) -> bool:
             part = note.with_name(f"{NOTE}.new")
             file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
             try:
-                os.write(file, json.dumps({"targets": targets}).encode() + b"\n")
+                write_all(file, json.dumps({"targets": targets}).encode() + b"\n")
                 os.fsync(file)
                 os.rename(part, note)
             finally:
@@ -213,15 +214,22 @@ def _record(store: str, target: str, position: int) -> bool:
             os.fsync(directory)
         finally:
             os.close(directory)
-    except OSError:
-        # Retention keeps what is not noted, so nothing is lost by it.
+    except (OSError, ValueError):
+        # Retention keeps what is not noted, and everything where the note cannot be read: written
+        # anew the note would lack the other archives, and what they lack would go.
         return False
     return True
 
 
-def _noted(note: Path) -> dict[str, int]:
+def _noted(note: Path) -> dict[str, Any]:
+    """Return the positions by target; a `ValueError` where that is not what the note holds."""
     try:
-        found = json.loads(note.read_bytes())["targets"]
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+        found = json.loads(note.read_bytes())
+    except FileNotFoundError:
         return {}
-    return dict(found) if isinstance(found, dict) else {}
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    targets = found.get("targets") if isinstance(found, dict) else None
+    if not isinstance(targets, dict):
+        raise ValueError("it has no targets")
+    return targets

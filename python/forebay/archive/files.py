@@ -22,7 +22,7 @@ from forebay.errors import InvalidOptionError
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ["Files", "LocalFiles", "RemoteFiles", "at", "normal"]
+__all__ = ["Files", "LocalFiles", "RemoteFiles", "at", "normal", "write_all"]
 
 #: Bytes that are copied between two looks at the progress.
 _CHUNK = 64 << 20
@@ -50,6 +50,8 @@ class Files(Protocol):
 
     #: What opens it again: a path or a URI, the latter without user and password.
     target: str
+    #: What a store's note knows it by: no other place has the same.
+    key: str
 
     def describe(self, name: str = "") -> str:
         """Return where a file is, for people and for error messages; no secrets are in it."""
@@ -152,7 +154,7 @@ class LocalFiles:
 
     def __init__(self, root: str) -> None:
         self._root = Path(root)
-        self.target = root
+        self.target = self.key = root
 
     def describe(self, name: str = "") -> str:
         """Return the path of a file."""
@@ -186,13 +188,7 @@ class LocalFiles:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file under another name, make it durable, and give it its own."""
-
-        def fill(part: int) -> None:
-            left = memoryview(data)
-            while left:
-                left = left[os.write(part, left) :]
-
-        self._put(name, fill)
+        self._put(name, lambda part: write_all(part, data))
 
     def copy(self, name: str, source: Path, told: Told) -> int:
         """Copy a file; the kernel does it, where it can without passing the bytes through us."""
@@ -272,9 +268,8 @@ def _by_sendfile(source: int, target: int, length: int) -> int:
 
 
 def _by_hand(source: int, target: int, length: int) -> int:
-    left = data = memoryview(os.read(source, min(length, 1 << 20)))
-    while left:
-        left = left[os.write(target, left) :]
+    data = os.read(source, min(length, 1 << 20))
+    write_all(target, data)
     return len(data)
 
 
@@ -289,6 +284,13 @@ _WAYS = [
     )
     if hasattr(os, call)
 ]
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write to a descriptor, which takes only a part of the bytes where there is little room."""
+    left = memoryview(data)
+    while left:
+        left = left[os.write(file, left) :]
 
 
 def _copy_all(source: int, target: int, told: Told) -> int:
@@ -309,6 +311,41 @@ def _copy_all(source: int, target: int, told: Told) -> int:
     return copied
 
 
+#: Options by which file systems of one type reach different places; none of them is secret.
+_PLACES = (
+    "account_name",
+    "blob_storage_authority",
+    "endpoint_override",
+    "endpoint_url",
+    "host",
+    "port",
+)
+
+
+def _identity(filesystem: Any) -> str:
+    """Return what tells a file system from others: its type and, where it has one, its endpoint."""
+    name: str = filesystem.type_name
+    fs = _pyarrow_fs()
+    if isinstance(filesystem, fs.SubTreeFileSystem):
+        return f"{_identity(filesystem.base_fs)}:{filesystem.base_path.rstrip('/')}"
+    options: Any = {}
+    if isinstance(filesystem, fs.PyFileSystem):
+        options = getattr(getattr(filesystem.handler, "fs", None), "storage_options", {})
+        options = {**options, **(options.get("client_kwargs") or {})}
+    else:
+        # What it is pickled by is the one thing that gives the options of one of Arrow's.
+        with contextlib.suppress(TypeError, ValueError):
+            (options,) = filesystem.__reduce__()[1]
+    if not isinstance(options, dict):
+        return name
+    places = [f"{one}={_server(options[one])}" for one in _PLACES if options.get(one)]
+    return f"{name}({', '.join(places)})" if places else name
+
+
+def _server(place: Any) -> str:
+    return str(place).rpartition("@")[2]
+
+
 class RemoteFiles:
     """The files of an archive in a file system of pyarrow."""
 
@@ -316,6 +353,8 @@ class RemoteFiles:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
         self.target = uri
+        # The query may name the server: buckets of two of them have the same name.
+        self.key = uri if "://" in uri else f"{_identity(filesystem)}:{self._root}"
         self._public = _public(uri) if "://" in uri else uri.rstrip("/")
         stores = ("s3", "gcs", "gs", "abfs", "az")
         self._objects = any(name in filesystem.type_name for name in stores)

@@ -51,7 +51,10 @@ def _archive(arguments: argparse.Namespace) -> int:
     )
     write_line(f"archived up to position {done.position}")
     if not done.recorded:
-        write_line("the store does not know of it: its directory is another system's, or read-only")
+        write_line(
+            "the store does not know of it: its directory is another system's or read-only, "
+            "or its forebay.archived cannot be read"
+        )
     for found in damage:
         write_line(f"damaged: {damage_line(found)}")
     if arguments.verify and not damage:
