@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -241,3 +242,30 @@ def test_user_and_password_of_a_uri_are_not_shown():
     uri = "s3://name:secret@bucket/prefix?scheme=http"
     shown = files._public(uri), files._without_user(uri)
     assert shown == ("s3://bucket/prefix", "s3://bucket/prefix?scheme=http")
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("nosuch://name:s3cret@bucket/prefix?key=s3cret", "nosuch://bucket/prefix"),
+        ("s3://name:s3cret/s3cret@bucket/prefix", "s3://bucket/prefix"),
+        ("s3://name:s3cret?s3cret@bucket/prefix", "s3://..."),
+        ("s3://name:s3cret#s3cret@bucket/prefix", "s3://..."),
+        ("s3://name:[s3cret@bucket/prefix", "s3://bucket/prefix"),
+        ("s3://name:s3cret\u2100@bucket/prefix", "s3://bucket/prefix"),
+        ("s3://name:s3cret@bucket:port/prefix", "s3://bucket:port/prefix"),
+        ("s 3://name:s3cret@bucket/prefix", "s 3://bucket/prefix"),
+        ("name:s3cret@s3://bucket", "s3://bucket"),
+        ("file://name:[s3cret@bucket/prefix", "file://bucket/prefix"),
+    ],
+)
+def test_no_error_of_a_uri_shows_user_and_password(uri, shown):
+    with pytest.raises(forebay.InvalidOptionError) as raised:
+        forebay.archive.open(uri)
+    error = raised.value
+    assert (error.name, error.value) == ("target", shown)
+    text = "".join(traceback.format_exception(error))
+    assert shown in str(error)
+    for told in (text, str(error), error.reason, repr(error)):
+        assert "s3cret" not in told and "name:" not in told
+    assert error.__cause__ is error.__context__ is None

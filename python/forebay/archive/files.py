@@ -10,12 +10,13 @@ import contextlib
 import errno
 import importlib
 import os
+import re
 import threading
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from forebay.errors import InvalidOptionError
 
@@ -72,9 +73,8 @@ class Files(Protocol):
 def normal(target: str | os.PathLike[str]) -> str:
     """Return the URI of an archive, or the absolute path of its directory."""
     text = os.fspath(target)
-    url = urlsplit(text)
-    if url.scheme == "file":
-        return os.path.abspath(unquote(url.path))
+    if text.lower().startswith("file:"):
+        return os.path.abspath(unquote(_split(text).path))
     return text if "://" in text else os.path.abspath(text)
 
 
@@ -108,26 +108,50 @@ def at(target: str | os.PathLike[str], filesystem: Any = None) -> Files:
 
 
 def _of_uri(uri: str) -> Files:
+    _split(uri)
+    found = _known(uri)
+    if found is None:
+        raise _unknown(uri)
+    return RemoteFiles(*found, _without_user(uri))
+
+
+def _known(uri: str) -> tuple[Any, str] | None:
+    """Return the file system of a URI and the path in it; None where nobody knows the URI."""
     fs = _pyarrow_fs()
     import pyarrow  # type: ignore[import-untyped]
 
-    try:
+    with contextlib.suppress(pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError):
         filesystem, path = fs.FileSystem.from_uri(uri)
-    except (pyarrow.ArrowInvalid, pyarrow.ArrowNotImplementedError) as error:
-        try:
-            url_to_fs = importlib.import_module("fsspec.core").url_to_fs
+        return filesystem, path
+    with contextlib.suppress(ImportError, ValueError, TypeError):
+        found, path = importlib.import_module("fsspec.core").url_to_fs(uri)
+        return fs.PyFileSystem(fs.FSSpecHandler(found)), path
+    return None
 
-            found, path = url_to_fs(uri)
-        except (ImportError, ValueError):
-            reason = f"it is no URI that pyarrow or fsspec knows: {error}"
-            raise InvalidOptionError(
-                f"target = {_public(uri)} is not allowed: {reason}",
-                name="target",
-                value=_public(uri),
-                reason=reason,
-            ) from error
-        filesystem = fs.PyFileSystem(fs.FSSpecHandler(found))
-    return RemoteFiles(filesystem, path, _without_user(uri))
+
+def _unknown(uri: str) -> InvalidOptionError:
+    """Return the error for a URI; what libraries say of it may have the password in it."""
+    shown, reason = _masked(uri), "it is no URI that pyarrow or fsspec knows"
+    message = f"target = {shown} is not allowed: {reason}"
+    return InvalidOptionError(message, name="target", value=shown, reason=reason)
+
+
+def _masked(uri: str) -> str:
+    """Return a URI that may be malformed without what may be secret."""
+    scheme, separator, rest = uri.partition("://")
+    place, *query = re.split("[?#]", rest, maxsplit=1)
+    # A password may have such a character in it: then no part is known to be public.
+    place = "..." if "@" in "".join(query) else place.rpartition("@")[2]
+    return f"{scheme.rpartition('@')[2]}{separator}{place}"
+
+
+def _split(uri: str) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        error = _unknown(uri)
+    # Not in the handler: the error that is at hand there may have the password in it.
+    raise error
 
 
 def _without_user(uri: str) -> str:
