@@ -99,6 +99,40 @@ def half(stream) -> None:
     raise ConnectionError("it is gone")
 
 
+@pytest.mark.parametrize("kept", [0, 1, 1000, 3 << 19])
+def test_an_object_that_was_cut_short_costs_what_it_lacks(store, s3, kept):
+    uri = s3_support.bucket(s3)
+    store.archive(f"{uri}?{s3}")
+    filesystem, path = fs.FileSystem.from_uri(f"{uri}?{s3}")
+    archive = forebay.archive.open(f"{uri}?{s3}")
+    every = support.rows(archive.scan(columns=support.COLUMNS))
+    for folder in ("commitlog", "keys"):
+        name = f"{path}/{folder}/{support.FILE:020}"
+        with filesystem.open_input_file(name) as file:
+            data = file.read(kept)
+        with filesystem.open_output_stream(name) as stream:
+            stream.write(data)
+    archive = forebay.archive.open(f"{uri}?{s3}")
+    log = f"{uri}/commitlog/{support.FILE:020}"
+    damage = archive.verify()
+    assert {found.path for found in damage} == {log}
+    end = support.FILE + kept
+    assert damage[0].position <= end < damage[0].position + damage[0].length
+    assert sum(found.length for found in damage) == 2 * support.FILE - damage[0].position
+    assert {found.reason for found in damage} == {"the log file ends before this block does"}
+    scan = archive.scan(columns=support.COLUMNS)
+    found = support.rows(scan)
+    assert found == [row for row in every if row in found]
+    assert {row for row in every if row[3] < support.FILE} <= set(found)
+    assert all(row[3] < end for row in found)
+    assert {place.path for place in scan.damage} == {log}
+    last = max(row[4] for row in every)
+    late = [row[2] for row in found if row[:2] == ("orders", 0) and row[4] >= last]
+    late.append(archive.topics["orders"].queues[0].max_offset)
+    assert archive.offset_at("orders", 0, last) == late[0]
+    assert len(support.rows(archive.scan("orders", key="key-1-777"))) == 1
+
+
 def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_completes(
     store, tmp_path, monkeypatch
 ):

@@ -382,7 +382,8 @@ class RemoteFiles:
         self._public = _public(uri) if "://" in uri else uri.rstrip("/")
         stores = ("s3", "gcs", "gs", "abfs", "az")
         self._objects = any(name in filesystem.type_name for name in stores)
-        self._open: dict[str, Any] = {}
+        # Files that are read by ranges, with their sizes.
+        self._open: dict[str, tuple[Any, int]] = {}
         self._lock = threading.Lock()
 
     def describe(self, name: str = "") -> str:
@@ -411,13 +412,18 @@ class RemoteFiles:
         with self._lock:
             opened = self._open.get(name)
         if opened is None:
-            opened = self._filesystem.open_input_file(self._path(name))
+            file = self._filesystem.open_input_file(self._path(name))
+            # Asked for before others read it: some move in the file to find its size.
+            opened = (file, file.size())
             with self._lock:
                 while len(self._open) >= 8:
                     # A reader that is at it keeps the file until it is done.
                     self._open.pop(next(iter(self._open)))
                 opened = self._open.setdefault(name, opened)
-        return bytes(opened.read_at(length, start))
+        file, size = opened
+        # A store of objects refuses to read behind the end.
+        length = min(length, size - start)
+        return bytes(file.read_at(length, start)) if length > 0 else b""
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file under another name, and give it its own."""

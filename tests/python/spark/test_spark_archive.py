@@ -254,3 +254,11 @@ def test_an_object_store_is_read_by_ranges(spark, archived, s3):
     assert order(dicts(frame)) == archived.rows(*TOPICS)
     both = read(spark, uri, Path(archived.store), subscribe="one")
     assert both.count() == 120 + len(archived.sent.of("one"))
+    filesystem, path = fs.FileSystem.from_uri(uri)
+    with filesystem.open_output_stream(f"{path}/commitlog/{0:020}") as stream:
+        stream.write(bytes(1000))
+    lost = sum(1 for sent in archived.sent.of("one") if sent.position < FILE)
+    with pytest.raises(PySparkException, match="CorruptError"):
+        read(spark, uri, subscribe="one").count()
+    holding = read(spark, uri, subscribe="one", failOnDataLoss="false")
+    assert holding.count() == 120 - lost > 0
