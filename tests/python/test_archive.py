@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -217,6 +218,66 @@ def test_the_kernel_copies_where_it_can(closed, store, tmp_path, monkeypatch, re
     for name in NAMES[:2]:
         log = Path("commitlog") / name
         assert (tmp_path / "archive" / log).read_bytes() == (closed / log).read_bytes()
+
+
+@pytest.mark.parametrize("call", ["copy_file_range", "write", "rename", "mkdir"])
+@pytest.mark.parametrize(
+    ("number", "kind"),
+    [
+        (errno.ENOSPC, forebay.DiskFullError),
+        (errno.EDQUOT, forebay.DiskFullError),
+        (errno.EACCES, forebay.errors.DiskPermissionError),
+        (errno.EIO, forebay.errors.DiskError),
+    ],
+)
+def test_a_disk_that_refuses_is_told_with_the_file(store, target, monkeypatch, call, number, kind):
+    for path in target.glob("blocks/*1*"):
+        path.unlink()
+    (target / "commitlog" / NAMES[1]).unlink()
+    before = support.tree(target)
+
+    def refused(*arguments, **named):
+        raise OSError(number, os.strerror(number))
+
+    where = target / "deeper" if call == "mkdir" else target
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, refused)
+        with pytest.raises(kind) as raised:
+            store.archive(where)
+    error = raised.value
+    assert type(error) is kind and error.errno == number
+    assert Path(error.path).is_relative_to(target) and error.path in str(error)
+    if kind is forebay.DiskFullError:
+        assert error.needed > 0 and error.free > 0
+    after = support.tree(target)
+    assert before.items() <= after.items() and not [name for name in after if ".part" in name]
+    store.archive(target)
+    assert forebay.archive.open(target).verify() == []
+
+
+def test_a_file_that_may_not_grow_so_long_is_told(store, tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
+    try:
+        with pytest.raises(forebay.errors.DiskError) as raised:
+            store.archive(tmp_path / "archive")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    log = tmp_path / "archive" / "commitlog" / NAMES[0]
+    assert (raised.value.errno, raised.value.path) == (errno.EFBIG, str(log))
+    assert not log.exists()
+
+
+@pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC, errno.ENOENT])
+def test_what_progress_raises_is_no_error_of_a_file(store, tmp_path, number):
+    stop = OSError(number, "the terminal is gone")
+
+    def progress(done, total):
+        raise stop
+
+    with pytest.raises(OSError, match="terminal") as raised:
+        store.archive(tmp_path / "archive", progress=progress)
+    assert raised.value is stop
 
 
 CHILD = """

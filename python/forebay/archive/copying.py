@@ -138,6 +138,7 @@ class _Copier:
         self._total = total
         self._progress = progress
         self._done = 0
+        self._stop: OSError | None = None
         self.copied = 0
 
     def copy(self, path: Path, start: int, length: int) -> bool:
@@ -147,7 +148,12 @@ class _Copier:
         try:
             blocks, keys = _forebay.survey(self._store, start)
             copied = self._files.copy(f"commitlog/{name}", path, self._told)
-        except FileNotFoundError:
+        except OSError as error:
+            if self._stop is not None:
+                # It is no error of a file, though it may have been taken for one.
+                raise self._stop from None
+            if not isinstance(error, FileNotFoundError):
+                raise
             if any(start == other for _, other, _ in _forebay.sealed_files(self._store)):
                 raise
             return False
@@ -161,8 +167,13 @@ class _Copier:
 
     def _told(self, some: int) -> None:
         self._done += some
-        if self._progress is not None:
+        if self._progress is None:
+            return
+        try:
             self._progress(self._done, self._total)
+        except OSError as error:
+            self._stop = error
+            raise
 
 
 def _differs(files: Files, start: int, length: int, found: int | None) -> CorruptError:

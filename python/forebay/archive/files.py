@@ -13,12 +13,12 @@ import os
 import re
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from forebay.errors import InvalidOptionError
+from forebay.errors import DiskError, DiskFullError, DiskPermissionError, InvalidOptionError
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -67,7 +67,10 @@ class Files(Protocol):
         """Write a small file, as a whole and durably."""
 
     def copy(self, name: str, source: Path, told: Told) -> int:
-        """Copy a file of this machine, durably; `told` is given the bytes as they are copied."""
+        """Copy a file of this machine, durably; `told` is given the bytes as they are copied.
+
+        Writing raises a `DiskError` or a `DiskFullError` where the operating system refuses it.
+        """
 
 
 def normal(target: str | os.PathLike[str]) -> str:
@@ -212,7 +215,7 @@ class LocalFiles:
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file under another name, make it durable, and give it its own."""
-        self._put(name, lambda part: write_all(part, data))
+        self._put(name, lambda part: write_all(part, data), len(data))
 
     def copy(self, name: str, source: Path, told: Told) -> int:
         """Copy a file; the kernel does it, where it can without passing the bytes through us."""
@@ -223,11 +226,15 @@ class LocalFiles:
                 nonlocal copied
                 copied = _copy_all(file.fileno(), part, told)
 
-            self._put(name, fill)
+            self._put(name, fill, os.fstat(file.fileno()).st_size)
         return copied
 
-    def _put(self, name: str, fill: Callable[[int], None]) -> None:
+    def _put(self, name: str, fill: Callable[[int], None], length: int) -> None:
         path = self._root / name
+        with _named(str(path), length, lambda: _free(path)):
+            self._make(path, fill)
+
+    def _make(self, path: Path, fill: Callable[[int], None]) -> None:
         folder = path.parent
         # A folder that is made is durable when its name in the one above it is.
         above = {over.parent for over in (folder, *folder.parents) if not over.exists()}
@@ -320,19 +327,52 @@ def write_all(file: int, data: bytes) -> None:
 def _copy_all(source: int, target: int, told: Told) -> int:
     length = os.fstat(source).st_size
     copied = 0
-    for way in _WAYS:
+    ways = list(_WAYS)
+    while copied < length:
         try:
-            while copied < length:
-                some = way(source, target, min(length - copied, _CHUNK))
-                if some == 0:
-                    break
-                copied += some
-                told(some)
-            break
+            some = ways[0](source, target, min(length - copied, _CHUNK))
         except OSError as error:
-            if error.errno not in _NOT_THIS_WAY or way is _by_hand:
+            if error.errno not in _NOT_THIS_WAY or len(ways) == 1:
                 raise
+            del ways[0]
+            continue
+        if some == 0:
+            break
+        copied += some
+        told(some)
     return copied
+
+
+@contextlib.contextmanager
+def _named(path: str, length: int, free: Callable[[], int]) -> Iterator[None]:
+    """Raise errors of ours, with the path, where the operating system refuses to write a file."""
+    try:
+        yield
+    except DiskError:
+        raise
+    except OSError as error:
+        number = error.errno
+        if number is None:
+            # A library says by itself what its server did not like.
+            raise
+        message = f"cannot write {path}: {os.strerror(number)}"
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            message = f"{message}: it has {length} bytes"
+            raise DiskFullError(
+                message, path=path, needed=length, free=free(), errno=number
+            ) from error
+        permission = number in (errno.EACCES, errno.EPERM)
+        kind = DiskPermissionError if permission else DiskError
+        raise kind(message, path=path, errno=number) from error
+
+
+def _free(path: Path) -> int:
+    """Return the bytes that are free where a file was to be; 0 where nobody says."""
+    for folder in path.parents:
+        with contextlib.suppress(OSError):
+            found = os.statvfs(folder)
+            return found.f_bavail * found.f_frsize
+    return 0
 
 
 #: Options by which file systems of one type reach different places; none of them is secret.
@@ -447,6 +487,10 @@ class RemoteFiles:
 
         A stream that is let go of completes its object, however little was written.
         """
+        with _named(self.describe(name), length, lambda: 0):
+            self._make(name, fill, length)
+
+    def _make(self, name: str, fill: Callable[[Any], object], length: int) -> None:
         path = self._path(name)
         part = f"{path}.{uuid.uuid4().hex}{_PART}"
         try:
@@ -454,7 +498,8 @@ class RemoteFiles:
             found = self._filesystem.get_file_info(part).size
             if found != length:
                 where = self.describe(name)
-                raise OSError(errno.EIO, f"{found} of {length} bytes were written", where)
+                message = f"cannot write {where}: {found} of {length} bytes are there"
+                raise DiskError(message, path=where, errno=errno.EIO)
             if self._objects:
                 # Not every store of objects has a way to rename one.
                 self._filesystem.copy_file(part, path)

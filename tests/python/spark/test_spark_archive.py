@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import s3_support
 from conftest import Events, at, send_one
+from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
 
