@@ -21,6 +21,8 @@ import pytest
 import forebay
 import forebay.archive
 from forebay.archive.files import LocalFiles
+from forebay.archive.reading import _millis
+from forebay.times import milliseconds
 
 pytest.importorskip("pyarrow")
 
@@ -370,22 +372,137 @@ def test_what_is_no_archive_is_told_from_one(store, closed, tmp_path):
         store.archive("bucket", filesystem=3)
 
 
-def test_bad_arguments_of_a_scan_raise_what_those_of_a_store_do(target):
+NAIVE = datetime(2026, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"topic": "nosuch"},
+        {"topic": ["orders", "nosuch"]},
+        {"topic": ["orders", "orders"]},
+        {"topic": []},
+        {"topic": 5},
+        {"topic": b"orders"},
+        {"queues": [9]},
+        {"queues": [0, 0]},
+        {"queues": [-1]},
+        {"queues": ["a"]},
+        {"queues": 3},
+        {"start": {9: 0}},
+        {"end": {9: 0}},
+        {"start": {"a": 1}},
+        {"start": {0: -1}},
+        {"end": {0: -1}},
+        {"start": {0: 1.5}},
+        {"start": {0: 1 << 40}},
+        {"start": {0: 1 << 70}},
+        {"start": "now"},
+        {"end": "foo"},
+        {"start": 5},
+        {"end": [(0, 1)]},
+        {"start": NAIVE},
+        {"end": NAIVE},
+        {"key": ""},
+        {"key": 5},
+        {"key": b"\xff"},
+        {"tags": 5},
+        {"tags": b"paid"},
+        {"columns": ["nosuch"]},
+        {"columns": ["body", "body"]},
+        {"columns": 5},
+        {"batch_rows": 0},
+        {"batch_bytes": "a"},
+        {"body_type": "text"},
+        {"verify": 3},
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_a_scan_raise_what_those_of_a_store_do(store, target, arguments):
+    arguments = {"topic": "orders", **arguments}
+    with pytest.raises(Exception) as expected:  # noqa: PT011
+        store.scan(**arguments).__arrow_c_stream__()
+    with pytest.raises(expected.type) as raised:
+        # Not in the stream, where pyarrow would make another error of it.
+        forebay.archive.open(target).scan(**arguments)
+    for name in ("name", "topic", "queue", "offset", "min_offset", "value", "reason"):
+        assert getattr(raised.value, name, None) == getattr(expected.value, name, None)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"key": b"key-1-777"},
+        {"tags": [b"paid"]},
+        {"topic": [b"orders"]},
+        {"topic": iter(["orders"]), "queues": iter([1, 2]), "columns": iter(support.COLUMNS)},
+        {"columns": "body"},
+        {"start": None, "end": None},
+        {"start": {0: 5}, "end": {0: 2, 1: 1 << 70}},
+        {"queues": [0], "start": {1: 3}},
+        {"topic": None, "queues": [1, 9]},
+        {"topic": None, "start": {9: 3}},
+        {"queues": []},
+    ],
+    ids=str,
+)
+def test_arguments_are_taken_that_a_store_takes(store, target, arguments):
     archive = forebay.archive.open(target)
-    with pytest.raises(forebay.UnknownTopicError):
-        archive.scan("nosuch")
-    with pytest.raises(forebay.UnknownTopicError):
-        archive.scan("orders", queues=[9])
-    with pytest.raises(forebay.OffsetOutOfRangeError) as raised:
-        archive.scan("orders", queues=[0], start={0: 1 << 40})
-    assert raised.value.max_offset == archive.topics["orders"].queues[0].max_offset
-    for arguments in ({"batch_rows": 0}, {"columns": ["nosuch"]}, {"start": "now"}):
-        with pytest.raises(forebay.InvalidOptionError):
-            archive.scan("orders", **arguments)
-    with pytest.raises(TypeError):
-        archive.scan("orders", start=5)
-    with pytest.raises(forebay.InvalidOptionError, match="zone"):
-        archive.scan("orders", start=datetime(2026, 1, 1))
+    arguments = {"topic": "orders", "columns": support.COLUMNS, **arguments}
+    freeze = {name: list(value) for name, value in arguments.items() if hasattr(value, "__next__")}
+    expected = support.rows(store.scan(**{**arguments, **freeze}))
+    scan = archive.scan(**{**arguments, **{name: iter(freeze[name]) for name in freeze}})
+    if arguments["columns"] == "body":
+        assert set(support.rows(scan)) <= set(expected)
+        return
+    ends = {
+        (topic.name, queue.id): queue.max_offset
+        for topic in archive.topics.values()
+        for queue in topic.queues
+    }
+    assert support.rows(scan) == [row for row in expected if row[2] < ends.get(row[:2], 0)]
+    assert support.rows(scan) == support.rows(scan)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("orders", 0, "x"),
+        ("orders", 0, True),
+        ("orders", 0, 1.5),
+        ("orders", 0, None),
+        ("orders", 0, NAIVE),
+        ("orders", "a", 1),
+        ("orders", -1, 1),
+        ("orders", 9, 1),
+        ("orders", 1 << 40, 1),
+        ("nosuch", 0, 1),
+        (5, 0, 1),
+    ],
+    ids=str,
+)
+def test_bad_arguments_of_offset_at_raise_what_those_of_a_store_do(store, target, arguments):
+    with pytest.raises(Exception) as expected:  # noqa: PT011
+        store.offset_at(*arguments)
+    with pytest.raises(expected.type) as raised:
+        forebay.archive.open(target).offset_at(*arguments)
+    for name in ("name", "topic", "queue", "value", "reason"):
+        assert getattr(raised.value, name, None) == getattr(expected.value, name, None)
+
+
+def test_times_are_exact_whatever_a_float_holds():
+    # By way of a float it was the millisecond behind it.
+    assert _millis(datetime(1970, 1, 4, 1, 51, 50, 367000, UTC)) == 265910367
+    assert _millis(datetime(9999, 1, 2, 7, 36, 54, 302001, UTC)) == 253370878614303
+    assert (_millis(1 << 70), _millis(-1 << 70)) == ((1 << 63) - 1, -1 << 63)
+    for time, around in (
+        (datetime(2026, 1, 1, 0, 0, 0, 1000, UTC), (1767225600001, 1767225600001)),
+        (datetime(2026, 1, 1, 0, 0, 0, 1001, UTC), (1767225600001, 1767225600002)),
+        (datetime(9999, 12, 31, 23, 59, 59, 999001, UTC), (253402300799999, 253402300800000)),
+        (datetime(1, 1, 1, 0, 0, 0, 1, UTC), (-62135596800000, -62135596799999)),
+        (datetime(1969, 12, 31, 23, 59, 59, 999999, UTC), (-1, 0)),
+    ):
+        assert milliseconds(time) == around
 
 
 def test_damage_costs_the_messages_that_it_touches_and_is_told(store, target):

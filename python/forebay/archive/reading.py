@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from zlib import crc32
 
@@ -22,6 +23,7 @@ from forebay.errors import (
     StoreNotFoundError,
     UnknownTopicError,
 )
+from forebay.times import milliseconds
 
 if TYPE_CHECKING:
     import os
@@ -42,6 +44,9 @@ _TABLES = 16
 _SEGMENTS = 256
 #: Ranges of queues that the parts are described by, at most.
 _SEGMENT_RANGES = 20_000
+
+#: The greatest offset, and the greatest time.
+_FAR = (1 << 63) - 1
 
 #: Topic, queue, first offset, offset behind the last.
 Range = tuple[str, int, int, int]
@@ -191,6 +196,10 @@ class Archive:
         UnknownTopicError
             If the archive has no such topic or queue.
         """
+        if not isinstance(topic, str):
+            raise TypeError(f"topic is {type(topic).__name__}: give str")
+        # The core's own checks, and its errors.
+        _forebay.block_schema({"queues": [queue]})
         bounds = self._queue(topic, queue)
         moment = _millis(time)
         for table in self._tables:
@@ -231,10 +240,10 @@ class Archive:
         *,
         columns: Sequence[str] | None = None,
         queues: Iterable[int] | None = None,
-        start: Limit = "earliest",
-        end: Limit = "latest",
-        tags: str | Iterable[str] | None = None,
-        key: str | None = None,
+        start: Limit | None = "earliest",
+        end: Limit | None = "latest",
+        tags: str | Iterable[str | bytes] | None = None,
+        key: str | bytes | None = None,
         batch_rows: int = 65_536,
         batch_bytes: int = 16 << 20,
         body_type: str = "binary",
@@ -248,63 +257,77 @@ class Archive:
         Raises
         ------
         UnknownTopicError
-            If the archive has no such topic or queue.
+            If the archive has no such topic, or a topic that is named no such queue.
         OffsetOutOfRangeError
             If a start lies outside its queue.
+        InvalidOptionError
+            If an argument has a value that is not allowed.
         """
         arguments: dict[str, Any] = {
+            "columns": _kept(columns),
+            "tags": _kept(tags),
+            "key": key,
             "batch_rows": batch_rows,
             "batch_bytes": batch_bytes,
             "body_type": body_type,
             "verify": verify,
         }
-        given = {"columns": None if columns is None else list(columns), "tags": tags, "key": key}
-        arguments |= {name: value for name, value in given.items() if value is not None}
-        names = [topic] if isinstance(topic, str) else list(self.topics if topic is None else topic)
-        chosen = None if queues is None else list(queues)
-        ranges = [found for name in names for found in self._ranges(name, chosen, start, end)]
-        return ArchiveScan(self, arguments, ranges)
+        places = {"topic": _kept(topic), "queues": _kept(queues), "start": start, "end": end}
+        arguments, places = (
+            {name: value for name, value in given.items() if value is not None}
+            for given in (arguments, places)
+        )
+        # What is wrong in itself is said by the core, as for a store.
+        _forebay.block_schema(arguments | places)
+        if isinstance(key, bytes):
+            arguments["key"] = key.decode()
+        return ArchiveScan(self, arguments, list(self._ranges(**places)))
 
     def _ranges(
-        self, topic: str, queues: list[int] | None, start: Limit, end: Limit
+        self,
+        topic: str | Iterable[str | bytes] | None = None,
+        queues: Iterable[int] | None = None,
+        start: Limit = "earliest",
+        end: Limit = "latest",
     ) -> Iterator[Range]:
-        if topic not in self.topics:
-            message = f"there is no topic {topic!r} in {self.path}"
-            raise UnknownTopicError(message, topic=topic)
-        there = [queue.id for queue in self.topics[topic].queues]
-        for number in there if queues is None else queues:
-            queue = self._queue(topic, number)
-            least, most = queue.min_offset, queue.max_offset
-            first = self._bound(topic, queue, start, least)
-            last = self._bound(topic, queue, end, most)
-            if isinstance(start, Mapping) and not least <= first <= most:
-                message = f"{topic}-{number} has no offset {first}: it has {least} to {most}"
-                raise OffsetOutOfRangeError(
-                    message,
-                    topic=topic,
-                    queue=number,
-                    offset=first,
-                    min_offset=least,
-                    max_offset=most,
-                )
-            if first < min(last, most):
-                yield topic, number, max(first, least), min(last, most)
+        start, end = _offsets(start), _offsets(end)
+        chosen = None if queues is None else {index(queue) for queue in queues}
+        names = [topic] if isinstance(topic, str) else list(self.topics if topic is None else topic)
+        for name in (name.decode() if isinstance(name, bytes) else name for name in names):
+            if name not in self.topics:
+                message = f"there is no topic {name!r} in {self.path}"
+                raise UnknownTopicError(message, topic=name)
+            if topic is not None:
+                for limit in (chosen or (), start, end):
+                    for number in () if isinstance(limit, str | datetime) else limit:
+                        self._queue(name, number)
+            for queue in self.topics[name].queues:
+                if chosen is None or queue.id in chosen:
+                    yield from self._range(name, queue, start, end)
+
+    def _range(self, topic: str, queue: ArchivedQueue, start: Limit, end: Limit) -> Iterator[Range]:
+        least, most = queue.min_offset, queue.max_offset
+        first = self._bound(topic, queue, start, least)
+        last = self._bound(topic, queue, end, most)
+        if isinstance(start, Mapping) and not least <= first <= most:
+            message = f"{topic}-{queue.id} has no offset {first}: it has {least} to {most}"
+            raise OffsetOutOfRangeError(
+                message,
+                topic=topic,
+                queue=queue.id,
+                offset=first,
+                min_offset=least,
+                max_offset=most,
+            )
+        if max(first, least) < min(last, most):
+            yield topic, queue.id, max(first, least), min(last, most)
 
     def _bound(self, topic: str, queue: ArchivedQueue, limit: Limit, unnamed: int) -> int:
         if isinstance(limit, Mapping):
             return limit.get(queue.id, unnamed)
         if isinstance(limit, datetime):
             return self.offset_at(topic, queue.id, limit)
-        ends = {"earliest": queue.min_offset, "latest": queue.max_offset}
-        if isinstance(limit, str) and limit in ends:
-            return ends[limit]
-        message = f"{limit!r} is no end of a scan"
-        if isinstance(limit, str):
-            reason = 'it is "earliest" or "latest"'
-            raise InvalidOptionError(
-                f"{message}: {reason}", name="start", value=limit, reason=reason
-            )
-        raise TypeError(f"{message}: give a str, a datetime, or offsets by queue")
+        return queue.min_offset if limit == "earliest" else queue.max_offset
 
     def segments(self, ranges: Sequence[Range]) -> list[tuple[Range, int]]:
         """Divide ranges at like places of the log, and tell the bytes of a record in each.
@@ -479,16 +502,30 @@ def _fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[_Fe
 
 
 def _millis(time: datetime | int) -> int:
-    if isinstance(time, int):
-        return time
-    if time.tzinfo is None:
-        reason = "a time without a zone may mean any; give one"
-        raise InvalidOptionError(
-            f"time = {time} is not allowed: {reason}", name="time", value=str(time), reason=reason
-        )
-    # What lies between two milliseconds is at or after the second one.
-    seconds = time.timestamp()
-    return -int(-seconds * 1000 // 1)
+    """Return the first millisecond that is not before a time."""
+    if isinstance(time, datetime):
+        if time.utcoffset() is None:
+            reason = "it has no time zone: give one, as in datetime.now(timezone.utc)"
+            message = f"time is {time}: {reason}"
+            raise InvalidOptionError(message, name="time", value=str(time), reason=reason)
+        return milliseconds(time)[1]
+    if isinstance(time, bool) or not hasattr(time, "__index__"):
+        kind = type(time).__name__
+        raise TypeError(f"time is {kind}: give an aware datetime or integer milliseconds")
+    # Beyond it no message has a time.
+    return max(-_FAR - 1, min(index(time), _FAR))
+
+
+def _kept(value: Any) -> Any:
+    """Return an argument that is read more than once."""
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def _offsets(limit: Any) -> Any:
+    """Return an end of a scan, with numbers of Python's own where it is offsets by queue."""
+    if not isinstance(limit, Mapping):
+        return limit
+    return {index(queue): min(index(offset), _FAR) for queue, offset in limit.items()}
 
 
 class ArchiveScan:
@@ -505,8 +542,6 @@ class ArchiveScan:
         self._arguments = arguments
         self._ranges = ranges
         self.damage: list[Damage | ArchiveDamage] = []
-        # What is wrong with the arguments is told before anything is read.
-        self._schema = _forebay.block_schema(dict(arguments))
 
     def __arrow_c_schema__(self) -> object:
         """Export the schema of the batches."""

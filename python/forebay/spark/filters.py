@@ -19,13 +19,14 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from pyspark.sql import datasource
 from pyspark.sql.datasource import Filter
 
 from forebay.spark.plan import Range
+from forebay.times import milliseconds
 
 if TYPE_CHECKING:
     from forebay.spark.stores import Source
@@ -55,9 +56,6 @@ _HOLDS: dict[type[Filter], Callable[[Any, Any], bool]] = {
     datasource.StringEndsWith: str.endswith,
     datasource.StringContains: operator.contains,
 }
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True)
@@ -140,7 +138,7 @@ def take(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
             span = _span(one, lambda value: (value, value))
             pushed = replace(pushed, offsets=pushed.offsets.within(span))
         elif name in _TIMES and _is_of(one, datetime):
-            span = _span(one, _milliseconds)
+            span = _span(one, milliseconds)
             pushed = replace(pushed, times=pushed.times.within(span))
         else:
             pushed = _select(pushed, one)
@@ -183,12 +181,6 @@ def _holds(one: Any, found: Range) -> bool:
         return not _holds(one.child, found)
     _, value_of = _FIXED[one.attribute[0]]
     return _HOLDS[type(one)](value_of(found), one.value)
-
-
-def _milliseconds(time: datetime) -> tuple[int, int]:
-    """Return the last millisecond that is not after a time, and the first that is not before."""
-    micros = (time - _EPOCH) // _MICROSECOND
-    return micros // 1000, -(-micros // 1000)
 
 
 def _span(one: Any, numbers: Callable[[Any], tuple[int, int]]) -> Span:
