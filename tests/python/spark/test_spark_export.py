@@ -274,7 +274,7 @@ def test_lost_messages_fail_a_run_or_are_counted(
 def test_one_export_at_a_time(alone: Callable[..., Any], store: Path, tmp_path: Path) -> None:
     target = tmp_path / "lake"
     holder = (
-        "import fcntl, sys; file = open(sys.argv[1], 'ab'); fcntl.lockf(file, fcntl.LOCK_EX);"
+        "import fcntl, sys; file = open(sys.argv[1], 'ab'); fcntl.flock(file, fcntl.LOCK_EX);"
         "print('held', flush=True); sys.stdin.read()"
     )
     (target / "_forebay").mkdir(parents=True)
@@ -286,3 +286,21 @@ def test_one_export_at_a_time(alone: Callable[..., Any], store: Path, tmp_path: 
             alone(store, target)
         child.kill()
     assert alone(store, target).rows == 300
+
+
+def test_one_export_at_a_time_in_one_process(
+    alone: Callable[..., Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One more, as another thread would start it, while the tasks of the first run."""
+    target, refused = tmp_path / "lake", []
+
+    def run(_spark: Any, tasks: list[Any], work: Callable[[Any], Any], _told: Any) -> list[Any]:
+        with pytest.raises(BlockingIOError) as caught:
+            alone(store, target)
+        refused.append(caught.value.filename)
+        return [work(task) for task in tasks]
+
+    monkeypatch.setattr(module, "run", run)
+    assert alone(store, target).rows == 300
+    assert refused == [str(target)]
+    assert visible(target) == sent(300)

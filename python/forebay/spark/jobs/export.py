@@ -21,7 +21,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -30,7 +30,7 @@ import forebay
 from forebay.errors import CorruptError, UnknownTopicError
 from forebay.spark.errors import invalid
 from forebay.spark.jobs.parquet import Piece, write_pieces
-from forebay.spark.jobs.work import Progress, Span, cut, opened, parallelism, run
+from forebay.spark.jobs.work import Progress, Span, alone, cut, opened, parallelism, run
 from forebay.spark.plan import is_system_topic
 
 if TYPE_CHECKING:
@@ -145,8 +145,7 @@ def export(
     root, place = os.path.abspath(path), os.path.abspath(target)
     partitions = _partitions(partition_by)
     named = None if topics is None else sorted(set(topics))
-    os.makedirs(os.path.join(place, _HIDDEN), exist_ok=True)
-    with _alone(place):
+    with alone(os.path.join(place, _HIDDEN), place, "export"):
         state = _resume(place)
         if state.partition_by not in (None, partitions):
             reason = f"the runs before have {state.partition_by}"
@@ -188,22 +187,6 @@ def _partitions(given: Sequence[str]) -> list[str]:
             reason = f"name each of {', '.join(PARTITIONS)} at most once"
             raise invalid("partition_by", partitions, reason)
     return partitions
-
-
-@contextlib.contextmanager
-def _alone(place: str) -> Iterator[None]:
-    """Hold the lock of the target; the system lets go of it when the process dies."""
-    # Not everywhere, and the module is imported everywhere.
-    import fcntl
-
-    lock = os.path.join(place, _HIDDEN, "lock")
-    with open(lock, "ab") as file:
-        try:
-            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            message = "another export to this directory is under way"
-            raise BlockingIOError(error.errno, message, place) from error
-        yield
 
 
 def _resume(place: str) -> _State:

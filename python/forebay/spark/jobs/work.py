@@ -7,6 +7,8 @@ Pandas; `spark.range` gives each task a partition of its own without a shuffle.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import pickle
 import threading
 import uuid
@@ -175,6 +177,37 @@ def cut(spans: Iterable[Span], parts: int) -> list[list[Span]]:
             start = end
             group += done == limit
     return groups
+
+
+@contextlib.contextmanager
+def alone(folder: str, place: str, what: str) -> Iterator[None]:
+    """Hold the lock of a job's folder, which is made; the system lets go of it when we die.
+
+    Raises
+    ------
+    BlockingIOError
+        If another job has it, in this process or in another one.
+    """
+    # Not everywhere, and the module is imported everywhere.
+    import fcntl
+
+    message = f"another {what} to this directory is under way"
+    path = os.path.join(folder, "lock")
+    os.makedirs(folder, exist_ok=True)
+    with open(path, "ab") as file:
+        try:
+            # A lock of this handle, where those of lockf are of the whole process.
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(error.errno, message, place) from error
+        # Who had it may have removed the folder, and somebody else made one again.
+        try:
+            same = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
+        except FileNotFoundError:
+            same = False
+        if not same:
+            raise BlockingIOError(errno.EAGAIN, message, place)
+        yield
 
 
 class _Opened:
