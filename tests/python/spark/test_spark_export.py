@@ -304,3 +304,79 @@ def test_one_export_at_a_time_in_one_process(
     assert alone(store, target).rows == 300
     assert refused == [str(target)]
     assert visible(target) == sent(300)
+
+
+@pytest.mark.parametrize("how", ["one is missing", "one is short", "all are elsewhere"])
+def test_a_run_whose_files_are_not_here_exports_nothing(
+    how: str,
+    alone: Callable[..., Any],
+    store: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    target = tmp_path / "lake"
+    staging = target / "_forebay" / "00000001.tmp"
+
+    def run(_spark: Any, tasks: list[Any], work: Callable[[Any], Any], _told: Any) -> list[Any]:
+        outcomes = [work(task) for task in tasks]
+        chosen = staging / outcomes[-1][0][-1].name
+        if how == "one is missing":
+            chosen.unlink()
+        elif how == "one is short":
+            os.truncate(chosen, chosen.stat().st_size - 1)
+        else:
+            shutil.rmtree(staging)
+        return outcomes
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "run", run)
+        with pytest.raises(forebay.CorruptError, match="every worker has to reach") as caught:
+            alone(store, target)
+    assert str(caught.value.path).startswith(str(staging))
+    assert visible(target) == []
+    assert not list(target.glob("_forebay/*.json"))
+    assert alone(store, target).run == 1
+    assert visible(target) == sent(300)
+
+
+def test_the_names_of_files_are_durable_before_the_manifest(
+    alone: Callable[..., Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "lake"
+    steps: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def noted_fsync(file: int) -> None:
+        steps.append(os.readlink(f"/proc/self/fd/{file}"))
+        fsync(file)
+
+    def noted_replace(source: str, name: str) -> None:
+        steps.append(name)
+        replace(source, name)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "replace", noted_replace)
+    alone(store, target)
+    hidden = target / "_forebay"
+    before = steps[: steps.index(str(hidden / "00000001.json"))]
+    assert before[-4:-1] == [str(hidden / "00000001.tmp"), str(hidden), str(target)]
+
+
+def test_a_file_that_is_gone_fails_the_next_run(
+    alone: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    alone(store, target, topics=["one"])
+    alone(store, target, topics=["orders"])
+    # Of a run before the newest nobody asks for anything.
+    shutil.rmtree(target / "topic=one")
+    shutil.rmtree(target / "topic=orders")
+    with pytest.raises(forebay.CorruptError, match="run 2 has written it") as caught:
+        alone(store, target)
+    assert str(caught.value.path).startswith(str(target / "topic=orders"))
+    manifest = target / "_forebay" / "00000002.json"
+    facts = json.loads(manifest.read_text())
+    facts["files"] = []
+    manifest.write_text(json.dumps(facts))
+    assert alone(store, target).rows == 100
+    assert {topic for topic, _ in visible(target)} == {"b|lls%"}

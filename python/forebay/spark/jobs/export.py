@@ -132,7 +132,9 @@ def export(
     Raises
     ------
     CorruptError
-        If messages are lost, or the log is not the one that was exported before.
+        If messages are lost, the log is not the one that was exported before, or files that workers
+        have written are not there for the driver; nothing is exported then. Also if a file of the
+        run before is gone.
     BlockingIOError
         If another export to the target is under way.
 
@@ -218,6 +220,11 @@ def _name_files(place: str, number: int, files: list[dict[str, Any]]) -> None:
         if os.path.exists(staged):
             os.makedirs(os.path.dirname(final), exist_ok=True)
             os.replace(staged, final)
+        elif not os.path.exists(final):
+            manifest = os.path.join(_HIDDEN, f"{number:08d}.json")
+            reason = f"run {number} has written it, and it is gone with {file['rows']} messages"
+            reason += f": bring it back, or take it out of the files in {manifest}"
+            raise CorruptError(f"{final}: {reason}", path=final, position=0, reason=reason)
     for folder in sorted({os.path.dirname(file["path"]) for file in files}):
         _sync_folders(place, folder)
     with contextlib.suppress(FileNotFoundError):
@@ -237,6 +244,28 @@ def _sync_folders(place: str, folder: str) -> None:
         folder = os.path.dirname(folder)
 
 
+def _check_staged(place: str, staging: str, pieces: list[Piece]) -> None:
+    """Fail where a file that a task has written is not there as a whole; make their names durable.
+
+    The disk that a worker writes to is not the driver's where the two do not share the target.
+    """
+    for piece in pieces:
+        path = os.path.join(place, staging, piece.name)
+        try:
+            size = os.path.getsize(path)
+        except FileNotFoundError:
+            reason = f"a worker has written it with {piece.rows} messages, and it is not here"
+        else:
+            if size == piece.bytes:
+                continue
+            reason = f"a worker has written {piece.bytes} bytes of it, and {size} are here"
+        reason += "; every worker has to reach the target under the same path as the driver"
+        message = f"{path}: {reason}; nothing is exported"
+        raise CorruptError(message, path=path, position=0, reason=reason)
+    if pieces:
+        _sync_folders(place, staging)
+
+
 def _commit(
     place: str,
     state: _State,
@@ -245,6 +274,7 @@ def _commit(
     ends: dict[tuple[str, int], tuple[int, int]],
 ) -> None:
     number = state.run + 1
+    _check_staged(place, os.path.join(_HIDDEN, f"{number:08d}.tmp"), pieces)
     files = [
         {
             "path": os.path.join(*_folders(piece), f"{number:08d}-{piece.name}"),
