@@ -380,3 +380,37 @@ def test_a_file_that_is_gone_fails_the_next_run(
     manifest.write_text(json.dumps(facts))
     assert alone(store, target).rows == 100
     assert {topic for topic, _ in visible(target)} == {"b|lls%"}
+
+
+def test_a_store_made_again_with_messages_of_the_same_sizes_is_noticed(
+    alone: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    """Every message stands where the exported one stood, and only its time is another."""
+    target = tmp_path / "lake"
+    alone(store, target)
+    with forebay.open(store, mode="r") as opened:
+        before = opened.get("one", 0, 49)
+    shutil.rmtree(store)
+    send(store, 0, 360)
+    with forebay.open(store, mode="r") as opened:
+        after = opened.get("one", 0, 49)
+    assert after.position == before.position
+    assert after.store_timestamp > before.store_timestamp
+    with pytest.raises(forebay.CorruptError, match="is not the one that was exported"):
+        alone(store, target)
+    assert visible(target) == sent(300)
+
+
+def test_manifests_without_store_times_are_gone_on_from(
+    alone: Callable[..., Any], store: Path, tmp_path: Path
+) -> None:
+    target = tmp_path / "lake"
+    alone(store, target)
+    manifest = target / "_forebay" / "00000001.json"
+    facts = json.loads(manifest.read_text())
+    assert all(len(end) == 5 and end[4] > 0 for end in facts["ends"])
+    facts["ends"] = [end[:4] for end in facts["ends"]]
+    manifest.write_text(json.dumps(facts))
+    send(store, 300, 60)
+    assert alone(store, target).rows == 60
+    assert visible(target) == sent(360)

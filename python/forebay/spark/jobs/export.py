@@ -23,7 +23,7 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import forebay
@@ -81,13 +81,22 @@ class Export:
         return asdict(self)
 
 
+class _End(NamedTuple):
+    """Where a queue goes on, and what its message before that is known by; -1 if it is lost."""
+
+    offset: int
+    position: int = -1
+    #: Its store time in milliseconds; the manifests of earlier versions have none.
+    timestamp: int = -1
+
+
 @dataclass
 class _State:
     """What is in the target: the last run, and where each queue goes on."""
 
     run: int = 0
-    #: By topic and queue: next offset, and the position of the message before it.
-    ends: dict[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    #: By topic and queue.
+    ends: dict[tuple[str, int], _End] = field(default_factory=dict)
     partition_by: list[str] | None = None
 
 
@@ -202,8 +211,8 @@ def _resume(place: str) -> _State:
             manifest = json.load(file)
         state.run = number
         state.partition_by = manifest["partition_by"]
-        for topic, queue, end, position in manifest["ends"]:
-            state.ends[topic, queue] = (end, position)
+        for topic, queue, *end in manifest["ends"]:
+            state.ends[topic, queue] = _End(*end)
         if number == runs[-1]:
             _name_files(place, number, manifest["files"])
     for name in os.listdir(hidden):
@@ -271,7 +280,7 @@ def _commit(
     state: _State,
     partitions: list[str],
     pieces: list[Piece],
-    ends: dict[tuple[str, int], tuple[int, int]],
+    ends: dict[tuple[str, int], _End],
 ) -> None:
     number = state.run + 1
     _check_staged(place, os.path.join(_HIDDEN, f"{number:08d}.tmp"), pieces)
@@ -322,8 +331,9 @@ def _plan(
             continue
         for queue in topics[name].queues:
             end = _durable_end(store, name, queue.id, queue.min_offset, queue.max_offset)
-            start, position = state.ends.get((name, queue.id), (queue.min_offset, -1))
-            _check_same_log(store, (name, queue.id), start, position, queue.max_offset)
+            exported = state.ends.get((name, queue.id), _End(queue.min_offset))
+            _check_same_log(store, (name, queue.id), exported, queue.max_offset)
+            start = exported.offset
             if start < queue.min_offset:
                 removed[f"{name}-{queue.id}"] = queue.min_offset - start
                 start = queue.min_offset
@@ -357,29 +367,35 @@ def _durable_end(store: Store, topic: str, queue: int, least: int, most: int) ->
     return low
 
 
-def _check_same_log(
-    store: Store, where: tuple[str, int], start: int, position: int, most: int
-) -> None:
+def _check_same_log(store: Store, where: tuple[str, int], exported: _End, most: int) -> None:
     """Fail where a queue is not the one that the runs before have exported."""
     topic, queue = where
+    start, position, timestamp = exported
     reason = ""
     if start > most:
         reason = f"{topic}-{queue} ends at {most}, and {start} messages of it were exported"
     elif position >= 0:
         found = store.read(topic, queue, start - 1, 1).messages if start > 0 else []
-        if found and found[0].offset == start - 1 and found[0].position != position:
+        # Messages of like sizes stand at like positions in any log, but not from the same moment.
+        if (
+            found
+            and found[0].offset == start - 1
+            and (found[0].position != position or timestamp not in (-1, found[0].store_timestamp))
+        ):
             reason = f"message {start - 1} of {topic}-{queue} is not the one that was exported"
     if reason:
         reason += ": the log came back shorter, or it is another store's; export to a new directory"
         raise CorruptError(reason, path=str(store.path), position=max(position, 0), reason=reason)
 
 
-def _ends(store: Store, ranges: list[Span]) -> dict[tuple[str, int], tuple[int, int]]:
+def _ends(store: Store, ranges: list[Span]) -> dict[tuple[str, int], _End]:
     ends = {}
     for found in ranges:
-        last = store.read(found.topic, found.queue, found.end - 1, 1).messages
-        position = last[0].position if last and last[0].offset == found.end - 1 else -1
-        ends[found.topic, found.queue] = (found.end, position)
+        end = _End(found.end)
+        for last in store.read(found.topic, found.queue, found.end - 1, 1).messages:
+            if last.offset == found.end - 1:
+                end = _End(found.end, last.position, last.store_timestamp)
+        ends[found.topic, found.queue] = end
     return ends
 
 
