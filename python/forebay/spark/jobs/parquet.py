@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -35,11 +36,18 @@ class _Open:
 
         self.path = path
         self.rows = 0
-        self.writer = pyarrow.parquet.ParquetWriter(path, schema, compression=compression)
+        with _named(path):
+            self.writer = pyarrow.parquet.ParquetWriter(path, schema, compression=compression)
+
+    def write(self, rows: Any) -> None:
+        with _named(self.path):
+            self.writer.write_table(rows)
+        self.rows += rows.num_rows
 
     def close(self, partition: tuple[tuple[str, str], ...]) -> Piece:
         """Make the file whole and durable."""
-        self.writer.close()
+        with _named(self.path):
+            self.writer.close()
         descriptor = os.open(self.path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -47,6 +55,17 @@ class _Open:
         finally:
             os.close(descriptor)
         return Piece(os.path.basename(self.path), partition, self.rows, size)
+
+
+@contextlib.contextmanager
+def _named(path: str) -> Iterator[None]:
+    """Give the errors of the file system a path: Arrow's have none that a program could ask for."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, os.strerror(error.errno), path) from error
 
 
 def write_pieces(scan: Scan, stem: str, partitions: list[str], compression: str) -> list[Piece]:
@@ -68,8 +87,7 @@ def write_pieces(scan: Scan, stem: str, partitions: list[str], compression: str)
                 file = _Open(f"{stem}-{made}.parquet", kept.schema, compression)
                 files[partition] = file
                 made += 1
-            file.writer.write_table(kept)
-            file.rows += kept.num_rows
+            file.write(kept)
             if file.rows >= _FILE_ROWS_MAX:
                 pieces.append(files.pop(partition).close(partition))
     pieces.extend(file.close(partition) for partition, file in files.items())

@@ -57,7 +57,7 @@ def run(
 
     Raises
     ------
-    ForebayError
+    ForebayError, OSError
         What `work` raised. Other errors are Spark's, which tries a task again.
     """
     from pyspark.sql.functions import udf
@@ -69,7 +69,7 @@ def run(
     def run_task(number: int) -> bytes:
         try:
             outcome: object = work(tasks[number])
-        except forebay.ForebayError as error:
+        except (forebay.ForebayError, OSError) as error:
             outcome = error
         return pickle.dumps(outcome)
 
@@ -82,7 +82,7 @@ def run(
     # What Spark's own workers pickled is trusted as Spark does.
     outcomes = {row["id"]: pickle.loads(row["outcome"]) for row in rows}
     for number in range(len(tasks)):
-        if isinstance(outcomes[number], forebay.ForebayError):
+        if isinstance(outcomes[number], (forebay.ForebayError, OSError)):
             raise outcomes[number]
     return [outcomes[number] for number in range(len(tasks))]
 
