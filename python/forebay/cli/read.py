@@ -6,7 +6,7 @@ import argparse
 import collections
 import itertools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -101,7 +101,8 @@ class Slice:
         if found is None:
             raise forebay.UnknownTopicError(f'there is no topic "{topic}"', topic=topic)
         known = {queue.id: queue for queue in found.queues}
-        for asked in queues or []:
+        bounds = [bound for bound in (start, end) if isinstance(bound, Mapping)]
+        for asked in itertools.chain(queues or [], *bounds):
             if asked not in known:
                 reason = f"topic {topic} has no queue {asked}: it has {len(known)}"
                 raise forebay.UnknownTopicError(reason, topic=topic, queue=asked)
@@ -117,9 +118,6 @@ class Slice:
                     self._starts[name] = max(self._starts[name], stop - last)
             else:
                 self._starts[name] = self._ends[name] = queue.max_offset
-        if isinstance(start, dict):
-            # A queue that is not there is the store's to refuse.
-            self._starts |= {n: offset for n, offset in start.items() if n not in known}
 
     @property
     def ends(self) -> dict[int, int]:
