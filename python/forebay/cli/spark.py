@@ -114,7 +114,11 @@ def _add_rebuild(jobs: Any) -> None:
     parser.add_argument(
         "--target", metavar="DIRECTORY", help="build here, and leave the store as it is"
     )
-    parser.add_argument("--no-index", action="store_true", help="build the queues alone")
+    parser.add_argument(
+        "--no-index",
+        action="store_true",
+        help="build the queues alone; in place the index is removed, and the next writer builds it",
+    )
     parser.add_argument(
         "--adopt", action="store_true", help="replace those of a store that Forebay did not create"
     )

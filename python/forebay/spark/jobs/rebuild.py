@@ -83,7 +83,8 @@ def rebuild(
         A directory, new or empty, for `consumequeue` and `index`. Without one those of the store
         are replaced, under its lock; after a crash in between the next opening builds them again.
     index
-        Whether to build the index.
+        Whether to build the index. Without it, in place, the store's is removed, and the next
+        writer builds it again.
     adopt
         Whether to replace the queues of a store that Forebay did not create.
     progress
