@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,9 @@ import pytest
 
 import forebay
 from forebay.spark import compact
+
+#: The module, whose name in the package is that of the function.
+module = sys.modules["forebay.spark.jobs.compact"]
 
 
 def test_the_newest_message_of_each_key_is_kept(spark: Any, tmp_path: Path) -> None:
@@ -82,3 +86,35 @@ def test_topics_are_chosen_and_may_be_empty(spark: Any, tmp_path: Path) -> None:
     assert compact(spark, path, tmp_path / "none", topics=["empty"]).kept == 0
     with pytest.raises(forebay.UnknownTopicError):
         compact(spark, path, tmp_path / "other", topics=["nothing"])
+
+
+def test_rows_that_are_not_here_make_no_store(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the workers' disk is not the driver's."""
+    with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as store:
+        store.send("orders", b"x", key="k", queue=0)
+    monkeypatch.setattr(module, "_leave", lambda *_: 1)
+    with pytest.raises(forebay.CorruptError, match="left 1 messages there, and 0 are here"):
+        compact(None, tmp_path / "store", tmp_path / "newest")  # type: ignore[arg-type]
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def test_one_compaction_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, target = tmp_path / "store", tmp_path / "newest"
+    with forebay.open(path, commitlog_file_size=1 << 20) as store:
+        store.send("orders", b"x", queue=0)
+    left = tmp_path / "newest.compacting" / "rows" / "left"
+
+    def leave(*_: Any) -> int:
+        left.parent.mkdir()
+        left.touch()
+        with pytest.raises(BlockingIOError):
+            compact(None, path, target)  # type: ignore[arg-type]
+        # The work of the first is still there.
+        assert left.exists()
+        return 0
+
+    monkeypatch.setattr(module, "_leave", leave)
+    assert compact(None, path, target).kept == 0  # type: ignore[arg-type]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["newest", "store"]

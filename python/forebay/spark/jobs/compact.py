@@ -7,18 +7,25 @@ store gets its name when it is whole.
 
 from __future__ import annotations
 
-import json
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import forebay
-from forebay.errors import StoreExistsError, UnknownTopicError
-from forebay.spark.jobs.work import Progress, told
-from forebay.spark.plan import is_system_topic
+from forebay.errors import CorruptError, StoreExistsError
+from forebay.spark.jobs.work import (
+    Progress,
+    Span,
+    alone,
+    chosen_topics,
+    named_topics,
+    read_spans,
+    told,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -92,6 +99,10 @@ def compact(
     ------
     StoreExistsError
         If there is something at the target.
+    CorruptError
+        If what the workers have left is not all there for the driver; no store is made then.
+    BlockingIOError
+        If another compaction to the target is under way.
 
     Examples
     --------
@@ -100,39 +111,32 @@ def compact(
     """
     began = time.monotonic()
     root, place = os.path.abspath(path), os.path.abspath(target)
-    if os.path.lexists(place):
-        message = f"{place} is there: compact makes a new store"
-        raise StoreExistsError(message, path=place)
-    work = f"{place}.compacting"
-    # What a compaction that was cut short has left.
-    shutil.rmtree(work, ignore_errors=True)
-    with forebay.open(root, mode="r") as store:
-        bounds = _bounds(store, topics)
-        # A table of topics that is a moment behind its writer knows fewer queues than there are.
-        queues = {
-            name: max(store.topics[name].write_queues, *(queue + 1 for queue in ends), 1)
-            for name, ends in bounds.items()
-        }
-        log_bytes = store.stats().log_bytes
-    os.makedirs(work)
-    rows = os.path.join(work, "rows")
-    if any(low < high for ends in bounds.values() for low, high in ends.values()):
-        with told(spark, progress):
-            _survivors(spark, root, bounds).write.parquet(_url(rows))
-    fresh = os.path.join(work, "store")
-    kept, without_key = 0, 0
-    with forebay.open(fresh, mode="x", **(options or {})) as made:
-        for name, count in queues.items():
-            made.create_topic(name, queues=count)
-        kept, without_key = _send(made, rows)
-        made.flush()
-        kept_bytes = made.stats().log_bytes
-    os.rename(fresh, place)
-    shutil.rmtree(work)
+    asked = named_topics(topics)
+    with _work_folder(place) as work:
+        with forebay.open(root, mode="r") as store:
+            queues, spans = _plan(store, asked)
+            log_bytes = store.stats().log_bytes
+        rows, written = os.path.join(work, "rows"), 0
+        if spans:
+            with told(spark, progress):
+                written = _leave(spark, root, spans, rows)
+        fresh = os.path.join(work, "store")
+        with forebay.open(fresh, mode="x", **(options or {})) as made:
+            for name, count in queues.items():
+                made.create_topic(name, queues=count)
+            kept, without_key = _send(made, rows)
+            made.flush()
+            kept_bytes = made.stats().log_bytes
+        if kept != written:
+            reason = f"the workers have left {written} messages there, and {kept} are here"
+            reason += "; every worker has to reach it under the same path as the driver"
+            message = f"{rows}: {reason}; {place} is not made"
+            raise CorruptError(message, path=rows, position=0, reason=reason)
+        os.rename(fresh, place)
     return Compaction(
         path=root,
         target=place,
-        messages=sum(high - low for ends in bounds.values() for low, high in ends.values()),
+        messages=sum(map(len, spans)),
         kept=kept,
         without_key=without_key,
         log_bytes=log_bytes,
@@ -141,43 +145,59 @@ def compact(
     )
 
 
-def _bounds(store: Store, topics: Iterable[str] | None) -> dict[str, dict[int, tuple[int, int]]]:
-    """Return first and next offsets: both reads of the store have to end at the same messages."""
-    there = store.topics
-    if topics is None:
-        named = [name for name in sorted(there) if not is_system_topic(name)]
-    else:
-        named = sorted(set(topics))
-    for name in named:
-        if name not in there:
-            message = f"there is no topic {name!r} in {store.path}"
-            raise UnknownTopicError(message, topic=name)
-    return {
-        name: {queue.id: (queue.min_offset, queue.max_offset) for queue in there[name].queues}
-        for name in named
-    }
+@contextlib.contextmanager
+def _work_folder(place: str) -> Iterator[str]:
+    """Make the folder beside the target, for this compaction alone, and remove it in the end."""
+    _check_free(place)
+    work = f"{place}.compacting"
+    with alone(work, place, "compaction"):
+        try:
+            # One that was under way until now may have made it.
+            _check_free(place)
+            # What a compaction that was cut short has left.
+            for name in ("rows", "store"):
+                shutil.rmtree(os.path.join(work, name), ignore_errors=True)
+            yield work
+        finally:
+            shutil.rmtree(work, ignore_errors=True)
 
 
-def _survivors(
-    spark: SparkSession, root: str, bounds: dict[str, dict[int, tuple[int, int]]]
-) -> DataFrame:
+def _check_free(place: str) -> None:
+    if os.path.lexists(place):
+        message = f"{place} is there: compact makes a new store"
+        raise StoreExistsError(message, path=place)
+
+
+def _plan(store: Store, asked: list[str] | None) -> tuple[dict[str, int], list[Span]]:
+    """Return how many queues each topic has, and the messages that are there."""
+    queues: dict[str, int] = {}
+    spans: list[Span] = []
+    for name, topic in chosen_topics(store, asked).items():
+        found = topic.queues
+        # A table of topics that is a moment behind its writer knows fewer queues than there are.
+        queues[name] = max(topic.write_queues, *(queue.id + 1 for queue in found), 1)
+        spans += [Span(name, queue.id, queue.min_offset, queue.max_offset) for queue in found]
+    return queues, [span for span in spans if span.start < span.end]
+
+
+def _leave(spark: SparkSession, root: str, spans: list[Span], rows: str) -> int:
+    """Write the survivors to files; return how many Spark has counted while it wrote them."""
+    from pyspark.sql import Observation, functions
+
+    seen = Observation()
+    # On top of all: below a sort, rows that Spark samples would be counted too.
+    frame = _survivors(spark, root, spans)
+    frame = frame.observe(seen, functions.count(functions.lit(1)).alias("rows"))
+    frame.write.parquet(_url(rows))
+    return int(seen.get["rows"])
+
+
+def _survivors(spark: SparkSession, root: str, spans: list[Span]) -> DataFrame:
     """Return all columns of the newest message of each key, in the order of the log."""
     from pyspark.sql import functions
 
-    from forebay.spark import register
-
-    register(spark)
-
     def read(columns: str) -> DataFrame:
-        reader = spark.read.format("forebay").option("columns", columns)
-        queues = {name: sorted(ends) for name, ends in bounds.items() if ends}
-        starts, ends = (
-            {name: {str(q): bounds[name][q][end] for q in queues[name]} for name in queues}
-            for end in (0, 1)
-        )
-        reader = reader.option("assign", json.dumps(queues))
-        reader = reader.option("startingOffsets", json.dumps(starts))
-        return reader.option("endingOffsets", json.dumps(ends)).load(root)
+        return read_spans(spark, root, spans, columns, fail_on_data_loss=True)
 
     keys = read("topic,key,position")
     newest = keys.where("key is not null").groupBy("topic", "key")

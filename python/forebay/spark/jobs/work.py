@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import pickle
 import threading
@@ -17,12 +18,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import forebay
-from forebay.spark.plan import processors
+from forebay.errors import UnknownTopicError
+from forebay.spark.errors import invalid
+from forebay.spark.plan import is_system_topic, processors
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
-    from forebay import Store
+    from forebay import Store, Topic
 
 #: Called with the number of tasks that are done, and of all.
 Progress: TypeAlias = Callable[[int, int], object]
@@ -179,6 +182,37 @@ def cut(spans: Iterable[Span], parts: int) -> list[list[Span]]:
     return groups
 
 
+def named_topics(topics: Iterable[str] | None) -> list[str] | None:
+    """Return the topics that a caller names, in order; `None` is all.
+
+    Raises
+    ------
+    InvalidOptionError
+        If it is one name: its letters would be taken for topics.
+    """
+    if isinstance(topics, str):
+        raise invalid("topics", topics, f"give a list of topics, such as [{topics!r}]")
+    return None if topics is None else sorted(set(topics))
+
+
+def chosen_topics(store: Store, named: list[str] | None) -> dict[str, Topic]:
+    """Return the topics of a store that are named, or all but RocketMQ's own.
+
+    Raises
+    ------
+    UnknownTopicError
+        If one is not there.
+    """
+    there = store.topics
+    if named is None:
+        named = [name for name in sorted(there) if not is_system_topic(name)]
+    for name in named:
+        if name not in there:
+            message = f"there is no topic {name!r} in {store.path}"
+            raise UnknownTopicError(message, topic=name)
+    return {name: there[name] for name in named}
+
+
 @contextlib.contextmanager
 def alone(folder: str, place: str, what: str) -> Iterator[None]:
     """Hold the lock of a job's folder, which is made; the system lets go of it when we die.
@@ -208,6 +242,30 @@ def alone(folder: str, place: str, what: str) -> Iterator[None]:
         if not same:
             raise BlockingIOError(errno.EAGAIN, message, place)
         yield
+
+
+def read_spans(
+    spark: SparkSession, root: str, spans: Iterable[Span], columns: str, *, fail_on_data_loss: bool
+) -> DataFrame:
+    """Return columns of these messages alone, of at most one span a queue.
+
+    Two reads of a store that is written have to end at the same messages.
+    """
+    from forebay.spark import register
+
+    register(spark)
+    queues: dict[str, list[int]] = {}
+    starts: dict[str, dict[str, int]] = {}
+    ends: dict[str, dict[str, int]] = {}
+    for span in spans:
+        queues.setdefault(span.topic, []).append(span.queue)
+        starts.setdefault(span.topic, {})[str(span.queue)] = span.start
+        ends.setdefault(span.topic, {})[str(span.queue)] = span.end
+    reader = spark.read.format("forebay").option("columns", columns)
+    reader = reader.option("assign", json.dumps(queues))
+    reader = reader.option("startingOffsets", json.dumps(starts))
+    reader = reader.option("endingOffsets", json.dumps(ends))
+    return reader.option("failOnDataLoss", str(fail_on_data_loss).lower()).load(root)
 
 
 class _Opened:
