@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -118,3 +119,30 @@ def test_an_empty_store_has_a_report(spark: Any, tmp_path: Path) -> None:
         pass
     found = report(spark, tmp_path / "store")
     assert (found.messages, found.topics, found.lag) == (0, (), ())
+
+
+def test_what_comes_meanwhile_is_not_counted(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = sys.modules["forebay.spark.jobs.report"]
+    count = module._count
+    with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as writer:
+        for _ in range(10):
+            writer.send("one", b"x", key="k", queue=0)
+        # Readers see the topic, and all that was sent to it.
+        writer.flush()
+        assert writer.get("one", 0, 9).body == b"x"
+
+        def late(*arguments: Any) -> Any:
+            for _ in range(5):
+                writer.send("one", b"x", key="k", queue=0)
+                writer.send("one", b"x", key="k", queue=1)
+            writer.flush()
+            assert writer.get("one", 1, 4).body == b"x"
+            return count(*arguments)
+
+        monkeypatch.setattr(module, "_count", late)
+        found = report(spark, tmp_path / "store")
+    (queue,) = [row for row in found.queues if row.messages]
+    assert (queue.queue, queue.messages, queue.max_offset) == (0, 10, 10)
+    assert [row.messages for row in found.keys] == [10]

@@ -12,15 +12,11 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import forebay
-from forebay.errors import UnknownTopicError
-from forebay.spark.jobs.work import Progress, told
-from forebay.spark.plan import is_system_topic
+from forebay.spark.jobs.work import Progress, Span, chosen_topics, named_topics, read_spans, told
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
-    from pyspark.sql import DataFrame, SparkSession
-
-    from forebay import Store
+    from pyspark.sql import SparkSession
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _HOUR_MICROS = 3_600_000_000
@@ -163,6 +159,7 @@ def report(
 ) -> Report:
     """Count messages and bytes by topic, queue, hour and key; look up the lag of groups.
 
+    What was sent until now is counted, also where the store is written meanwhile.
     Messages that are lost to damage are not counted, and logged; `audit` is who looks for damage.
 
     Parameters
@@ -191,8 +188,7 @@ def report(
     --------
     >>> forebay.spark.report(spark, "events", "events.html").table("hours")  # doctest: +SKIP
     """
-    from forebay.spark import register
-
+    asked = named_topics(topics)
     if html is not None:
         # Whatever is missing is missed before the work.
         from forebay.spark.jobs.page import check_plotly
@@ -202,16 +198,17 @@ def report(
     root = os.path.abspath(path)
     taken = datetime.now(UTC)
     with forebay.open(root, mode="r") as store:
-        named = _named(store, topics)
+        named = chosen_topics(store, asked)
         bounds = {
             (name, queue.id): (queue.min_offset, queue.max_offset)
-            for name in named
-            for queue in store.topics[name].queues
+            for name, topic in named.items()
+            for queue in topic.queues
         }
-    register(spark)
     with told(spark, progress):
-        rows = _count(spark, root, [name for name in named if _has_messages(bounds, name)])
-        top = _top_keys(spark, root, sorted({row["topic"] for row in rows}), keys)
+        # Up to one moment, whatever is sent while Spark reads.
+        spans = [Span(*queue, *ends) for queue, ends in bounds.items() if ends[0] < ends[1]]
+        rows = _count(spark, root, spans)
+        top = _top_keys(spark, root, spans, keys)
     queues = _queues(rows, bounds)
     hours = _hours(rows)
     made = Report(
@@ -232,35 +229,14 @@ def report(
     return made
 
 
-def _named(store: Store, topics: Iterable[str] | None) -> list[str]:
-    there = store.topics
-    if topics is None:
-        return [name for name in sorted(there) if not is_system_topic(name)]
-    named = sorted(set(topics))
-    for name in named:
-        if name not in there:
-            message = f"there is no topic {name!r} in {store.path}"
-            raise UnknownTopicError(message, topic=name)
-    return named
-
-
-def _has_messages(bounds: dict[tuple[str, int], tuple[int, int]], name: str) -> bool:
-    return any(topic == name and low < high for (topic, _), (low, high) in bounds.items())
-
-
-def _read(spark: SparkSession, root: str, topics: list[str], columns: str) -> DataFrame:
-    reader = spark.read.format("forebay").option("subscribe", ",".join(topics))
-    reader = reader.option("columns", columns).option("failOnDataLoss", "false")
-    return reader.load(root)
-
-
-def _count(spark: SparkSession, root: str, topics: list[str]) -> list[Any]:
+def _count(spark: SparkSession, root: str, spans: list[Span]) -> list[Any]:
     """Return a row for each queue, without an hour, and for each hour of a topic."""
     from pyspark.sql import functions
 
-    if not topics:
+    if not spans:
         return []
-    frame = _read(spark, root, topics, "topic,queue,store_timestamp,size")
+    columns = "topic,queue,store_timestamp,size"
+    frame = read_spans(spark, root, spans, columns, fail_on_data_loss=False)
     micros = functions.unix_micros("store_timestamp")
     frame = frame.withColumn("micros", micros).drop("store_timestamp")
     # By whole numbers since the epoch: a session's zone may lie half an hour beside.
@@ -276,13 +252,14 @@ def _count(spark: SparkSession, root: str, topics: list[str]) -> list[Any]:
 
 
 def _top_keys(
-    spark: SparkSession, root: str, topics: list[str], count: int
+    spark: SparkSession, root: str, spans: list[Span], count: int
 ) -> tuple[KeyFigures, ...]:
     from pyspark.sql import functions
 
-    if not topics or count <= 0:
+    if not spans or count <= 0:
         return ()
-    frame = _read(spark, root, topics, "topic,keys,size").where("keys is not null")
+    frame = read_spans(spark, root, spans, "topic,keys,size", fail_on_data_loss=False)
+    frame = frame.where("keys is not null")
     words = functions.explode(functions.split("keys", " +"))
     frame = frame.select("topic", words.alias("key"), "size").where("key != ''")
     counted = frame.groupBy("topic", "key").agg(
