@@ -1,14 +1,17 @@
-"""What the jobs have in common: the errors of tasks."""
+"""What the jobs have in common: the errors of tasks, and arguments that are refused."""
 
 from __future__ import annotations
 
 import errno
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow
 import pytest
 
+import forebay
+from forebay.spark import compact, export, report
 from forebay.spark.jobs import parquet, work
 
 
@@ -29,3 +32,22 @@ def test_errors_of_arrow_get_a_path(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=r"such file|No space left") as caught:
             parquet._Open(path, schema, "zstd")
         assert (caught.value.errno, caught.value.filename) == (number, path)
+
+
+@pytest.mark.parametrize("job", [export, compact, report])
+def test_one_name_is_no_list_of_topics(job: Callable[..., Any], tmp_path: Path) -> None:
+    with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as store:
+        store.send("o", b"x")
+    with pytest.raises(forebay.InvalidOptionError, match=r"give a list.*\['orders'\]"):
+        job(None, tmp_path / "store", tmp_path / "target", topics="orders")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize("compression", ["bogus", "", None])
+def test_a_compression_is_one_of_those_listed(compression: Any, tmp_path: Path) -> None:
+    with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20):
+        pass
+    spark: Any = None
+    with pytest.raises(forebay.InvalidOptionError, match="zstd"):
+        export(spark, tmp_path / "store", tmp_path / "lake", compression=compression)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]

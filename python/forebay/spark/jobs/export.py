@@ -27,11 +27,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import forebay
-from forebay.errors import CorruptError, UnknownTopicError
+from forebay.errors import CorruptError
 from forebay.spark.errors import invalid
 from forebay.spark.jobs.parquet import Piece, write_pieces
-from forebay.spark.jobs.work import Progress, Span, alone, cut, opened, parallelism, run
-from forebay.spark.plan import is_system_topic
+from forebay.spark.jobs.work import (
+    Progress,
+    Span,
+    alone,
+    chosen_topics,
+    cut,
+    named_topics,
+    opened,
+    parallelism,
+    run,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -42,6 +51,8 @@ _HIDDEN = "_forebay"
 _MANIFEST = re.compile(r"(\d{8})\.json")
 #: What a file may be a partition by.
 PARTITIONS = ("topic", "date", "hour", "queue")
+#: What the pages of a file may be compressed by.
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 #: The columns of a file, but for those that its directory tells.
 COLUMNS = (
     "topic",
@@ -140,6 +151,8 @@ def export(
 
     Raises
     ------
+    InvalidOptionError
+        If an argument has a value that is not listed here.
     CorruptError
         If messages are lost, the log is not the one that was exported before, or files that workers
         have written are not there for the driver; nothing is exported then. Also if a file of the
@@ -155,7 +168,9 @@ def export(
     began = time.monotonic()
     root, place = os.path.abspath(path), os.path.abspath(target)
     partitions = _partitions(partition_by)
-    named = None if topics is None else sorted(set(topics))
+    named = named_topics(topics)
+    if compression not in COMPRESSIONS:
+        raise invalid("compression", compression, f"it is one of {', '.join(COMPRESSIONS)}")
     with alone(os.path.join(place, _HIDDEN), place, "export"):
         state = _resume(place)
         if state.partition_by not in (None, partitions):
@@ -319,17 +334,10 @@ def _plan(
     store: Store, state: _State, named: list[str] | None, fail_on_data_loss: bool
 ) -> tuple[list[Span], dict[str, int]]:
     """Return what is there and was not exported, and what was removed before it was."""
-    topics = store.topics
-    for name in named or ():
-        if name not in topics:
-            message = f"there is no topic {name!r} in {store.path}"
-            raise UnknownTopicError(message, topic=name)
     ranges = []
     removed: dict[str, int] = {}
-    for name in sorted(topics) if named is None else named:
-        if named is None and is_system_topic(name):
-            continue
-        for queue in topics[name].queues:
+    for name, topic in chosen_topics(store, named).items():
+        for queue in topic.queues:
             end = _durable_end(store, name, queue.id, queue.min_offset, queue.max_offset)
             exported = state.ends.get((name, queue.id), _End(queue.min_offset))
             _check_same_log(store, (name, queue.id), exported, queue.max_offset)
