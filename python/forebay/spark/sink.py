@@ -267,12 +267,13 @@ def _discard(path: str, messages: Sequence[WriterCommitMessage | None]) -> None:
 
 def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: list[Staged]) -> None:
     """Leave a manifest, and see to it that it is taken up."""
-    if staged:
-        _forebay.publish_commit(options.path, query, batch, kind, staged)
     try:
+        if staged:
+            _forebay.publish_commit(options.path, query, batch, kind, staged)
         _settle(options, kind, query, batch, nothing=not staged)
     except BaseException:
-        # What a job has failed to write must not appear later, if that can be helped.
+        # What a job has failed to write must not appear later, if that can be helped. A manifest
+        # may be visible though publishing it failed: it is synced behind the renaming.
         if kind == "batch":
             _forebay.withdraw_commit(options.path, query, batch)
         raise

@@ -301,6 +301,30 @@ def test_a_writer_that_does_not_answer_is_named(tmp_path, kind):
     assert values(tmp_path) == once(range(10))
 
 
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_a_manifest_that_is_visible_though_publishing_it_failed(tmp_path, monkeypatch, kind):
+    """The disk refuses to sync the directory, behind the renaming: the job fails."""
+    publish = _forebay.publish_commit
+
+    def fail(*arguments: Any) -> None:
+        publish(*arguments)
+        raise OSError("sync")
+
+    stages = staged(tmp_path, "q", range(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(_forebay, "publish_commit", fail)
+        with pytest.raises(OSError, match="sync"):
+            _commit(WriteOptions(str(tmp_path), "t"), kind, "q", 0, stages)
+    if kind == "batch":
+        assert left(tmp_path) == []
+        with forebay.open(tmp_path) as store:
+            assert "t" not in store.topics
+    else:
+        # It is run again, and finds it.
+        commit(tmp_path, 0, staged(tmp_path, "q", range(3)))
+        assert values(tmp_path) == once(range(3))
+
+
 def test_a_writer_that_dies_is_followed_by_the_one_that_waits(tmp_path):
     owner = Owner(tmp_path)
     owner.signal(signal.SIGSTOP)
