@@ -130,8 +130,8 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before = places[path].queues if path in places else {}
             queues = dict(before)
             for at, (_, most) in found.bounds.items():
-                # A queue that is empty as yet need not be known: it begins with what comes first.
-                if at in before or most > starts[path, at]:
+                # A queue that had nothing as yet need not be known: it begins at 0.
+                if at in before or most > 0:
                     queues[at] = ends[path, at]
             reached[path] = found.place(queues)
         if not self._differs(places, reached, starts, ends):
@@ -270,7 +270,9 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(_shrunk(path, place.position, left), path)
                 unread = self._watches[path].offsets_from(left)
             for at, (least, most) in found.bounds.items():
-                offset = place.queues.get(at, least)
+                # A queue that a place does not have was empty then, not there, or not asked for: it
+                # begins at 0. Of a store that was not known nothing is missed.
+                offset = place.queues.get(at, 0 if path in places else least)
                 if left is not None:
                     offset = min(offset, unread.get(at, least))
                 if not least <= offset <= most:

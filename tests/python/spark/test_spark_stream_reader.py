@@ -487,6 +487,50 @@ def test_messages_that_are_taken_after_a_batch_was_planned(path):
     assert [row[2] for row in stream.trigger()] == list(range(first, 91))
 
 
+def test_messages_of_a_queue_that_no_offset_knows_are_missed_too(path):
+    """It appears, and is trimmed while the stream is down, or after its first batch was planned."""
+    with forebay.open(path, **SMALL) as store:
+        store.create_topic("orders", queues=2)
+    stream = Stream(path)
+    assert stream.trigger() is None
+    with forebay.open(path) as store:
+        store.create_topic("orders", queues=3)
+        send(store, *range(30), queue=2)
+        end = stream.plan()
+        assert offsets_of(stream, path) == {"orders": {"0": 0, "1": 0}}
+    with forebay.open(path, retention_bytes=1, disk_reserve=0) as store:
+        send(store, *("x" * 1000 for _ in range(60)), queue=2)
+        until(lambda: store.topics["orders"].queues[2].min_offset > 0)
+        send(store, "last", queue=2)
+        first = store.topics["orders"].queues[2].min_offset
+    for run in (lambda: stream.run(end), stream.trigger):
+        stream.restart(failOnDataLoss="true")
+        with pytest.raises(OffsetOutOfRangeError, match=f"messages 0 to {first - 1} of orders-2"):
+            run()
+    stream.restart(failOnDataLoss="false")
+    assert [row[2] for row in stream.trigger()] == list(range(first, 91))
+    # Wherever a new stream begins there is nothing that it misses.
+    for begin in ("earliest", "latest"):
+        fresh = Stream(path, startingOffsets=begin)
+        assert len(fresh.trigger() or []) == (91 - first if begin == "earliest" else 0)
+        assert fresh.trigger() is None
+
+
+def test_a_store_that_appears_without_its_first_messages_has_lost_nothing(tmp_path):
+    stream = Stream(tmp_path / "shard-*")
+    assert stream.trigger() is None
+    path = tmp_path / "shard-1"
+    with forebay.open(path, **SMALL) as store:
+        send(store, "first")
+        send(store, "all there is", queue=1)
+    first = send_until_retired(path, 60)
+    assert [row[2] for row in stream.drain()] == list(range(first, 62))
+    with forebay.open(path) as store:
+        assert store.topics["orders"].queues[1].min_offset == 1
+        rows = send(store, "more") + send(store, "fresh", queue=1)
+        assert stream.trigger() == rows
+
+
 def test_a_log_that_came_back_shorter_is_not_read_across(path, tmp_path):
     """A backup is put in the place of a store, and written to until it is longer."""
     with forebay.open(path, **SMALL) as store:
