@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from forebay.spark.errors import invalid
-from forebay.spark.offsets import K, rotated
+from forebay.spark.offsets import K
 from forebay.spark.options import ReadOptions, by_name, parse_options, positive
 
 #: Messages of a queue by whose sizes those of the others are estimated.
@@ -84,32 +84,30 @@ def _seconds(name: str, text: str) -> float:
     return int(found[1]) * _UNITS[found[2]]
 
 
-def share_bytes(
-    limit: int, ranges: Mapping[K, tuple[int, int]], turn: int, fit: Fit[K]
-) -> dict[K, int]:
+def share_bytes(limit: int, ranges: Mapping[K, tuple[int, int]], fit: Fit[K]) -> dict[K, int]:
     """Share bytes among queues as `share` does messages; return the offset behind each one's part.
 
-    No more than `limit` is taken, but one message where the first is larger. Each queue gets a
-    message before one gets more, as far as there is room, beginning with the one whose turn it is.
-    What is left is shared in proportion to what the queues have, by the sizes of a few messages.
+    The queues come in the order of their turns. No more than `limit` is taken, but one message
+    alone where the next one of the first queue is larger: else it would wait for as long as others
+    have smaller ones. Each queue gets a message before one gets more, as far as there is room. What
+    is left is shared in proportion to what the queues have, by the sizes of a few messages.
     """
     some = {at: (start, end) for at, (start, end) in ranges.items() if start < end}
     ends = {at: start for at, (start, _) in ranges.items()}
     if not some:
         return ends
     first = fit({at: (start, start + 1, limit) for at, (start, _) in some.items()})
+    foremost = next(iter(some))
+    if first[foremost][0] == ends[foremost]:
+        ends[foremost] += 1
+        return ends
     left = limit
-    turns = rotated(list(some), turn)
-    for at in turns:
+    for at in some:
         behind, size = first[at]
         if size <= left:
             ends[at] = behind
             left -= size
     more = {at: (ends[at], end) for at, (start, end) in some.items() if start < ends[at]}
-    if not more:
-        # The next message of every queue is larger than the limit.
-        ends[turns[0]] += 1
-        return ends
     seen = fit({at: (start, min(end, start + SAMPLE), limit) for at, (start, end) in more.items()})
     sizes = {}
     for at, (start, end) in more.items():

@@ -34,7 +34,7 @@ from forebay.errors import (
     StoreNotFoundError,
     UnknownTopicError,
 )
-from forebay.spark.offsets import Place, decode, encode, intact_until, share
+from forebay.spark.offsets import Place, decode, encode, intact_until, rotated, share
 from forebay.spark.options import TopicQueue
 from forebay.spark.pace import StreamOptions, share_bytes
 from forebay.spark.plan import Planner, Range, cut
@@ -66,6 +66,9 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         #: Start and end of the batch that was planned last, and where each queue's part begins.
         self._planned: tuple[dict[str, Any], dict[str, Any], dict[At, int]] | None = None
         self._triggered: float | None = None
+        #: Batches that were cut by bytes, and in which of them each queue came forward last.
+        self._batches = 0
+        self._moved: dict[At, int] = {}
         #: The offset that was recorded as the progress of a group.
         self._recorded: dict[str, Any] | None = None
 
@@ -183,8 +186,13 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             parts = share(pace.offsets_max, sizes, turn)
             ends = {at: first + parts[at] for at, first in starts.items()}
         if pace.bytes_max is not None:
-            ranges = {at: (first, ends[at]) for at, first in starts.items()}
-            ends = share_bytes(pace.bytes_max, ranges, turn, self._fit)
+            # Who has waited longest comes first. A turn that is counted in messages could come to
+            # the same queue each time.
+            order = sorted(rotated(list(starts), turn), key=lambda at: self._moved.get(at, 0))
+            ranges = {at: (starts[at], ends[at]) for at in order}
+            ends = share_bytes(pace.bytes_max, ranges, self._fit)
+            self._batches += 1
+            self._moved |= {at: self._batches for at, end in ends.items() if end > starts[at]}
         return ends
 
     def _is_to_wait(self, waiting: int) -> bool:

@@ -102,7 +102,7 @@ def test_bytes_are_kept_to_and_all_is_read_in_the_end(limit, sizes):
     at = dict.fromkeys(sizes, 0)
     while any(at[queue] < len(sizes[queue]) for queue in sizes):
         ranges = {queue: (at[queue], len(sizes[queue])) for queue in sizes}
-        ends = share_bytes(limit, ranges, sum(at.values()), fit)
+        ends = share_bytes(limit, ranges, fit)
         assert ends.keys() == sizes.keys()
         taken = [size for queue in sizes for size in sizes[queue][at[queue] : ends[queue]]]
         # One message at least, though it be larger than the limit; else no more than that.
@@ -114,11 +114,17 @@ def test_bytes_are_kept_to_and_all_is_read_in_the_end(limit, sizes):
 def test_bytes_are_shared_in_proportion_and_a_limit_is_nearly_used_up():
     sizes = {"a": [100] * 1000, "b": [300] * 1000, "c": [100] * 10}
     ranges = {queue: (0, len(own)) for queue, own in sizes.items()}
-    ends = share_bytes(40_000, ranges, 0, fit_of(sizes))
+    ends = share_bytes(40_000, ranges, fit_of(sizes))
     assert sum(sum(own[: ends[queue]]) for queue, own in sizes.items()) >= 39_000
     assert 90 <= ends["a"] <= 105
     assert 90 <= ends["b"] <= 105
     assert 1 <= ends["c"] <= 3
+
+
+def test_a_message_larger_than_the_limit_comes_alone_when_its_queue_is_first():
+    fit = fit_of({"a": [900, 10], "b": [10] * 9})
+    assert share_bytes(100, {"a": (0, 2), "b": (0, 9)}, fit) == {"a": 1, "b": 0}
+    assert share_bytes(100, {"b": (0, 9), "a": (0, 2)}, fit) == {"a": 0, "b": 9}
 
 
 EPOCHS = (4, [(1, 11, 0), (2, 12, 500), (3, 13, 300), (4, 14, 900)])

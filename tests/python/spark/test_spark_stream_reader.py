@@ -154,6 +154,20 @@ def test_batches_keep_to_a_number_of_bytes(store, path):
     assert len(stream.trigger()) == 1
 
 
+@pytest.mark.parametrize("size", [1900, 4000])
+def test_a_queue_of_large_messages_comes_forward_beside_one_of_small_ones(store, path, size):
+    """Those that hardly fit into the limit, and those that are larger than it."""
+    large = send(store, *("x" * size for _ in range(5)))
+    stream = Stream(path, startingOffsets="earliest", maxBytesPerTrigger="2100")
+    small, found = [], []
+    for _ in range(10):
+        # As many as there are queues: a turn that counts messages stays where it is.
+        small += send(store, "y", "y", queue=1)
+        found += stream.trigger()
+    assert sorted(found)[:5] == large
+    assert sorted(found + stream.drain()) == large + small
+
+
 def test_few_messages_wait_for_more_or_for_their_time(store, path, monkeypatch):
     import forebay.spark.stream as module
 
