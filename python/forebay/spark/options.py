@@ -183,18 +183,23 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _path(name: str, text: str) -> str:
+    url = urlsplit(text)
+    if "://" not in text or url.scheme == "file":
+        return directory(name, text, ".load(path)")
+    # An archive in an object store; it is shown in messages and in the column store.
+    if "@" in url.netloc:
+        reason = "user and password belong into the environment of driver and executors"
+        raise invalid(name, f"{url.scheme}://...@...", reason)
+    return text
+
+
+def directory(name: str, text: str, how: str) -> str:
     """Return the absolute path of a directory; workers run elsewhere, a relative one is ours."""
     if not text:
-        raise invalid(name, text, "give the directory of the store: .load(path)")
+        raise invalid(name, text, f"give the directory of the store: {how}")
     url = urlsplit(text)
     if url.scheme == "file":
         return os.path.abspath(unquote(url.path))
-    if "://" in text:
-        # An archive in an object store; it is shown in messages and in the column store.
-        if "@" in url.netloc:
-            reason = "user and password belong into the environment of driver and executors"
-            raise invalid(name, f"{url.scheme}://...@...", reason)
-        return text
     if url.scheme or text == ":memory:":
         raise invalid(name, text, "it is a directory that every worker reaches as a local one")
     return os.path.abspath(text)

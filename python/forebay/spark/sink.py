@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import unquote, urlsplit
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -29,6 +27,7 @@ import forebay
 from forebay import _forebay
 from forebay.errors import ForebayError, StoreFailedError, StoreLockedError, UnsupportedError
 from forebay.spark.errors import invalid
+from forebay.spark.options import directory
 from forebay.spark.stage import Staged, StageMessage, stage
 
 if TYPE_CHECKING:
@@ -89,18 +88,8 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
             timeout = math.nan
         if not 0 < timeout < 1e9:
             raise invalid("commitTimeout", text, "it is a number of seconds above 0")
-    return WriteOptions(_path(options.get("path", "")), options.get("topic"), timeout)
-
-
-def _path(text: str) -> str:
-    if not text:
-        raise invalid("path", text, "give the directory of the store: .save(path), .start(path)")
-    url = urlsplit(text)
-    if url.scheme == "file":
-        return os.path.abspath(unquote(url.path))
-    if url.scheme or text == ":memory:":
-        raise invalid("path", text, "it is a directory that every worker reaches as a local one")
-    return os.path.abspath(text)
+    path = directory("path", options.get("path", ""), ".save(path), .start(path)")
+    return WriteOptions(path, options.get("topic"), timeout)
 
 
 def check_write(

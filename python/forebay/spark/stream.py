@@ -8,9 +8,7 @@ give to another, is not read yet.
 
 from __future__ import annotations
 
-import glob
 import logging
-import os
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -39,7 +37,7 @@ from forebay.spark.options import TopicQueue
 from forebay.spark.pace import StreamOptions, share_bytes
 from forebay.spark.plan import Planner, Range, cut
 from forebay.spark.source import BATCH_ROWS, ForebayPartition, ForebayReader
-from forebay.spark.stores import UNREADABLE
+from forebay.spark.stores import UNREADABLE, expand
 from forebay.spark.watch import Seen, Watch, close_all
 
 if TYPE_CHECKING:
@@ -222,7 +220,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, places: Mapping[str, Place] | None = None) -> dict[str, Seen]:
         """Look at all stores that the paths mean at this moment."""
         seen = {}
-        paths = self._paths()
+        paths = expand(self._options.read.paths, must_match=False)
         for path, is_matched in paths.items():
             watch = self._watches.get(path) or Watch(path, self._options.read)
             try:
@@ -244,22 +242,6 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lose(StoreNotFoundError(message, path=path), path)
         self._last = seen
         return seen
-
-    def _paths(self) -> dict[str, bool]:
-        """Return the paths of stores, and whether a pattern matched them."""
-        paths: dict[str, bool] = {}
-        names = set()
-        for path in self._options.read.paths:
-            matches = {path: False}
-            if glob.has_magic(path) and not os.path.exists(path):
-                matches = {match: True for match in sorted(glob.glob(path)) if os.path.isdir(match)}
-            for match, is_matched in matches.items():
-                # By two names it would be read twice.
-                name = os.path.realpath(match)
-                if name not in names:
-                    names.add(name)
-                    paths[match] = is_matched
-        return paths
 
     def _starts(self, places: Mapping[str, Place], seen: Mapping[str, Seen]) -> dict[At, int]:
         """Return where each queue goes on: at its place, or where what is there begins.

@@ -108,7 +108,7 @@ def test_without_a_store_there_is_no_stream(tmp_path):
 def test_an_archive_is_read_in_batches_alone(store, path, tmp_path):
     send(store, 1, 2)
     store.archive(tmp_path / "archive")
-    for place in (tmp_path / "archive", "s3://bucket/events"):
+    for place in (tmp_path / "archive", "s3://bucket/events", "s3://bucket/ev*"):
         with pytest.raises(InvalidOptionError, match=r"spark\.read reads archives"):
             Stream(place).start()
 
