@@ -123,7 +123,11 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if self._target is not None:
             ends = {at: min(end, self._target.get(at, starts[at])) for at, end in ends.items()}
-        ends = {at: max(end, starts[at]) for at, end in ends.items()}
+        # A store that appears is entered before anything of it is planned. Where it began could not
+        # be told any more when the batch is run again, and retention has been at work.
+        ends = {
+            at: max(end, starts[at]) if at[0] in places else starts[at] for at, end in ends.items()
+        }
         if not isinstance(limit, ReadAllAvailable):
             ends = self._limited(starts, ends)
         reached = dict(places)
@@ -159,11 +163,13 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts: Mapping[At, int],
         ends: Mapping[At, int],
     ) -> bool:
-        """Whether there is something to read, or a queue was set back.
+        """Whether there is something to read, a store to enter, or a queue was set back.
 
         A place that differs in its epoch, in its position or by queues that it did not know is the
         same: Spark would run a batch without rows for it.
         """
+        if reached.keys() != places.keys():
+            return True
         if any(ends[at] > first for at, first in starts.items()):
             return True
         return any(

@@ -16,11 +16,11 @@ def stream(spark, tmp_path):
     spark.dataSource.register(ForebayDataSource)
     queries = []
 
-    def start(sink, trigger=None, **options):
+    def start(sink, trigger=None, name="events", **options):
         reader = spark.readStream.format("forebay").options(**options)
         if not {"subscribePattern", "assign"} & options.keys():
             reader = reader.option("subscribe", "orders")
-        writer = reader.load(str(tmp_path / "events")).writeStream.foreachBatch(sink)
+        writer = reader.load(str(tmp_path / name)).writeStream.foreachBatch(sink)
         writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
         query = writer.trigger(**trigger or {"processingTime": "0 seconds"}).start()
         queries.append(query)
@@ -77,6 +77,17 @@ def test_what_is_available_is_read_in_limited_batches_and_on_after_a_restart(str
     assert stream(sink, now, **begin).awaitTermination(120)
     assert sink.rows == kafka(sent)
     assert len(sink.batches) == 4
+
+
+def test_a_store_that_appears_is_entered_and_then_read(stream, tmp_path):
+    sink = Sink()
+    query = stream(sink, name="event*", includeHeaders="true")
+    query.processAllAvailable()
+    assert sink.rows == []
+    with forebay.open(tmp_path / "events", default_queues=3) as store:
+        sent = send(store, range(20))
+        query.processAllAvailable()
+    assert sink.rows == kafka(sent)
 
 
 def count_of(offset):

@@ -283,10 +283,14 @@ def test_stores_that_match_a_pattern_are_taken_up(tmp_path):
     (tmp_path / "shard-9").mkdir()
     with forebay.open(tmp_path / "shard-1", **SMALL) as one:
         rows = send(one, 1, 2)
+        # First it is entered into the checkpoint.
+        assert stream.trigger() == []
         assert stream.trigger() == rows
         with forebay.open(tmp_path / "shard-2", **SMALL) as two:
-            rows = send(one, 3) + send(two, 4, 5)
-            assert stream.trigger() == sorted(rows)
+            rows = send(one, 3)
+            later = send(two, 4, 5)
+            assert stream.trigger() == rows
+            assert stream.trigger() == later
             rows = send(two, 6)
             assert stream.trigger() == rows
     shutil.rmtree(tmp_path / "shard-2")
@@ -543,6 +547,33 @@ def test_a_store_that_appears_without_its_first_messages_has_lost_nothing(tmp_pa
         assert store.topics["orders"].queues[1].min_offset == 1
         rows = send(store, "more") + send(store, "fresh", queue=1)
         assert stream.trigger() == rows
+
+
+def test_a_store_that_appears_is_missed_like_others_once_it_is_planned(tmp_path):
+    stream = Stream(tmp_path / "shard-*")
+    assert stream.trigger() is None
+    path = tmp_path / "shard-1"
+    with forebay.open(path, **SMALL) as store:
+        rows = send(store, *range(30))
+    batches = []
+    while (end := stream.plan()) is not None:
+        batches.append((stream.offset, end, stream.run(end)))
+        stream.commit(end)
+    assert sorted(row for *_, parts in batches for part in parts for row in part) == rows
+    first = send_until_retired(path, 60)
+    # Each was planned, and the driver died before its commit.
+    for stream.offset, end, parts in batches:
+        stream.restart()
+        if parts:
+            with pytest.raises(OffsetOutOfRangeError, match=f"messages 0 to {first - 1} of"):
+                stream.run(end)
+        else:
+            assert stream.run(end) == []
+    # What is available is read in one run, though the store is entered first.
+    stream = Stream(tmp_path / "*")
+    stream.offset = batches[0][0]
+    found = [row[2] for batch in stream.available_now() for row in batch]
+    assert found == list(range(first, 91))
 
 
 def test_a_log_that_came_back_shorter_is_not_read_across(path, tmp_path):
