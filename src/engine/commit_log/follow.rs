@@ -22,7 +22,7 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
     };
     log.files.forget_below(source.get(Mark::Minimum));
     log.state.set(Mark::Durable, source.get(Mark::Durable));
-    // The exchanges are read behind the end: files that hold it were exchanged before it was told of.
+    // Exchanges are read behind the end: files that hold it were exchanged before it was told of.
     let look = || (source.get(Mark::Dispatched), source.exchanges());
     let is_news = |(end, exchanges): (u64, u32)| {
         end > log.published() || exchanges != shared.exchanges.load(Ordering::Acquire)

@@ -138,7 +138,7 @@ impl Opening<'_> {
     }
 }
 
-/// Where the last byte that is not zero stands. Most pages are zeros, and are passed over as a whole.
+/// Where the last byte that is not zero stands. Most pages are zeros, and passed over as a whole.
 fn last_byte(bytes: &[u8]) -> Option<usize> {
     let mut pages = bytes.chunks(PAGE).enumerate().rev();
     let (number, page) =
