@@ -124,8 +124,18 @@ pub fn last(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
     if planted(Bug::ForgetMarkers) {
         return Ok(None);
     }
-    match by_index(shared, query)? {
-        None => by_walk(shared, query),
+    let Some((min, max)) = bounds(shared) else {
+        return Ok(None);
+    };
+    // An index that has lost an entry would tell of an older marker, and rows would be appended
+    // twice. The newest markers are looked at themselves.
+    let recent = max.saturating_sub(WALK).max(min);
+    let mut found = by_walk(shared, query, recent, max)?;
+    if found.is_none() {
+        found = by_index(shared, query)?;
+    }
+    match found {
+        None => by_walk(shared, query, min, recent),
         found => Ok(found),
     }
 }
@@ -151,11 +161,8 @@ fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
     Ok(markers.max_by_key(|(marker, position)| (marker.order(), *position)))
 }
 
-fn by_walk(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
+fn by_walk(shared: &Shared, query: &str, min: u64, mut end: u64) -> Result<Option<(Marker, u64)>> {
     let mut last = None;
-    let Some((min, mut end)) = bounds(shared) else {
-        return Ok(None);
-    };
     while end > min && last.is_none() {
         let start = end.saturating_sub(WALK).max(min);
         each(shared, start, end, |marker, position| {

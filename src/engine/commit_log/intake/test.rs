@@ -9,6 +9,7 @@ use crate::stages::commit::{self, publish_cut};
 use crate::stages::{Commit, CommitKind, CommitState, Stage, Stager};
 use arrow_array::{BinaryArray, RecordBatch};
 use std::net::SocketAddr;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -23,10 +24,14 @@ fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
 }
 
 fn publish(root: &Path, query: &str, stages: &[Stage], part_len: u64) {
+    publish_batch(root, query, 0, stages, part_len);
+}
+
+fn publish_batch(root: &Path, query: &str, batch: u64, stages: &[Stage], part_len: u64) {
     let kind = CommitKind::Stream;
     let commit = Commit {
         query,
-        batch: 0,
+        batch,
         kind,
         stages,
     };
@@ -65,6 +70,47 @@ fn a_damaged_part_refuses_a_commit_before_its_first_part_is_appended() {
     assert_eq!(count(&store, "t"), 0);
     let state = commit::state(&RealDisk, root, "q", 0).unwrap();
     assert!(matches!(state, CommitState::Refused(reason) if reason.contains("checksum")));
+}
+
+/// Makes the entries of the newest marker lead to no record, in the order that chains have.
+fn spoil_newest_entries(root: &Path, slots: u64) {
+    let mut names = std::fs::read_dir(root.join("index")).unwrap();
+    let path = names.next().unwrap().unwrap().path();
+    let file = std::fs::File::options().read(true).write(true).open(path);
+    let (file, mut count) = (file.unwrap(), [0; 4]);
+    file.read_exact_at(&mut count, 36).unwrap();
+    // A marker has two keys; numbers begin with 1.
+    assert_eq!(u32::from_be_bytes(count), 5);
+    let position_at = |number: u64| 40 + 4 * slots + 20 * number + 4;
+    let mut before = [0; 8];
+    file.read_exact_at(&mut before, position_at(2)).unwrap();
+    let nowhere = u64::from_be_bytes(before) + 1;
+    for number in [3, 4] {
+        file.write_all_at(&nowhere.to_be_bytes(), position_at(number))
+            .unwrap();
+    }
+}
+
+#[test]
+fn a_batch_that_is_run_again_is_known_without_the_index() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let options = Options {
+        index_slots: Some(16),
+        index_entries: Some(128),
+        ..Options::default()
+    };
+    let store = Store::open(root, options).unwrap();
+    for batch in [0, 1] {
+        let stages = [stage(root, "q", &[vec![1]], 500)];
+        publish_batch(root, "q", batch, &stages, 500);
+        store.take_commits().unwrap();
+    }
+    spoil_newest_entries(root, 16);
+    let stages = [stage(root, "q", &[vec![1]], 500)];
+    publish_batch(root, "q", 1, &stages, 500);
+    store.take_commits().unwrap();
+    assert_eq!(count(&store, "t"), 2);
 }
 
 #[test]
