@@ -46,7 +46,7 @@ def measure(rows):
 
 tasks = frame.rdd.mapPartitions(measure).collect()
 rows = frame.select("topic", "partition", "key", "value")
-rows.write.format("forebay").mode("append").save("written")
+rows.write.format("forebay").mode("append").save(sys.argv[3])
 print(json.dumps(tasks))
 spark.stop()
 """
@@ -112,10 +112,10 @@ def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
     """Two executors with a core each: each gets half of the bytes."""
     environment = os.environ | {"SPARK_WORKER_DIR": str(tmp_path / "workers")}
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
-    written = Path(events.path).with_name("written")
+    written = Path(events.path).with_name(cluster.__name__)
     with cluster(environment) as master:
         done = subprocess.run(
-            [sys.executable, "-c", JOB, json.dumps(CONFIGURATION), master],
+            [sys.executable, "-c", JOB, json.dumps(CONFIGURATION), master, written.name],
             cwd=written.parent,
             env=environment,
             capture_output=True,
