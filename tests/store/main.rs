@@ -47,6 +47,7 @@ mod full;
 mod fuzz;
 mod fuzz_targets;
 mod golden;
+mod keyless;
 mod lifecycle;
 mod model;
 mod piecemeal;

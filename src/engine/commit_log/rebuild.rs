@@ -60,7 +60,7 @@ impl Opening<'_> {
         if self.last_store_ms == 0 && outcome.end > min {
             self.last_store_ms = self.newest_store_ms(&log)?;
         }
-        self.recovery.records_checked = outcome.records;
+        self.recovery.records_checked += outcome.records;
         self.recovery.stale_checksums = outcome.stale_checksums;
         self.recovery.end = outcome.end;
         Ok(outcome)

@@ -68,7 +68,7 @@ impl Opening<'_> {
         let sound = index.load(end)?;
         let files = index.files();
         let mut known = begin.inventory.iter().flat_map(|known| &known.index);
-        let all_there = known.clone().all(|(name, count)| {
+        let all_there = known.all(|(name, count)| {
             let same = |path: &std::path::Path| {
                 path.file_name()
                     .is_some_and(|found| found.to_string_lossy() == *name)
@@ -76,7 +76,7 @@ impl Opening<'_> {
             let file = files.iter().find(|file| same(file.path()));
             file.is_some_and(|file| file.count() >= *count)
         });
-        Ok(sound && all_there && (known.next().is_some() || !files.is_empty()))
+        Ok(sound && all_there && (begin.inventory.is_some() || !files.is_empty()))
     }
 
     /// Loads the index and takes away what is not to be believed. The walk will begin at `from`.
@@ -98,7 +98,10 @@ impl Opening<'_> {
         // power loss may have left torn before it.
         let complete = !self.state.is_unindexed() && self.load_index(index, begin)?;
         let unmarked = (!begin.marked).then(|| index.end_position().unwrap_or(min));
-        let lagging = unmarked.filter(|end| *end < from);
+        // Where there is no file and none was known of, nothing shows where the first would begin.
+        let listed = begin.inventory.as_ref().map(|known| known.position);
+        let empty = listed.filter(|_| index.files().is_empty());
+        let lagging = unmarked.or(empty).filter(|end| *end < from);
         if self.access == Access::Read {
             let unsure = begin
                 .index_until
@@ -159,8 +162,9 @@ impl Opening<'_> {
             plan.again.into_iter().chain(cut).min()
         };
         let Some(start) = again else { return Ok(()) };
-        let mut rebuilt = 0;
+        let (mut rebuilt, mut checked) = (0, 0);
         let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
+            checked += 1;
             let known = Known::read(record.raw_properties());
             if position < outcome.end && is_indexed(record) {
                 rebuilt += put_keys(&index, record, &known, position)?;
@@ -173,6 +177,7 @@ impl Opening<'_> {
         };
         walk(log, start, belief, &mut visit)?;
         self.recovery.index_entries_rebuilt += rebuilt;
+        self.recovery.records_checked += checked;
         Ok(())
     }
 }

@@ -1,0 +1,55 @@
+//! Stores whose messages have no keys, and so no index file: what that may and may not be taken
+//! for.
+
+use crate::world::{Place, open_each_way, write};
+use forebay::{Draft, Durability, Store};
+use std::fs;
+
+fn send(store: &Store, count: usize, keys: &[&str]) {
+    let producer = store.producer("orders", Some(0)).unwrap();
+    for _ in 0..count {
+        let draft = Draft {
+            body: b"body",
+            keys,
+            ..Draft::default()
+        };
+        producer.send(&draft, 0, Durability::Default).unwrap();
+    }
+}
+
+fn found(store: &Store, key: &str) -> usize {
+    let messages = store.query("orders", key, i64::MIN, i64::MAX, 64);
+    messages.unwrap().len()
+}
+
+#[test]
+fn that_there_is_no_index_file_is_remembered_and_costs_no_walk() {
+    let place = Place::new();
+    let store = write(&place.root());
+    send(&store, 500, &[]);
+    store.close().unwrap();
+    open_each_way(&place.root(), |store| {
+        assert_eq!(store.recovery().records_checked, 0);
+        assert_eq!(found(store, "a"), 0);
+    });
+}
+
+#[test]
+fn the_first_keys_of_a_store_are_found_though_their_index_is_gone() {
+    for keyless in [0, 300] {
+        let place = Place::new();
+        let store = write(&place.root());
+        send(&store, keyless, &[]);
+        store.close().unwrap();
+        let store = write(&place.root());
+        send(&store, 20, &["a"]);
+        store.flush().unwrap();
+        assert_eq!(found(&store, "a"), 20);
+        let died = Place::copy_of(&place.root());
+        store.close().unwrap();
+        for root in [died.root(), place.root()] {
+            fs::remove_dir_all(root.join("index")).unwrap();
+            open_each_way(&root, |store| assert_eq!(found(store, "a"), 20));
+        }
+    }
+}
