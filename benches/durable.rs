@@ -17,7 +17,7 @@ use forebay::disk::{Disk, RealDisk};
 use forebay::mapped::{Access, Region};
 use forebay::{Draft, Durability, Flush, Options, Store};
 use std::time::{Duration, Instant};
-use support::load::{Keys, TOPIC, new_store, options, record_len, send_all, send_batches};
+use support::load::{Keys, TOPIC, new_store, options, record_len, send_batches};
 use support::{Clock, Figure, Report, Scratch, contest, is_wanted, limit, run_bytes};
 
 const UNIT: &str = "messages/s";
@@ -25,6 +25,7 @@ const BODY: &[u8] = &[0x5A; 100];
 /// How long a run of single sends takes.
 const RUN: Duration = Duration::from_secs(1);
 const SENDERS: usize = 64;
+const TOPICS: usize = 10_000;
 
 fn main() {
     let mut report = Report::new("durable");
@@ -45,7 +46,8 @@ fn main() {
         );
     }
     if is_wanted("reopen") {
-        contest(&mut report, &mut [&mut reopen]);
+        let reopen = |topics| move || reopen(topics);
+        contest(&mut report, &mut [&mut reopen(1), &mut reopen(TOPICS)]);
     }
 }
 
@@ -194,13 +196,11 @@ fn paced(flushed: bool) -> Vec<Figure> {
 
 /// Milliseconds to open a store of 2 GiB (or twice the run), after a clean close and after a death
 /// of its process.
-fn reopen() -> Vec<Figure> {
+fn reopen(topics: usize) -> Vec<Figure> {
     let scratch = Scratch::new();
     let path = scratch.path().join("store");
     let store = Store::open(&path, options()).unwrap();
-    let producer = store.producer(TOPIC, Some(0)).unwrap();
-    let keys = Keys::new(2 * run_bytes() as usize / record_len(1024));
-    send_all(&producer, &[0x5A; 1024], &keys);
+    send_in_turn(&store, topics, 2 * run_bytes() as usize / record_len(1024));
     store.close().unwrap();
     let opened = |path: &std::path::Path| {
         let began = Instant::now();
@@ -209,8 +209,7 @@ fn reopen() -> Vec<Figure> {
     };
     let (store, clean) = opened(&path);
     // As a process that dies leaves it: the page says that a writer is at work.
-    let producer = store.producer(TOPIC, Some(0)).unwrap();
-    send_all(&producer, &[0x5A; 1024], &Keys::new(10_000));
+    send_in_turn(&store, topics, 10_000);
     let state = std::fs::read(path.join("forebay.state")).unwrap();
     let abort = std::fs::read(path.join("abort")).unwrap();
     store.close().unwrap();
@@ -219,8 +218,32 @@ fn reopen() -> Vec<Figure> {
     let (store, killed) = opened(&path);
     assert!(!store.recovery().clean, "the death was not believed");
     store.close().unwrap();
+    let of = match topics {
+        1 => String::new(),
+        many => format!(" with {many} queues"),
+    };
     vec![
-        ("open 2 GiB after a close".to_owned(), "ms", clean),
-        ("open 2 GiB after a death".to_owned(), "ms", killed),
+        (format!("open 2 GiB{of} after a close"), "ms", clean),
+        (format!("open 2 GiB{of} after a death"), "ms", killed),
     ]
+}
+
+/// Sends messages of 1 KiB to each of so many topics in turn.
+fn send_in_turn(store: &Store, topics: usize, count: usize) {
+    let producer = |number| {
+        store
+            .producer(&format!("topic-{number:05}"), Some(0))
+            .unwrap()
+    };
+    let producers: Vec<_> = (0..topics).map(producer).collect();
+    let keys = Keys::new(count);
+    for number in 0..count {
+        let draft = Draft {
+            body: &[0x5A; 1024],
+            keys: &[keys.get(number)],
+            ..Draft::default()
+        };
+        let producer = &producers[number % topics];
+        producer.send(&draft, 0, Durability::Default).unwrap();
+    }
 }

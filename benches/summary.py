@@ -41,6 +41,8 @@ THRESHOLDS: list[Threshold] = [
     ("durable", "a million sends a second, with flushes: p99.9", "at most", 100e3),
     ("durable", "open 2 GiB after a close", "at most", 50),
     ("durable", "open 2 GiB after a death", "at most", 300),
+    ("durable", "open 2 GiB with 10000 queues after a close", "at most", 2e3),
+    ("durable", "open 2 GiB with 10000 queues after a death", "at most", 2e3),
     ("python", "producer.send", "at least", 3e6),
     ("python", "send_batch(1,000)", "at least", 6e6),
     ("python", "send_arrow, 65,536 rows", "at least", 7e6),

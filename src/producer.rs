@@ -21,6 +21,8 @@ pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
 pub struct Sent {
     /// Position, queue and offset.
     pub place: Place,
+    /// Position behind its record.
+    pub end: u64,
     /// Store time in ms.
     pub store_timestamp: i64,
     /// Whether the message is durable already.
@@ -61,8 +63,7 @@ impl Producer {
     /// the system that delivers it when the delay is over.
     pub fn send(&self, draft: &Draft<'_>, delay_level: u8, durability: Durability) -> Result<Sent> {
         let engine = self.shared.writer()?;
-        let (sent, _) = self.append_draft(engine, draft, delay_level, durability)?;
-        Ok(sent)
+        self.append_draft(engine, draft, delay_level, durability)
     }
 
     /// Sends one message and returns at once with a ticket for its durability.
@@ -73,8 +74,8 @@ impl Producer {
     pub fn send_nowait(&self, draft: &Draft<'_>, delay_level: u8) -> Result<Ticket> {
         let engine = self.shared.writer()?;
         let written = Durability::Written;
-        let (sent, end) = self.append_draft(engine, draft, delay_level, written)?;
-        Ok(Ticket::new(sent, engine.enlist(end)))
+        let sent = self.append_draft(engine, draft, delay_level, written)?;
+        Ok(Ticket::new(sent, engine.enlist(sent.end)))
     }
 
     /// A waiter for the durability of what was appended up to `end`, also where the store has been
@@ -90,7 +91,7 @@ impl Producer {
         draft: &Draft<'_>,
         delay_level: u8,
         durability: Durability,
-    ) -> Result<(Sent, u64)> {
+    ) -> Result<Sent> {
         if delay_level > 0 {
             return self.send_delayed(engine, draft, delay_level, durability);
         }
@@ -98,7 +99,7 @@ impl Producer {
         self.append_one(engine, &self.topic, queue, draft, durability)
     }
 
-    /// Appends; the end of the record is returned too.
+    /// Encodes and appends.
     #[inline]
     fn append_one(
         &self,
@@ -107,7 +108,7 @@ impl Producer {
         queue: u32,
         draft: &Draft<'_>,
         durability: Durability,
-    ) -> Result<(Sent, u64)> {
+    ) -> Result<Sent> {
         SCRATCH.with_borrow_mut(|batch| {
             batch.clear();
             let meter = &self.shared.meter;
@@ -125,13 +126,12 @@ impl Producer {
             let Some(place) = appended.rows.first().copied() else {
                 unreachable!("an append of one row gives one place")
             };
-            let store_timestamp = appended.store_timestamp;
-            let sent = Sent {
+            Ok(Sent {
                 place,
-                store_timestamp,
+                end: appended.end,
+                store_timestamp: appended.store_timestamp,
                 durable: appended.durable,
-            };
-            Ok((sent, appended.end))
+            })
         })
     }
 
@@ -165,7 +165,7 @@ impl Producer {
         draft: &Draft<'_>,
         delay_level: u8,
         durability: Durability,
-    ) -> Result<(Sent, u64)> {
+    ) -> Result<Sent> {
         let levels = properties::DELAY_LEVELS_MS.len();
         if usize::from(delay_level) > levels {
             let reason = format!("levels go from 1 to {levels}, 0 is no delay");

@@ -185,20 +185,23 @@ impl Tail {
         Ok(())
     }
 
-    /// Appends the parts in order, published together. On an error nothing was stored.
+    /// Appends the parts in order, published together, and adds to `appended` what became of them.
+    /// On an error nothing was stored.
+    ///
+    /// It is filled in place: to move what was just written in smaller pieces is to wait until all
+    /// stores before it, those to the log among them, have reached the cache.
     pub fn append(
         &mut self,
         with: &Appender<'_>,
         parts: &mut [(&Topic, &mut Batch)],
         clock_ms: i64,
-    ) -> Result<Appended> {
+        appended: &mut Appended,
+    ) -> Result<()> {
         self.secure(with, parts)?;
         let begin = self.position;
         let store_ms = self.last_store_ms.max(clock_ms);
-        let mut appended = Appended {
-            store_timestamp: store_ms,
-            ..Appended::default()
-        };
+        appended.store_timestamp = store_ms;
+        let mut count = 0;
         for (topic, batch) in parts.iter_mut() {
             for index in 0..batch.rows().len() {
                 let Some(row) = batch.rows().get(index).copied() else {
@@ -215,6 +218,7 @@ impl Tail {
                 let record = batch.seal(row, offset, position, store_ms);
                 current.write(with, start, record);
                 self.position += u64::from(row.len);
+                count += 1;
                 appended.rows.push(Place {
                     position,
                     queue: row.queue,
@@ -223,7 +227,7 @@ impl Tail {
             }
         }
         self.last_store_ms = store_ms;
-        self.messages += appended.rows.len() as u64;
+        self.messages += count;
         self.bytes += self.position - begin;
         appended.end = self.position;
         self.publish(with);
@@ -233,7 +237,7 @@ impl Tail {
             with.log.ready.store(ready, Ordering::Relaxed);
         }
         self.look_ahead(with);
-        Ok(appended)
+        Ok(())
     }
 
     /// Lets readers see what was appended, or the write-out do so.

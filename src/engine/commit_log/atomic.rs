@@ -32,9 +32,13 @@ pub enum Marker {
     End(BatchId),
 }
 
-/// Appends the parts, which may be of several topics, as one batch. The places that are returned
-/// are those of the rows.
-pub fn append(shared: &Shared, parts: &mut [(&Topic, &mut Batch)]) -> Result<Appended> {
+/// Appends the parts, which may be of several topics, as one batch. The places that are added to
+/// `appended`, which has none yet, are those of the rows.
+pub fn append(
+    shared: &Shared,
+    parts: &mut [(&Topic, &mut Batch)],
+    appended: &mut Appended,
+) -> Result<()> {
     let markers = shared.topic_for_append(TOPIC);
     let rows = parts.iter().map(|(_, batch)| batch.rows().len()).sum();
     let clocks = parts.iter().map(|(_, batch)| batch.clock_ms());
@@ -48,10 +52,10 @@ pub fn append(shared: &Shared, parts: &mut [(&Topic, &mut Batch)]) -> Result<App
             .map(|(topic, batch)| (*topic, &mut **batch)),
     );
     all.push((&*markers, &mut end));
-    let mut appended = shared.append(&mut all, clock_ms)?;
+    shared.append(&mut all, clock_ms, appended)?;
     appended.rows.pop();
     appended.rows.remove(0);
-    Ok(appended)
+    Ok(())
 }
 
 /// Encodes begin and end record of a batch of `rows` rows.

@@ -168,10 +168,11 @@ impl CommitLog {
     #[inline]
     fn finish_append(
         &self,
-        appended: Result<Appended>,
+        result: Result<()>,
+        appended: &mut Appended,
         durability: Durability,
-    ) -> Result<Appended> {
-        let mut appended = appended.inspect_err(|error| {
+    ) -> Result<()> {
+        result.inspect_err(|error| {
             self.sends_failed.fetch_add(1, Ordering::Relaxed);
             let busy = u64::from(matches!(error, Error::Busy { .. }));
             self.busy.fetch_add(busy, Ordering::Relaxed);
@@ -192,7 +193,7 @@ impl CommitLog {
             appended.waited = began.elapsed();
             appended.durable = true;
         }
-        Ok(appended)
+        Ok(())
     }
 
     /// Refuses what would wait for a repair that this very thread is at.
@@ -277,16 +278,15 @@ impl Engine for CommitLog {
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<Appended> {
-        match atomicity {
-            Atomicity::Rows => {
-                let clock_ms = batch.clock_ms();
-                self.finish_append(
-                    self.shared.append(&mut [(topic, batch)], clock_ms),
-                    durability,
-                )
-            }
-            Atomicity::Whole => self.append_whole(&mut [(topic, batch)], durability),
+        if atomicity == Atomicity::Whole {
+            return self.append_whole(&mut [(topic, batch)], durability);
         }
+        let mut appended = Appended::default();
+        let clock_ms = batch.clock_ms();
+        let parts = &mut [(topic, batch)];
+        let result = self.shared.append(parts, clock_ms, &mut appended);
+        self.finish_append(result, &mut appended, durability)?;
+        Ok(appended)
     }
 
     fn append_whole(
@@ -294,7 +294,10 @@ impl Engine for CommitLog {
         parts: &mut [(&Topic, &mut Batch)],
         durability: Durability,
     ) -> Result<Appended> {
-        self.finish_append(atomic::append(&self.shared, parts), durability)
+        let mut appended = Appended::default();
+        let result = atomic::append(&self.shared, parts, &mut appended);
+        self.finish_append(result, &mut appended, durability)?;
+        Ok(appended)
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {

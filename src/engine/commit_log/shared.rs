@@ -137,8 +137,14 @@ impl Shared {
         topic
     }
 
-    /// Appends the parts in order, published together. On an error nothing was stored.
-    pub fn append(&self, parts: &mut [(&Topic, &mut Batch)], clock_ms: i64) -> Result<Appended> {
+    /// Appends the parts in order, published together, and adds to `appended` what became of them.
+    /// On an error nothing was stored.
+    pub fn append(
+        &self,
+        parts: &mut [(&Topic, &mut Batch)],
+        clock_ms: i64,
+        appended: &mut Appended,
+    ) -> Result<()> {
         // The clock of a batch may have been read long ago, before its first row was encoded.
         let began_ms = match parts {
             [(_, batch)] if batch.rows().len() == 1 => clock_ms,
@@ -159,9 +165,9 @@ impl Shared {
             pool: self.pool.as_ref(),
             pool_fail_fast: self.write_out_rules.fail_fast,
         };
-        let appended = tail.append(&with, parts, clock_ms)?;
+        tail.append(&with, parts, clock_ms, appended)?;
         self.tail.show_counters(&tail);
-        Ok(appended)
+        Ok(())
     }
 
     /// Wakes who has something to do with what was appended up to `end`, and helps dispatch where

@@ -3,10 +3,10 @@
 use super::Clock;
 use super::manifest::{Manifest, Pending, Stretch};
 use super::marker::{self, Marker};
-use crate::engine::Topic;
 use crate::engine::commit_log::atomic;
 use crate::engine::commit_log::shared::Shared;
 use crate::engine::topic::PERMISSION_WRITE;
+use crate::engine::{Appended, Topic};
 use crate::error::{Error, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
@@ -125,7 +125,8 @@ fn append_part(rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
         }
     }
     parts.push((&topic, &mut marker));
-    let appended = atomic::append(shared, &mut parts).map_err(|error| match error {
+    let mut appended = Appended::default();
+    atomic::append(shared, &mut parts, &mut appended).map_err(|error| match error {
         error @ Error::TooLarge { .. } => Stop::Refuse(error),
         error => Stop::Later(error),
     })?;

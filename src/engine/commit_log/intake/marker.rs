@@ -16,7 +16,7 @@ use crate::disk::Disk;
 use crate::engine::commit_log::cursor::QueueCursor;
 use crate::engine::commit_log::query::{Question, by_key};
 use crate::engine::commit_log::shared::Shared;
-use crate::engine::{Check, Cursor, Filter, Rows};
+use crate::engine::{Appended, Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, Draft, Record};
@@ -250,7 +250,8 @@ pub fn keep(shared: &Shared, until: u64) -> Result<bool> {
             && position < until
         {
             let mut batch = marker.encode(shared, clock_ms)?;
-            let appended = shared.append(&mut [(&topic, &mut batch)], clock_ms)?;
+            let mut appended = Appended::default();
+            shared.append(&mut [(&topic, &mut batch)], clock_ms, &mut appended)?;
             shared.announce(appended.end);
             kept = Some(appended.end);
         }

@@ -2,6 +2,7 @@
 
 use super::INTERVAL;
 use crate::disk::RealDisk;
+use crate::engine::Appended;
 use crate::engine::commit_log::append::Appender;
 use crate::engine::commit_log::open::{Opened, open};
 use crate::engine::commit_log::shared::Shared;
@@ -87,7 +88,9 @@ impl Bench {
             pool_fail_fast: false,
         };
         let parts = &mut [(&*topic, &mut batch)];
-        let appended = shared.tail.lock().append(&with, parts, clock_ms).unwrap();
+        let mut appended = Appended::default();
+        let mut tail = shared.tail.lock();
+        tail.append(&with, parts, clock_ms, &mut appended).unwrap();
         appended.rows[0].offset
     }
 
