@@ -57,6 +57,11 @@ pub trait Disk: Send + Sync + Debug {
     /// Maps the first `len` bytes of a file.
     fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region>;
 
+    /// Whether a map is a copy in memory, and not the file.
+    fn copies(&self) -> bool {
+        false
+    }
+
     /// Makes the range of a mapped file durable.
     fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()>;
 

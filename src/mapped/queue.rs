@@ -1,6 +1,6 @@
 //! A row of files of one size, each named by the position of its first byte.
 
-use super::{Access, Extent, MappedFile};
+use super::{Access, Extent, MappedFile, Region};
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use parking_lot::RwLock;
@@ -12,6 +12,9 @@ pub const NAME_LEN: usize = 20;
 
 /// No file begins behind this position: what can be added to it is still a position.
 const START_MAX: u64 = 1 << 62;
+
+/// Files that are kept mapped where each map is a copy in memory.
+const COPIES_MAX: usize = 2;
 
 /// The files of a directory that together are one long stretch of bytes. Only damage leaves gaps.
 #[derive(Debug)]
@@ -141,6 +144,24 @@ impl MappedFileQueue {
                 .and_then(|index| files.get(index)),
         };
         found.filter(|file| position < file.end()).cloned()
+    }
+
+    /// The map of one of the files.
+    ///
+    /// Where maps are copies, few are kept: the memory of others goes with their last user.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where it cannot be mapped.
+    #[inline]
+    pub fn map(&self, file: &MappedFile) -> Result<Arc<Region>> {
+        if self.disk.copies() && !file.is_mapped() {
+            let files = self.files.read();
+            if files.iter().filter(|file| file.is_mapped()).count() >= COPIES_MAX {
+                files.iter().for_each(|file| file.unmap());
+            }
+        }
+        file.region().map_err(|e| Error::io("map", file.path(), e))
     }
 
     /// The first file.

@@ -35,6 +35,10 @@ impl Disk for CopyingDisk {
         Ok(region)
     }
 
+    fn copies(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
         RealDisk.read_at(path, start, buffer)
     }
@@ -105,5 +109,36 @@ impl Disk for CopyingDisk {
 
     fn remove_directory(&self, _: &Path) -> io::Result<()> {
         refuse()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+    use crate::mapped::queue::{file_name, list_files};
+    use crate::mapped::{Extent, MappedFileQueue};
+    use std::fs;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_walk_over_many_files_keeps_few_copies_and_what_is_used_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        for number in 0..6u8 {
+            let start = u64::from(number) * 4096;
+            fs::write(dir.path().join(file_name(start)), [number; 4096]).unwrap();
+        }
+        let disk: Arc<dyn Disk> = Arc::new(CopyingDisk);
+        let files = MappedFileQueue::new(&disk, dir.path().to_owned(), 4096);
+        let found = list_files(&*disk, dir.path()).unwrap();
+        files.load(&found, Access::Read, |_| Extent::Full);
+        let first = files.map(&files.first().unwrap()).unwrap();
+        for (number, file) in files.all().iter().enumerate() {
+            let region = files.map(file).unwrap();
+            assert_eq!(usize::from(region.slice(0, 4096).unwrap()[9]), number);
+            let kept = files.all().iter().filter(|file| file.is_mapped()).count();
+            assert!(kept <= 2, "{kept} copies");
+        }
+        assert_eq!(first.slice(0, 4096).unwrap(), [0; 4096]);
     }
 }

@@ -7,7 +7,7 @@ use super::log::{Log, Step, Walker};
 use super::recover::next_record;
 use super::report::Report;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mapped::Region;
 use crate::num::index;
 use crate::record::properties::java_hash;
@@ -101,9 +101,7 @@ impl QueueCursor {
             let Some(file) = self.log.files.find(entry.position) else {
                 return Ok(Some(Flaw::Empty));
             };
-            let region = file
-                .region()
-                .map_err(|e| Error::io("map", file.path(), e))?;
+            let region = self.log.files.map(&file)?;
             self.file = Some((file.start()..file.end(), region));
         }
         let Some((range, region)) = &self.file else {

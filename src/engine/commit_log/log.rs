@@ -105,9 +105,7 @@ impl Log {
             return Err(missing());
         }
         let file = self.files.find(position).ok_or_else(missing)?;
-        let region = file
-            .region()
-            .map_err(|e| Error::io("map", file.path(), e))?;
+        let region = self.files.map(&file)?;
         let start = index(position - file.start());
         let found = Message::new(region, start);
         let flawed = |flaw: Flaw| Error::corrupt(file.path(), position, flaw.to_string());
@@ -196,9 +194,7 @@ impl Walker {
             let Some(file) = self.log.files.find(self.position) else {
                 return Ok(None);
             };
-            let region = file
-                .region()
-                .map_err(|e| Error::io("map", file.path(), e))?;
+            let region = self.log.files.map(&file)?;
             self.current = Some((start, Window::new(region)));
         }
         Ok(Some(index(self.position - start)))

@@ -302,9 +302,7 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
         if file.end() <= from || file.start() >= end {
             continue;
         }
-        let region = file
-            .region()
-            .map_err(|e| Error::io("map", file.path(), e))?;
+        let region = log.files.map(&file)?;
         let mut at = index(from.saturating_sub(file.start()));
         let until = index(end.min(file.end()) - file.start());
         while at < until {
