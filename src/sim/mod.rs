@@ -91,6 +91,11 @@ fn a_torn_index_is_not_believed_after_a_life_without_index() {
 }
 
 #[test]
+fn the_directories_above_a_store_are_durable_with_it() {
+    tell_all(rare::directories_made_above);
+}
+
+#[test]
 fn a_sync_of_dispatch_that_failed_is_never_tried_again() {
     tell_all(rare::unheard_failure_of_dispatch);
 }

@@ -25,10 +25,10 @@ fn faults(stop: Stop) -> Faults {
 }
 
 fn open(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
-    open_with(disk, true)
+    open_with(disk, Path::new("/store"), true)
 }
 
-fn open_with(disk: &Arc<SimDisk>, index: bool) -> Result<CommitLog, Breach> {
+fn open_with(disk: &Arc<SimDisk>, root: &Path, index: bool) -> Result<CommitLog, Breach> {
     let machine = Machine {
         disk: shared(disk),
         drive: Drive::Steps,
@@ -42,7 +42,7 @@ fn open_with(disk: &Arc<SimDisk>, index: bool) -> Result<CommitLog, Breach> {
         index,
         ..Options::default()
     };
-    let engine = CommitLog::open(&machine, Path::new("/store"), &options);
+    let engine = CommitLog::open(&machine, root, &options);
     engine.map_err(|error| format!("it does not open: {error}"))
 }
 
@@ -137,7 +137,7 @@ pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
 
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
     drop(engine);
-    let engine = open_with(&disk, false)?;
+    let engine = open_with(&disk, Path::new("/store"), false)?;
     send(&engine, 40..80, false).map_err(said)?;
     engine.close().map_err(said)?;
 
@@ -150,6 +150,23 @@ pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
         found.index_entries,
         found.queue_entries
     );
+    Ok(())
+}
+
+/// A store is made in directories that are made with it, and the power goes once a message is
+/// durable.
+pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
+    let root = Path::new("/data/of/an/application");
+    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    let engine = open_with(&disk, root, true)?;
+    send(&engine, 0..10, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+
+    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    drop(engine);
+    let engine = open_with(&disk, root, true)?;
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(found.records == 10, "{} records", found.records);
     Ok(())
 }
 

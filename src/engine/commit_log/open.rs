@@ -111,8 +111,7 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
     }
     let ours = layout::recognise(&**disk, root)? == Maker::Forebay;
     layout::log_files(&**disk, root, ours)?;
-    disk.create_directory(root)
-        .map_err(|e| Error::io("create", root, e))?;
+    make_root(&**disk, root)?;
     let lock_path = root.join("lock");
     let taken = disk
         .lock(&lock_path)
@@ -140,6 +139,26 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
         unindexed: 0..0,
         live: false,
     })
+}
+
+/// Makes the directory of a store. The names of directories that are made above it are durable on
+/// return; its own is when the store runs.
+fn make_root(disk: &dyn Disk, root: &Path) -> Result<()> {
+    let mut made = Vec::new();
+    for above in root.ancestors().skip(1) {
+        let found = disk.look(above);
+        if found.map_err(|e| Error::io("look at", above, e))?.is_some() {
+            break;
+        }
+        made.push(above);
+    }
+    disk.create_directory(root)
+        .map_err(|e| Error::io("create", root, e))?;
+    for parent in made.iter().filter_map(|path| path.parent()) {
+        disk.sync_directory(parent)
+            .map_err(|e| Error::io("sync", parent, e))?;
+    }
+    Ok(())
 }
 
 fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
