@@ -654,6 +654,38 @@ fn a_hole_costs_no_more_where_queues_and_index_are_lost_too() {
     }
 }
 
+/// What a broker leaves that lost its power before pages of the index were on the disk. Read as it
+/// is left, and taken over.
+#[test]
+fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
+    const SECTOR: usize = 512;
+    let torn = |choose: fn(&[usize]) -> usize| {
+        let golden = Golden::small("crashed");
+        let index = fs::read_dir(golden.root.join("index")).unwrap();
+        let path = index.map(|entry| entry.unwrap().path()).max().unwrap();
+        let mut bytes = fs::read(&path).unwrap();
+        let sectors = (1..bytes.len() / SECTOR).map(|number| number * SECTOR);
+        let used: Vec<_> = sectors
+            .filter(|at| bytes[*at..at + SECTOR].iter().any(|byte| *byte != 0))
+            .collect();
+        let at = choose(&used);
+        bytes[at..at + SECTOR].fill(0);
+        fs::write(&path, bytes).unwrap();
+        golden
+    };
+    // A sector of slots, one of entries in the middle, and the last ones.
+    for golden in [
+        torn(|used| used[0]),
+        torn(|used| used[used.len() - 20]),
+        torn(|used| used[used.len() - 1]),
+    ] {
+        for store in [golden.read_only(), golden.adopt()] {
+            assert_keys(&store, &golden, 1);
+            store.close().unwrap();
+        }
+    }
+}
+
 #[test]
 fn config_files_of_a_broker_stay_as_they_are() {
     let golden = Golden::small("broker");

@@ -311,6 +311,19 @@ impl IndexFile {
         reached
     }
 
+    /// Whether a chain leads to every entry, and their records follow one another between those of
+    /// the header. Where it is so, nothing of the file is as it was before its last entries came.
+    pub fn is_whole(&self) -> bool {
+        let (mut last, end) = self.positions();
+        let reached = self.reached(self.count());
+        (1..).zip(reached.iter().skip(1)).all(|(number, reached)| {
+            let position = self.entry(number).position;
+            let follows = (last..=end).contains(&position);
+            last = position;
+            *reached && follows
+        })
+    }
+
     /// Byte of the file where an entry begins.
     pub fn byte_of(&self, number: u32) -> u64 {
         self.entry_at(number) as u64

@@ -99,7 +99,11 @@ fn in_file(
         // The chain is damaged: what it would have led to lies in this stretch of the log.
         found.truncate(before);
         let (first, last) = file.positions();
-        let end = shared.log.published().min(last.saturating_add(1));
+        let mut end = shared.log.published().min(last.saturating_add(1));
+        if !unindexed.is_empty() {
+            // What lies there was looked at before the index.
+            end = end.min(unindexed.start);
+        }
         scan(shared, question, first.max(min)..end, found)?;
     }
     Ok(())

@@ -65,8 +65,12 @@ impl Opening<'_> {
     /// Opens the index files; whether all that were known of are there and sound.
     fn load_index(&self, index: &Index, begin: &Begin) -> Result<bool> {
         let end = self.files.last().map_or(0, |file| file.start + file.len);
-        let sound = index.load(end)?;
+        let mut sound = index.load(end)?;
         let files = index.files();
+        if !begin.marked && !begin.clean {
+            // A broker's page cache may have gone with it, and some of these pages with that.
+            sound = sound && files.iter().all(|file| file.is_whole());
+        }
         let mut known = begin.inventory.iter().flat_map(|known| &known.index);
         let all_there = known.all(|(name, count)| {
             let same = |path: &std::path::Path| {
