@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import SplitResult, unquote, urlsplit
 
+from forebay.durable import sync_directory
 from forebay.errors import DiskError, DiskFullError, DiskPermissionError, InvalidOptionError
 
 if TYPE_CHECKING:
@@ -252,7 +253,7 @@ class LocalFiles:
         finally:
             os.close(file)
         for directory in {folder, self._root, self._root.parent} | above:
-            _sync_directory(directory)
+            sync_directory(directory)
 
     def _sweep(self, path: Path) -> None:
         """Remove what processes that died have left of this file; one that lives holds a lock."""
@@ -280,14 +281,6 @@ def _begin(path: Path) -> tuple[Path, int]:
             return part, file
         # Another process has swept it between the two calls.
         os.close(file)
-
-
-def _sync_directory(path: Path) -> None:
-    directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
 
 
 def _by_copy_file_range(source: int, target: int, length: int) -> int:

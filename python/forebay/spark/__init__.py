@@ -75,15 +75,8 @@ def register(spark: SparkSession) -> None:
     """
     # Partitions are planned in a process of its own that knows neither session nor configuration.
     # What it needs travels with the class, which is pickled by value because no module has it.
-    parallelism = _parallelism(spark)
-    source = type("ForebayDataSource", (ForebayDataSource,), {"parallelism": parallelism})
+    from forebay.spark.plan import parallelism
+
+    known = {"parallelism": parallelism(spark)}
+    source = type("ForebayDataSource", (ForebayDataSource,), known)
     spark.dataSource.register(source)
-
-
-def _parallelism(spark: SparkSession) -> int | None:
-    from pyspark.errors import PySparkException
-
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except (AttributeError, PySparkException):
-        return None

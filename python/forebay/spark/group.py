@@ -9,7 +9,6 @@ replaces the table every few seconds by what it has in memory.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -17,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from forebay.durable import sync_directory
 from forebay.errors import CorruptError, ForeignStoreError
 from forebay.spark.options import TopicQueue
 
@@ -38,6 +38,9 @@ def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
     OSError
         As the file system has it.
     """
+    # Not everywhere, and the module is imported everywhere.
+    import fcntl
+
     if not os.path.exists(os.path.join(path, "forebay.state")):
         raise ForeignStoreError(
             f"the group {group!r} is not recorded in {path}: its table of offsets is a broker's",
@@ -47,15 +50,21 @@ def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
     config.mkdir(mode=0o700, exist_ok=True)
     with open(config / _LOCK, "a", encoding="ascii", opener=_private) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        table = _read(config)
+        table = read_table(config)
         offsets = table.setdefault("offsetTable", {})
         for (topic, queue), offset in sorted(queues.items()):
             offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
         _replace(config, json.dumps(table, indent="\t"))
 
 
-def _read(config: Path) -> dict[str, Any]:
-    """Read the table; like RocketMQ, from its copy where it is missing or no table."""
+def read_table(config: Path) -> dict[str, Any]:
+    """Read the table of a store; like RocketMQ, from its copy where it is missing or no table.
+
+    Raises
+    ------
+    CorruptError
+        If neither can be read.
+    """
     problem = None
     for path in (config / _NAME, config / f"{_NAME}.bak"):
         try:
@@ -98,8 +107,4 @@ def _replace(config: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.rename(fresh, config / _NAME)
-    directory = os.open(config, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(config)

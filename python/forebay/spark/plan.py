@@ -20,6 +20,8 @@ from forebay.spark.errors import invalid
 from forebay.spark.options import EARLIEST, LATEST, Limit, ReadOptions, TopicQueue
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
     from forebay import Store
     from forebay.spark.filters import Pushed
     from forebay.spark.stores import Source
@@ -69,6 +71,16 @@ def processors() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def parallelism(spark: SparkSession) -> int | None:
+    """Return how many tasks a session runs at once; a remote one does not tell."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return int(spark.sparkContext.defaultParallelism)
+    except (AttributeError, PySparkException):
+        return None
 
 
 def cut(ranges: Iterable[Range], parts: int, records_max: int | None = None) -> list[list[Range]]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import forebay
 from forebay import _forebay
-from forebay.spark.jobs.work import Progress, grouped, opened, parallelism, run
+from forebay.spark.jobs.work import Progress, grouped, opened, run
+from forebay.spark.plan import parallelism, processors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,7 +92,7 @@ def audit(
     token = uuid.uuid4().hex
     with forebay.open(root, mode="r") as store:
         parts = _forebay.verify_stretches(store)
-        groups = _groups(parts, parallelism(spark))
+        groups = _groups(parts, parallelism(spark) or processors())
         findings: dict[int, Any] = {}
         tasks = len(groups)
         _check(spark, (token, root), parts, groups, [], findings, progress)

@@ -16,16 +16,17 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import forebay
+from forebay.durable import sync_directory
 from forebay.errors import CorruptError, StoreExistsError
 from forebay.spark.jobs.work import (
     Progress,
-    Span,
     alone,
     chosen_topics,
     named_topics,
-    read_spans,
+    read_ranges,
     told,
 )
+from forebay.spark.plan import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -114,12 +115,12 @@ def compact(
     asked = named_topics(topics)
     with _work_folder(place) as work:
         with forebay.open(root, mode="r") as store:
-            queues, spans = _plan(store, asked)
+            queues, ranges = _plan(store, asked)
             log_bytes = store.stats().log_bytes
         rows, written = os.path.join(work, "rows"), 0
-        if spans:
+        if ranges:
             with told(spark, progress):
-                written = _leave(spark, root, spans, rows)
+                written = _leave(spark, root, ranges, rows)
         fresh = os.path.join(work, "store")
         with forebay.open(fresh, mode="x", **(options or {})) as made:
             for name, count in queues.items():
@@ -133,10 +134,11 @@ def compact(
             message = f"{rows}: {reason}; {place} is not made"
             raise CorruptError(message, path=rows, position=0, reason=reason)
         os.rename(fresh, place)
+        sync_directory(os.path.dirname(place))
     return Compaction(
         path=root,
         target=place,
-        messages=sum(map(len, spans)),
+        messages=sum(map(len, ranges)),
         kept=kept,
         without_key=without_key,
         log_bytes=log_bytes,
@@ -168,36 +170,39 @@ def _check_free(place: str) -> None:
         raise StoreExistsError(message, path=place)
 
 
-def _plan(store: Store, asked: list[str] | None) -> tuple[dict[str, int], list[Span]]:
+def _plan(store: Store, asked: list[str] | None) -> tuple[dict[str, int], list[Range]]:
     """Return how many queues each topic has, and the messages that are there."""
     queues: dict[str, int] = {}
-    spans: list[Span] = []
+    ranges: list[Range] = []
     for name, topic in chosen_topics(store, asked).items():
         found = topic.queues
         # A table of topics that is a moment behind its writer knows fewer queues than there are.
         queues[name] = max(topic.write_queues, *(queue.id + 1 for queue in found), 1)
-        spans += [Span(name, queue.id, queue.min_offset, queue.max_offset) for queue in found]
-    return queues, [span for span in spans if span.start < span.end]
+        ranges += [
+            Range(str(store.path), name, queue.id, queue.min_offset, queue.max_offset)
+            for queue in found
+        ]
+    return queues, [found for found in ranges if len(found)]
 
 
-def _leave(spark: SparkSession, root: str, spans: list[Span], rows: str) -> int:
+def _leave(spark: SparkSession, root: str, ranges: list[Range], rows: str) -> int:
     """Write the survivors to files; return how many Spark has counted while it wrote them."""
     from pyspark.sql import Observation, functions
 
     seen = Observation()
     # On top of all: below a sort, rows that Spark samples would be counted too.
-    frame = _survivors(spark, root, spans)
+    frame = _survivors(spark, root, ranges)
     frame = frame.observe(seen, functions.count(functions.lit(1)).alias("rows"))
     frame.write.parquet(_url(rows))
     return int(seen.get["rows"])
 
 
-def _survivors(spark: SparkSession, root: str, spans: list[Span]) -> DataFrame:
+def _survivors(spark: SparkSession, root: str, ranges: list[Range]) -> DataFrame:
     """Return all columns of the newest message of each key, in the order of the log."""
     from pyspark.sql import functions
 
     def read(columns: str) -> DataFrame:
-        return read_spans(spark, root, spans, columns, fail_on_data_loss=True)
+        return read_ranges(spark, root, ranges, columns, fail_on_data_loss=True)
 
     keys = read("topic,key,position")
     newest = keys.where("key is not null").groupBy("topic", "key")

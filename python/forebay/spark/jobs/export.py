@@ -27,20 +27,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import forebay
+from forebay import _forebay
+from forebay.durable import sync_directory
 from forebay.errors import CorruptError
 from forebay.spark.errors import invalid
 from forebay.spark.jobs.parquet import Piece, write_pieces
 from forebay.spark.jobs.work import (
     Progress,
-    Span,
     alone,
     chosen_topics,
-    cut,
     named_topics,
     opened,
-    parallelism,
     run,
 )
+from forebay.spark.plan import Range, cut, parallelism, processors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +180,7 @@ def export(
             ranges, removed = _plan(store, state, named, fail_on_data_loss)
             ends = _ends(store, ranges)
         messages = sum(len(found) for found in ranges)
-        parts = max(2 * parallelism(spark), -(-messages // _TASK_RECORDS_MAX))
+        parts = max(2 * (parallelism(spark) or processors()), -(-messages // _TASK_RECORDS_MAX))
         staging = os.path.join(place, _HIDDEN, f"{state.run + 1:08d}.tmp")
         token = uuid.uuid4().hex
         tasks = [
@@ -258,11 +258,7 @@ def _name_files(place: str, number: int, files: list[dict[str, Any]]) -> None:
 def _sync_folders(place: str, folder: str) -> None:
     """Make the names in a folder durable, and its own in those above it."""
     while True:
-        descriptor = os.open(os.path.join(place, folder), os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
+        sync_directory(os.path.join(place, folder))
         if not folder:
             return
         folder = os.path.dirname(folder)
@@ -332,13 +328,16 @@ def _folders(piece: Piece) -> list[str]:
 
 def _plan(
     store: Store, state: _State, named: list[str] | None, fail_on_data_loss: bool
-) -> tuple[list[Span], dict[str, int]]:
+) -> tuple[list[Range], dict[str, int]]:
     """Return what is there and was not exported, and what was removed before it was."""
     ranges = []
     removed: dict[str, int] = {}
-    for name, topic in chosen_topics(store, named).items():
+    topics = chosen_topics(store, named)
+    _, durable = _forebay.bounds_below(store, list(topics))
+    ends = {(name, queue): end for name, queue, _, end in durable}
+    for name, topic in topics.items():
         for queue in topic.queues:
-            end = _durable_end(store, name, queue.id, queue.min_offset, queue.max_offset)
+            end = ends.get((name, queue.id), queue.min_offset)
             exported = state.ends.get((name, queue.id), _End(queue.min_offset))
             _check_same_log(store, (name, queue.id), exported, queue.max_offset)
             start = exported.offset
@@ -346,33 +345,12 @@ def _plan(
                 removed[f"{name}-{queue.id}"] = queue.min_offset - start
                 start = queue.min_offset
             if start < end:
-                ranges.append(Span(name, queue.id, start, end))
+                ranges.append(Range(str(store.path), name, queue.id, start, end))
     if removed and fail_on_data_loss:
         where, count = next(iter(removed.items()))
         reason = f"retention removed {count} messages of {where} before they were exported"
         raise CorruptError(reason, path=str(store.path), position=0, reason=reason)
     return ranges, removed
-
-
-def _durable_end(store: Store, topic: str, queue: int, least: int, most: int) -> int:
-    """Return the offset behind the last message of a queue that is durable."""
-    durable = store.durable_position
-
-    def is_durable(offset: int) -> bool:
-        # A message that is lost has no position; those behind it decide.
-        found = store.read(topic, queue, offset, 1).messages
-        return not found or found[0].position < durable
-
-    low, high = least, most
-    if low < high and is_durable(high - 1):
-        return high
-    while low < high:
-        middle = (low + high) // 2
-        if is_durable(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _check_same_log(store: Store, where: tuple[str, int], exported: _End, most: int) -> None:
@@ -396,7 +374,7 @@ def _check_same_log(store: Store, where: tuple[str, int], exported: _End, most: 
         raise CorruptError(reason, path=str(store.path), position=max(position, 0), reason=reason)
 
 
-def _ends(store: Store, ranges: list[Span]) -> dict[tuple[str, int], _End]:
+def _ends(store: Store, ranges: list[Range]) -> dict[tuple[str, int], _End]:
     ends = {}
     for found in ranges:
         end = _End(found.end)
@@ -412,7 +390,7 @@ class _Task:
     token: str
     path: str
     staging: str
-    ranges: tuple[Span, ...]
+    ranges: tuple[Range, ...]
     partitions: list[str]
     compression: str
     fail_on_data_loss: bool
@@ -450,8 +428,8 @@ def _write(task: _Task) -> tuple[list[Piece], int]:
     return pieces, lost
 
 
-def _by_topic(ranges: Iterable[Span]) -> dict[str, list[Span]]:
-    by_topic: dict[str, list[Span]] = {}
+def _by_topic(ranges: Iterable[Range]) -> dict[str, list[Range]]:
+    by_topic: dict[str, list[Range]] = {}
     for found in ranges:
         by_topic.setdefault(found.topic, []).append(found)
     return by_topic

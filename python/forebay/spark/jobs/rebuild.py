@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
 from forebay.errors import StoreExistsError
-from forebay.spark.jobs.work import Progress, grouped, parallelism, run
+from forebay.spark.jobs.work import Progress, grouped, run
+from forebay.spark.plan import parallelism, processors
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -112,7 +113,7 @@ def rebuild(
     root = os.path.abspath(path)
     with _place(root, target, adopt=adopt) as (built, lock):
         ranges = _forebay.rebuild_ranges(root, lock is not None)
-        at_once = 4 * parallelism(spark)
+        at_once = 4 * (parallelism(spark) or processors())
         lengths = [end - start for start, end in ranges]
         groups = grouped(lengths, at_once, _TASK_BYTES_MIN)
         first = [_Ranges(root, built, [ranges[n] for n in group], index) for group in groups]

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import forebay
-from forebay.spark.jobs.work import Progress, Span, chosen_topics, named_topics, read_spans, told
+from forebay.errors import CorruptError
+from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, told
+from forebay.spark.plan import Range
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -206,9 +207,9 @@ def report(
         }
     with told(spark, progress):
         # Up to one moment, whatever is sent while Spark reads.
-        spans = [Span(*queue, *ends) for queue, ends in bounds.items() if ends[0] < ends[1]]
-        rows = _count(spark, root, spans)
-        top = _top_keys(spark, root, spans, keys)
+        ranges = [Range(root, *queue, *ends) for queue, ends in bounds.items() if ends[0] < ends[1]]
+        rows = _count(spark, root, ranges)
+        top = _top_keys(spark, root, ranges, keys)
     queues = _queues(rows, bounds)
     hours = _hours(rows)
     made = Report(
@@ -229,14 +230,14 @@ def report(
     return made
 
 
-def _count(spark: SparkSession, root: str, spans: list[Span]) -> list[Any]:
+def _count(spark: SparkSession, root: str, ranges: list[Range]) -> list[Any]:
     """Return a row for each queue, without an hour, and for each hour of a topic."""
     from pyspark.sql import functions
 
-    if not spans:
+    if not ranges:
         return []
     columns = "topic,queue,store_timestamp,size"
-    frame = read_spans(spark, root, spans, columns, fail_on_data_loss=False)
+    frame = read_ranges(spark, root, ranges, columns, fail_on_data_loss=False)
     micros = functions.unix_micros("store_timestamp")
     frame = frame.withColumn("micros", micros).drop("store_timestamp")
     # By whole numbers since the epoch: a session's zone may lie half an hour beside.
@@ -252,13 +253,13 @@ def _count(spark: SparkSession, root: str, spans: list[Span]) -> list[Any]:
 
 
 def _top_keys(
-    spark: SparkSession, root: str, spans: list[Span], count: int
+    spark: SparkSession, root: str, ranges: list[Range], count: int
 ) -> tuple[KeyFigures, ...]:
     from pyspark.sql import functions
 
-    if not spans or count <= 0:
+    if not ranges or count <= 0:
         return ()
-    frame = read_spans(spark, root, spans, "topic,keys,size", fail_on_data_loss=False)
+    frame = read_ranges(spark, root, ranges, "topic,keys,size", fail_on_data_loss=False)
     frame = frame.where("keys is not null")
     words = functions.explode(functions.split("keys", " +"))
     frame = frame.select("topic", words.alias("key"), "size").where("key != ''")
@@ -324,8 +325,14 @@ def _topic(
 
 def _lag(root: str, bounds: dict[tuple[str, int], tuple[int, int]]) -> tuple[LagFigures, ...]:
     """Compare RocketMQ's table of groups with the ends of the queues."""
+    from forebay.spark.group import read_table
+
     found = []
-    for name, queues in _offset_table(root).items():
+    try:
+        table = read_table(Path(root, "config"))
+    except (CorruptError, OSError):
+        table = {}
+    for name, queues in table.get("offsetTable", {}).items():
         topic, _, group = name.partition("@")
         for queue, offset in queues.items() if isinstance(queues, dict) else ():
             end = bounds.get((topic, int(queue)))
@@ -335,17 +342,3 @@ def _lag(root: str, bounds: dict[tuple[str, int], tuple[int, int]]) -> tuple[Lag
             begin = min(max(offset, end[0]), end[1])
             found.append(LagFigures(group, topic, int(queue), offset, end[1], end[1] - begin))
     return tuple(sorted(found))
-
-
-def _offset_table(root: str) -> dict[str, Any]:
-    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
-        try:
-            with open(os.path.join(root, "config", name), encoding="utf-8") as file:
-                # RocketMQ writes keys that are numbers without quotes.
-                text = re.sub(r"([{,]\s*)(-?\d+)(\s*:)", r'\1"\2"\3', file.read())
-            table = json.loads(text).get("offsetTable")
-        except (OSError, ValueError, AttributeError):
-            continue
-        if isinstance(table, dict):
-            return table
-    return {}

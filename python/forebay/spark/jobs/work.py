@@ -14,13 +14,12 @@ import pickle
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import forebay
 from forebay.errors import UnknownTopicError
 from forebay.spark.errors import invalid
-from forebay.spark.plan import is_system_topic, processors
+from forebay.spark.plan import Range, is_system_topic
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,16 +34,6 @@ _Result = TypeVar("_Result")
 
 #: Seconds between two looks at how far a job has come.
 _LOOK_INTERVAL = 0.2
-
-
-def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks a session runs at once; a remote one does not tell."""
-    from pyspark.errors import PySparkException
-
-    try:
-        return int(spark.sparkContext.defaultParallelism)
-    except (AttributeError, PySparkException):
-        return processors()
 
 
 def run(
@@ -150,38 +139,6 @@ def grouped(weights: Sequence[int], groups_wanted: int, weight_min: int) -> list
     return [groups[place] for place in sorted(range(len(groups)), key=lambda at: -sums[at])]
 
 
-@dataclass(frozen=True)
-class Span:
-    """Offsets of a queue, half-open."""
-
-    topic: str
-    queue: int
-    start: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.start
-
-
-def cut(spans: Iterable[Span], parts: int) -> list[list[Span]]:
-    """Cut spans into at most `parts` groups of nearly as many messages each, in their order."""
-    spans = list(spans)
-    total = sum(map(len, spans))
-    parts = min(parts, total)
-    groups: list[list[Span]] = [[] for _ in range(parts)]
-    done = group = 0
-    for span in spans:
-        start = span.start
-        while start < span.end:
-            limit = total * (group + 1) // parts
-            end = min(start + limit - done, span.end)
-            groups[group].append(Span(span.topic, span.queue, start, end))
-            done += end - start
-            start = end
-            group += done == limit
-    return groups
-
-
 def named_topics(topics: Iterable[str] | None) -> list[str] | None:
     """Return the topics that a caller names, in order; `None` is all.
 
@@ -244,10 +201,15 @@ def alone(folder: str, place: str, what: str) -> Iterator[None]:
         yield
 
 
-def read_spans(
-    spark: SparkSession, root: str, spans: Iterable[Span], columns: str, *, fail_on_data_loss: bool
+def read_ranges(
+    spark: SparkSession,
+    root: str,
+    ranges: Iterable[Range],
+    columns: str,
+    *,
+    fail_on_data_loss: bool,
 ) -> DataFrame:
-    """Return columns of these messages alone, of at most one span a queue.
+    """Return columns of these messages alone, of at most one range a queue.
 
     Two reads of a store that is written have to end at the same messages.
     """
@@ -257,10 +219,10 @@ def read_spans(
     queues: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
     ends: dict[str, dict[str, int]] = {}
-    for span in spans:
-        queues.setdefault(span.topic, []).append(span.queue)
-        starts.setdefault(span.topic, {})[str(span.queue)] = span.start
-        ends.setdefault(span.topic, {})[str(span.queue)] = span.end
+    for found in ranges:
+        queues.setdefault(found.topic, []).append(found.queue)
+        starts.setdefault(found.topic, {})[str(found.queue)] = found.start
+        ends.setdefault(found.topic, {})[str(found.queue)] = found.end
     reader = spark.read.format("forebay").option("columns", columns)
     reader = reader.option("assign", json.dumps(queues))
     reader = reader.option("startingOffsets", json.dumps(starts))
