@@ -57,7 +57,8 @@ pub trait Disk: Send + Sync + Debug {
     /// Maps the first `len` bytes of a file.
     fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region>;
 
-    /// Whether a map is a copy in memory, and not the file.
+    /// Whether a map is a copy in memory, which takes the time and the room of what it holds, and
+    /// not the file.
     fn copies(&self) -> bool {
         false
     }

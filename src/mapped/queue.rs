@@ -3,7 +3,8 @@
 use super::{Access, Extent, MappedFile, Region};
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
+use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,8 +14,8 @@ pub const NAME_LEN: usize = 20;
 /// No file begins behind this position: what can be added to it is still a position.
 const START_MAX: u64 = 1 << 62;
 
-/// Files that are kept mapped where each map is a copy in memory.
-const COPIES_MAX: usize = 2;
+/// Bytes of files that are kept mapped where each map is a copy in memory.
+const COPIES_LEN_MAX: u64 = 2 << 30;
 
 /// The files of a directory that together are one long stretch of bytes. Only damage leaves gaps.
 #[derive(Debug)]
@@ -23,6 +24,8 @@ pub struct MappedFileQueue {
     file_len: u64,
     disk: Arc<dyn Disk>,
     files: RwLock<Vec<Arc<MappedFile>>>,
+    /// Those that are kept mapped where maps are copies, in the order in which they were mapped.
+    copies: Mutex<VecDeque<Arc<MappedFile>>>,
 }
 
 /// A file found in a directory of such files.
@@ -86,6 +89,7 @@ impl MappedFileQueue {
             file_len,
             disk: Arc::clone(disk),
             files,
+            copies: Mutex::default(),
         }
     }
 
@@ -154,14 +158,29 @@ impl MappedFileQueue {
     ///
     /// [`Error::Io`] where it cannot be mapped.
     #[inline]
-    pub fn map(&self, file: &MappedFile) -> Result<Arc<Region>> {
-        if self.disk.copies() && !file.is_mapped() {
-            let files = self.files.read();
-            if files.iter().filter(|file| file.is_mapped()).count() >= COPIES_MAX {
-                files.iter().for_each(|file| file.unmap());
-            }
+    pub fn map(&self, file: &Arc<MappedFile>) -> Result<Arc<Region>> {
+        if self.disk.copies() {
+            self.keep_copy(file);
         }
         file.region().map_err(|e| Error::io("map", file.path(), e))
+    }
+
+    /// Makes a file one of those whose copies are kept, in the place of the oldest of them.
+    #[cold]
+    fn keep_copy(&self, file: &Arc<MappedFile>) {
+        let mut copies = self.copies.lock();
+        if copies.iter().any(|kept| Arc::ptr_eq(kept, file)) {
+            return;
+        }
+        copies.push_back(Arc::clone(file));
+        let mut len: u64 = copies.iter().map(|kept| kept.len()).sum();
+        while len > COPIES_LEN_MAX && copies.len() > 1 {
+            let Some(oldest) = copies.pop_front() else {
+                break;
+            };
+            len -= oldest.len();
+            oldest.unmap();
+        }
     }
 
     /// The first file.

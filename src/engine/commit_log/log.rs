@@ -4,9 +4,9 @@ use super::state::{Mark, StatePage};
 use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
-use crate::mapped::{Access, Extent, MappedFileQueue, Region, Window};
+use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window};
 use crate::num::{index, low_u32};
-use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32, extent};
+use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, RECORD_LEN_MAX, be_u32, extent};
 use crate::record::{Flaw, Layout, Message, Record};
 use std::path::Path;
 use std::sync::Arc;
@@ -105,8 +105,10 @@ impl Log {
             return Err(missing());
         }
         let file = self.files.find(position).ok_or_else(missing)?;
-        let region = self.files.map(&file)?;
-        let start = index(position - file.start());
+        let (region, start) = match self.files.disk().copies() && !file.is_mapped() {
+            true => (copy_record(self.files.disk(), &file, position)?, 0),
+            false => (self.files.map(&file)?, index(position - file.start())),
+        };
         let found = Message::new(region, start);
         let flawed = |flaw: Flaw| Error::corrupt(file.path(), position, flaw.to_string());
         let message = found.map_err(flawed)?;
@@ -126,6 +128,22 @@ impl Log {
             .map_err(|flaw| Error::corrupt(message.place().0.path(), position, flaw.to_string()))?;
         Ok(message)
     }
+}
+
+/// A copy of the record at `position` of a file, as far as it goes.
+fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
+    let at = position - file.start();
+    let io = |error| Error::io("read", file.path(), error);
+    let mut head = [0; BLANK_LEN];
+    disk.read_at(file.path(), at, &mut head).map_err(io)?;
+    let most = RECORD_LEN_MAX.min(index(file.end() - position));
+    let len = (be_u32(&head, 0) as usize).clamp(BLANK_LEN.min(most), most);
+    let mut bytes = vec![0; len];
+    disk.read_at(file.path(), at, &mut bytes).map_err(io)?;
+    let region = Region::anonymous(len, file.path()).map_err(io)?;
+    region.write(0, &bytes);
+    region.publish(len);
+    Ok(Arc::new(region))
 }
 
 /// What a [`Walker`] met.
