@@ -96,6 +96,11 @@ fn the_directories_above_a_store_are_durable_with_it() {
 }
 
 #[test]
+fn an_index_that_was_being_built_is_built_again() {
+    tell_all(rare::killed_rebuild);
+}
+
+#[test]
 fn a_sync_of_dispatch_that_failed_is_never_tried_again() {
     tell_all(rare::unheard_failure_of_dispatch);
 }

@@ -4,6 +4,7 @@
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
 use super::random::Random;
+use crate::disk::Disk;
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Durability, Engine, Verification};
 use crate::error::Error;
@@ -167,6 +168,43 @@ pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
     let engine = open_with(&disk, root, true)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
     hold!(found.records == 10, "{} records", found.records);
+    Ok(())
+}
+
+/// The index is gone, and the process that builds it again dies while it does.
+pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    let engine = open(&disk)?;
+    send(&engine, 0..1, false).map_err(said)?;
+    engine.close().map_err(said)?;
+    drop(engine);
+    let engine = open(&disk)?;
+    send(&engine, 1..300, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+
+    let dying = Faults {
+        dies_at: Some(random.below(120)),
+        ..faults(Stop::Process)
+    };
+    let disk = disk.restart(faults(Stop::Process));
+    drop(engine);
+    let index = Path::new("/store/index");
+    for file in disk.list(index).map_err(|error| error.to_string())? {
+        let name = file.name.unwrap_or_default();
+        let gone = disk.unlink(&index.join(name));
+        gone.map_err(|error| error.to_string())?;
+    }
+    let disk = Arc::new(disk.restart(dying));
+    drop(open(&disk));
+
+    let disk = Arc::new(disk.restart(faults(Stop::Process)));
+    let found = check(&disk)?;
+    hold!(
+        found.index_entries == 299,
+        "{} index entries of 299",
+        found.index_entries
+    );
     Ok(())
 }
 

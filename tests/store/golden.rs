@@ -658,31 +658,60 @@ fn a_hole_costs_no_more_where_queues_and_index_are_lost_too() {
 /// is left, and taken over.
 #[test]
 fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
-    const SECTOR: usize = 512;
-    let torn = |choose: fn(&[usize]) -> usize| {
+    let torn = |tear: &dyn Fn(&mut [u8])| {
         let golden = Golden::small("crashed");
         let index = fs::read_dir(golden.root.join("index")).unwrap();
         let path = index.map(|entry| entry.unwrap().path()).max().unwrap();
         let mut bytes = fs::read(&path).unwrap();
-        let sectors = (1..bytes.len() / SECTOR).map(|number| number * SECTOR);
-        let used: Vec<_> = sectors
-            .filter(|at| bytes[*at..at + SECTOR].iter().any(|byte| *byte != 0))
-            .collect();
-        let at = choose(&used);
-        bytes[at..at + SECTOR].fill(0);
+        tear(&mut bytes);
         fs::write(&path, bytes).unwrap();
         golden
     };
-    // A sector of slots, one of entries in the middle, and the last ones.
+    let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
+    // As `tests/golden` has it: 500 slots, 2,000 entries.
+    let entry_at = |number: u32| 40 + 4 * 500 + 20 * number as usize;
     for golden in [
-        torn(|used| used[0]),
-        torn(|used| used[used.len() - 20]),
-        torn(|used| used[used.len() - 1]),
+        // Sectors of slots, of entries, of the last entries.
+        torn(&|bytes| bytes[512..1024].fill(0)),
+        torn(&|bytes| bytes[5120..5632].fill(0)),
+        torn(&|bytes| {
+            let last = entry_at(word(bytes, 36) - 1);
+            bytes[last - 100..last + 20].fill(0);
+        }),
+        // A slot as it was before its newest entry came.
+        torn(&|bytes| {
+            let slot = (0..500).map(|slot| 40 + 4 * slot);
+            let newest = slot.max_by_key(|slot| word(bytes, *slot)).unwrap();
+            let before = word(bytes, entry_at(word(bytes, newest)) + 16);
+            bytes[newest..newest + 4].copy_from_slice(&before.to_be_bytes());
+        }),
+        // A header as it was 100 entries before.
+        torn(&|bytes| {
+            let count = word(bytes, 36) - 100;
+            let end: [u8; 8] = bytes[entry_at(count - 1) + 4..][..8].try_into().unwrap();
+            bytes[24..32].copy_from_slice(&end);
+            bytes[36..40].copy_from_slice(&count.to_be_bytes());
+        }),
     ] {
         for store in [golden.read_only(), golden.adopt()] {
             assert_keys(&store, &golden, 1);
             store.close().unwrap();
         }
+    }
+}
+
+#[test]
+fn a_store_that_was_taken_over_has_its_keys_though_the_index_goes_at_once() {
+    let golden = Golden::small("clean");
+    let store = golden.adopt();
+    let died = Golden::small("clean");
+    fs::remove_dir_all(&died.root).unwrap();
+    folder::copy(&golden.root, &died.root);
+    store.close().unwrap();
+    fs::remove_dir_all(died.root.join("index")).unwrap();
+    for store in [died.read_only(), died.adopt()] {
+        assert_keys(&store, &died, 1);
+        store.close().unwrap();
     }
 }
 

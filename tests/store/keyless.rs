@@ -1,8 +1,8 @@
-//! Stores whose messages have no keys, and so no index file: what that may and may not be taken
-//! for.
+//! Stores without an index file, because no message has a key or the writer built none: what that
+//! may and may not be taken for.
 
-use crate::world::{Place, open_each_way, write};
-use forebay::{Draft, Durability, Store};
+use crate::world::{Place, open_each_way, options, write};
+use forebay::{Draft, Durability, Mode, Options, Store};
 use std::fs;
 
 fn send(store: &Store, count: usize, keys: &[&str]) {
@@ -51,5 +51,28 @@ fn the_first_keys_of_a_store_are_found_though_their_index_is_gone() {
             fs::remove_dir_all(root.join("index")).unwrap();
             open_each_way(&root, |store| assert_eq!(found(store, "a"), 20));
         }
+    }
+}
+
+#[test]
+fn a_writer_without_index_leaves_none_that_is_believed() {
+    for later in [0, 5] {
+        let place = Place::new();
+        let without = Options {
+            index: false,
+            ..options(Mode::Append)
+        };
+        let store = Store::open(place.root(), without).unwrap();
+        send(&store, 20, &["a"]);
+        store.close().unwrap();
+        // It builds the index, and dies before it has written down that there is one.
+        let store = write(&place.root());
+        send(&store, later, &["a"]);
+        assert_eq!(found(&store, "a"), 20 + later);
+        let died = Place::copy_of(&place.root());
+        fs::remove_dir_all(died.root().join("index")).unwrap();
+        open_each_way(&died.root(), |store| {
+            assert_eq!(found(store, "a"), 20 + later)
+        });
     }
 }

@@ -1,7 +1,7 @@
 //! Opening after every kind of end: the same messages, offsets and keys as before.
 
 use crate::folder;
-use crate::world::{Place, World, open_each_way, write};
+use crate::world::{Place, World, open_each_way, read, write};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -351,6 +351,34 @@ fn an_index_that_is_missing_or_damaged_costs_no_key() {
             }),
         ],
     );
+}
+
+#[test]
+fn a_log_whose_end_is_gone_says_so() {
+    both(900, |root, _| {
+        let end = published(root);
+        let (last, at) = log_file(root, end - 1);
+        fs::remove_file(last).unwrap();
+        for open in [read, write] {
+            let store = open(root);
+            let damage = store.damage();
+            let [found] = damage.as_slice() else {
+                panic!("{damage:?}");
+            };
+            assert_eq!((found.position, found.length), (end - 1 - at, at + 1));
+        }
+    });
+}
+
+/// A broker was started on what was closed in order, and lost its power. Pages that it had stored
+/// are as they were before.
+#[test]
+fn an_index_that_a_broker_tore_behind_a_close_costs_no_key() {
+    let (place, world) = closed(900);
+    let last = row(&place.root().join("index")).pop().unwrap();
+    edit(&last, 40, &[0; 16]);
+    fs::write(place.root().join("abort"), "4711").unwrap();
+    open_each_way(&place.root(), |store| world.check(store));
 }
 
 #[test]

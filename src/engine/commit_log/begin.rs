@@ -27,10 +27,15 @@ pub(super) struct Begin {
     pub(super) trust: Trust,
     /// Whether the store was closed in order.
     pub(super) clean: bool,
+    /// Whether another system halted in the store after the last writer of ours had closed it, or
+    /// where none had been.
+    pub(super) halted_by_other: bool,
     /// Whether `from` comes from the marks of the state page.
     pub(super) marked: bool,
     /// Records from here on carry a checksum over the whole, or are torn.
     pub(super) checksums_from: u64,
+    /// Up to where the log has to be there, by the marks as they were found.
+    pub(super) promised: u64,
     /// Up to where the log is durable, by the marks.
     pub(super) durable: u64,
     /// Position from which on index entries may not have reached the disk.
@@ -59,12 +64,22 @@ impl Opening<'_> {
     pub(super) fn begin(&self, crashed: bool) -> Result<Begin> {
         let state = &self.state;
         let inventory = Inventory::load(&*self.disk, self.root)?;
+        let others = state.epoch() == 0
+            || state.is_clean()
+            || state.is_foreign()
+            || running::is_foreign(&*self.disk, self.root)?;
         let mut begin = Begin {
             from: self.min_position(),
             trust: Trust::Everywhere,
             clean: !crashed && (state.epoch() == 0 || state.is_clean()),
+            halted_by_other: crashed && others,
             marked: false,
             checksums_from: u64::MAX,
+            promised: match (state.epoch(), state.is_clean() || state.is_of_this_boot()) {
+                (0, _) => 0,
+                (_, true) => state.get(Mark::Published),
+                (_, false) => state.get(Mark::Durable),
+            },
             durable: 0,
             index_until: None,
             inventory,

@@ -119,6 +119,16 @@ impl Index {
         self.files.read().clone()
     }
 
+    /// Name of each file and number of its next entry, oldest first.
+    pub fn listing(&self) -> Vec<(String, u32)> {
+        let files = self.files.read();
+        let listed = files.iter().map(|file| {
+            let name = file.path().file_name().unwrap_or_default();
+            (name.to_string_lossy().into_owned(), file.count())
+        });
+        listed.collect()
+    }
+
     /// Position of the last record that has an entry; `None` for an empty index.
     pub fn end_position(&self) -> Option<u64> {
         self.files.read().last().map(|file| file.positions().1)

@@ -311,10 +311,20 @@ impl IndexFile {
         reached
     }
 
-    /// Whether a chain leads to every entry, and their records follow one another between those of
-    /// the header. Where it is so, nothing of the file is as it was before its last entries came.
+    /// Whether all parts of the file are of one moment: as many slots are in use as the header
+    /// says, they lead to entries that it counts, a chain leads to each of these, and their records
+    /// follow one another between those of the header.
     pub fn is_whole(&self) -> bool {
         let (mut last, end) = self.positions();
+        let (mut used, mut newest) = (0, 0);
+        for slot in 0..self.slots {
+            let number = self.word(HEADER_LEN + 4 * slot as usize);
+            used += u32::from(number != 0);
+            newest = number.max(newest);
+        }
+        if used != self.word(AT_SLOTS_USED) || newest >= self.count() {
+            return false;
+        }
         let reached = self.reached(self.count());
         (1..).zip(reached.iter().skip(1)).all(|(number, reached)| {
             let position = self.entry(number).position;

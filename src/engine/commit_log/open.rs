@@ -109,9 +109,13 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
         );
         return Err(Error::Unsupported { what });
     }
-    let ours = layout::recognise(&**disk, root)? == Maker::Forebay;
-    layout::log_files(&**disk, root, ours)?;
-    make_root(&**disk, root)?;
+    let maker = layout::recognise(&**disk, root)?;
+    layout::log_files(&**disk, root, maker == Maker::Forebay)?;
+    disk.create_directory(root)
+        .map_err(|e| Error::io("create", root, e))?;
+    if maker == Maker::Nobody {
+        settle_path(&**disk, root)?;
+    }
     let lock_path = root.join("lock");
     let taken = disk
         .lock(&lock_path)
@@ -141,24 +145,28 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
     })
 }
 
-/// Makes the directory of a store. The names of directories that are made above it are durable on
-/// return; its own is when the store runs.
-fn make_root(disk: &dyn Disk, root: &Path) -> Result<()> {
-    let mut made = Vec::new();
+/// Makes the path to the directory of a new store durable. Who made the directories above it does
+/// not tell whether they are, and may have died before they were.
+fn settle_path(disk: &dyn Disk, root: &Path) -> Result<()> {
     for above in root.ancestors().skip(1) {
-        let found = disk.look(above);
-        if found.map_err(|e| Error::io("look at", above, e))?.is_some() {
-            break;
+        match disk.sync_directory(above) {
+            // It is of others, who have made it durable, or a file system that has no sync for it.
+            Err(error) if is_not_ours(&error) => break,
+            synced => synced.map_err(|e| Error::io("sync", above, e))?,
         }
-        made.push(above);
-    }
-    disk.create_directory(root)
-        .map_err(|e| Error::io("create", root, e))?;
-    for parent in made.iter().filter_map(|path| path.parent()) {
-        disk.sync_directory(parent)
-            .map_err(|e| Error::io("sync", parent, e))?;
     }
     Ok(())
+}
+
+fn is_not_ours(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind;
+    matches!(
+        error.kind(),
+        ErrorKind::PermissionDenied
+            | ErrorKind::InvalidInput
+            | ErrorKind::Unsupported
+            | ErrorKind::ReadOnlyFilesystem
+    )
 }
 
 fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
@@ -466,7 +474,7 @@ impl<'a> Opening<'a> {
         })
     }
 
-    /// The bounds of the queues as another system left them.
+    /// The bounds of the queues as another system left them, and the index as it is now.
     fn first_inventory(&self, position: u64) -> Inventory {
         let queues = self.queues.all(&self.topics).into_iter();
         let bounds = queues
@@ -474,7 +482,7 @@ impl<'a> Opening<'a> {
         Inventory {
             position,
             queues: bounds.collect(),
-            index: Vec::new(),
+            index: self.index.as_ref().map(|index| index.listing()),
         }
     }
 

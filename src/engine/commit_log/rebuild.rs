@@ -8,9 +8,11 @@ use super::open::Opening;
 use super::place::{Bridge, Placer, leads_home};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
+use crate::engine::Damage;
 use crate::engine::topic::initial_queues;
 use crate::error::Result;
 use crate::mapped::Access;
+use crate::mapped::queue::file_name;
 use crate::record::Record;
 use crate::record::properties::Known;
 use std::collections::HashMap;
@@ -49,6 +51,7 @@ impl Opening<'_> {
         bridges.extend(self.keep_next_offsets(&begin, from, &outcome)?);
         self.count_queues();
         self.name_losses(&mut outcome, &bridges)?;
+        outcome.damage.extend(self.missing_end(&begin, outcome.end));
         for damage in &outcome.damage {
             self.report.add(damage.clone());
         }
@@ -286,6 +289,22 @@ impl Opening<'_> {
             queue.bridge_to(*next)?;
         }
         Ok(kept)
+    }
+
+    /// The end of the log, where it is gone: a file that was removed or cut leaves no trace in it.
+    fn missing_end(&self, begin: &Begin, end: u64) -> Option<Damage> {
+        let length = begin
+            .promised
+            .checked_sub(end)
+            .filter(|length| *length > 0)?;
+        let start = end - end % self.geometry.log_file_len;
+        Some(Damage {
+            path: self.root.join("commitlog").join(file_name(start)),
+            position: end,
+            length,
+            reason: "the log ends here, and went on when it was last open".to_owned(),
+            lost: Vec::new(),
+        })
     }
 
     /// Finds the queue entries that lead into holes, and the offsets that no record was met for:

@@ -67,11 +67,13 @@ impl Opening<'_> {
         let end = self.files.last().map_or(0, |file| file.start + file.len);
         let mut sound = index.load(end)?;
         let files = index.files();
-        if !begin.marked && !begin.clean {
-            // A broker's page cache may have gone with it, and some of these pages with that.
+        // The machine may have gone with its broker, and with it some pages that the broker had
+        // stored; one that lives has them all.
+        if begin.halted_by_other && !self.disk.copies() {
             sound = sound && files.iter().all(|file| file.is_whole());
         }
-        let mut known = begin.inventory.iter().flat_map(|known| &known.index);
+        let listed = begin.inventory.as_ref().and_then(|it| it.index.as_ref());
+        let mut known = listed.into_iter().flatten();
         let all_there = known.all(|(name, count)| {
             let same = |path: &std::path::Path| {
                 path.file_name()
@@ -80,7 +82,7 @@ impl Opening<'_> {
             let file = files.iter().find(|file| same(file.path()));
             file.is_some_and(|file| file.count() >= *count)
         });
-        Ok(sound && all_there && (begin.inventory.is_some() || !files.is_empty()))
+        Ok(sound && all_there && (listed.is_some() || !files.is_empty()))
     }
 
     /// Loads the index and takes away what is not to be believed. The walk will begin at `from`.
@@ -103,7 +105,10 @@ impl Opening<'_> {
         let complete = !self.state.is_unindexed() && self.load_index(index, begin)?;
         let unmarked = (!begin.marked).then(|| index.end_position().unwrap_or(min));
         // Where there is no file and none was known of, nothing shows where the first would begin.
-        let listed = begin.inventory.as_ref().map(|known| known.position);
+        let listed = begin
+            .inventory
+            .as_ref()
+            .map(|known| known.position.max(min));
         let empty = listed.filter(|_| index.files().is_empty());
         let lagging = unmarked.or(empty).filter(|end| *end < from);
         if self.access == Access::Read {
@@ -116,13 +121,16 @@ impl Opening<'_> {
             };
         } else if complete {
             let cut = match begin.index_until {
-                Some(until) => index.cut(until)?,
+                Some(until) => self.cut_index(index, until)?,
                 None => None,
             };
             plan.again = cut.or(lagging);
         } else {
-            index.clear()?;
+            self.clear_index(index)?;
             plan.again = Some(min);
+        }
+        if self.access == Access::ReadWrite && plan.again.is_some() {
+            self.doubt_index()?;
         }
         if self.access == Access::ReadWrite && plan.again.is_none_or(|again| again >= from) {
             plan.index = Some(Arc::clone(index));
@@ -133,6 +141,28 @@ impl Opening<'_> {
             plan.gaps = gaps(index);
         }
         Ok(plan)
+    }
+
+    /// [`Index::cut`].
+    fn cut_index(&self, index: &Index, position: u64) -> Result<Option<u64>> {
+        if index.end_position().is_none_or(|end| end < position) {
+            return Ok(None);
+        }
+        self.doubt_index()?;
+        index.cut(position)
+    }
+
+    /// [`Index::clear`].
+    fn clear_index(&self, index: &Index) -> Result<()> {
+        self.doubt_index()?;
+        index.clear()
+    }
+
+    /// Has the state page tell, until the store runs, that the index is not to be believed: a
+    /// process that dies meanwhile leaves a part of it, which looks like a whole.
+    fn doubt_index(&self) -> Result<()> {
+        self.state.set_unindexed(true);
+        self.state.sync(&*self.disk)
     }
 
     /// Puts the keys that the walk could not, because they come before others.
@@ -159,10 +189,10 @@ impl Opening<'_> {
             return Ok(());
         }
         let again = if plan.missing {
-            index.clear()?;
+            self.clear_index(&index)?;
             Some(min)
         } else {
-            let cut = index.cut(outcome.end)?;
+            let cut = self.cut_index(&index, outcome.end)?;
             plan.again.into_iter().chain(cut).min()
         };
         let Some(start) = again else { return Ok(()) };

@@ -265,7 +265,12 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
         return Ok(());
     };
     let mut put = 0;
+    let page = &shared.log.state;
     let mut again = || {
+        // Half an index is not whole, and looks as if it were: who opens the store next builds it
+        // again, whatever ends this.
+        page.set_unindexed(true);
+        page.sync(&*shared.disk)?;
         index.drop_from(name)?;
         let end = shared.dispatcher.dispatched();
         let from = index.end_position().unwrap_or(shared.log.min_position());
@@ -281,10 +286,11 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
             Ok(())
         };
         let walked = walk(&shared.log, from, Belief::below(end), &mut visit);
-        shared.log.state.count_exchange();
-        walked.map(drop)
+        page.count_exchange();
+        walked?;
+        page.set_unindexed(false);
+        page.sync(&*shared.disk)
     };
-    // Half an index is not whole, whatever ended it: who opens the store next builds it again.
     let paused = || again().inspect_err(|error| shared.fail(error));
     shared.dispatcher.pause(paused)?;
     steps.push(RepairStep {

@@ -385,7 +385,6 @@ impl Shared {
     pub fn inventory(&self) -> (Inventory, i64) {
         self.dispatcher.hold(|position, stored_ms| {
             let queues = self.queues.all(&self.topics).into_iter();
-            let files = self.index.iter().flat_map(|index| index.files());
             let inventory = Inventory {
                 position,
                 queues: queues
@@ -393,12 +392,7 @@ impl Shared {
                         (topic.name.to_string(), queue.id, queue.min(), queue.max())
                     })
                     .collect(),
-                index: files
-                    .map(|file| {
-                        let name = file.path().file_name().unwrap_or_default();
-                        (name.to_string_lossy().into_owned(), file.count())
-                    })
-                    .collect(),
+                index: self.index.as_ref().map(|index| index.listing()),
             };
             (inventory, stored_ms)
         })

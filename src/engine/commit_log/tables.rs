@@ -140,6 +140,7 @@ fn as_object(value: &mut Value) -> &mut Map<String, Value> {
 /// position <end of the log>
 /// queue <topic> <queue> <first offset> <next offset>
 /// index <file name> <number of its next entry>
+/// unindexed                                        where its writer knew of no index
 /// crc <CRC-32 of all lines above, 8 hex digits>
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -148,8 +149,8 @@ pub struct Inventory {
     pub position: u64,
     /// Topic, queue, first offset, next offset.
     pub queues: Vec<(String, u32, u64, u64)>,
-    /// Name of each index file, number of its next entry.
-    pub index: Vec<(String, u32)>,
+    /// Name of each index file, number of its next entry; `None` where that is not known.
+    pub index: Option<Vec<(String, u32)>>,
 }
 
 /// Name of the file.
@@ -172,7 +173,10 @@ impl Inventory {
         }
         let mut lines = body.lines();
         (lines.next()? == "forebay.offsets 1").then_some(())?;
-        let mut inventory = Inventory::default();
+        let mut inventory = Inventory {
+            index: Some(Vec::new()),
+            ..Inventory::default()
+        };
         for line in lines {
             let fields: Vec<&str> = line.split(' ').collect();
             match *fields.as_slice() {
@@ -186,8 +190,10 @@ impl Inventory {
                     inventory.queues.push((topic.to_owned(), id, min, next));
                 }
                 ["index", name, count] => {
-                    inventory.index.push((name.to_owned(), count.parse().ok()?));
+                    let file = (name.to_owned(), count.parse().ok()?);
+                    inventory.index.as_mut()?.push(file);
                 }
+                ["unindexed"] => inventory.index = None,
                 _ => return None,
             }
         }
@@ -202,8 +208,11 @@ impl Inventory {
         for (topic, queue, min, next) in &self.queues {
             let _ = writeln!(text, "queue {topic} {queue} {min} {next}");
         }
-        for (name, count) in &self.index {
+        for (name, count) in self.index.iter().flatten() {
             let _ = writeln!(text, "index {name} {count}");
+        }
+        if self.index.is_none() {
+            text.push_str("unindexed\n");
         }
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "crc {crc:08x}");

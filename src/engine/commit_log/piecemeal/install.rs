@@ -92,7 +92,8 @@ impl StoreLock {
                 let next = u32::try_from(plan.count + 1).unwrap_or(u32::MAX);
                 (format!("{:017}", plan.name), next)
             };
-            inventory.index = index.iter().map(entry).collect();
+            // Without a file nothing tells an index of no keys from none at all.
+            inventory.index = (!index.is_empty()).then(|| index.iter().map(entry).collect());
             inventory.save(&self.disk, &self.root)?;
         }
         let synced = disk.sync_directory(&self.root);
