@@ -95,7 +95,7 @@ impl Store {
         let path = path.as_ref();
         options.check()?;
         crate::disk::watch_forks();
-        let memory = options.engine == Some(EngineKind::Memory) || path == Path::new(":memory:");
+        let memory = check_path(path, options.engine)?;
         let engine: Box<dyn Engine> = if memory {
             if options.mode == Mode::Read {
                 return Err(Error::option(
@@ -106,7 +106,9 @@ impl Store {
             }
             Memory::open(&options)?
         } else {
-            Box::new(CommitLog::open(&Machine::real(), path, &options)?)
+            // What it means must not change when the process changes its directory.
+            let root = std::path::absolute(path).map_err(|e| Error::io("find", path, e))?;
+            Box::new(CommitLog::open(&Machine::real(), &root, &options)?)
         };
         let path = path.to_path_buf();
         let generation = crate::disk::fork_generation();
@@ -407,13 +409,18 @@ impl Store {
     /// What went wrong while flushing; the store is closed all the same. [`Error::Forked`] in a
     /// child process, where nothing is touched.
     pub fn close(&self) -> Result<()> {
-        if self.shared.generation != crate::disk::fork_generation() {
+        if self.is_forked() {
             return Err(Error::Forked);
         }
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
         self.shared.engine.close()
+    }
+
+    /// Whether this is a child of the process that opened the store.
+    pub fn is_forked(&self) -> bool {
+        self.shared.generation != crate::disk::fork_generation()
     }
 
     /// Whether [`Store::close`] was called.
@@ -507,5 +514,30 @@ pub(crate) fn unknown_queue(topic: &Topic, queue: u32) -> Error {
         topic: topic.name.to_string(),
         queue,
         queues: topic.write_queues(),
+    }
+}
+
+/// Whether a path means the memory engine.
+fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
+    let name = path == Path::new(":memory:");
+    match engine {
+        _ if path.as_os_str().is_empty() => Err(Error::option(
+            "path",
+            "\"\"",
+            "name the directory of the store",
+        )),
+        Some(EngineKind::CommitLog) if name => {
+            let reason =
+                "\":memory:\" is the memory engine's; a directory of this name is ./:memory:";
+            Err(Error::option("engine", "\"commitlog\"", reason))
+        }
+        Some(EngineKind::Memory) if !name && path.exists() => {
+            let reason = format!(
+                "{} is there, and a memory store would not use it",
+                path.display()
+            );
+            Err(Error::option("engine", "\"memory\"", reason))
+        }
+        _ => Ok(name || engine == Some(EngineKind::Memory)),
     }
 }

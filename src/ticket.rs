@@ -1,7 +1,7 @@
 //! Tickets: messages that are in the log, whose durability is awaited later.
 
 use crate::engine::Waiter;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::producer::Sent;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +11,29 @@ use std::time::Duration;
 pub struct Ticket {
     sent: Sent,
     waiter: Arc<Waiter>,
+    generation: u32,
 }
 
 impl Ticket {
     pub(crate) fn new(sent: Sent, waiter: Arc<Waiter>) -> Ticket {
-        Ticket { sent, waiter }
+        Ticket {
+            sent,
+            waiter,
+            generation: crate::disk::fork_generation(),
+        }
     }
 
     /// What the ticket waits with.
-    pub fn waiter(&self) -> &Waiter {
-        &self.waiter
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Forked`] in a child of the process that sent the message: who would wake it is in
+    /// the parent.
+    pub fn waiter(&self) -> Result<&Waiter> {
+        match self.generation == crate::disk::fork_generation() {
+            true => Ok(&self.waiter),
+            false => Err(Error::Forked),
+        }
     }
 
     /// Where the message is; known from the start.
@@ -38,13 +51,17 @@ impl Ticket {
     /// # Errors
     ///
     /// Why the flush failed, shared by all its tickets: the message is in the log, its durability
-    /// unknown.
-    pub fn wait(&self, timeout: Duration) -> Option<Result<Sent, Arc<Error>>> {
+    /// unknown. [`Error::Forked`] in a child of the process that sent it.
+    pub fn wait(&self, timeout: Duration) -> Option<std::result::Result<Sent, Arc<Error>>> {
         let durable = Sent {
             durable: true,
             ..self.sent
         };
-        let outcome = self.waiter.wait(timeout)?;
+        let waiter = match self.waiter() {
+            Ok(waiter) => waiter,
+            Err(error) => return Some(Err(Arc::new(error))),
+        };
+        let outcome = waiter.wait(timeout)?;
         Some(outcome.map(|()| durable))
     }
 }

@@ -260,7 +260,10 @@ impl Producer {
     fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
         let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
         slow::log(py, &self.core);
-        let durable = wait(py, ticket.waiter(), Some(self.flush_timeout))?;
+        let waiter = ticket
+            .waiter()
+            .map_err(|e| super::errors::exception(py, &e))?;
+        let durable = wait(py, waiter, Some(self.flush_timeout))?;
         let sent = Sent {
             durable,
             ..ticket.sent()

@@ -742,7 +742,11 @@ impl Store {
         py: Python<'_>,
         _exception: &Bound<'_, pyo3::types::PyTuple>,
     ) -> PyResult<()> {
-        self.close(py)
+        // A child of the process that opened it has nothing to close, and may be on its way out.
+        match self.core.is_forked() {
+            true => Ok(()),
+            false => self.close(py),
+        }
     }
 
     fn __repr__(&self) -> String {

@@ -64,12 +64,15 @@ impl Ticket {
     ///     again.
     /// StoreFailedError
     ///     If the flush failed: the message is in the log, its durability unknown.
+    /// ForkedError
+    ///     In a child of the process that sent the message.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<SendResult> {
         let timeout = timeout
             .map(|timeout| duration("timeout", timeout))
             .transpose()?;
-        let durable = wait(py, self.core.waiter(), timeout)?;
+        let waiter = self.core.waiter().map_err(|e| exception(py, &e))?;
+        let durable = wait(py, waiter, timeout)?;
         let sent = Sent {
             durable,
             ..self.core.sent()

@@ -3,6 +3,7 @@
 use super::encode::{Draft, KEYS_BEGIN};
 use super::properties::{self, NAME_END, VALUE_END};
 use crate::error::{Error, Result};
+use std::ops::RangeInclusive;
 
 /// Longest topic in bytes.
 pub const TOPIC_LEN_MAX: usize = 127;
@@ -34,6 +35,21 @@ pub(super) fn check_properties(draft: &Draft<'_>) -> Result<usize> {
         len += name.len() + value.len() + 2;
     }
     Ok(len)
+}
+
+/// Times that a message may say it was made at, in ms: the years 1 to 9999, which readers can tell.
+const BORN_TIMES: RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
+
+/// Checks a time that a sender gives.
+#[inline]
+pub(super) fn check_born(timestamp: Option<i64>) -> Result<()> {
+    match timestamp {
+        Some(time) if !BORN_TIMES.contains(&time) => {
+            let reason = "it lies outside the years 1 to 9999; it is in ms since 1970";
+            Err(Error::option("timestamp", time, reason))
+        }
+        _ => Ok(()),
+    }
 }
 
 pub(super) fn too_large(what: &str, size: usize, limit: usize) -> Error {

@@ -1,7 +1,9 @@
 //! Encoding of records, in two steps: all that does not depend on the place in the log before the
 //! append lock is taken ([`Batch::push`]), the rest inside it ([`Batch::seal`]).
 
-use super::check::{TOPIC_LEN_MAX, check_properties, check_topic, largest_property, too_large};
+use super::check::{
+    TOPIC_LEN_MAX, check_born, check_properties, check_topic, largest_property, too_large,
+};
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
     AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, Record,
@@ -39,7 +41,7 @@ pub struct Draft<'a> {
     pub system_properties: &'a [(&'a str, &'a str)],
     /// Queue; where none is given the topic's rule chooses.
     pub queue: Option<u32>,
-    /// When the message was made, in ms; now, where it is not given.
+    /// When the message was made, in ms, in the years 1 to 9999; now, where it is not given.
     pub born_timestamp: Option<i64>,
     /// A number of the user's.
     pub flag: i32,
@@ -212,6 +214,7 @@ impl Batch {
         if topic.len() > TOPIC_LEN_MAX {
             check_topic(topic)?;
         }
+        check_born(draft.born_timestamp)?;
         let body = draft.body;
         if body.len() > style.max_message_size {
             return Err(too_large("body", body.len(), style.max_message_size));

@@ -2,7 +2,7 @@
 
 import inspect
 import pickle
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
 
 import numpy
@@ -170,6 +170,13 @@ def test_batch_arguments_have_one_entry_a_body(store):
     for bodies in (b"bytes", "text", 5, None):
         with pytest.raises(TypeError):
             orders.send_batch(bodies)
+
+
+@pytest.mark.parametrize(("time", "hours"), [(datetime.max, -14), (datetime.min, 14)])
+def test_a_time_that_utc_cannot_tell_is_refused(store, time, hours):
+    with pytest.raises(forebay.InvalidOptionError, match="years 1 to 9999"):
+        store.send("orders", b"x", timestamp=time.replace(tzinfo=timezone(timedelta(hours=hours))))
+    store.send("orders", b"x", timestamp=time.replace(tzinfo=UTC))
 
 
 def test_a_naive_datetime_is_refused_everywhere(store):

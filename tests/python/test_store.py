@@ -175,6 +175,39 @@ def test_a_store_that_nobody_refers_to_is_closed(tmp_path):
         assert store.get("orders", 0, 0).body == b"x"
 
 
+def test_a_store_stays_where_it_was_opened_whatever_the_directory_is_later(tmp_path):
+    code = """
+import os, sys, forebay
+os.chdir(sys.argv[1])
+os.mkdir("elsewhere")
+with forebay.open("events", commitlog_file_size=1 << 16) as store:
+    store.send("orders", b"first")
+    os.chdir("elsewhere")
+    for _ in range(300):
+        store.send("orders", b"x" * 1000)
+    store.flush()
+assert os.listdir(".") == []
+with forebay.open("../events", mode="r") as store:
+    assert sum(queue.max_offset for queue in store.topics["orders"].queues) == 301
+"""
+    run(code, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("path", "options", "message"),
+    [
+        ("", {}, "name the directory"),
+        (".", {"engine": "memory"}, "would not use it"),
+        (":memory:", {"engine": "commitlog"}, "memory engine"),
+    ],
+)
+def test_a_path_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, path, options, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(forebay.InvalidOptionError, match=message):
+        forebay.open(path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_handle_inherited_through_fork_refuses_to_work():
     # A process of its own, so that the fork copies none of the threads of the tests.
     code = """
@@ -196,6 +229,7 @@ for store in stores:
             lambda: [message for message in tail],
             lambda: store.scan("orders"),
             lambda: store.close(),
+            lambda: ticket.result(),
         ]
         refused = 0
         for call in calls:
@@ -204,10 +238,11 @@ for store in stores:
             except forebay.ForkedError as error:
                 refused += isinstance(error, RuntimeError) and "again" in str(error)
         assert message.body == b"x"
-        del store, producer, tail, calls, call
+        store.__exit__(None, None, None)  # a fork within `with store`, and the child ends
+        del ticket, store, producer, tail, calls, call
         os._exit(refused)
     _, status = os.waitpid(child, 0)
-    assert os.waitstatus_to_exitcode(status) == 7, status
+    assert os.waitstatus_to_exitcode(status) == 8, status
     assert producer.send(b"z").offset == 2
     store.close()
 """
