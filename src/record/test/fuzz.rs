@@ -107,6 +107,9 @@ proptest! {
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         let user: Vec<(&str, &str)> = user.iter().map(|(n, v)| (&**n, &**v)).collect();
         let (flag, reconsume_times, born) = numbers;
+        // Up to the end of the year 9999.
+        let born = born % 253_402_300_800_000;
+        let born = born.max(-62_135_596_800_000);
         let draft = Draft {
             body: &body,
             keys: &keys,
