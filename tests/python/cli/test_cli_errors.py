@@ -41,8 +41,8 @@ def test_wrong_arguments_are_one_line_and_status_2(run, tmp_path, monkeypatch, a
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["info", "nowhere"], "no store at nowhere"),
-        (["cat", "nowhere", "t"], "no store at nowhere"),
+        (["info", "nowhere"], "/nowhere: open it with"),
+        (["cat", "nowhere", "t"], "/nowhere: open it with"),
         (["verify", "file"], "not a store"),
         (["cat", "store", "nope"], 'no topic "nope"'),
         (["tail", "store", "nope", "-f"], 'no topic "nope"'),
