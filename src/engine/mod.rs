@@ -204,7 +204,7 @@ pub struct Recovery {
     pub end: u64,
     /// Bytes behind the end that were erased (or, read-only, passed over).
     pub truncated_bytes: u64,
-    /// Records that were checked.
+    /// Records that were checked; one that both the walk and the index were built by counts twice.
     pub records_checked: u64,
     /// Queue entries added or corrected.
     pub queue_entries_rebuilt: u64,

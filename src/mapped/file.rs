@@ -16,8 +16,8 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 /// A file of a row of files; see the module's text for its marks.
 #[derive(Debug)]
@@ -28,8 +28,6 @@ pub struct MappedFile {
     access: Access,
     disk: Arc<dyn Disk>,
     region: Mutex<Option<Arc<Region>>>,
-    /// The map that was let go of, which others may still hold.
-    former: Mutex<Weak<Region>>,
     /// The descriptor of a file that is written, and not stored to.
     written: Mutex<Option<File>>,
     wrote: AtomicU64,
@@ -67,7 +65,6 @@ impl MappedFile {
             access,
             disk: Arc::clone(disk),
             region: Mutex::new(None),
-            former: Mutex::default(),
             written: Mutex::new(None),
             wrote: AtomicU64::new(wrote),
             flushed: AtomicU64::new(wrote),
@@ -136,15 +133,8 @@ impl MappedFile {
         if let Some(region) = &*slot {
             return Ok(Arc::clone(region));
         }
-        let former = self.former.lock().upgrade();
-        // A second copy of what is in memory would take as much again.
-        let region = match former.filter(|_| self.disk.copies()) {
-            Some(region) => region,
-            None => {
-                let len = usize::try_from(self.len).map_err(io::Error::other)?;
-                Arc::new(self.disk.map(&self.path, len, self.access)?)
-            }
-        };
+        let len = usize::try_from(self.len).map_err(io::Error::other)?;
+        let region = Arc::new(self.disk.map(&self.path, len, self.access)?);
         region.publish(index(self.wrote.load(Ordering::Acquire)));
         *slot = Some(Arc::clone(&region));
         Ok(region)
@@ -167,8 +157,16 @@ impl MappedFile {
         if let Some(region) = slot.take() {
             self.wrote
                 .fetch_max(region.readable() as u64, Ordering::AcqRel);
-            *self.former.lock() = Arc::downgrade(&region);
         }
+    }
+
+    /// Lets go of the map where nobody else holds it; whether there is none now.
+    pub fn unmap_idle(&self) -> bool {
+        let idle = |region: &Arc<Region>| Arc::strong_count(region) == 1;
+        if self.region.lock().as_ref().is_some_and(idle) {
+            self.unmap();
+        }
+        !self.is_mapped()
     }
 
     /// Whether there is a map.

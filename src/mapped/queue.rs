@@ -4,7 +4,6 @@ use super::{Access, Extent, MappedFile, Region};
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
 use parking_lot::{Mutex, RwLock};
-use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -25,7 +24,7 @@ pub struct MappedFileQueue {
     disk: Arc<dyn Disk>,
     files: RwLock<Vec<Arc<MappedFile>>>,
     /// Those that are kept mapped where maps are copies, in the order in which they were mapped.
-    copies: Mutex<VecDeque<Arc<MappedFile>>>,
+    copies: Mutex<Vec<Arc<MappedFile>>>,
 }
 
 /// A file found in a directory of such files.
@@ -152,7 +151,7 @@ impl MappedFileQueue {
 
     /// The map of one of the files.
     ///
-    /// Where maps are copies, few are kept: the memory of others goes with their last user.
+    /// Where maps are copies, few are kept that nobody uses.
     ///
     /// # Errors
     ///
@@ -165,22 +164,21 @@ impl MappedFileQueue {
         file.region().map_err(|e| Error::io("map", file.path(), e))
     }
 
-    /// Makes a file one of those whose copies are kept, in the place of the oldest of them.
+    /// Makes a file one of those whose copies are kept. The oldest go, but for those that are in
+    /// use: they would be copied a second time.
     #[cold]
     fn keep_copy(&self, file: &Arc<MappedFile>) {
         let mut copies = self.copies.lock();
         if copies.iter().any(|kept| Arc::ptr_eq(kept, file)) {
             return;
         }
-        copies.push_back(Arc::clone(file));
-        let mut len: u64 = copies.iter().map(|kept| kept.len()).sum();
-        while len > COPIES_LEN_MAX && copies.len() > 1 {
-            let Some(oldest) = copies.pop_front() else {
-                break;
-            };
-            len -= oldest.len();
-            oldest.unmap();
-        }
+        let mut len = file.len() + copies.iter().map(|kept| kept.len()).sum::<u64>();
+        copies.retain(|kept| {
+            let goes = len > COPIES_LEN_MAX && kept.unmap_idle();
+            len -= if goes { kept.len() } else { 0 };
+            !goes
+        });
+        copies.push(Arc::clone(file));
     }
 
     /// The first file.
