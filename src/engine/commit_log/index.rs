@@ -81,8 +81,10 @@ impl Index {
 
     /// Opens the files of a store that another process writes again, with what is below `end`.
     pub fn load_again(&self, end: u64) -> Result<()> {
-        self.files.write().clear();
-        self.join_new_files(end)
+        let opened = self.open_behind(0, end)?;
+        // At once: who asks meanwhile finds the old files or the new ones.
+        *self.files.write() = opened;
+        Ok(())
     }
 
     fn open_file(&self, name: u64, len: u64) -> Result<Option<IndexFile>> {
@@ -102,16 +104,30 @@ impl Index {
     /// Opens files that the process that writes has added since.
     pub fn join_new_files(&self, end: u64) -> Result<()> {
         let last = self.files.read().last().map_or(0, |file| file.name);
+        let mut added = self.open_behind(last, end)?;
+        if !added.is_empty() {
+            let mut files = self.files.write();
+            // Another thread may have joined them meanwhile.
+            let last = files.last().map_or(0, |file| file.name);
+            added.retain(|file| file.name > last);
+            files.append(&mut added);
+        }
+        Ok(())
+    }
+
+    /// Opens the files behind the one of this name that have records below `end`.
+    fn open_behind(&self, last: u64, end: u64) -> Result<Vec<Arc<IndexFile>>> {
+        let mut opened = Vec::new();
         for (name, len) in list_names(&*self.disk, &self.directory)? {
             if name > last
                 && let Some(file) = self.open_file_if_there(name, len)?
                 && file.count() > 1
                 && file.positions().0 < end
             {
-                self.files.write().push(Arc::new(file));
+                opened.push(Arc::new(file));
             }
         }
-        Ok(())
+        Ok(opened)
     }
 
     /// The files, oldest first.

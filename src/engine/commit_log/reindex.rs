@@ -161,6 +161,9 @@ impl Opening<'_> {
     /// Has the state page tell, until the store runs, that the index is not to be believed: a
     /// process that dies meanwhile leaves a part of it, which looks like a whole.
     fn doubt_index(&self) -> Result<()> {
+        if self.state.is_unindexed() {
+            return Ok(());
+        }
         self.state.set_unindexed(true);
         self.state.sync(&*self.disk)
     }
