@@ -310,6 +310,14 @@ fn assert_keys(store: &Store, golden: &Golden, step: usize) {
     }
 }
 
+/// Read as it is left, and taken over.
+fn assert_all_keys(golden: &Golden) {
+    for store in [golden.read_only(), golden.adopt()] {
+        assert_keys(&store, golden, 1);
+        store.close().unwrap();
+    }
+}
+
 fn assert_ids(store: &Store, found: &BTreeMap<Place, Message>) {
     for (place, message) in found {
         let id = message.id();
@@ -654,8 +662,7 @@ fn a_hole_costs_no_more_where_queues_and_index_are_lost_too() {
     }
 }
 
-/// What a broker leaves that lost its power before pages of the index were on the disk. Read as it
-/// is left, and taken over.
+/// What a broker leaves that lost its power before pages of the index were on the disk.
 #[test]
 fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
     let torn = |tear: &dyn Fn(&mut [u8])| {
@@ -693,10 +700,7 @@ fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
             bytes[36..40].copy_from_slice(&count.to_be_bytes());
         }),
     ] {
-        for store in [golden.read_only(), golden.adopt()] {
-            assert_keys(&store, &golden, 1);
-            store.close().unwrap();
-        }
+        assert_all_keys(&golden);
     }
 }
 
@@ -709,10 +713,7 @@ fn a_store_that_was_taken_over_has_its_keys_though_the_index_goes_at_once() {
     folder::copy(&golden.root, &died.root);
     store.close().unwrap();
     fs::remove_dir_all(died.root.join("index")).unwrap();
-    for store in [died.read_only(), died.adopt()] {
-        assert_keys(&store, &died, 1);
-        store.close().unwrap();
-    }
+    assert_all_keys(&died);
 }
 
 #[test]

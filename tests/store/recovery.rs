@@ -2,6 +2,7 @@
 
 use crate::folder;
 use crate::world::{Place, World, open_each_way, read, write};
+use forebay::{Draft, Durability};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
@@ -368,6 +369,20 @@ fn a_log_whose_end_is_gone_says_so() {
             assert_eq!((found.position, found.length), (end - 1 - at, at + 1));
         }
     });
+}
+
+/// What was closed in order says which offsets its queues had come to.
+#[test]
+fn offsets_at_an_end_that_is_gone_are_not_given_again() {
+    let (place, world) = closed(900);
+    let (last, _) = log_file(&place.root(), published(&place.root()) - 1);
+    fs::remove_file(last).unwrap();
+    let store = write(&place.root());
+    for ((topic, queue), next) in &world.next {
+        let producer = store.producer(topic, Some(*queue)).unwrap();
+        let sent = producer.send(&Draft::default(), 0, Durability::Default);
+        assert_eq!(sent.unwrap().place.offset, *next, "{topic} {queue}");
+    }
 }
 
 /// A broker was started on what was closed in order, and lost its power. Pages that it had stored

@@ -185,10 +185,10 @@ impl Tail {
         Ok(())
     }
 
-    /// Appends the parts in order, published together, and adds to `appended` what became of them.
-    /// On an error nothing was stored.
+    /// Appends the parts in order, published together, and fills `appended`, which is empty, with
+    /// what became of them. On an error nothing was stored.
     ///
-    /// It is filled in place: to move what was just written in smaller pieces is to wait until all
+    /// In place: to move what was just written in smaller pieces is to wait until all
     /// stores before it, those to the log among them, have reached the cache.
     pub fn append(
         &mut self,

@@ -32,8 +32,8 @@ pub enum Marker {
     End(BatchId),
 }
 
-/// Appends the parts, which may be of several topics, as one batch. The places that are added to
-/// `appended`, which has none yet, are those of the rows.
+/// Appends the parts, which may be of several topics, as one batch, and fills `appended`, which is
+/// empty, with the places of the rows.
 pub fn append(
     shared: &Shared,
     parts: &mut [(&Topic, &mut Batch)],

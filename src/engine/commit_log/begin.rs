@@ -64,15 +64,12 @@ impl Opening<'_> {
     pub(super) fn begin(&self, crashed: bool) -> Result<Begin> {
         let state = &self.state;
         let inventory = Inventory::load(&*self.disk, self.root)?;
-        let others = state.epoch() == 0
-            || state.is_clean()
-            || state.is_foreign()
-            || running::is_foreign(&*self.disk, self.root)?;
+        let foreign = state.is_foreign() || running::is_foreign(&*self.disk, self.root)?;
         let mut begin = Begin {
             from: self.min_position(),
             trust: Trust::Everywhere,
             clean: !crashed && (state.epoch() == 0 || state.is_clean()),
-            halted_by_other: crashed && others,
+            halted_by_other: crashed && (foreign || state.is_clean() || state.epoch() == 0),
             marked: false,
             checksums_from: u64::MAX,
             promised: match (state.epoch(), state.is_clean() || state.is_of_this_boot()) {
@@ -118,7 +115,7 @@ impl Opening<'_> {
         if let Some((from, trust)) = marked {
             (begin.from, begin.trust, begin.marked) = (from, trust, true);
             begin.durable = state.get(Mark::Durable);
-            if state.is_foreign() || running::is_foreign(&*self.disk, self.root)? {
+            if foreign {
                 begin.trust = Trust::Everywhere;
             } else if !state.is_clean() {
                 begin.checksums_from = state.checksums_from().unwrap_or(u64::MAX);

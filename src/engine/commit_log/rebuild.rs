@@ -12,7 +12,6 @@ use crate::engine::Damage;
 use crate::engine::topic::initial_queues;
 use crate::error::Result;
 use crate::mapped::Access;
-use crate::mapped::queue::file_name;
 use crate::record::Record;
 use crate::record::properties::Known;
 use std::collections::HashMap;
@@ -51,7 +50,9 @@ impl Opening<'_> {
         bridges.extend(self.keep_next_offsets(&begin, from, &outcome)?);
         self.count_queues();
         self.name_losses(&mut outcome, &bridges)?;
-        outcome.damage.extend(self.missing_end(&begin, outcome.end));
+        outcome
+            .damage
+            .extend(missing_end(&log, begin.promised, outcome.end));
         for damage in &outcome.damage {
             self.report.add(damage.clone());
         }
@@ -257,7 +258,8 @@ impl Opening<'_> {
     }
 
     /// Keeps offsets from being given twice where the last messages of a queue are lost with their
-    /// entries, and the log goes on behind them. Returns the offsets that were kept.
+    /// entries. Returns those that were kept, where the log goes on behind them; where its end is
+    /// gone they may be more than can be told one by one.
     fn keep_next_offsets(
         &self,
         begin: &Begin,
@@ -268,7 +270,8 @@ impl Opening<'_> {
         let Some(inventory) = &begin.inventory else {
             return Ok(kept);
         };
-        if from > self.min_position() || outcome.end < inventory.position {
+        let end_is_gone = outcome.end < inventory.position;
+        if from > self.min_position() && !end_is_gone {
             return Ok(kept);
         }
         for (name, id, min, next) in &inventory.queues {
@@ -277,7 +280,7 @@ impl Opening<'_> {
                 continue;
             };
             let offsets = queue.max().max(*min)..*next;
-            if !offsets.is_empty() {
+            if !offsets.is_empty() && !end_is_gone {
                 kept.push(Bridge {
                     topic: name.as_str().into(),
                     queue: *id,
@@ -289,22 +292,6 @@ impl Opening<'_> {
             queue.bridge_to(*next)?;
         }
         Ok(kept)
-    }
-
-    /// The end of the log, where it is gone: a file that was removed or cut leaves no trace in it.
-    fn missing_end(&self, begin: &Begin, end: u64) -> Option<Damage> {
-        let length = begin
-            .promised
-            .checked_sub(end)
-            .filter(|length| *length > 0)?;
-        let start = end - end % self.geometry.log_file_len;
-        Some(Damage {
-            path: self.root.join("commitlog").join(file_name(start)),
-            position: end,
-            length,
-            reason: "the log ends here, and went on when it was last open".to_owned(),
-            lost: Vec::new(),
-        })
     }
 
     /// Finds the queue entries that lead into holes, and the offsets that no record was met for:
@@ -334,6 +321,18 @@ impl Opening<'_> {
         }
         Ok(())
     }
+}
+
+/// What is missing of a log that has to go to `promised`: a file that was removed or cut at the end
+/// leaves no trace in it.
+fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
+    (end < promised).then(|| Damage {
+        path: log.files.path_of(log.files.start_of(end)),
+        position: end,
+        length: promised - end,
+        reason: "the log ends here, and went on when it was last open".to_owned(),
+        lost: Vec::new(),
+    })
 }
 
 /// The next offset of each queue at one position of the log, as the inventory tells it.

@@ -137,8 +137,7 @@ impl Shared {
         topic
     }
 
-    /// Appends the parts in order, published together, and adds to `appended` what became of them.
-    /// On an error nothing was stored.
+    /// [`Tail::append`] under the append lock, while the store is open and has not failed.
     pub fn append(
         &self,
         parts: &mut [(&Topic, &mut Batch)],
