@@ -72,6 +72,12 @@ pub trait Disk: Send + Sync + Debug {
         region.rewrite(start, len);
     }
 
+    /// Begins to write a range of a file that a sync will ask for soon, so that there is less to
+    /// wait for. Promises nothing: what fails here is told by the sync.
+    fn write_back(&self, path: &Path, start: u64, len: u64) {
+        let _ = (path, start, len);
+    }
+
     /// Makes data and length of a file durable.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 

@@ -156,6 +156,12 @@ impl Disk for RealDisk {
         region.sync(start, len)
     }
 
+    fn write_back(&self, path: &Path, start: u64, len: u64) {
+        if let Ok(file) = open(path, false) {
+            syscall::write_back(&file, start, len);
+        }
+    }
+
     fn sync_file(&self, path: &Path) -> io::Result<()> {
         open(path, false)?.sync_all()
     }

@@ -84,6 +84,21 @@ pub fn erase(file: &File, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
+/// Begins to write what is dirty of a range, and waits for none of it.
+pub fn write_back(file: &File, start: u64, len: u64) {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        let (start, len) = (start as libc::off64_t, len as libc::off64_t);
+        // SAFETY: the descriptor is open while `file` is borrowed; no memory is passed.
+        unsafe {
+            libc::sync_file_range(file.as_raw_fd(), start, len, libc::SYNC_FILE_RANGE_WRITE);
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, start, len);
+}
+
 /// First byte at or behind `start` that is not in a hole.
 pub fn next_data(file: &File, start: u64) -> io::Result<Option<u64>> {
     #[cfg(target_os = "linux")]

@@ -56,8 +56,8 @@ impl Stager {
             core.ok_or(Error::Closed)?.finish()
         };
         Ok(py.detach(finish)?.map(|stage| {
-            let parts = stage.parts.iter().map(|part| (part.start, part.end));
-            (stage.name, stage.rows, parts.collect())
+            let stretches = stage.stretches.iter().map(|it| (it.start, it.end));
+            (stage.name, stage.rows, stretches.collect())
         }))
     }
 
@@ -87,10 +87,13 @@ pub(crate) fn publish_commit(
         .ok_or_else(|| Error::option("kind", kind, "it is \"stream\" or \"batch\""))?;
     let stages: Vec<Stage> = stages
         .into_iter()
-        .map(|(name, rows, parts)| Stage {
+        .map(|(name, rows, stretches)| Stage {
             name,
             rows,
-            parts: parts.into_iter().map(|(start, end)| start..end).collect(),
+            stretches: stretches
+                .into_iter()
+                .map(|(start, end)| start..end)
+                .collect(),
         })
         .collect();
     let commit = Commit {

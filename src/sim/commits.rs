@@ -33,6 +33,8 @@ const NOISE: &str = "noise";
 const EPOCH_MS: i64 = 1_700_000_000_000;
 /// Bytes of a part.
 const PART_LEN: u64 = 900;
+/// Bytes of a stretch.
+const WRITE_LEN: usize = 300;
 
 /// What happens to one store and its driver.
 pub struct Story {
@@ -174,7 +176,7 @@ impl Story {
             let end = (row + 1 + self.random.below(count)).min(count);
             let disk = shared(disk);
             let stager = Stager::new(disk, Path::new(ROOT), QUERY, None)?;
-            let mut stager = stager.cut_at(PART_LEN);
+            let mut stager = stager.cut_at(WRITE_LEN);
             stager.write(&self.rows_of(row..end))?;
             stages.extend(stager.finish()?);
             row = end;

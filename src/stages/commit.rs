@@ -127,7 +127,7 @@ fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Stretch>> {
     let mut parts: Vec<Vec<Stretch>> = Vec::new();
     let mut len = 0;
     for (stage, found) in stages.iter().enumerate() {
-        for range in &found.parts {
+        for range in &found.stretches {
             let stretch = Stretch {
                 stage,
                 begin: range.start,

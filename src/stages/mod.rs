@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Most bytes of a part, if it has more than one row: an atomic batch holds more, but the log is
 /// locked while one is appended.
-pub const PART_LEN: u64 = 16 << 20;
+pub const PART_LEN: u64 = 4 << 20;
 
 /// Checks that rows may be staged for what is at `root`: a store of ours, or nothing yet. True
 /// where there is a store.

@@ -4,7 +4,7 @@
 //! byte where it begins in the file, its queue -1 where the row names none. So whoever takes it up
 //! reads it as it reads the log, and no row can be refused there that was taken here.
 
-use super::{PART_LEN, make_directory};
+use super::make_directory;
 use crate::arrow::sink::SinkRows;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -19,7 +19,8 @@ use std::sync::Arc;
 
 /// Longest value in bytes: what a store takes that was opened without a word about it.
 pub const VALUE_LEN_MAX: usize = 4 << 20;
-/// Records are gathered up to this many bytes before they are written.
+/// Records are gathered up to this many bytes before they are written, and so they are read: what
+/// is read, checked and encoded at a time stays in a cache of the processor.
 const WRITE_LEN: usize = 1 << 20;
 /// The queue of a row that names none, as a record has it.
 const NO_QUEUE: u32 = u32::MAX;
@@ -31,9 +32,9 @@ pub struct Stage {
     pub name: String,
     /// Rows.
     pub rows: u64,
-    /// Stretches of the file that end between two rows, each of at most [`PART_LEN`] bytes or one
-    /// row.
-    pub parts: Vec<Range<u64>>,
+    /// Stretches of the file that end between two rows, as they were written: 1 MiB and up to a row
+    /// more.
+    pub stretches: Vec<Range<u64>>,
 }
 
 /// Takes the rows of a task. What is not finished leaves nothing.
@@ -50,8 +51,8 @@ pub struct Stager {
     /// Bytes of the file.
     len: u64,
     rows: u64,
-    parts: Vec<Range<u64>>,
-    part_len: u64,
+    stretches: Vec<Range<u64>>,
+    write_len: usize,
     is_there: bool,
 }
 
@@ -87,16 +88,16 @@ impl Stager {
             batch: Batch::new(),
             len: 0,
             rows: 0,
-            parts: Vec::new(),
-            part_len: PART_LEN,
+            stretches: Vec::new(),
+            write_len: WRITE_LEN,
             is_there: false,
         })
     }
 
-    /// Cuts parts at so many bytes.
+    /// Writes as soon as there are so many bytes.
     #[cfg(test)]
-    pub fn cut_at(mut self, part_len: u64) -> Stager {
-        self.part_len = part_len;
+    pub fn cut_at(mut self, write_len: usize) -> Stager {
+        self.write_len = write_len;
         self
     }
 
@@ -129,7 +130,7 @@ impl Stager {
             let number = usize::try_from(self.rows).unwrap_or(usize::MAX);
             pushed.map_err(|error| error.in_row(number))?;
             self.rows += 1;
-            if self.batch.encoded_len() >= WRITE_LEN {
+            if self.batch.encoded_len() >= self.write_len {
                 self.write_out()?;
             }
         }
@@ -152,14 +153,7 @@ impl Stager {
             }
         };
         let queue = draft.queue.unwrap_or(NO_QUEUE);
-        let begin = self.len + self.batch.encoded_len() as u64;
-        self.batch.push(topic, queue, draft, &self.style, now)?;
-        let end = self.len + self.batch.encoded_len() as u64;
-        match self.parts.last_mut() {
-            Some(part) if end - part.start <= self.part_len => part.end = end,
-            _ => self.parts.push(begin..end),
-        }
-        Ok(())
+        self.batch.push(topic, queue, draft, &self.style, now)
     }
 
     /// Writes what was gathered.
@@ -184,6 +178,8 @@ impl Stager {
         };
         self.is_there = true;
         written.map_err(|e| Error::io("write", &path, e))?;
+        self.disk.write_back(&path, self.len, position - self.len);
+        self.stretches.push(self.len..position);
         self.len = position;
         self.batch.clear();
         Ok(())
@@ -214,7 +210,7 @@ impl Stager {
         Ok(Some(Stage {
             name: std::mem::take(&mut self.name),
             rows: self.rows,
-            parts: std::mem::take(&mut self.parts),
+            stretches: std::mem::take(&mut self.stretches),
         }))
     }
 }

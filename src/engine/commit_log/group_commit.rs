@@ -23,9 +23,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Those who wait for a sync, and the thread that makes it.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct GroupCommit {
-    drive: Drive,
     /// Whether the write list is not empty.
     pending: AtomicBool,
     list: Mutex<WriteList>,
@@ -58,12 +57,12 @@ pub fn enlist(shared: &Arc<Shared>, end: u64) -> Arc<Waiter> {
     }
     let group = &shared.group;
     let mut list = group.list.lock();
-    if list.flusher.is_none() && !list.ended && group.drive == Drive::Threads {
+    if list.flusher.is_none() && !list.ended && shared.drive == Drive::Threads {
         let shared = Arc::clone(shared);
         let thread = std::thread::Builder::new().name("forebay-commit".to_owned());
         list.flusher = thread.spawn(move || run(&shared)).ok();
     }
-    if list.flusher.is_none() && (list.ended || group.drive == Drive::Threads) {
+    if list.flusher.is_none() && (list.ended || shared.drive == Drive::Threads) {
         // No thread can be had, or the store closes: who waits does the work.
         drop(list);
         return Waiter::completed(shared.flush_to(end).map_err(Arc::new));
@@ -120,16 +119,6 @@ pub fn step_once(shared: &Shared) {
 }
 
 impl GroupCommit {
-    /// A list that is synced by a thread or by a caller.
-    pub fn new(drive: Drive) -> GroupCommit {
-        GroupCommit {
-            drive,
-            pending: AtomicBool::new(false),
-            list: Mutex::default(),
-            enlisted: Condvar::new(),
-        }
-    }
-
     /// Waits for someone to enlist. False where no one will come any more.
     fn wait(&self) -> bool {
         // Those who were just woken are likely to come again.

@@ -81,6 +81,18 @@ impl Log {
         })
     }
 
+    /// Begins to write `from..to` to the disk, for a flush that is to follow.
+    pub fn write_back(&self, from: u64, to: u64) {
+        let mut at = from;
+        while let Some(file) = self.files.find(at).filter(|_| at < to) {
+            let end = to.min(file.end());
+            self.files
+                .disk()
+                .write_back(file.path(), at - file.start(), end - at);
+            at = end;
+        }
+    }
+
     /// First position of the log. What lies below it is gone or about to go, and is no damage.
     pub fn min_position(&self) -> u64 {
         let first = self.files.first().map_or(0, |file| file.start());

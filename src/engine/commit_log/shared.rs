@@ -18,6 +18,7 @@ use super::tables::{Inventory, TopicTable};
 use crate::disk::{Disk, coarse_ms};
 use crate::engine::{Appended, Topic, Topics};
 use crate::error::{Error, Result};
+use crate::machine::Drive;
 use crate::mapped::{Allocator, PAGE, Preparation, TransientPool};
 use crate::meter::FlushMeter;
 use crate::plant::{Bug, planted};
@@ -50,6 +51,8 @@ pub struct AppendRules {
 pub struct Shared {
     /// The store's directory.
     pub root: PathBuf,
+    /// Who runs the services.
+    pub drive: Drive,
     /// The disk.
     pub disk: Arc<dyn Disk>,
     /// The log.

@@ -25,6 +25,8 @@
 mod append;
 pub(crate) mod manifest;
 mod marker;
+mod rows;
+mod staged;
 mod sweep;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
@@ -53,7 +55,7 @@ const RETRY: Duration = Duration::from_millis(500);
 const REST: Duration = Duration::from_secs(600);
 
 /// The wall clock, in ms.
-pub type Clock<'a> = &'a dyn Fn() -> i64;
+pub type Clock<'a> = &'a (dyn Fn() -> i64 + Sync);
 
 /// The state of the intake.
 #[derive(Debug, Default)]

@@ -3,11 +3,13 @@
 use super::*;
 use crate::Store;
 use crate::disk::{Disk, RealDisk};
+use crate::engine::Filter;
+use crate::engine::topic::PERMISSION_READ;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
 use crate::stages::commit::{self, publish_cut};
 use crate::stages::{Commit, CommitKind, CommitState, Stage, Stager};
-use arrow_array::{BinaryArray, RecordBatch};
+use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -16,7 +18,7 @@ use std::sync::Arc;
 fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
     let stager = Stager::new(disk, root, query, Some("t")).unwrap();
-    let mut stager = stager.cut_at(part_len);
+    let mut stager = stager.cut_at(usize::try_from(part_len).unwrap());
     let values = BinaryArray::from_iter_values(bodies);
     let batch = RecordBatch::try_from_iter([("value", Arc::new(values) as _)]).unwrap();
     stager.write(&batch).unwrap();
@@ -58,7 +60,7 @@ fn a_damaged_part_refuses_a_commit_before_its_first_part_is_appended() {
     let root = root.path();
     let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
     let stages = [stage(root, "q", &bodies, 500)];
-    assert!(stages[0].parts.len() > 3);
+    assert!(stages[0].stretches.len() > 3);
     publish(root, "q", &stages, 500);
     let path = root.join(DIRECTORY).join("q").join(&stages[0].name);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -70,6 +72,54 @@ fn a_damaged_part_refuses_a_commit_before_its_first_part_is_appended() {
     assert_eq!(count(&store, "t"), 0);
     let state = commit::state(&RealDisk, root, "q", 0).unwrap();
     assert!(matches!(state, CommitState::Refused(reason) if reason.contains("checksum")));
+}
+
+#[test]
+fn a_row_that_no_topic_takes_refuses_a_commit_before_its_first_part_is_appended() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let store = Store::open(root, Options::default()).unwrap();
+    store.create_topic("closed", 1).unwrap();
+    let closed = store.topic("closed").unwrap();
+    closed.configure(1, 1, PERMISSION_READ);
+    let values = BinaryArray::from_iter_values([[1; 100]; 18]);
+    let topics = [["t"; 9], ["closed"; 9]].concat();
+    let columns: [(&str, ArrayRef); 2] = [
+        ("value", Arc::new(values)),
+        ("topic", Arc::new(StringArray::from_iter_values(topics))),
+    ];
+    let stager = Stager::new(Arc::new(RealDisk), root, "q", None).unwrap();
+    let mut stager = stager.cut_at(500);
+    stager
+        .write(&RecordBatch::try_from_iter(columns).unwrap())
+        .unwrap();
+    publish(root, "q", &[stager.finish().unwrap().unwrap()], 500);
+    store.take_commits().unwrap();
+    assert_eq!(count(&store, "t"), 0);
+    let state = commit::state(&RealDisk, root, "q", 0).unwrap();
+    assert!(matches!(state, CommitState::Refused(reason) if reason.contains("closed")));
+}
+
+/// Parts are encoded while others are appended.
+#[test]
+fn rows_of_many_parts_and_stages_keep_their_order() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let bodies: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 100]).collect();
+    let (first, second) = bodies.split_at(90);
+    let stages = [stage(root, "q", first, 500), stage(root, "q", second, 500)];
+    publish(root, "q", &stages, 500);
+    let options = Options {
+        default_queues: 1,
+        ..Options::default()
+    };
+    let store = Store::open(root, options).unwrap();
+    store.take_commits().unwrap();
+    assert!(count(&store, marker::TOPIC) > 30);
+    let found = store.read("t", 0, 0, bodies.len(), None, &Filter::default());
+    let found = found.unwrap().messages;
+    let found: Vec<&[u8]> = found.iter().map(|it| it.record().stored_body()).collect();
+    assert_eq!(found, bodies);
 }
 
 /// Makes the entries of the newest marker lead to no record, in the order that chains have.

@@ -1,0 +1,182 @@
+//! The rows of a part, encoded for this log.
+
+use crate::engine::Topic;
+use crate::engine::commit_log::shared::Shared;
+use crate::engine::topic::PERMISSION_WRITE;
+use crate::error::{Error, Result};
+use crate::record::check::check_topic;
+use crate::record::layout::CRC_PROPERTY;
+use crate::record::properties::{self, java_hash};
+use crate::record::{Batch, Draft, Record};
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Queues are numbered below this.
+const QUEUES_MAX: u32 = 65_536;
+
+/// Room for so many topics is kept from one part to the next; each may have that of a whole part.
+const KEPT_MAX: usize = 4;
+
+/// The rows of a part, by topic. One part after the other takes its room, which is dear to make.
+pub struct PartRows<'a> {
+    shared: &'a Shared,
+    clock_ms: i64,
+    /// The topic, its rows, and the queue of those that name neither queue nor key.
+    topics: Vec<(Arc<Topic>, Batch, u32)>,
+    /// Of them, the one that the last row went to.
+    last: usize,
+    numbers: HashMap<String, usize, foldhash::fast::RandomState>,
+}
+
+impl<'a> PartRows<'a> {
+    /// No rows.
+    pub fn new(shared: &'a Shared) -> PartRows<'a> {
+        PartRows {
+            shared,
+            clock_ms: 0,
+            topics: Vec::new(),
+            last: 0,
+            numbers: HashMap::default(),
+        }
+    }
+
+    /// Begins a part: no rows, and another turn for each topic.
+    pub fn begin(&mut self, clock_ms: i64) {
+        self.clock_ms = clock_ms;
+        if self.topics.len() > KEPT_MAX {
+            self.topics.clear();
+            self.numbers.clear();
+        }
+        for (topic, batch, turn) in &mut self.topics {
+            batch.clear();
+            *turn = topic.next_queue();
+        }
+    }
+
+    /// When the part was begun, in ms.
+    pub fn clock_ms(&self) -> i64 {
+        self.clock_ms
+    }
+
+    /// The rows by topic; none is empty.
+    pub fn by_topic(&mut self) -> impl Iterator<Item = (&Topic, &mut Batch)> {
+        let topics = self.topics.iter_mut();
+        let rows = topics.map(|(topic, batch, _)| (&**topic, batch));
+        rows.filter(|(_, batch)| !batch.rows().is_empty())
+    }
+
+    /// Where the rows of a topic are gathered.
+    fn number_of(&mut self, name: &[u8]) -> Result<usize> {
+        let is_it = |it: &(Arc<Topic>, Batch, u32)| it.0.name.as_bytes() == name;
+        if self.topics.get(self.last).is_some_and(is_it) {
+            return Ok(self.last);
+        }
+        let name = topic_of(self.shared, name)?;
+        if let Some(number) = self.numbers.get(name) {
+            self.last = *number;
+            return Ok(self.last);
+        }
+        let topic = self.shared.topic_for_append(name);
+        let turn = topic.next_queue();
+        self.topics.push((topic, Batch::new(), turn));
+        self.last = self.topics.len() - 1;
+        self.numbers.insert(name.to_owned(), self.last);
+        Ok(self.last)
+    }
+
+    /// Adds a row that was staged, and checked.
+    pub fn add(&mut self, staged: &Record<'_>) -> Result<()> {
+        let number = self.number_of(staged.topic())?;
+        let (shared, clock_ms) = (self.shared, self.clock_ms);
+        let rules = &shared.append_rules;
+        let Some((topic, batch, turn)) = self.topics.get_mut(number) else {
+            unreachable!("the topic was just numbered")
+        };
+        let queue = queue_of(shared, topic, staged, *turn)?;
+        if !rules.unique_ids && batch.push_encoded(staged, queue, &rules.style, clock_ms) {
+            return Ok(());
+        }
+        let raw = properties_of(staged)?;
+        let id = rules
+            .unique_ids
+            .then(|| crate::record::unique_id::next(&rules.style.host, clock_ms));
+        // The pairs go over as they are; what they are was checked when they were staged.
+        let staged_pairs = raw
+            .split('\u{2}')
+            .filter_map(|pair| pair.split_once('\u{1}'));
+        let mut pairs: SmallVec<[(&str, &str); 8]> = staged_pairs
+            .filter(|(name, _)| *name != CRC_PROPERTY)
+            .collect();
+        pairs.extend(id.as_ref().map(|id| (properties::UNIQ_KEY, id.as_str())));
+        let draft = Draft {
+            body: staged.stored_body(),
+            system_properties: &pairs,
+            born_timestamp: Some(staged.born_timestamp()),
+            ..Draft::default()
+        };
+        // Rows were staged by limits of their own, whatever this store is opened with.
+        let mut style = rules.style;
+        style.max_message_size = style.max_message_size.max(staged.stored_body().len());
+        batch.push(&topic.name, queue, &draft, &style, clock_ms)
+    }
+}
+
+/// Refuses what [`PartRows::add`] would refuse of a row. `checked`: the topic of the row before.
+pub fn check(shared: &Shared, staged: &Record<'_>, checked: &mut Vec<u8>) -> Result<()> {
+    if staged.topic() != checked {
+        topic_of(shared, staged.topic())?;
+        checked.clear();
+        checked.extend_from_slice(staged.topic());
+    }
+    queue_named(staged)?;
+    properties_of(staged).map(drop)
+}
+
+/// The name of a topic that may be written to, or is not there yet.
+fn topic_of<'a>(shared: &Shared, name: &'a [u8]) -> Result<&'a str> {
+    let broken = |_| Error::option("topic", "staged", "it is not text");
+    let name = str::from_utf8(name).map_err(broken)?;
+    check_topic(name)?;
+    match shared.topics.get(name) {
+        Some(topic) if topic.permissions() & PERMISSION_WRITE == 0 => Err(Error::ReadOnly {
+            what: format!("topic {name:?}"),
+        }),
+        _ => Ok(name),
+    }
+}
+
+/// The queue that a row names.
+fn queue_named(staged: &Record<'_>) -> Result<Option<u32>> {
+    match u32::try_from(staged.queue_id()) {
+        Ok(queue) if queue >= QUEUES_MAX => {
+            let reason = format!("it lies between 0 and {}", QUEUES_MAX - 1);
+            Err(Error::option("partition", queue, reason))
+        }
+        queue => Ok(queue.ok()),
+    }
+}
+
+fn properties_of<'a>(staged: &Record<'a>) -> Result<&'a str> {
+    let broken = |_| Error::option("properties", "staged", "they are not text");
+    str::from_utf8(staged.raw_properties()).map_err(broken)
+}
+
+/// The queue of a row: the one that it names, which the topic gets if it has not; else by its key;
+/// else `turn`.
+fn queue_of(shared: &Shared, topic: &Topic, staged: &Record<'_>, turn: u32) -> Result<u32> {
+    let queues = topic.write_queues();
+    let Some(queue) = queue_named(staged)? else {
+        let keys = properties::Known::read(staged.raw_properties()).keys;
+        return Ok(keys.map_or(turn, |key| {
+            (java_hash(key).cast_unsigned() & 0x7FFF_FFFF) % queues.max(1)
+        }));
+    };
+    if queue >= queues {
+        let read = topic.read_queues().max(queue + 1);
+        topic.configure(queue + 1, read, topic.permissions());
+        shared.table_dirty.store(true, Ordering::Release);
+    }
+    Ok(queue)
+}

@@ -1,0 +1,172 @@
+//! What a commit names, as it lies in the stages.
+
+use super::append::Stop;
+use super::manifest::{Manifest, Stretch};
+use super::rows::{self, PartRows};
+use crate::engine::commit_log::shared::Shared;
+use crate::error::{Error, Result};
+use crate::machine::Drive;
+use crate::num::index;
+use crate::record::Record;
+use crate::record::layout::BLANK_LEN;
+use std::panic::resume_unwind;
+use std::path::Path;
+use std::sync::mpsc::{channel, sync_channel};
+use std::thread::{self, Builder, Scope, ScopedJoinHandle};
+
+/// How many look a commit through.
+const LOOKERS: usize = 2;
+/// Parts that are in memory at a time: one is appended while the next is encoded.
+const PARTS: usize = 2;
+
+/// The rows of a commit.
+pub struct Staged<'a> {
+    pub shared: &'a Shared,
+    /// Where the stages are.
+    pub directory: &'a Path,
+    pub manifest: &'a Manifest,
+    /// The wall clock, in ms.
+    pub clock: super::Clock<'a>,
+}
+
+impl Staged<'_> {
+    /// Sees that all rows can be read and appended.
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Refuse`] where one cannot: it is damaged, too long, or no topic takes it.
+    pub fn look_through(&self) -> Result<(), Stop> {
+        let stretches: Vec<_> = self.manifest.parts.iter().flatten().collect();
+        let look = |stretches: &[&Stretch]| {
+            let (mut bytes, mut checked) = (Vec::new(), Vec::new());
+            let mut all = stretches.iter();
+            all.try_for_each(|it| {
+                let check = |record: &Record<'_>| rows::check(self.shared, record, &mut checked);
+                self.each_record(**it, &mut bytes, check)
+            })
+        };
+        if self.shared.drive == Drive::Steps {
+            return look(&stretches);
+        }
+        thread::scope(|scope| {
+            let shares = stretches.chunks(stretches.len().div_ceil(LOOKERS).max(1));
+            let start = |share| spawn(scope, move || look(share));
+            let lookers = shares.map(start).collect::<Result<Vec<_>, Stop>>()?;
+            let mut looked = lookers.into_iter().map(|it| it.join());
+            looked.try_for_each(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
+        })
+    }
+
+    /// Calls `take` with the parts from `first` on, in order and encoded for the log. While it is
+    /// at one of them the next is made.
+    pub fn each_part(
+        &self,
+        first: usize,
+        mut take: impl FnMut(usize, &mut PartRows<'_>) -> Result<(), Stop>,
+    ) -> Result<(), Stop> {
+        let parts = first..self.manifest.parts.len();
+        if self.shared.drive == Drive::Steps || parts.len() < 2 {
+            let (mut rows, mut bytes) = (PartRows::new(self.shared), Vec::new());
+            return parts.into_iter().try_for_each(|part| {
+                self.encode(part, &mut rows, &mut bytes)?;
+                take(part, &mut rows)
+            });
+        }
+        thread::scope(|scope| {
+            let (empty, to_fill) = channel();
+            let (full, to_take) = sync_channel(PARTS);
+            for _ in 0..PARTS {
+                let _ = empty.send(PartRows::new(self.shared));
+            }
+            let numbers = parts.clone();
+            spawn(scope, move || {
+                let mut bytes = Vec::new();
+                for part in numbers {
+                    let Ok(mut rows) = to_fill.recv() else { break };
+                    let encoded = self.encode(part, &mut rows, &mut bytes);
+                    if full.send(encoded.map(|()| rows)).is_err() {
+                        break;
+                    }
+                }
+            })?;
+            // If the other thread panics, so does the scope.
+            for (part, rows) in parts.zip(to_take) {
+                let mut rows = rows?;
+                take(part, &mut rows)?;
+                let _ = empty.send(rows);
+            }
+            Ok(())
+        })
+    }
+
+    /// Encodes the rows of a part. `bytes`: room.
+    fn encode(
+        &self,
+        part: usize,
+        rows: &mut PartRows<'_>,
+        bytes: &mut Vec<u8>,
+    ) -> Result<(), Stop> {
+        rows.begin((self.clock)());
+        let mut stretches = self.manifest.parts.get(part).into_iter().flatten();
+        stretches.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
+    }
+
+    /// Reads a stretch of a stage and calls `take` with each record of it. `bytes`: room.
+    fn each_record(
+        &self,
+        stretch: Stretch,
+        bytes: &mut Vec<u8>,
+        mut take: impl FnMut(&Record<'_>) -> Result<()>,
+    ) -> Result<(), Stop> {
+        let name = self.manifest.stages.get(stretch.stage);
+        let path = self.directory.join(name.map_or("", |name| name));
+        bytes.resize(index(stretch.end - stretch.begin), 0);
+        let have = match self.shared.disk.read_at(&path, stretch.begin, bytes) {
+            Err(error) => {
+                let error = Error::io("read", &path, error);
+                return Err(match error.is_not_found() {
+                    true => Stop::Refuse(error),
+                    false => Stop::Later(error),
+                });
+            }
+            Ok(have) => have,
+        };
+        let flawed = |at: usize, reason: String| {
+            Stop::Refuse(Error::corrupt(&path, stretch.begin + at as u64, reason))
+        };
+        if have < bytes.len() {
+            return Err(flawed(have, "the stage ends here".to_owned()));
+        }
+        let file_len = self.shared.log.files.file_len();
+        let mut at = 0;
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let record = Record::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;
+            let checked = record.check(stretch.begin + at as u64);
+            checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
+            if record.stated_crc().is_none() {
+                // Every staged record has one: here it is what is damaged.
+                return Err(flawed(at, "no checksum over the record".to_owned()));
+            }
+            let len = record.bytes().len();
+            if (len + BLANK_LEN) as u64 > file_len {
+                return Err(Stop::Refuse(Error::TooLarge {
+                    what: "record (it has to fit a commit log file)".to_owned(),
+                    size: len as u64,
+                    limit: file_len - BLANK_LEN as u64,
+                }));
+            }
+            take(&record).map_err(Stop::Refuse)?;
+            at += len;
+        }
+        Ok(())
+    }
+}
+
+fn spawn<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, Stop> {
+    let thread = Builder::new().name("forebay-intake".to_owned());
+    let spawned = thread.spawn_scoped(scope, work);
+    spawned.map_err(|e| Stop::Later(Error::io("start", "a thread", e)))
+}
