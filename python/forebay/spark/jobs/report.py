@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import forebay
-from forebay.errors import CorruptError
 from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, told
 from forebay.spark.plan import Range
 
@@ -330,7 +329,7 @@ def _lag(root: str, bounds: dict[tuple[str, int], tuple[int, int]]) -> tuple[Lag
     found = []
     try:
         table = read_table(Path(root, "config"))
-    except (CorruptError, OSError):
+    except OSError:
         table = {}
     for name, queues in table.get("offsetTable", {}).items():
         topic, _, group = name.partition("@")
