@@ -31,7 +31,7 @@ import sys
 import forebay.spark.jobs
 module = sys.modules["forebay.spark.jobs.export"]
 module.run = lambda spark, tasks, work, progress: [work(task) for task in tasks]
-module.parallelism = lambda spark: 3
+module.tasks_at_once = lambda spark: 3
 while True:
     module.export(None, sys.argv[1], sys.argv[2], partition_by=["topic", "queue"])
     print("done", flush=True)
@@ -61,7 +61,7 @@ def store(tmp_path: Path) -> Path:
 def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     """Return an export that runs its tasks in this process, one after the other."""
     monkeypatch.setattr(module, "run", lambda _spark, tasks, work, _told: [work(t) for t in tasks])
-    monkeypatch.setattr(module, "parallelism", lambda _spark: 3)
+    monkeypatch.setattr(module, "tasks_at_once", lambda _spark: 3)
 
     def run(*arguments: Any, **options: Any) -> Any:
         return export(None, *arguments, **options)  # type: ignore[arg-type]

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import forebay
 from forebay import _forebay
-from forebay.spark.jobs.work import Progress, grouped, opened, run
-from forebay.spark.plan import parallelism, processors
+from forebay.spark.jobs.work import Progress, grouped, opened, run, tasks_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,7 +91,7 @@ def audit(
     token = uuid.uuid4().hex
     with forebay.open(root, mode="r") as store:
         parts = _forebay.verify_stretches(store)
-        groups = _groups(parts, parallelism(spark) or processors())
+        groups = grouped(list(map(_weight, parts)), 4 * tasks_at_once(spark), _TASK_WEIGHT_MIN)
         findings: dict[int, Any] = {}
         tasks = len(groups)
         _check(spark, (token, root), parts, groups, [], findings, progress)
@@ -116,10 +115,6 @@ def audit(
         tasks=tasks,
         seconds=time.monotonic() - began,
     )
-
-
-def _groups(parts: list[_Part], tasks_at_once: int) -> list[list[int]]:
-    return grouped([_weight(part) for part in parts], 4 * tasks_at_once, _TASK_WEIGHT_MIN)
 
 
 def _weight(part: _Part) -> int:

@@ -39,8 +39,9 @@ from forebay.spark.jobs.work import (
     named_topics,
     opened,
     run,
+    tasks_at_once,
 )
-from forebay.spark.plan import Range, cut, parallelism, processors
+from forebay.spark.plan import Range, cut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -180,7 +181,7 @@ def export(
             ranges, removed = _plan(store, state, named, fail_on_data_loss)
             ends = _ends(store, ranges)
         messages = sum(len(found) for found in ranges)
-        parts = max(2 * (parallelism(spark) or processors()), -(-messages // _TASK_RECORDS_MAX))
+        parts = max(2 * tasks_at_once(spark), -(-messages // _TASK_RECORDS_MAX))
         staging = os.path.join(place, _HIDDEN, f"{state.run + 1:08d}.tmp")
         token = uuid.uuid4().hex
         tasks = [

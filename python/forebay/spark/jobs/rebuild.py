@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
 from forebay.errors import StoreExistsError
-from forebay.spark.jobs.work import Progress, grouped, run
-from forebay.spark.plan import parallelism, processors
+from forebay.spark.jobs.work import Progress, grouped, run, tasks_at_once
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -113,16 +112,16 @@ def rebuild(
     root = os.path.abspath(path)
     with _place(root, target, adopt=adopt) as (built, lock):
         ranges = _forebay.rebuild_ranges(root, lock is not None)
-        at_once = 4 * (parallelism(spark) or processors())
+        groups_wanted = 4 * tasks_at_once(spark)
         lengths = [end - start for start, end in ranges]
-        groups = grouped(lengths, at_once, _TASK_BYTES_MIN)
+        groups = grouped(lengths, groups_wanted, _TASK_BYTES_MIN)
         first = [_Ranges(root, built, [ranges[n] for n in group], index) for group in groups]
         # In the order of the log.
         laid = sorted(part for parts in run(spark, first, _lay, progress) for part in parts)
         settled = _forebay.rebuild_settle(root, built, laid)
         _end, records, queues, queue_entries, fillers, holes, plans = settled
         staged = [(part[0], part[3]) for part in laid]
-        groups = grouped([_KEY_BYTES * plan[2] for plan in plans], at_once, _TASK_BYTES_MIN)
+        groups = grouped([_KEY_BYTES * plan[2] for plan in plans], groups_wanted, _TASK_BYTES_MIN)
         second = [_Files(root, built, staged, [plans[n] for n in group]) for group in groups]
         run(spark, second, _build, progress)
         shutil.rmtree(os.path.join(built, "keys"), ignore_errors=True)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import forebay
 from forebay.errors import UnknownTopicError
 from forebay.spark.errors import invalid
-from forebay.spark.plan import Range, is_system_topic
+from forebay.spark.plan import Range, is_system_topic, parallelism, processors
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -118,6 +118,11 @@ def told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
         watcher.join()
         for name, value in zip(names, before, strict=True):
             context.setLocalProperty(name, value)  # type: ignore[arg-type]
+
+
+def tasks_at_once(spark: SparkSession) -> int:
+    """Return how many tasks the session runs at once, or a guess where it does not tell."""
+    return parallelism(spark) or processors()
 
 
 def grouped(weights: Sequence[int], groups_wanted: int, weight_min: int) -> list[list[int]]:
