@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,18 @@ def test_errors_of_arrow_get_a_path(tmp_path: Path) -> None:
         with pytest.raises(OSError, match=r"such file|No space left") as caught:
             parquet._Open(path, schema, "zstd")
         assert (caught.value.errno, caught.value.filename) == (number, path)
+
+
+def test_a_sync_that_fails_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = parquet._Open(str(tmp_path / "a"), pyarrow.schema({"a": pyarrow.int64()}), "zstd")
+
+    def refused(_file: int) -> None:
+        raise OSError(errno.EIO, "refused")
+
+    monkeypatch.setattr(os, "fsync", refused)
+    with pytest.raises(OSError, match="output error") as caught:
+        file.close(())
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, file.path)
 
 
 @pytest.mark.parametrize("job", [export, compact, report])

@@ -48,18 +48,15 @@ class _Open:
         """Make the file whole and durable."""
         with _named(self.path):
             self.writer.close()
-        descriptor = os.open(self.path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            size = os.fstat(descriptor).st_size
-        finally:
-            os.close(descriptor)
+            with open(self.path, "rb") as file:
+                os.fsync(file.fileno())
+                size = os.fstat(file.fileno()).st_size
         return Piece(os.path.basename(self.path), partition, self.rows, size)
 
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Give the errors of the file system a path: Arrow's have none that a program could ask for."""
+    """Give the errors of the file system a path: those of Arrow and of descriptors have none."""
     try:
         yield
     except OSError as error:
