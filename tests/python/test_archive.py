@@ -25,6 +25,7 @@ from forebay.archive.reading import _millis
 from forebay.times import milliseconds
 
 pytest.importorskip("pyarrow")
+from pyarrow import fs
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "rocketmq"
 NAMES = [f"{support.FILE * number:020}" for number in range(3)]
@@ -242,8 +243,11 @@ def test_a_disk_that_refuses_is_told_with_the_file(store, target, monkeypatch, c
         raise OSError(number, os.strerror(number))
 
     where = target / "deeper" if call == "mkdir" else target
+    # Where the kernel says EIO, one copies by hand.
+    calls = [call, "sendfile", "write"] if call == "copy_file_range" else [call]
     with monkeypatch.context() as patch:
-        patch.setattr(os, call, refused)
+        for name in calls:
+            patch.setattr(os, name, refused)
         with pytest.raises(kind) as raised:
             store.archive(where)
     error = raised.value
@@ -255,6 +259,24 @@ def test_a_disk_that_refuses_is_told_with_the_file(store, target, monkeypatch, c
     assert before.items() <= after.items() and not [name for name in after if ".part" in name]
     store.archive(target)
     assert forebay.archive.open(target).verify() == []
+
+
+@pytest.mark.parametrize("kind", ["local", "remote"])
+def test_a_log_file_that_cannot_be_read_is_told(closed, store, tmp_path, monkeypatch, kind):
+    filesystem = None
+    if kind == "remote":
+        filesystem = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
+
+    def refused(*arguments):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    for name in ("copy_file_range", "sendfile", "read"):
+        monkeypatch.setattr(os, name, refused)
+    with pytest.raises(forebay.errors.DiskError, match="cannot read") as raised:
+        store.archive(tmp_path / "archive" if kind == "local" else "archive", filesystem=filesystem)
+    assert raised.value.errno == errno.EIO
+    assert raised.value.path == str(closed / "commitlog" / NAMES[0])
+    assert not list(tmp_path.glob("archive/commitlog/*"))
 
 
 def test_a_file_that_may_not_grow_so_long_is_told(store, tmp_path):

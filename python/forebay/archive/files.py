@@ -22,6 +22,7 @@ from forebay.durable import sync_directory
 from forebay.errors import DiskError, DiskFullError, DiskPermissionError, InvalidOptionError
 
 if TYPE_CHECKING:
+    from io import FileIO
     from types import ModuleType
 
 __all__ = ["Files", "LocalFiles", "RemoteFiles", "at", "normal", "write_all"]
@@ -33,7 +34,8 @@ _CHUNK_REMOTE = 8 << 20
 #: What a part that is being written is called until it is whole.
 _PART = ".part"
 
-#: Errors by which the kernel says that it does not copy between these files by itself.
+#: Errors by which the kernel says that it does not copy between these files by itself; and one
+#: where only reading and writing by hand tell on which side it was.
 _NOT_THIS_WAY = {
     errno.EXDEV,
     errno.EINVAL,
@@ -42,6 +44,7 @@ _NOT_THIS_WAY = {
     errno.EBADF,
     errno.EPERM,
     errno.ETXTBSY,
+    errno.EIO,
 }
 
 Told = Callable[[int], object]
@@ -225,7 +228,7 @@ class LocalFiles:
 
             def fill(part: int) -> None:
                 nonlocal copied
-                copied = _copy_all(file.fileno(), part, told)
+                copied = _copy_all(file, part, told)
 
             self._put(name, fill, os.fstat(file.fileno()).st_size)
         return copied
@@ -283,18 +286,28 @@ def _begin(path: Path) -> tuple[Path, int]:
         os.close(file)
 
 
-def _by_copy_file_range(source: int, target: int, length: int) -> int:
-    return os.copy_file_range(source, target, length)
+def _by_copy_file_range(source: FileIO, target: int, length: int) -> int:
+    return os.copy_file_range(source.fileno(), target, length)
 
 
-def _by_sendfile(source: int, target: int, length: int) -> int:
-    return os.sendfile(target, source, None, length)
+def _by_sendfile(source: FileIO, target: int, length: int) -> int:
+    return os.sendfile(target, source.fileno(), None, length)
 
 
-def _by_hand(source: int, target: int, length: int) -> int:
-    data = os.read(source, min(length, 1 << 20))
+def _by_hand(source: FileIO, target: int, length: int) -> int:
+    data = _read(source, min(length, 1 << 20))
     write_all(target, data)
     return len(data)
+
+
+def _read(source: FileIO, length: int) -> bytes:
+    """Read the next bytes of a file that is copied: its errors are not those of the copy."""
+    try:
+        return os.read(source.fileno(), length)
+    except OSError as error:
+        path, reason = str(source.name), os.strerror(error.errno or 0)
+        message = f"cannot read {path}: {reason}"
+        raise DiskError(message, path=path, errno=error.errno) from error
 
 
 #: Ways to copy, the one with the least work first. The kernel refuses the first two before it has
@@ -317,8 +330,8 @@ def write_all(file: int, data: bytes) -> None:
         left = left[os.write(file, left) :]
 
 
-def _copy_all(source: int, target: int, told: Told) -> int:
-    length = os.fstat(source).st_size
+def _copy_all(source: FileIO, target: int, told: Told) -> int:
+    length = os.fstat(source.fileno()).st_size
     copied = 0
     ways = list(_WAYS)
     while copied < length:
@@ -468,7 +481,7 @@ class RemoteFiles:
             length = os.fstat(file.fileno()).st_size
 
             def fill(stream: Any) -> None:
-                while chunk := file.read(_CHUNK_REMOTE):
+                while chunk := _read(file, _CHUNK_REMOTE):
                     stream.write(chunk)
                     told(len(chunk))
 
