@@ -156,17 +156,23 @@ class Archive:
         self.path = files.target
 
     @cached_property
-    def topics(self) -> dict[str, ArchivedTopic]:
-        """Topics by name, each with its queues and their bounds."""
+    def _queues(self) -> dict[tuple[str, int], ArchivedQueue]:
         bounds: dict[tuple[str, int], tuple[int, int]] = {}
         for table in self._tables:
             for topic, queue, first, end, _, _ in table.queues:
                 least, most = bounds.get((topic, queue), (first, end))
                 bounds[topic, queue] = (min(least, first), max(most, end))
+        return {
+            (topic, queue): ArchivedQueue(queue, least, most)
+            for (topic, queue), (least, most) in sorted(bounds.items())
+        }
+
+    @cached_property
+    def topics(self) -> dict[str, ArchivedTopic]:
+        """Topics by name, each with its queues and their bounds."""
         topics: dict[str, ArchivedTopic] = {}
-        for (name, number), (least, most) in sorted(bounds.items()):
-            found = topics.setdefault(name, ArchivedTopic(name, []))
-            found.queues.append(ArchivedQueue(number, least, most))
+        for (name, _), queue in self._queues.items():
+            topics.setdefault(name, ArchivedTopic(name, [])).queues.append(queue)
         return topics
 
     @cached_property
@@ -216,15 +222,17 @@ class Archive:
                     return found
         return bounds.max_offset
 
+    def _topic(self, name: str) -> ArchivedTopic:
+        if name not in self.topics:
+            raise UnknownTopicError(f"there is no topic {name!r} in {self.path}", topic=name)
+        return self.topics[name]
+
     def _queue(self, topic: str, queue: int) -> ArchivedQueue:
-        if topic not in self.topics:
-            message = f"there is no topic {topic!r} in {self.path}"
-            raise UnknownTopicError(message, topic=topic)
-        for found in self.topics[topic].queues:
-            if found.id == queue:
-                return found
-        message = f"topic {topic!r} has no queue {queue} in {self.path}"
-        raise UnknownTopicError(message, topic=topic, queue=queue)
+        self._topic(topic)
+        if (topic, queue) not in self._queues:
+            message = f"topic {topic!r} has no queue {queue} in {self.path}"
+            raise UnknownTopicError(message, topic=topic, queue=queue)
+        return self._queues[topic, queue]
 
     def _read(self, table: _forebay.BlockTable, start: int, end: int) -> bytes:
         name = f"commitlog/{name_of(table.start)}"
@@ -294,14 +302,12 @@ class Archive:
         chosen = None if queues is None else {index(queue) for queue in queues}
         names = [topic] if isinstance(topic, str) else list(self.topics if topic is None else topic)
         for name in (name.decode() if isinstance(name, bytes) else name for name in names):
-            if name not in self.topics:
-                message = f"there is no topic {name!r} in {self.path}"
-                raise UnknownTopicError(message, topic=name)
+            there = self._topic(name)
             if topic is not None:
                 for limit in (chosen or (), start, end):
                     for number in () if isinstance(limit, str | datetime) else limit:
                         self._queue(name, number)
-            for queue in self.topics[name].queues:
+            for queue in there.queues:
                 if chosen is None or queue.id in chosen:
                     yield from self._range(name, queue, start, end)
 
