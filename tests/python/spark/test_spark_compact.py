@@ -7,6 +7,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 import forebay
@@ -94,8 +96,17 @@ def test_rows_that_are_not_here_make_no_store(
     """As where the workers' disk is not the driver's."""
     with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as store:
         store.send("orders", b"x", key="k", queue=0)
-    monkeypatch.setattr(module, "_leave", lambda *_: 1)
-    with pytest.raises(forebay.CorruptError, match="left 1 messages there, and 0 are here"):
+
+    def leave(_spark: Any, _root: str, _ranges: Any, rows: str) -> int:
+        Path(rows).mkdir()
+        table = pyarrow.table({"keys": ["k"]})
+        pyarrow.parquet.write_table(table, f"{rows}/part-0.parquet")
+        return 2
+
+    monkeypatch.setattr(module, "_leave", leave)
+    # What is missing is missed before anything is sent.
+    monkeypatch.setattr(module, "_send", None)
+    with pytest.raises(forebay.CorruptError, match="left 2 messages there, and 1 are here"):
         compact(None, tmp_path / "store", tmp_path / "newest")  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 

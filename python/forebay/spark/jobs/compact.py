@@ -8,6 +8,7 @@ store gets its name when it is whole.
 from __future__ import annotations
 
 import contextlib
+import glob
 import os
 import shutil
 import time
@@ -117,22 +118,18 @@ def compact(
         with forebay.open(root, mode="r") as store:
             queues, ranges = _plan(store, asked)
             log_bytes = store.stats().log_bytes
-        rows, written = os.path.join(work, "rows"), 0
+        rows, kept = os.path.join(work, "rows"), 0
         if ranges:
             with told(spark, progress):
-                written = _leave(spark, root, ranges, rows)
+                kept = _leave(spark, root, ranges, rows)
+        files = _left(rows, kept, place)
         fresh = os.path.join(work, "store")
         with forebay.open(fresh, mode="x", **(options or {})) as made:
             for name, count in queues.items():
                 made.create_topic(name, queues=count)
-            kept, without_key = _send(made, rows)
+            without_key = sum(_send(made, file) for file in files)
             made.flush()
             kept_bytes = made.stats().log_bytes
-        if kept != written:
-            reason = f"the workers have left {written} messages there, and {kept} are here"
-            reason += "; every worker has to reach it under the same path as the driver"
-            message = f"{rows}: {reason}; {place} is not made"
-            raise CorruptError(message, path=rows, position=0, reason=reason)
         os.rename(fresh, place)
         sync_directory(os.path.dirname(place))
     return Compaction(
@@ -218,21 +215,33 @@ def _url(path: str) -> str:
     return Path(path).as_uri()
 
 
-def _send(store: Store, rows: str) -> tuple[int, int]:
-    """Send what Spark has left, in the order of its files; return rows, and those without a key."""
+def _left(rows: str, written: int, place: str) -> list[str]:
+    """Return the files that Spark has left, in order, once all of its rows are there.
+
+    The disk that a worker writes to is not the driver's where the two do not share the target.
+    """
     import pyarrow.parquet  # type: ignore[import-untyped]
 
-    kept = without_key = 0
-    names = sorted(os.listdir(rows)) if os.path.isdir(rows) else []
-    for name in names:
-        if not name.startswith("part-"):
-            continue
-        with pyarrow.parquet.ParquetFile(os.path.join(rows, name)) as file:
-            for batch in file.iter_batches(batch_size=_BATCH_ROWS):
-                kept += batch.num_rows
-                without_key += batch.column("keys").null_count
-                _send_batch(store, pyarrow.Table.from_batches([batch]))
-    return kept, without_key
+    files = sorted(glob.glob(os.path.join(glob.escape(rows), "part-*")))
+    here = sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
+    if here != written:
+        reason = f"the workers have left {written} messages there, and {here} are here"
+        reason += "; every worker has to reach it under the same path as the driver"
+        message = f"{rows}: {reason}; {place} is not made"
+        raise CorruptError(message, path=rows, position=0, reason=reason)
+    return files
+
+
+def _send(store: Store, path: str) -> int:
+    """Send the rows of a file; return how many have no key."""
+    import pyarrow.parquet
+
+    without_key = 0
+    with pyarrow.parquet.ParquetFile(path) as file:
+        for batch in file.iter_batches(batch_size=_BATCH_ROWS):
+            without_key += batch.column("keys").null_count
+            _send_batch(store, pyarrow.Table.from_batches([batch]))
+    return without_key
 
 
 def _send_batch(store: Store, table: Any) -> None:
