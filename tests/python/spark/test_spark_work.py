@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
 import errno
+import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,28 @@ def test_a_sync_that_fails_names_the_file(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="output error") as caught:
         file.close(())
     assert (caught.value.errno, caught.value.filename) == (errno.EIO, file.path)
+
+
+@pytest.mark.parametrize("before", ["open", "flock"])
+def test_a_folder_that_goes_while_it_is_locked_is_another_jobs(
+    before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that had it removes it."""
+    module, name = (builtins, "open") if before == "open" else (fcntl, "flock")
+    plain, folder, place = getattr(module, name), tmp_path / "work", str(tmp_path / "target")
+
+    def late(*arguments: Any) -> Any:
+        shutil.rmtree(folder)
+        return plain(*arguments)
+
+    monkeypatch.setattr(module, name, late)
+    refused = pytest.raises(BlockingIOError, match="another export")
+    with refused as caught, work.alone(str(folder), place, "export"):
+        pass
+    assert (caught.value.errno, caught.value.filename) == (errno.EAGAIN, place)
+    monkeypatch.undo()
+    with work.alone(str(folder), place, "export"):
+        assert folder.exists()
 
 
 @pytest.mark.parametrize("job", [export, compact, report])

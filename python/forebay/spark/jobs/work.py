@@ -187,21 +187,18 @@ def alone(folder: str, place: str, what: str) -> Iterator[None]:
     # Not everywhere, and the module is imported everywhere.
     import fcntl
 
-    message = f"another {what} to this directory is under way"
-    path = os.path.join(folder, "lock")
     os.makedirs(folder, exist_ok=True)
-    with open(path, "ab") as file:
+    with contextlib.ExitStack() as held:
         try:
+            file = held.enter_context(open(os.path.join(folder, "lock"), "ab"))
             # A lock of this handle, where those of lockf are of the whole process.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(error.errno, message, place) from error
-        # Who had it may have removed the folder, and somebody else made one again.
-        try:
-            same = os.path.samestat(os.fstat(file.fileno()), os.stat(path))
-        except FileNotFoundError:
-            same = False
-        if not same:
+            # Who had it may have removed the folder between any two of these calls.
+            is_ours = os.fstat(file.fileno()).st_nlink > 0
+        except (BlockingIOError, FileNotFoundError):
+            is_ours = False
+        if not is_ours:
+            message = f"another {what} to this directory is under way"
             raise BlockingIOError(errno.EAGAIN, message, place)
         yield
 
