@@ -137,7 +137,7 @@ class ForebayReader(DataSourceReader):
 
     def _ranges(self) -> list[Range]:
         planner = Planner(self._options, self._pushed)
-        paths = list(expand(self._options.paths))
+        paths = expand(self._options.paths)
         asked = [path for path in paths if self._pushed.has(path)]
         ranges = []
         unreadable = []

@@ -34,8 +34,8 @@ def open_source(path: str) -> Source:
     return forebay.open(path, mode="r")
 
 
-def expand(paths: Iterable[str], *, must_match: bool = True) -> dict[str, bool]:
-    """Return the directories that are meant, each of them once, and whether a pattern matched it.
+def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:
+    """Return the directories that are meant, each of them once.
 
     Those of a pattern come sorted. A path that is there, or a URI, is meant as it is, whatever
     characters are in it.
@@ -45,23 +45,18 @@ def expand(paths: Iterable[str], *, must_match: bool = True) -> dict[str, bool]:
     StoreNotFoundError
         If a pattern matches no directory, and has to.
     """
-    found: dict[str, bool] = {}
-    names = set()
+    # By the one name that each has: by two it would be read twice.
+    found: dict[str, str] = {}
     for path in paths:
         matches = [path]
         is_uri = "://" in path
-        is_pattern = not is_uri and glob.has_magic(path) and not os.path.exists(path)
-        if is_pattern:
+        if not is_uri and glob.has_magic(path) and not os.path.exists(path):
             matches = sorted(match for match in glob.glob(path) if os.path.isdir(match))
             if must_match and not matches:
                 raise StoreNotFoundError(f"no directory matches the pattern {path}", path=path)
         for match in matches:
-            # By two names it would be read twice.
-            name = match if is_uri else os.path.realpath(match)
-            if name not in names:
-                names.add(name)
-                found[match] = is_pattern
-    return found
+            found.setdefault(match if is_uri else os.path.realpath(match), match)
+    return list(found.values())
 
 
 #: What tells an opening of a store for writing from all others: device and number of the file that

@@ -226,15 +226,16 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _look(self, places: Mapping[str, Place] | None = None) -> dict[str, Seen]:
         """Look at all stores that the paths mean at this moment."""
         seen = {}
-        paths = expand(self._options.read.paths, must_match=False)
-        for path, is_matched in paths.items():
+        given = self._options.read.paths
+        paths = expand(given, must_match=False)
+        for path in paths:
             watch = self._watches.get(path) or Watch(path, self._options.read)
             try:
                 seen[path] = watch.look()
             except (StoreNotFoundError, NotAStoreError) as error:
                 watch.close()
-                if is_matched and path not in (places or {}):
-                    # Perhaps it is just being made.
+                if path not in given and path not in (places or {}):
+                    # A pattern matches what is just being made.
                     self._tell(f"{path} is no store, or not yet: {error}")
                     continue
                 self._lose(error, path)
@@ -243,7 +244,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(error, path)
             else:
                 self._watches[path] = watch
-        for path in (places or {}).keys() - paths.keys():
+        for path in (places or {}).keys() - set(paths):
             message = f"the store {path} is not there any more"
             self._lose(StoreNotFoundError(message, path=path), path)
         self._last = seen
