@@ -13,13 +13,14 @@
 
 mod support;
 
-use forebay::{Draft, Durability, Producer, Store};
 use support::load::{
-    Keys, TOPIC, message_count, new_store, options, rates, send_all, send_batches, wait_dispatched,
+    Keys, TOPIC, message_count, new_store, options, producers, rates, send_all, send_batches,
+    send_in_turn, send_one, wait_dispatched,
 };
 use support::{Clock, Figure, Report, contest, is_wanted, limit};
 
 const UNIT: &str = "messages/s";
+const BODY: &[u8] = &[0x5A; 100];
 const TOPICS: usize = 10_000;
 const THREADS: usize = 4;
 
@@ -45,7 +46,7 @@ fn main() {
 fn single(report: &mut Report) {
     let keys = Keys::new(message_count(100));
     let mut limit = || limit::records(100).rates("100 B: limit", UNIT, limit::count(100));
-    let mut send = || one_producer("100 B", &[0x5A; 100], &keys);
+    let mut send = || one_producer("100 B", BODY, &keys);
     contest(report, &mut [&mut limit, &mut send]);
 }
 
@@ -69,7 +70,7 @@ fn batch(report: &mut Report) {
     let mut send = || {
         let (_scratch, store) = new_store(options());
         let producer = store.producer(TOPIC, Some(0)).unwrap();
-        let send = || send_batches(&producer, &[0x5A; 100], &keys);
+        let send = || send_batches(&producer, BODY, &keys);
         let figures = rates("batches of 1,000, 100 B", &store, keys.len(), send);
         store.close().unwrap();
         figures
@@ -85,12 +86,11 @@ fn topics(report: &mut Report) {
     let run = |name: &str, topics: usize| {
         let (_scratch, store) = new_store(options());
         let producers = producers(&store, topics);
+        for producer in &producers {
+            send_one(producer, BODY, "first---");
+        }
         wait_dispatched(&store);
-        let send = || {
-            for number in 0..keys.len() {
-                send_one(&producers[number % topics], keys.get(number));
-            }
-        };
+        let send = || send_in_turn(&producers, BODY, &keys);
         let figures = rates(name, &store, keys.len(), send);
         store.close().unwrap();
         figures
@@ -98,25 +98,6 @@ fn topics(report: &mut Report) {
     let mut one = || run("1 topic", 1);
     let mut many = || run("10,000 topics", TOPICS);
     contest(report, &mut [&mut one, &mut many]);
-}
-
-fn producers(store: &Store, topics: usize) -> Vec<Producer> {
-    let producer = |number| {
-        let name = format!("topic-{number:05}");
-        let producer = store.producer(&name, Some(0)).unwrap();
-        send_one(&producer, "first---");
-        producer
-    };
-    (0..topics).map(producer).collect()
-}
-
-fn send_one(producer: &Producer, key: &str) {
-    let draft = Draft {
-        body: &[0x5A; 100],
-        keys: &[key],
-        ..Draft::default()
-    };
-    producer.send(&draft, 0, Durability::Default).unwrap();
 }
 
 /// The same load from one thread and from four at once.
@@ -127,7 +108,7 @@ fn threads(report: &mut Report) {
         let send_share = |first: usize| {
             let producer = store.producer(TOPIC, Some(0)).unwrap();
             for number in (first..keys.len()).step_by(threads) {
-                send_one(&producer, keys.get(number));
+                send_one(&producer, BODY, keys.get(number));
             }
         };
         let clock = Clock::start();

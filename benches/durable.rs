@@ -17,7 +17,9 @@ use forebay::disk::{Disk, RealDisk};
 use forebay::mapped::{Access, Region};
 use forebay::{Draft, Durability, Flush, Options, Store};
 use std::time::{Duration, Instant};
-use support::load::{Keys, TOPIC, new_store, options, record_len, send_batches};
+use support::load::{
+    Keys, TOPIC, new_store, options, producers, record_len, send_batches, send_in_turn,
+};
 use support::{Clock, Figure, Report, Scratch, contest, is_wanted, limit, run_bytes};
 
 const UNIT: &str = "messages/s";
@@ -200,7 +202,11 @@ fn reopen(topics: usize) -> Vec<Figure> {
     let scratch = Scratch::new();
     let path = scratch.path().join("store");
     let store = Store::open(&path, options()).unwrap();
-    send_in_turn(&store, topics, 2 * run_bytes() as usize / record_len(1024));
+    let send = |store: &Store, count| {
+        let producers = producers(store, topics);
+        send_in_turn(&producers, &[0x5A; 1024], &Keys::new(count));
+    };
+    send(&store, 2 * run_bytes() as usize / record_len(1024));
     store.close().unwrap();
     let opened = |path: &std::path::Path| {
         let began = Instant::now();
@@ -209,7 +215,7 @@ fn reopen(topics: usize) -> Vec<Figure> {
     };
     let (store, clean) = opened(&path);
     // As a process that dies leaves it: the page says that a writer is at work.
-    send_in_turn(&store, topics, 10_000);
+    send(&store, 10_000);
     let state = std::fs::read(path.join("forebay.state")).unwrap();
     let abort = std::fs::read(path.join("abort")).unwrap();
     store.close().unwrap();
@@ -226,24 +232,4 @@ fn reopen(topics: usize) -> Vec<Figure> {
         (format!("open 2 GiB{of} after a close"), "ms", clean),
         (format!("open 2 GiB{of} after a death"), "ms", killed),
     ]
-}
-
-/// Sends messages of 1 KiB to each of so many topics in turn.
-fn send_in_turn(store: &Store, topics: usize, count: usize) {
-    let producer = |number| {
-        store
-            .producer(&format!("topic-{number:05}"), Some(0))
-            .unwrap()
-    };
-    let producers: Vec<_> = (0..topics).map(producer).collect();
-    let keys = Keys::new(count);
-    for number in 0..count {
-        let draft = Draft {
-            body: &[0x5A; 1024],
-            keys: &[keys.get(number)],
-            ..Draft::default()
-        };
-        let producer = &producers[number % topics];
-        producer.send(&draft, 0, Durability::Default).unwrap();
-    }
 }

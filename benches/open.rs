@@ -11,15 +11,16 @@
 
 mod support;
 
-use forebay::{Draft, Durability, Filter, Store};
+use forebay::{Filter, Store};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Instant;
-use support::load::{options, wait_dispatched};
+use support::load::{options, send_one, wait_dispatched};
 use support::{Figure, Report, Scratch, contest, is_wanted};
 
 const QUEUES: usize = 10_000;
+const BODY: &[u8] = &[0x5A; 100];
 const MIB: f64 = (1 << 20) as f64;
 
 fn main() {
@@ -52,7 +53,7 @@ fn empty() -> Vec<Figure> {
     let (store, opened) = timed();
     let producer = store.producer("bench", Some(0)).unwrap();
     let began = Instant::now();
-    send(&producer);
+    send_one(&producer, BODY, "00000000");
     let first = began.elapsed().as_secs_f64() * 1e3;
     wait_dispatched(&store);
     let size = blocks_of(&path) as f64 / MIB;
@@ -63,15 +64,6 @@ fn empty() -> Vec<Figure> {
         ("empty store: first send".to_owned(), "ms", first),
         ("store of one message: on disk".to_owned(), "MiB", size),
     ]
-}
-
-fn send(producer: &forebay::Producer) {
-    let draft = Draft {
-        body: &[0x5A; 100],
-        keys: &["00000000"],
-        ..Draft::default()
-    };
-    producer.send(&draft, 0, Durability::Default).unwrap();
 }
 
 /// Bytes of blocks below a path.
@@ -95,8 +87,9 @@ fn memory() -> f64 {
     for number in 0..QUEUES {
         let producer = store.producer(&format!("topic-{number:05}"), Some(0));
         let producer = producer.unwrap();
-        send(&producer);
-        send(&producer);
+        for _ in 0..2 {
+            send_one(&producer, BODY, "00000000");
+        }
     }
     for number in 0..QUEUES {
         let name = format!("topic-{number:05}");

@@ -82,14 +82,35 @@ pub(crate) fn wait_dispatched(store: &Store) {
 /// Sends one message a call, one for each key.
 pub(crate) fn send_all(producer: &Producer, body: &[u8], keys: &Keys) {
     for number in 0..keys.len() {
-        let keys = [keys.get(number)];
-        let draft = Draft {
-            body,
-            keys: &keys,
-            ..Draft::default()
-        };
-        producer.send(&draft, 0, Durability::Default).unwrap();
+        send_one(producer, body, keys.get(number));
     }
+}
+
+/// A producer for each of so many topics.
+pub(crate) fn producers(store: &Store, topics: usize) -> Vec<Producer> {
+    let producer = |number| {
+        let name = format!("topic-{number:05}");
+        store.producer(&name, Some(0)).unwrap()
+    };
+    (0..topics).map(producer).collect()
+}
+
+/// Sends one message a call, one for each key, to each of the topics in turn.
+pub(crate) fn send_in_turn(producers: &[Producer], body: &[u8], keys: &Keys) {
+    for number in 0..keys.len() {
+        send_one(&producers[number % producers.len()], body, keys.get(number));
+    }
+}
+
+/// Sends one message.
+#[inline]
+pub(crate) fn send_one(producer: &Producer, body: &[u8], key: &str) {
+    let draft = Draft {
+        body,
+        keys: &[key],
+        ..Draft::default()
+    };
+    producer.send(&draft, 0, Durability::Default).unwrap();
 }
 
 /// Sends batches of 1,000 messages.
