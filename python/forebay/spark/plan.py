@@ -189,7 +189,9 @@ class Planner:
         """Return the names of the topics that are asked for; not all of them need to be there."""
         options = self._options
         if options.pattern is not None:
-            return [name for name in sorted(store.topics) if self._matches(name)]
+            # It matches anywhere in the name, as the connector's does.
+            found = filter(options.pattern.search, store.topics)
+            return sorted(name for name in found if not is_system_topic(name))
         return list(options.assignment or options.topics or ())
 
     def ranges(self, store: Source) -> list[Range]:
@@ -209,9 +211,10 @@ class Planner:
         starts = self.resolve(store, "starting", bounds)
         ends = self.resolve(store, "ending", bounds)
         ranges = []
-        for (topic, queue), within in bounds.items():
-            start = self.inside(topic, queue, starts[topic, queue], within)
-            end = self.inside(topic, queue, ends[topic, queue], within)
+        for at, within in bounds.items():
+            topic, queue = at
+            start = self.inside(at, starts[at], within)
+            end = self.inside(at, ends[at], within)
             if start > end and self._options.fail_on_data_loss:
                 reason = f"the read of {topic}-{queue} would end at {end}, before its start"
                 raise invalid("startingOffsets", start, reason)
@@ -267,30 +270,17 @@ class Planner:
             missing = bounds.keys() - numbers.keys()
             if missing or (given is not limit and numbers.keys() != bounds.keys()):
                 raise _not_all_named(f"{side}{kind}", numbers, bounds)
-        if limit.offsets is not None:
-            ends = {EARLIEST: 0, LATEST: 1}
-            offsets = {at: limit.offsets[at] for at in bounds}
-            return {
-                at: bounds[at][ends[offset]] if offset in ends else offset
-                for at, offset in offsets.items()
-            }
-        if limit.times is not None:
-            times = limit.times
-            return {at: self._at(store, side, at, times[at], bounds[at]) for at in bounds}
+        times, offsets = limit.times, limit.offsets
         if limit.time is not None:
-            time = limit.time
-            return {at: self._at(store, side, at, time, bounds[at]) for at in bounds}
+            times = dict.fromkeys(bounds, limit.time)
+        if times is not None:
+            return {at: self._at(store, side, at, times[at], bounds[at]) for at in bounds}
+        if offsets is None:
+            offsets = dict.fromkeys(bounds, limit.everywhere)
         return {
-            at: least if limit.everywhere == EARLIEST else most
+            at: {EARLIEST: least, LATEST: most}.get(offsets[at], offsets[at])
             for at, (least, most) in bounds.items()
         }
-
-    def _matches(self, topic: str) -> bool:
-        pattern = self._options.pattern
-        if is_system_topic(topic):
-            return False
-        # Anywhere in the name, as the connector's does.
-        return pattern is not None and pattern.search(topic) is not None
 
     def _at(self, store: Source, side: str, at: TopicQueue, time: int, bounds: Bounds) -> int:
         topic, queue = at
@@ -307,8 +297,9 @@ class Planner:
             raise invalid("startingTimestamp", time, reason)
         return offset
 
-    def inside(self, topic: str, queue: int, offset: int, bounds: Bounds) -> int:
+    def inside(self, at: TopicQueue, offset: int, bounds: Bounds) -> int:
         """Return an offset that a queue has: this one, or the nearest if data may be lost."""
+        topic, queue = at
         least, most = bounds
         if least <= offset <= most:
             return offset

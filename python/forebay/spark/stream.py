@@ -81,7 +81,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             store = self._watches[path].store
             given = planner.resolve(store, "starting", found.bounds)
             queues = {
-                at: planner.inside(*at, given[at], within) for at, within in found.bounds.items()
+                at: planner.inside(at, given[at], within) for at, within in found.bounds.items()
             }
             places[path] = found.place(queues)
         named = self._options.read.assignment or self._options.read.topics or ()
