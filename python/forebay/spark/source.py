@@ -224,7 +224,11 @@ class ForebayReader(DataSourceReader):
         wanted = [(found.topic, found.queue, found.start, found.end) for found in ranges]
         rows = 0
         met: list[Damaged] = []
-        for batch in self._scans(partial(_scan_archive, archive, met, wanted), self._arguments()):
+
+        def scan(arguments: dict[str, Any]) -> Iterator[pyarrow.RecordBatch]:
+            return archive.read(wanted, arguments, met)
+
+        for batch in self._scans(scan, self._arguments()):
             rows += batch.num_rows
             yield select(batch, self._options.columns, archive.path)
         # A hole that was archived with the log costs no more than the messages that are missing.
@@ -313,16 +317,6 @@ def _scan(
     scan = _forebay.scan_again(store, arguments)
     yield from pyarrow.RecordBatchReader.from_stream(scan)
     damage += scan.damage
-
-
-def _scan_archive(
-    archive: Archive,
-    damage: list[Damaged],
-    ranges: list[tuple[str, int, int, int]],
-    arguments: dict[str, Any],
-) -> Iterator[pyarrow.RecordBatch]:
-    """Scan an archive, and add the damage that is met."""
-    yield from archive.read(ranges, arguments, damage)
 
 
 def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
