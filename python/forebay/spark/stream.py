@@ -38,7 +38,7 @@ from forebay.spark.pace import StreamOptions, share_bytes
 from forebay.spark.plan import Planner, Range, cut
 from forebay.spark.source import BATCH_ROWS, ForebayPartition, ForebayReader
 from forebay.spark.stores import UNREADABLE, expand
-from forebay.spark.watch import Seen, Watch, close_all
+from forebay.spark.watch import Seen, Watch
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -359,7 +359,8 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         """Close all stores."""
-        close_all(self._watches.values())
+        for watch in self._watches.values():
+            watch.close()
         self._watches.clear()
 
 

@@ -8,7 +8,7 @@ anew. Where there are no epochs, in the directory of a RocketMQ broker, each loo
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,8 +39,7 @@ class Seen:
 
     def place(self, queues: dict[TopicQueue, int]) -> Place:
         """Return the place in which a stream is that has come to these offsets."""
-        number, known = self.epochs or (0, [])
-        began = next((time for epoch, time, _ in known if epoch == number), 0)
+        number, began = (0, 0) if self.epochs is None else (self.epochs[0], _began(self.epochs))
         return Place(number, began, self.durable, queues)
 
 
@@ -113,8 +112,6 @@ def _life_of(path: str) -> tuple[Life | None, Epochs | None]:
     epochs = _forebay.epochs(path)
     if epochs is None or epochs[0] == 0:
         return None, None
-    number, known = epochs
-    began = next((time for epoch, time, _ in known if epoch == number), 0)
     try:
         page = os.stat(os.path.join(path, "forebay.state"))
         # A broker that was given the store back begins no epoch, but writes into this at its start.
@@ -123,7 +120,13 @@ def _life_of(path: str) -> tuple[Life | None, Epochs | None]:
         return None, epochs
     if _is_at_broker(path):
         return None, epochs
-    return (page.st_dev, page.st_ino, number, began, lock), epochs
+    return (page.st_dev, page.st_ino, epochs[0], _began(epochs), lock), epochs
+
+
+def _began(epochs: Epochs) -> int:
+    """Return when the newest epoch began; 0 where that is unknown."""
+    number, known = epochs
+    return next((time for epoch, time, _ in known if epoch == number), 0)
 
 
 def _is_at_broker(path: str) -> bool:
@@ -133,9 +136,3 @@ def _is_at_broker(path: str) -> bool:
             return not file.read(64).endswith(b" forebay")
     except FileNotFoundError:
         return False
-
-
-def close_all(watches: Iterable[Watch]) -> None:
-    """Close the stores."""
-    for watch in watches:
-        watch.close()
