@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
 import pickle
@@ -232,30 +233,10 @@ def read_ranges(
     return reader.option("failOnDataLoss", str(fail_on_data_loss).lower()).load(root)
 
 
-class _Opened:
-    """The store that this worker has open. Workers run many tasks of a job, one at a time."""
-
-    def __init__(self) -> None:
-        self._token = ""
-        self._store: Store | None = None
-
-    def store(self, token: str, path: str) -> Store:
-        """Return the store, opened once for all tasks of a job.
-
-        Opening may be work: the log of a broker that crashed is walked from its begin.
-        """
-        if self._store is None or token != self._token:
-            if self._store is not None:
-                self._store.close()
-            self._store = None
-            self._store = forebay.open(path, mode="r")
-            self._token = token
-        return self._store
-
-
-_opened = _Opened()
-
-
+@functools.lru_cache(maxsize=1)
 def opened(token: str, path: str) -> Store:
-    """Return the store at a path; see `_Opened.store`."""
-    return _opened.store(token, path)
+    """Return the store at a path, opened once by each worker for all tasks of the job `token`.
+
+    Opening may be work: the log of a broker that crashed is walked from its begin.
+    """
+    return forebay.open(path, mode="r")
