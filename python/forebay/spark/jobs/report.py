@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
 
 import forebay
 from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, told
-from forebay.spark.plan import Range
+from forebay.spark.options import TopicQueue
+from forebay.spark.plan import Bounds, Range
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -278,9 +279,7 @@ def _rate(messages: int, first: int, last: int) -> float:
     return messages * 1e6 / (last - first) if last > first else 0.0
 
 
-def _queues(
-    rows: list[Any], bounds: dict[tuple[str, int], tuple[int, int]]
-) -> tuple[QueueFigures, ...]:
+def _queues(rows: list[Any], bounds: dict[TopicQueue, Bounds]) -> tuple[QueueFigures, ...]:
     counted = {(row.topic, row.queue): row for row in rows if row.queue is not None}
     found = []
     for (topic, queue), (low, high) in sorted(bounds.items()):
@@ -308,7 +307,7 @@ def _topic(
     name: str,
     rows: list[Any],
     hours: tuple[HourFigures, ...],
-    bounds: dict[tuple[str, int], tuple[int, int]],
+    bounds: dict[TopicQueue, Bounds],
 ) -> TopicFigures:
     own = [row for row in rows if row.topic == name and row.queue is not None]
     queues = sum(topic == name for topic, _ in bounds)
@@ -322,7 +321,7 @@ def _topic(
     return TopicFigures(name, queues, messages, size, _at(first), _at(last), rate, peak)
 
 
-def _lag(root: str, bounds: dict[tuple[str, int], tuple[int, int]]) -> tuple[LagFigures, ...]:
+def _lag(root: str, bounds: dict[TopicQueue, Bounds]) -> tuple[LagFigures, ...]:
     """Compare RocketMQ's table of groups with the ends of the queues."""
     from forebay.spark.group import read_table
 
