@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 from urllib.parse import unquote, urlsplit
@@ -335,16 +335,17 @@ def _check_order(start: Limit, end: Limit) -> None:
         if starts is None or ends is None:
             continue
         if starts.keys() != ends.keys():
-            reason = f"it must name the partitions of starting{kind}: {_names(starts)}"
-            raise invalid(f"ending{kind}", _names(ends), reason)
+            reason = f"it must name the partitions of starting{kind}: {names_of(starts)}"
+            raise invalid(f"ending{kind}", names_of(ends), reason)
         for place, first in starts.items():
             if 0 <= ends[place] < first:
                 reason = f"it lies before the start {first} of {place[0]}-{place[1]}"
                 raise invalid(f"ending{kind}", ends[place], reason)
 
 
-def _names(places: Mapping[TopicQueue, int]) -> str:
-    return ", ".join(f"{topic}-{queue}" for topic, queue in sorted(places))
+def names_of(queues: Iterable[TopicQueue]) -> str:
+    """Return the names of queues in order, as messages have them."""
+    return ", ".join(f"{topic}-{queue}" for topic, queue in sorted(queues))
 
 
 def _is_queue(value: object) -> bool:

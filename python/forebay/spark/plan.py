@@ -17,7 +17,7 @@ from forebay.errors import (
     UnknownTopicError,
 )
 from forebay.spark.errors import invalid
-from forebay.spark.options import EARLIEST, LATEST, Limit, ReadOptions, TopicQueue
+from forebay.spark.options import EARLIEST, LATEST, Limit, ReadOptions, TopicQueue, names_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -329,10 +329,7 @@ def _option(side: str, limit: Limit) -> str:
 def _not_all_named(
     option: str, numbers: Iterable[TopicQueue], there: Iterable[TopicQueue]
 ) -> InvalidOptionError:
-    given, known = (
-        ", ".join(f"{topic}-{queue}" for topic, queue in sorted(names)) or "none"
-        for names in (numbers, there)
-    )
+    given, known = names_of(numbers) or "none", names_of(there) or "none"
     reason = f"it must name every partition; use -1 for latest, -2 for earliest; there: {known}"
     return invalid(option, given, reason)
 
