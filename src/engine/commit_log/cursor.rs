@@ -4,6 +4,7 @@
 use super::consume_queue::{ConsumeQueue, EntryMap};
 use super::locate::Search;
 use super::log::{Log, Step, Walker};
+use super::queue_entry::QueueEntry;
 use super::recover::next_record;
 use super::report::Report;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
@@ -15,10 +16,11 @@ use crate::record::{Flaw, Freshness, Record};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far ahead of the record that is looked at the cache is asked for more, and for how much at
-/// most: a walk in order finds its records there, where they are short.
-const PREFETCH_AHEAD: usize = 2048;
-const PREFETCH_LEN: u32 = 256;
+/// About how many bytes of records lie between the one that is looked at and the one that the cache
+/// is asked for, and how much of it at most. The records of a queue lie scattered over the log,
+/// where the processor does not guess the next one; its entries tell.
+const PREFETCH_AHEAD: u64 = 4096;
+const PREFETCH_LEN: u32 = 4096;
 
 /// Walks the entries of a queue.
 pub struct QueueCursor {
@@ -111,10 +113,7 @@ impl QueueCursor {
         let Some(bytes) = region.slice(start, entry.size as usize) else {
             return Ok(Some(Flaw::Length(i64::from(entry.size))));
         };
-        region.prefetch(
-            start + PREFETCH_AHEAD,
-            entry.size.min(PREFETCH_LEN) as usize,
-        );
+        prefetch(entries, number, &entry, range, region);
         let meant = (&*self.topic, self.queue.id, number);
         let record = match check_record(bytes, entry.position, meant) {
             Ok(record) if record.layout().total_len == entry.size => record,
@@ -193,6 +192,26 @@ impl QueueCursor {
             }
         }
         Ok(())
+    }
+}
+
+/// Asks for a record that is soon to be looked at, of those that lie in the same file.
+#[inline]
+fn prefetch(
+    entries: &EntryMap,
+    number: u64,
+    entry: &QueueEntry,
+    file: &Range<u64>,
+    region: &Region,
+) {
+    let records = PREFETCH_AHEAD >> (u32::BITS - entry.size.leading_zeros());
+    let number = number + records.max(1);
+    if number < entries.end {
+        let next = entries.entry(number);
+        if file.contains(&next.position) {
+            let start = index(next.position - file.start);
+            region.prefetch(start, next.size.min(PREFETCH_LEN) as usize);
+        }
     }
 }
 
