@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from forebay.errors import InvalidOptionError
 from forebay.spark.columns import KAFKA_COLUMNS, parse_columns
@@ -173,7 +173,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     expected = 'expected e.g. ["/data/a/events","/data/b/events"]'
     try:
         found = json.loads(options["paths"])
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid("paths", options["paths"], expected) from error
     if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
         raise invalid("paths", options["paths"], expected)
@@ -183,7 +183,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _path(name: str, text: str) -> str:
-    url = urlsplit(text)
+    url = _url(name, text)
     if "://" not in text or url.scheme == "file":
         return directory(name, text, ".load(path)")
     # An archive in an object store; it is shown in messages and in the column store.
@@ -197,12 +197,20 @@ def directory(name: str, text: str, how: str) -> str:
     """Return the absolute path of a directory; workers run elsewhere, a relative one is ours."""
     if not text:
         raise invalid(name, text, f"give the directory of the store: {how}")
-    url = urlsplit(text)
+    url = _url(name, text)
     if url.scheme == "file":
         return os.path.abspath(unquote(url.path))
     if url.scheme or text == ":memory:":
         raise invalid(name, text, "it is a directory that every worker reaches as a local one")
     return os.path.abspath(text)
+
+
+def _url(name: str, text: str) -> SplitResult:
+    try:
+        return urlsplit(text)
+    except ValueError as error:
+        # What is no URL may hold a password all the same.
+        raise invalid(name, "..." if "@" in text else text, str(error)) from error
 
 
 def _topics(name: str, text: str) -> tuple[str, ...]:
@@ -304,7 +312,8 @@ def _numbers(
             raise invalid(name, text, expected)
         for queue, number in queues.items():
             whole = isinstance(number, int) and not isinstance(number, bool)
-            if not queue.isdecimal() or not whole or not least <= number <= LONG_MAX:
+            known = re.fullmatch("[0-9]{1,10}", queue) is not None and _is_queue(int(queue))
+            if not known or not whole or not least <= number <= LONG_MAX:
                 raise invalid(name, text, expected)
             numbers[topic, int(queue)] = number
     return numbers
@@ -313,7 +322,7 @@ def _numbers(
 def _json_object(name: str, text: str, expected: str) -> dict[str, object]:
     try:
         found = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise invalid(name, text, expected) from error
     if not isinstance(found, dict):
         raise invalid(name, text, expected)

@@ -58,9 +58,12 @@ def test_a_time_goes_before_times_and_these_before_offsets():
 def test_a_path_may_be_a_file_url_or_an_archives_address():
     assert parse(path="file:///data/my%20events").paths == ("/data/my events",)
     assert parse(path="s3://bucket/events").paths == ("s3://bucket/events",)
-    for path in ("", ":memory:", "hdfs:events", "s3://user:password@bucket/events"):
+    for path in ("", ":memory:", "hdfs:events", "s3://user:password@bucket/events", "s3://[1"):
         with pytest.raises(InvalidOptionError, match="path is "):
             parse(path=path)
+    with pytest.raises(InvalidOptionError, match="path is ") as caught:
+        parse(path="s3://user:secret@[1/events")
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("given", [{}, {"subscribe": "a", "assign": '{"a":[0]}'}])
@@ -88,14 +91,31 @@ WRONG = [
     ("startingOffsets", "first", "expected e.g."),
     ("endingOffsets", "earliest", "can't be earliest for batch"),
     ("endingOffsets", '{"orders":{"0":-2}}', "orders-0 can't be earliest for batch"),
+    ("endingOffsets", '{"orders":{"0":-3}}', "expected e.g."),
+    ("endingOffsets", '{"orders":{"0":"9"}}', "expected e.g."),
+    ("endingOffsets", '{"orders":9}', "expected e.g."),
+    ("endingOffsets", '{"orders":{"0":9}', "expected e.g."),
+    ("endingOffsets", "last", "expected e.g."),
+    ("endingOffsets", '{"orders":{"%s":9}}' % ("1" * 5000), "expected e.g."),
+    ("endingOffsets", '{"orders":{"+1":9}}', "expected e.g."),
+    ("startingOffsets", '{"orders":{"0":%s}}' % ("1" * 5000), "expected e.g."),
+    ("startingOffsets", '{"orders":' * 100_000, "expected e.g."),
     ("startingTimestamp", "yesterday", "expected a single long value"),
     ("startingTimestamp", "9" * 30, "expected a single long value"),
     ("endingTimestamp", "", "expected a single long value"),
+    ("startingTimestamp", "1.5", "expected a single long value"),
     ("startingOffsetsByTimestamp", "17", "expected e.g."),
+    ("startingOffsetsByTimestamp", "earliest", "expected e.g."),
+    ("startingOffsetsByTimestamp", '{"orders":{"0":null}}', "expected e.g."),
+    ("endingOffsetsByTimestamp", "latest", "expected e.g."),
+    ("endingOffsetsByTimestamp", '{"orders":{"-1":17}}', "expected e.g."),
+    ("endingOffsetsByTimestamp", '{"orders":{"0":"17"}}', "expected e.g."),
     ("startingOffsetsByTimestampStrategy", "first", '"error" or "latest"'),
     ("minPartitions", "0", "must be positive"),
     ("minPartitions", "two", "must be positive"),
+    ("minPartitions", str(2**31), "must be positive"),
     ("maxRecordsPerPartition", "-1", "must be positive"),
+    ("maxRecordsPerPartition", "1e3", "must be positive"),
     ("failOnDataLoss", "yes", '"true" or "false"'),
     ("includeHeaders", "1", '"true" or "false"'),
     ("columns", "", "at least one column"),
