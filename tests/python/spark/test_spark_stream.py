@@ -1,6 +1,8 @@
 """Streams through Spark itself."""
 
 import json
+import threading
+import time
 
 import pytest
 from conftest import send_one
@@ -79,6 +81,27 @@ def test_what_is_available_is_read_in_limited_batches_and_on_after_a_restart(str
     assert len(sink.batches) == 4
 
 
+@pytest.mark.parametrize(
+    ("limits", "counts"),
+    [
+        # In bytes; the records are of one size. Few messages wait for no more.
+        ({"maxBytesPerTrigger": "{30}", "minOffsetsPerTrigger": "1000"}, [30, 30, 30, 10]),
+        ({"maxBytesPerTrigger": "{30}", "maxOffsetsPerTrigger": "40"}, [30, 30, 30, 10]),
+        ({"minOffsetsPerTrigger": "1000"}, [100]),
+    ],
+)
+def test_limits_hold_for_what_is_available(stream, tmp_path, limits, counts):
+    sink = Sink()
+    with forebay.open(tmp_path / "events", default_queues=2) as store:
+        store.producer("orders").send_batch([b"0123456789"] * 100)
+        store.flush()
+        room = str(30 * store.message(0).size)
+    limits = {name: value.replace("{30}", room) for name, value in limits.items()}
+    query = stream(sink, {"availableNow": True}, startingOffsets="earliest", **limits)
+    assert query.awaitTermination(120)
+    assert [len(rows) for _, rows in sorted(sink.batches.items())] == counts
+
+
 def test_a_store_that_appears_is_entered_and_then_read(stream, tmp_path):
     sink = Sink()
     query = stream(sink, name="event*", includeHeaders="true")
@@ -119,6 +142,64 @@ def test_a_stream_follows_stores_topics_and_lives(stream, tmp_path):
 
 
 NAMES = "topic,partition,offset,value"
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is '0': it must be positive"),
+        ({"endingOffsets": "latest"}, "a stream has no end"),
+        ({"startingOffsets": '{"orders":{"9":1}}'}, "it must name every partition"),
+    ],
+)
+def test_wrong_options_end_the_query_with_their_names(stream, tmp_path, options, reason):
+    with forebay.open(tmp_path / "events") as store:
+        send(store, range(3))
+    with pytest.raises(StreamingQueryException) as caught:
+        stream(Sink(), {"availableNow": True}, **options).awaitTermination(120)
+    assert "InvalidOptionError" in str(caught.value)
+    assert reason in str(caught.value)
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_retention_beneath_a_running_stream(stream, tmp_path, fail):
+    """The sink holds a batch back until what would be the next one is removed."""
+    counts, removed = [], threading.Event()
+
+    def sink(frame, number):
+        counts.append(frame.count())
+        assert removed.wait(120)
+
+    small = {"commitlog_file_size": 1 << 16, "queue_file_entries": 64, "disk_reserve": 0}
+    with forebay.open(tmp_path / "events", retention_bytes=1 << 17, **small) as store:
+        producer = store.producer("orders", queue=0)
+        producer.send_batch([b"first"] * 10)
+        store.flush()
+        query = stream(sink, startingOffsets="earliest", columns=NAMES, failOnDataLoss=fail)
+        until(lambda: counts or query.exception())
+        while store.topics["orders"].queues[0].min_offset <= 10:
+            producer.send_batch([bytes(1000)] * 100)
+            store.flush()
+        removed.set()
+        if fail == "true":
+            with pytest.raises(StreamingQueryException, match=r"messages 10 to \d+ of"):
+                query.awaitTermination(120)
+            assert counts == [10]
+            return
+        query.processAllAvailable()
+        query.stop()
+        queue = store.topics["orders"].queues[0]
+        assert counts[0] == 10
+        # What was removed while a batch was read is passed over too.
+        assert sum(counts[1:]) >= queue.max_offset - queue.min_offset > 0
+
+
+def until(holds):
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + 120
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_lost_data_ends_the_query_with_its_reason(stream, tmp_path):
