@@ -1,6 +1,7 @@
 """spark: the jobs as commands, all in one process beside this one, which has its own Java."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -10,12 +11,23 @@ import forebay
 
 pytest.importorskip("pyspark")
 
-#: Runs command lines that it reads from its arguments, and prints status and output of each.
+#: Runs command lines that it reads from its arguments, and prints status and output of each. One
+#: that ends in "on a terminal" has its errors there.
 RUNNER = """
 import contextlib, io, json, sys
+import forebay.cli.output
+import forebay.spark.jobs.work
 from forebay.cli import main
+# Jobs over six messages are short.
+forebay.cli.output._INTERVAL = 0
+forebay.spark.jobs.work._LOOK_INTERVAL = 0.001
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
 for line in json.loads(sys.argv[1]):
     out, err = io.TextIOWrapper(io.BytesIO()), io.StringIO()
+    if line[-1] == "on a terminal":
+        line, err = line[:-1], Terminal()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         status = main(line)
     out.flush()
@@ -45,10 +57,10 @@ def test_every_job_is_a_command(store, tmp_path):
     local = ["--master", "local[2]", "--conf", "spark.driver.memory=512m"]
     results = run_all(
         [
-            [*spark, "audit", damaged, *local],
+            [*spark, "audit", damaged, *local, "on a terminal"],
             [*spark, "rebuild", store, "--json", *local],
             [*spark, "export", store, tmp_path / "lake", *local],
-            [*spark, "report", store, "--keys", "2", *local],
+            [*spark, "report", store, "--keys", "2", "--html", tmp_path / "page.html", *local],
             [*spark, "compact", store, tmp_path / "newest", "--json", *local],
             [*spark, "audit", store, "--conf", "nonsense"],
             [*spark, "compact", store, tmp_path / "newest", *local],
@@ -56,16 +68,23 @@ def test_every_job_is_a_command(store, tmp_path):
     )
     audit, rebuild, export, report, compact = results[:5]
     assert [status for status, _, _ in results] == [1, 0, 0, 0, 0, 2, 1]
-    assert [error for _, _, error in results[:5]] == [""] * 5
+    assert [error for _, _, error in results[1:5]] == [""] * 4
+    told = audit[2]
+    assert re.search("\r\x1b\\[Kauditing +[0-9]+%", told)
+    # Taken away in the end.
+    assert told.endswith("\r\x1b[K")
     lines = audit[1].splitlines()
     assert str(place.position) in lines[0]
     assert "lost" in lines[0]
     assert "1 records, 1 queue entries" in lines[1]
+    assert re.fullmatch(r"\d+ tasks in \d+\.\d s, .+/s", lines[-1])
     facts = json.loads(rebuild[1])
     assert (facts["queue_entries"], facts["index_entries"], facts["replaced"]) == (6, 6, True)
     assert export[1].startswith("run 1: 6 messages in ")
     head = "topic queues messages bytes first last rate peak rate"
     assert report[1].split("\n")[0].split() == head.split()
+    assert report[1].endswith(f"wrote {tmp_path / 'page.html'}\n")
+    assert (tmp_path / "page.html").stat().st_size > 1_000_000
     facts = json.loads(compact[1])
     # Keys k0, k1, k2 and k3, then "a" for the one with two; one message has no key.
     assert (facts["messages"], facts["kept"], facts["without_key"]) == (6, 6, 1)

@@ -7,6 +7,7 @@ import os
 import random
 import shutil
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,27 @@ def test_tasks_give_their_results_in_order_and_raise_what_they_raised(spark: Any
     with pytest.raises(forebay.InvalidOptionError) as raised:
         run(spark, [1, -1], double)
     assert raised.value.name == "number"
+
+
+def test_progress_is_told_while_tasks_run(spark: Any, tmp_path: Path) -> None:
+    heard = tmp_path / "heard"
+    told: list[tuple[int, int]] = []
+
+    def tell(done: int, total: int) -> None:
+        told.append((done, total))
+        if done:
+            heard.touch()
+
+    def wait(number: int) -> bool:
+        # The last task ends when somebody has been told that others have.
+        deadline = time.monotonic() + 60
+        while number == 4 and not heard.exists() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return heard.exists()
+
+    assert run(spark, [1, 2, 3, 4], wait, tell)[-1]
+    assert all(done <= total == 4 for done, total in told)
+    assert {done for done, _ in told} & {1, 2, 3}
 
 
 def test_an_audit_of_a_whole_store_finds_all_of_it(spark: Any, built: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections import Counter
 from html.parser import HTMLParser
@@ -10,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streaming import Stream
 
 import forebay
 from forebay.spark import report
@@ -65,6 +67,57 @@ def test_the_figures_are_those_of_what_was_sent(spark: Any, store: Path) -> None
     ]
 
 
+def test_hours_and_rates_are_those_of_the_times(
+    spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages of queue 1 count as stored three hours later: a test has no hours to send in."""
+    module = sys.modules["forebay.spark.jobs.report"]
+    read = module.read_ranges
+
+    def later(*arguments: Any, **options: Any) -> Any:
+        frame = read(*arguments, **options)
+        if "queue" not in frame.columns:
+            return frame
+        time = "store_timestamp + queue * interval 3 hours as store_timestamp"
+        return frame.selectExpr("topic", "queue", time, "size")
+
+    monkeypatch.setattr(module, "read_ranges", later)
+    found = report(spark, store, topics=["one"], keys=2)
+    with forebay.open(store, mode="r") as opened:
+        messages = list(opened.tail("one", "earliest", False))
+    # Seconds, and bytes of the record.
+    facts = [((m.store_timestamp + m.queue * 10_800_000) / 1000, m.size) for m in messages]
+    times = sorted(time for time, _ in facts)
+    (topic,) = found.topics
+    assert topic.first is not None and topic.last is not None
+    assert (topic.first.timestamp(), topic.last.timestamp()) == (times[0], times[-1])
+    assert topic.rate == pytest.approx(150 / (times[-1] - times[0]))
+    hours: dict[int, list[int]] = {}
+    for time, size in facts:
+        hours.setdefault(int(time // 3600), []).append(size)
+    assert len(hours) >= 2
+    assert [(int(row.hour.timestamp()), row.messages, row.bytes) for row in found.hours] == [
+        (hour * 3600, len(sizes), sum(sizes)) for hour, sizes in sorted(hours.items())
+    ]
+    assert [row.rate for row in found.hours] == [row.messages / 3600 for row in found.hours]
+    assert topic.peak_rate == max(len(sizes) for sizes in hours.values()) / 3600
+    keys: Counter[str] = Counter()
+    for message in messages:
+        keys.update(dict.fromkeys(message.keys, message.size))
+    assert {row.key: row.bytes for row in found.keys}.items() <= keys.items()
+
+
+def test_the_lag_of_a_stream_is_reported(spark: Any, tmp_path: Path) -> None:
+    """The option `group` of a stream is what another tool reads."""
+    path = tmp_path / "store"
+    with forebay.open(path, commitlog_file_size=1 << 20, default_queues=1) as store:
+        store.producer("orders", queue=0).send_batch([b"x"] * 50)
+    stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="30", group="etl")
+    assert len(stream.trigger() or []) == 30
+    found = report(spark, path, keys=0)
+    assert [tuple(row) for row in found.lag] == [("etl", "orders", 0, 30, 50, 20)]
+
+
 def test_the_lag_is_that_of_the_groups(spark: Any, store: Path) -> None:
     found = report(spark, store, topics=["one", "two"], keys=0)
     assert [tuple(row) for row in found.lag] == [
@@ -110,6 +163,9 @@ def test_the_page_loads_nothing(spark: Any, store: Path, tmp_path: Path) -> None
     seen.feed(text)
     assert seen.found == []
     assert seen.plots == 5
+    # Plotly's script names addresses that other kinds of plots would ask for; nothing else does.
+    without_scripts = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert not re.search(r"https?:|//|@import|url\(", without_scripts)
     assert "<h2>lag</h2>" in text
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
 
