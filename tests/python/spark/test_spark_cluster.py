@@ -48,8 +48,53 @@ tasks = frame.rdd.mapPartitions(measure).collect()
 rows = frame.select("topic", "partition", "key", "value")
 rows.write.format("forebay").mode("append").save(sys.argv[3])
 print(json.dumps(tasks))
+exec(sys.argv[4])
 spark.stop()
 """
+
+#: The jobs, over files that their executors reach; what they do stands in their own tests.
+JOBS = """
+found = forebay.spark.audit(spark, "events")
+assert found.ok and found.records == 240, found
+found = forebay.spark.rebuild(spark, "events", sys.argv[3] + "-built")
+assert found.queue_entries == 240, found
+found = forebay.spark.export(spark, "events", sys.argv[3] + "-lake")
+assert (found.rows, found.lost) == (240, 0), found
+"""
+
+#: The first attempt at a task waits until there is a second one as far, and both go on at once.
+SPECULATION = """
+import time
+from pyspark import TaskContext
+
+def slow(numbers):
+    context = TaskContext.get()
+    mine, other = (f"{folder}/{n}" for n in (context.attemptNumber(), 1 - context.attemptNumber()))
+    deadline = time.monotonic() + 120
+    for place, number in enumerate(numbers):
+        if context.partitionId() == 3 and place == 250:
+            open(mine, "w").close()
+            while not os.path.exists(other) and time.monotonic() < deadline:
+                time.sleep(0.02)
+        yield (str(number),)
+
+folder = os.path.abspath(sys.argv[3] + "-attempts")
+os.mkdir(folder)
+spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
+numbers = spark.sparkContext.parallelize(range(2000), 4).mapPartitions(slow)
+frame = spark.createDataFrame(numbers, "value string")
+frame.write.format("forebay").option("topic", "twice").mode("append").save(sys.argv[3])
+assert sorted(os.listdir(folder)) == ["0", "1"]
+"""
+
+#: A second attempt at a task is begun as soon as another one is done.
+SPECULATIVE = {
+    "spark.speculation": "true",
+    "spark.speculation.interval": "20ms",
+    "spark.speculation.quantile": "0.3",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.minTaskRuntime": "50ms",
+}
 
 
 SPARK_CLASS = Path(pyspark.__file__).parent / "bin" / "spark-class"
@@ -87,13 +132,18 @@ def heard(lines: Any, pattern: str) -> re.Match[str]:
 
 @contextlib.contextmanager
 def standalone(environment: dict[str, str]) -> Iterator[str]:
-    """Run a master with two workers of a core each, and yield its address."""
-    here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    """Run a master with two workers of a core each, and yield its address.
+
+    Each worker is a host to Spark, which never tries a task twice at once on one host.
+    """
+    ports = ["--port", "0", "--webui-port", "0"]
+    environment = {name: environment[name] for name in environment if name != "SPARK_LOCAL_IP"}
     with contextlib.ExitStack() as daemons:
-        master = daemons.enter_context(daemon(environment, f"{DEPLOY}.master.Master", *here))
+        command = [f"{DEPLOY}.master.Master", "--host", "127.0.0.1", *ports]
+        master = daemons.enter_context(daemon(environment, *command))
         address = heard(master, r"Starting Spark master at (spark://\S+)").group(1)
-        for _ in range(2):
-            options = [*here, "--cores", "1", "--memory", "1g", address]
+        for host in ("127.0.0.1", "127.0.0.2"):
+            options = ["--host", host, *ports, "--cores", "1", "--memory", "1g", address]
             worker = daemon(environment, f"{DEPLOY}.worker.Worker", *options)
             heard(daemons.enter_context(worker), "Successfully registered with master")
         yield address
@@ -105,17 +155,21 @@ def local_cluster(environment: dict[str, str]) -> Iterator[str]:
     yield "local-cluster[2,1,1024]"
 
 
-@pytest.mark.parametrize("cluster", [local_cluster, standalone])
+@pytest.mark.parametrize(
+    ("cluster", "more", "options"),
+    [(local_cluster, JOBS, {}), (standalone, SPECULATION, SPECULATIVE)],
+)
 def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
-    events, tmp_path, cluster
+    events, tmp_path, cluster, more, options
 ):
     """Two executors with a core each: each gets half of the bytes."""
+    configuration = json.dumps(CONFIGURATION | options)
     environment = os.environ | {"SPARK_WORKER_DIR": str(tmp_path / "workers")}
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
     written = Path(events.path).with_name(cluster.__name__)
     with cluster(environment) as master:
         done = subprocess.run(
-            [sys.executable, "-c", JOB, json.dumps(CONFIGURATION), master, written.name],
+            [sys.executable, "-c", JOB, configuration, master, written.name, more],
             cwd=written.parent,
             env=environment,
             capture_output=True,
@@ -138,3 +192,13 @@ def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
                 read = store.read(topic, queue.id, queue.min_offset, max_messages=1000)
                 found += [(queue.id, message.body) for message in read]
             assert sorted(found) == expected
+        if more is SPECULATION:
+            bodies = [m.body for m in store.tail("twice", "earliest", False)]
+            assert sorted(map(int, bodies)) == list(range(2000))
+        assert store.verify().ok
+    if more is JOBS:
+        built = written.with_name(f"{written.name}-built")
+        names = sorted(path.relative_to(built) for path in built.rglob("consumequeue/*/*/*"))
+        assert len(names) > 4
+        for name in names:
+            assert (built / name).read_bytes() == (Path(events.path) / name).read_bytes()

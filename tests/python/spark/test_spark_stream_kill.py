@@ -25,15 +25,13 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from forebay.spark import ForebayDataSource
-
 folder, configuration = sys.argv[1], json.loads(sys.argv[2])
 builder = SparkSession.builder.master("local[2]")
 for name, value in configuration.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-spark.dataSource.register(ForebayDataSource)
+# Spark finds the format by itself.
 reader = spark.readStream.format("forebay").option("subscribe", "orders")
 reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 300)
 reader = reader.option("columns", "partition,offset,value").option("group", "etl")

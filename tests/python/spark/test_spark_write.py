@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -14,6 +15,7 @@ import pytest
 from conftest import CONFIGURATION
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, types
+from test_spark_stage import Owner
 
 import forebay
 import forebay.spark
@@ -25,13 +27,13 @@ RETRIES = """
 import json, sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
-import forebay.spark
+from pyspark.sql.functions import udf
 builder = SparkSession.builder.master("local[2,4]")
 for name, value in json.loads(sys.argv[2]).items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-forebay.spark.register(spark)
+# Spark finds the format by itself.
 
 def flaky(numbers):
     # Fails in the middle, when rows were staged already.
@@ -45,6 +47,19 @@ spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "100")
 numbers = spark.sparkContext.parallelize(range(2000), 4)
 frame = spark.createDataFrame(numbers.mapPartitions(flaky), "value string")
 frame.write.format("forebay").option("topic", "t").mode("append").save(sys.argv[1])
+
+@udf("string", useArrow=False)
+def flaky_value(number):
+    context = TaskContext.get()
+    if number > 1000 and context.partitionId() == 1 and context.attemptNumber() < 2:
+        raise RuntimeError("flaky")
+    return str(number)
+
+rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 2000)
+frame = rate.option("numPartitions", 4).load().select(flaky_value("value").alias("value"))
+writer = frame.writeStream.format("forebay").option("topic", "s")
+writer = writer.option("checkpointLocation", sys.argv[1] + "-checkpoint")
+writer.trigger(availableNow=True).start(sys.argv[1]).awaitTermination()
 spark.stop()
 """
 
@@ -200,6 +215,17 @@ def test_a_store_that_the_driver_itself_has_open_is_written(spark, tmp_path):
     assert values(tmp_path) == Counter(b"%d" % number for number in range(100))
 
 
+def test_the_process_that_does_not_let_a_job_write_is_named(spark, tmp_path):
+    frame = spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as value")
+    writer = frame.write.format("forebay").option("topic", "t").option("commitTimeout", "0.3")
+    with Owner(tmp_path / "events") as owner:
+        owner.signal(signal.SIGSTOP)
+        with pytest.raises(PySparkException, match=f"written by process {owner.pid}") as caught:
+            writer.mode("append").save(str(tmp_path / "events"))
+        assert "commitTimeout, 0.3 s: the commit is withdrawn" in str(caught.value)
+    assert values(tmp_path / "events") == Counter()
+
+
 def test_a_task_that_is_repeated_counts_once(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", RETRIES, str(tmp_path / "events"), json.dumps(CONFIGURATION)],
@@ -210,5 +236,7 @@ def test_a_task_that_is_repeated_counts_once(tmp_path):
     )
     assert done.returncode == 0, done.stderr[-5000:]
     assert values(tmp_path / "events") == Counter(b"%d" % number for number in range(2000))
-    # Nothing is left of the attempts that failed.
-    assert list((tmp_path / "events" / "forebay.stages").iterdir()) == []
+    assert values(tmp_path / "events", "s") == values(tmp_path / "events")
+    # Nothing is left of the attempts that failed, and of a stream its folder alone.
+    (left,) = (tmp_path / "events" / "forebay.stages").iterdir()
+    assert list(left.iterdir()) == []

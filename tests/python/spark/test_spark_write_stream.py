@@ -30,14 +30,13 @@ MARKERS = "rmq_sys_forebay_commits"
 JOB = """
 import json, sys
 from pyspark.sql import SparkSession
-import forebay.spark
 path, checkpoint, rows, batches, configuration = json.loads(sys.argv[1])
 builder = SparkSession.builder.master("local[2]")
 for name, value in configuration.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
-forebay.spark.register(spark)
+# Spark finds the format by itself.
 rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
 frame = rate.option("numPartitions", 3).load()
 frame = frame.selectExpr("cast(value as string) as value", "concat('t', value % 2) as topic")
