@@ -1,0 +1,116 @@
+"""What the pages on Spark say: the tutorial runs as it is written, and every option has a place."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+
+import forebay
+from forebay.spark.options import _NAMES, _STREAM_NAMES
+from forebay.spark.sink import _NAMES as _WRITE_NAMES
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+#: The options of Spark's Kafka connector, for reading.
+KAFKA = """
+kafka.bootstrap.servers kafka.group.id assign subscribe subscribePattern startingTimestamp
+startingOffsetsByTimestamp startingOffsets endingTimestamp endingOffsetsByTimestamp endingOffsets
+startingOffsetsByTimestampStrategy failOnDataLoss kafkaConsumer.pollTimeoutMs
+fetchOffset.numRetries fetchOffset.retryIntervalMs maxOffsetsPerTrigger minOffsetsPerTrigger
+maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix includeHeaders
+"""
+
+SERVE = 'ThreadingHTTPServer(("127.0.0.1", 8000), Capture).serve_forever()\n'
+#: The same at a port that is free.
+SERVE_ANYWHERE = """
+server = ThreadingHTTPServer(("127.0.0.1", 0), Capture)
+print(server.server_port, flush=True)
+server.serve_forever()
+"""
+TRIGGER = '.trigger(processingTime="10 seconds")'
+#: What the tutorial calls a nightly job, and the end of the program that goes on for ever.
+NOW = ".trigger(availableNow=True)"
+END = "\nfor active in spark.streams.active:\n    active.processAllAvailable()\nspark.stop()\n"
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """Return the code of a page."""
+    return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def once(text: str, old: str, new: str) -> str:
+    """Replace what has to be there."""
+    assert text.count(old) == 1, old
+    return text.replace(old, new)
+
+
+@contextmanager
+def service(code: str, folder: Path) -> Iterator[str]:
+    """Run the service of the tutorial, and yield its address."""
+    command = [sys.executable, "-c", once(code, SERVE, SERVE_ANYWHERE)]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    with subprocess.Popen(command, cwd=folder, text=True, **quiet) as running:
+        try:
+            assert running.stdout is not None
+            yield f"http://127.0.0.1:{running.stdout.readline().strip()}/"
+        finally:
+            running.terminate()
+
+
+def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
+    capture, stream, back = blocks("spark-tutorial.md", "python")
+    (look,) = (line for line in blocks("spark-tutorial.md", "sh")[0].splitlines() if "tail" in line)
+    sent = [("42", "look"), ("42", "buy"), ("7", "look")]
+    environment = os.environ | {
+        "PYSPARK_SUBMIT_ARGS": "--conf spark.ui.enabled=false --driver-memory 768m pyspark-shell"
+    }
+    with service(capture, tmp_path) as address:
+        for user, page in sent:
+            headers = {"X-User": user}
+            request = urllib.request.Request(address, page.encode(), headers, method="POST")
+            with urllib.request.urlopen(request) as answer:
+                assert answer.status == 204
+        words = [sys.executable, "-m", *look.split()]
+        tail = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
+        assert tail.stdout.count("look") == 2
+        program = once(stream, TRIGGER, NOW) + back + END
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=240,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr[-5000:]
+    table = pyarrow.parquet.read_table(tmp_path / "clicks.parquet")
+    assert table.column_names == ["user", "page", "timestamp"]
+    assert sorted(zip(*(table[name].to_pylist() for name in ("user", "page")), strict=True)) == (
+        sorted(sent)
+    )
+    with forebay.open(tmp_path / "purchases", mode="r") as store:
+        bought = [(m.key, m.body) for m in store.tail("purchases", "earliest", False)]
+    assert bought == [("42", b"buy")]
+
+
+@pytest.mark.parametrize(
+    ("page", "names"),
+    [("spark.md", [*_NAMES, *_STREAM_NAMES, *_WRITE_NAMES]), ("spark-kafka.md", KAFKA.split())],
+)
+def test_every_option_stands_on_its_page(page: str, names: list[str]) -> None:
+    named = {
+        name
+        for line in (DOCS / page).read_text().splitlines()
+        for name in re.findall(r"`([\w.]+)`", line)
+    }
+    assert [name for name in names if name not in named] == []
