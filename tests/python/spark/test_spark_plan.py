@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 
 import pyarrow
 import pytest
@@ -345,6 +346,34 @@ def test_offsets_that_vanish_after_planning_fail_or_are_passed_over(events, capl
         list(strict.read(ForebayPartition("p", gone)))
     assert list(lenient.read(ForebayPartition("p", gone))) == []
     assert "5 messages of one-0" in caplog.text
+
+
+@pytest.mark.parametrize("fail", ["true", "false"])
+def test_messages_that_retention_takes_beneath_a_task(tmp_path, caplog, fail):
+    """A batch holds less than half of them when the others are removed."""
+    small = {"commitlog_file_size": 1 << 20, "queue_file_entries": 500, "disk_reserve": 0}
+    body = bytes(10_000)
+    with forebay.open(tmp_path / "live", **small) as store:
+        store.producer("t", queue=0).send_batch([body] * 1000)
+    reading = reader(tmp_path / "live", 1, subscribe="t", columns="value", failOnDataLoss=fail)
+    (part,) = reading.partitions()
+    with forebay.open(tmp_path / "live", retention_bytes=1, **small) as store:
+        batches = reading.read(part)
+        found = [next(batches)]
+        assert found[0].num_rows < 500
+        deadline = time.monotonic() + 60
+        while store.topics["t"].queues[0].min_offset < 1000:
+            assert time.monotonic() < deadline
+            store.producer("t", queue=0).send_batch([body] * 100)
+        if fail == "true":
+            with pytest.raises(CorruptError, match=r"messages of t-0 \[0, 1000\)"):
+                list(batches)
+            return
+        found += batches
+    values = [value for batch in found for value in batch.column(0).to_pylist()]
+    # What came is whole, and what did not come is told.
+    assert len(values) < 1000 and set(values) == {body}
+    assert f"{1000 - len(values)} messages of t-0" in caplog.text
 
 
 def unpack(golden, name, folder):

@@ -398,6 +398,19 @@ def test_what_nobody_asks_for_is_swept_after_a_day(tmp_path):
         assert not empty.exists()
 
 
+def test_the_writer_sweeps_by_itself(tmp_path):
+    """Without a commit that would wake it."""
+    (old,) = staged(tmp_path, "q", range(3))
+    path = tmp_path / "forebay.stages" / "q" / old[0]
+    yesterday = time.time() - DAY_S - 60
+    os.utime(path, (yesterday, yesterday))
+    with forebay.open(tmp_path):
+        until = time.monotonic() + 60
+        while path.exists():
+            assert time.monotonic() < until
+            time.sleep(0.01)
+
+
 def test_files_are_private_whatever_the_umask_says(tmp_path):
     before = os.umask(0)
     try:
