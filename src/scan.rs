@@ -157,7 +157,13 @@ impl Scan {
     /// the end of its queue; [`Error::Closed`], [`Error::Forked`].
     pub fn stream(&self) -> Result<Stream> {
         let engine = self.store.engine()?;
-        engine.refresh()?;
+        match (&self.spec.topics, &self.spec.key) {
+            // To look at every topic of a store takes long where it has many.
+            (Some(names), None) => names
+                .iter()
+                .try_for_each(|name| engine.refresh_topic(name))?,
+            _ => engine.refresh()?,
+        }
         let source = self.source(engine)?;
         let damage = Arc::clone(&self.damage);
         Ok(Stream::new(source, self.shape.clone(), damage))

@@ -162,7 +162,7 @@ impl Store {
         if let Some(topic) = engine.topics().get(name) {
             return Ok(topic);
         }
-        engine.refresh()?;
+        engine.refresh_topic(name)?;
         let found = engine.topics().get(name);
         found.ok_or_else(|| Error::UnknownTopic {
             topic: name.to_owned(),

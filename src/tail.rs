@@ -157,7 +157,7 @@ impl Tail {
 
     fn begin_round(&mut self) -> Result<()> {
         let engine = self.store.engine()?;
-        engine.refresh()?;
+        engine.refresh_topic(&self.topic.name)?;
         for queue in engine.queues(&self.topic) {
             self.lanes.entry(queue).or_default();
         }

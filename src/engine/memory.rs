@@ -152,6 +152,10 @@ impl Engine for Memory {
         self.state().map(drop)
     }
 
+    fn refresh_topic(&self, _: &str) -> Result<()> {
+        self.refresh()
+    }
+
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
         check_topic(name)?;
         self.state()?;

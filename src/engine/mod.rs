@@ -357,6 +357,9 @@ pub trait Engine: Send + Sync {
     /// Looks for topics and messages that another process has added. Nothing to do for a writer.
     fn refresh(&self) -> Result<()>;
 
+    /// [`Engine::refresh`] for the queues of one topic alone.
+    fn refresh_topic(&self, name: &str) -> Result<()>;
+
     /// The topic, created with the default number of queues where it is not there yet.
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>>;
 

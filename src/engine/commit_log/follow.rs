@@ -5,10 +5,12 @@
 //! carries its topic, queue and offset.
 
 use super::consume_queue::{ConsumeQueue, list_queues, list_topics};
+use super::dispatch::is_directory_name;
 use super::shared::Shared;
 use super::state::Mark;
+use crate::disk::Kind;
 use crate::engine::Topic;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Access, Extent, MappedFile};
 use std::sync::Arc;
@@ -85,15 +87,39 @@ pub fn refresh(shared: &Shared) -> Result<()> {
     if let Some(index) = &shared.index {
         index.retire_below(shared.log.min_position())?;
     }
-    let directory = &shared.queues.store.directory;
-    for name in list_topics(&*shared.disk, directory)? {
-        for id in list_queues(&*shared.disk, &directory.join(&name))? {
-            let (topic, _) = shared.topics.get_or_add(&name, id + 1);
-            if shared.queues.get(&topic, id).is_none() {
-                let queue = ConsumeQueue::open(&shared.queues.store, &name, id)?;
-                queue.set_bounds(queue.first_on_disk().unwrap_or(0), 0);
-                shared.queues.add(&topic, Arc::new(queue));
-            }
+    let topics = list_topics(&*shared.disk, &shared.queues.store.directory)?;
+    topics.iter().try_for_each(|name| join_queues(shared, name))
+}
+
+/// [`refresh_log`], and looks for queues of a topic that were added.
+pub fn refresh_topic(shared: &Shared, name: &str) -> Result<()> {
+    if shared.log.source.is_none() {
+        return Ok(());
+    }
+    refresh_log(shared)?;
+    if !is_directory_name(name) {
+        return Ok(());
+    }
+    let directory = shared.queues.store.directory.join(name);
+    let found = shared.disk.look(&directory);
+    match found.map_err(|e| Error::io("look at", &directory, e))? {
+        None => Ok(()),
+        Some(entry) if entry.kind == Kind::Directory => join_queues(shared, name),
+        Some(_) => Err(Error::Unsupported {
+            what: format!("{} is not a directory", directory.display()),
+        }),
+    }
+}
+
+/// Adds the queues of a topic that are not known yet.
+fn join_queues(shared: &Shared, name: &str) -> Result<()> {
+    let directory = shared.queues.store.directory.join(name);
+    for id in list_queues(&*shared.disk, &directory)? {
+        let (topic, _) = shared.topics.get_or_add(name, id + 1);
+        if shared.queues.get(&topic, id).is_none() {
+            let queue = ConsumeQueue::open(&shared.queues.store, name, id)?;
+            queue.set_bounds(queue.first_on_disk().unwrap_or(0), 0);
+            shared.queues.add(&topic, Arc::new(queue));
         }
     }
     Ok(())

@@ -253,6 +253,11 @@ impl Engine for CommitLog {
         follow::refresh(&self.shared)
     }
 
+    fn refresh_topic(&self, name: &str) -> Result<()> {
+        self.catch_up();
+        follow::refresh_topic(&self.shared, name)
+    }
+
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
         Ok(self.shared.topic_for_append(name))
     }

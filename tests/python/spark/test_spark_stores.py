@@ -306,13 +306,15 @@ def test_spark_names_the_store_that_is_damaged(spark, shards, tmp_path):
 
 
 def test_a_thousand_topics_are_listed_and_read(spark, tmp_path):
+    options = {"subscribePattern": "topic-...", "columns": "topic,value"}
+    reader = spark.read.format("forebay").options(**options)
     with forebay.open(tmp_path / "wide", commitlog_file_size=1 << 20, default_queues=1) as store:
         for number in range(1000):
             store.producer(f"topic-{number:03}").send_batch([b"a", b"b"])
-    options = {"subscribePattern": "topic-...", "columns": "topic,value"}
-    frame = spark.read.format("forebay").options(**options).load(str(tmp_path / "wide"))
-    assert frame.rdd.getNumPartitions() <= 2 * spark.sparkContext.defaultParallelism
-    counts = frame.groupBy("topic").count().toArrow().to_pylist()
+        store.flush()
+        frame = reader.load(str(tmp_path / "wide"))
+        assert frame.rdd.getNumPartitions() <= 2 * spark.sparkContext.defaultParallelism
+        counts = frame.groupBy("topic").count().toArrow().to_pylist()
     assert {row["topic"]: row["count"] for row in counts} == {
         f"topic-{number:03}": 2 for number in range(1000)
     }
