@@ -5,7 +5,7 @@
 
 mod lock;
 mod real;
-mod syscall;
+pub(crate) mod syscall;
 
 pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
@@ -15,6 +15,7 @@ use crate::mapped::{Access, Region};
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// What a directory entry is. Symbolic links are never followed.
@@ -78,6 +79,12 @@ pub trait Disk: Send + Sync + Debug {
         let _ = (path, start, len);
     }
 
+    /// Says of a range that it holds zeros which need no memory: what a reader looks through for
+    /// data no longer holds it. A hint as well.
+    fn drop_zeros(&self, path: &Path, start: u64, len: u64) {
+        let _ = (path, start, len);
+    }
+
     /// Makes data and length of a file durable.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
@@ -136,8 +143,9 @@ pub trait Disk: Send + Sync + Debug {
     /// What is at a path; `None` where nothing is.
     fn look(&self, path: &Path) -> io::Result<Option<Entry>>;
 
-    /// First byte at or behind `start` that may be other than zero; `None` where none is.
-    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<u64>>;
+    /// First run of bytes at or behind `start` that may be other than zero; `None` where none is.
+    /// What is loaded from behind a run costs memory, and counts as data from then on.
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>>;
 
     /// Bytes that may still be written to the file system of `path`.
     fn free_space(&self, path: &Path) -> io::Result<u64>;

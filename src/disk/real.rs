@@ -5,6 +5,7 @@ use crate::mapped::{Access, PAGE, Region};
 use crate::num::index;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// Files by the operating system's calls. Keeps no descriptor itself.
@@ -55,8 +56,8 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     let zeros = [0; PAGE];
     let end = start + len;
     let mut at = start;
-    while let Some(data) = syscall::next_data(file, at)?.filter(|data| *data < end) {
-        at = data.max(at);
+    while let Some(data) = syscall::next_data(file, at)?.filter(|data| data.start < end) {
+        at = data.start.max(at);
         let step = (PAGE as u64 - at % PAGE as u64).min(end - at);
         let part = zeros.get(..index(step)).unwrap_or_default();
         syscall::write_all_at(file, part, at)?;
@@ -159,6 +160,12 @@ impl Disk for RealDisk {
     fn write_back(&self, path: &Path, start: u64, len: u64) {
         if let Ok(file) = open(path, false) {
             syscall::write_back(&file, start, len);
+        }
+    }
+
+    fn drop_zeros(&self, path: &Path, start: u64, len: u64) {
+        if let Ok(file) = open(path, true) {
+            let _ = syscall::erase(&file, start, len);
         }
     }
 
@@ -289,7 +296,7 @@ impl Disk for RealDisk {
         }
     }
 
-    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<u64>> {
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
         let file = open(path, false)?;
         if start >= file.metadata()?.len() {
             return Ok(None);

@@ -13,6 +13,7 @@ use super::Holder;
 use std::fs::File;
 use std::io;
 use std::net::IpAddr;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
@@ -99,28 +100,38 @@ pub fn write_back(file: &File, start: u64, len: u64) {
     let _ = (file, start, len);
 }
 
-/// First byte at or behind `start` that is not in a hole.
-pub fn next_data(file: &File, start: u64) -> io::Result<Option<u64>> {
+/// First run of bytes at or behind `start` that is in no hole.
+pub fn next_data(file: &File, start: u64) -> io::Result<Option<Range<u64>>> {
     #[cfg(target_os = "linux")]
     {
-        use std::os::fd::AsRawFd;
-        // SAFETY: the descriptor is open while `file` is borrowed; no memory is passed.
-        let at = unsafe { libc::lseek(file.as_raw_fd(), start as libc::off_t, libc::SEEK_DATA) };
-        if at >= 0 {
-            return Ok(Some(at as u64));
-        }
-        let error = io::Error::last_os_error();
-        match error.raw_os_error() {
-            Some(libc::ENXIO) => Ok(None),
-            // The file system cannot tell: everything may be data.
-            Some(libc::EINVAL) => Ok(Some(start)),
-            _ => Err(error),
-        }
+        let Some(data) = seek(file, start, libc::SEEK_DATA)? else {
+            return Ok(None);
+        };
+        Ok(seek(file, data, libc::SEEK_HOLE)?.map(|hole| data..hole.max(data + 1)))
     }
     #[cfg(not(target_os = "linux"))]
     {
         let _ = file;
-        Ok(Some(start))
+        Ok(Some(start..u64::MAX))
+    }
+}
+
+/// Where data or a hole begins at or behind `start`; `None` behind the last.
+#[cfg(target_os = "linux")]
+fn seek(file: &File, start: u64, what: libc::c_int) -> io::Result<Option<u64>> {
+    use std::os::fd::AsRawFd;
+    // SAFETY: the descriptor is open while `file` is borrowed; no memory is passed.
+    let at = unsafe { libc::lseek(file.as_raw_fd(), start as libc::off_t, what) };
+    if at >= 0 {
+        return Ok(Some(at as u64));
+    }
+    let error = io::Error::last_os_error();
+    match error.raw_os_error() {
+        Some(libc::ENXIO) => Ok(None),
+        // The file system cannot tell: everything may be data.
+        Some(libc::EINVAL) if what == libc::SEEK_DATA => Ok(Some(start)),
+        Some(libc::EINVAL) => Ok(Some(u64::MAX)),
+        _ => Err(error),
     }
 }
 

@@ -16,6 +16,7 @@ use crate::mapped::{Access, Region};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -650,13 +651,18 @@ impl Disk for SimDisk {
         })
     }
 
-    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<u64>> {
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
         self.look_at(|state| {
             let inode = &state.inodes[state.file(path)?];
             let start = (start as usize).min(inode.len);
             let rest = &inode.cache.contents()[start..inode.len];
             let found = rest.iter().position(|byte| *byte != 0);
-            Ok(found.map(|at| (start + at / 4096 * 4096) as u64))
+            Ok(found.map(|at| {
+                let data = start + at / 4096 * 4096;
+                let pages = inode.cache.contents()[data..inode.len].chunks(4096);
+                let full = pages.take_while(|page| page.iter().any(|byte| *byte != 0));
+                data as u64..inode.len.min(data + 4096 * full.count()) as u64
+            }))
         })
     }
 

@@ -15,12 +15,13 @@ use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
 use crate::mapped::allocate::create;
-use crate::mapped::{Allocator, Latch, MappedFile, Preparation, Region, TransientPool};
+use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Preparation, Region, TransientPool};
 use crate::num::index;
 use crate::record::Batch;
 use crate::record::layout::BLANK_LEN;
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -454,6 +455,13 @@ impl Tail {
                 .create(path, start, len, RESERVE_STEP.min(len));
             self.coming.push_back(latch);
         }
+    }
+
+    /// The current file, and the whole pages behind its end whose blocks are reserved.
+    pub fn unused_pages(&self) -> Option<(&MappedFile, Range<u64>)> {
+        let file = &self.current.as_ref()?.file;
+        let end = (self.position - file.start()).next_multiple_of(PAGE as u64);
+        (end < file.reserved()).then(|| (&**file, end..file.reserved()))
     }
 
     /// Files that were made ahead of use and hold nothing.

@@ -5,6 +5,7 @@ use crate::disk::{Disk, Entry, RealDisk};
 use crate::mapped::{Access, Region};
 use crate::num::index;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 /// Reads like [`RealDisk`], but a map is a copy of what the file held when it was made. It refuses
@@ -23,14 +24,17 @@ impl Disk for CopyingDisk {
         let region = Region::anonymous(len, path)?;
         let mut buffer = vec![0; CHUNK];
         let mut at = 0;
-        while let Some(data) = RealDisk.next_data(path, at)?.filter(|at| *at < len as u64) {
-            let part = (len - index(data)).min(CHUNK);
-            let have = RealDisk.read_at(path, data, buffer.get_mut(..part).unwrap_or_default())?;
+        while let Some(data) = RealDisk.next_data(path, at)?
+            && data.start < len as u64
+        {
+            let start = data.start;
+            let part = index(data.end.min(len as u64) - start).min(CHUNK);
+            let have = RealDisk.read_at(path, start, buffer.get_mut(..part).unwrap_or_default())?;
             if have == 0 {
                 break;
             }
-            region.write(index(data), buffer.get(..have).unwrap_or_default());
-            at = data + have as u64;
+            region.write(index(start), buffer.get(..have).unwrap_or_default());
+            at = start + have as u64;
         }
         Ok(region)
     }
@@ -51,7 +55,7 @@ impl Disk for CopyingDisk {
         RealDisk.look(path)
     }
 
-    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<u64>> {
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
         RealDisk.next_data(path, start)
     }
 

@@ -644,8 +644,9 @@ impl Engine for CommitLog {
         for file in unused {
             let _ = self.shared.disk.unlink(file.path());
         }
-        if settled.is_err() {
-            self.shared.log.state.end_epoch(false);
+        match settled {
+            Ok(()) => self.shared.drop_unused_pages(),
+            Err(_) => self.shared.log.state.end_epoch(false),
         }
         drop(self.lock.lock().take());
         let log = &self.shared.log;

@@ -308,13 +308,16 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
         while at < until {
             // Stretches that were never written hold nothing; the kernel knows them.
             let data = next_data(&log.files, &file, at as u64)?;
-            let Some(data) = data.filter(|data| index(*data) < until) else {
+            let Some(data) = data.filter(|data| data.start < until as u64) else {
                 break;
             };
-            at = at.max(index(data));
-            let chunk_end = until.min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
+            at = at.max(index(data.start));
+            let data_end = index(data.end.min(region.len() as u64));
+            let chunk_end = until
+                .min(data_end)
+                .min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
             let bytes = region.run(at, chunk_end - at);
-            if let Some(found) = search(&region, file.start(), at..at + bytes.len()) {
+            if let Some(found) = search(&region, file.start(), at..at + bytes.len(), data_end) {
                 return Ok(Some(found));
             }
             // A hole that there is no room to load from holds nothing.
@@ -331,18 +334,26 @@ fn next_data(
     files: &MappedFileQueue,
     file: &crate::mapped::MappedFile,
     at: u64,
-) -> Result<Option<u64>> {
+) -> Result<Option<Range<u64>>> {
     let data = files.disk().next_data(file.path(), at);
     data.map_err(|e| Error::io("read", file.path(), e))
 }
 
 /// Looks for a record, or a filler, that begins in `bytes` of a file, all of which can be loaded.
-pub(super) fn search(region: &Region, file_start: u64, bytes: Range<usize>) -> Option<u64> {
+/// A magic is looked for below `data_end`: what lies behind is zeros, and would be loaded for
+/// nothing.
+pub(super) fn search(
+    region: &Region,
+    file_start: u64,
+    bytes: Range<usize>,
+    data_end: usize,
+) -> Option<u64> {
     let first = (MAGIC_V1 >> 24) as u8;
     let mut at = bytes.start;
     while at < bytes.end {
         // A magic may lie behind the last byte where a record begins.
-        let candidates = region.run(at + AT_MAGIC, bytes.end - at);
+        let until = bytes.end.min(data_end.saturating_sub(AT_MAGIC));
+        let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at));
         // Magics of records begin with one byte, that of a filler with another.
         at += memchr::memchr2(first, 0xCB, candidates)?;
         let here = extent(|len| region.run(at, len));

@@ -103,11 +103,12 @@ fn each_chunk(
     let mut buffer = vec![0; index(CHUNK)];
     let mut at = range.start;
     while at < range.end {
-        let Some(data) = disk.next_data(path, at)?.filter(|data| *data < range.end) else {
+        let data = disk.next_data(path, at)?;
+        let Some(data) = data.filter(|data| data.start < range.end) else {
             break;
         };
-        at = at.max(data);
-        let len = index(CHUNK.min(range.end - at));
+        at = at.max(data.start);
+        let len = index(CHUNK.min(range.end.min(data.end) - at));
         let chunk = buffer.get_mut(..len).unwrap_or_default();
         let have = disk.read_at(path, at, chunk)?;
         let bytes = buffer.get(..have).unwrap_or_default();

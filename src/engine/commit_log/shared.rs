@@ -421,4 +421,13 @@ impl Shared {
         self.log.state.sync(&*self.disk)?;
         super::running::take_away(&*self.disk, &self.root)
     }
+
+    /// Takes what was faulted in behind the end of the log out of the page cache. It is zeros, which
+    /// the kernel would write, and which every opening would look through for records.
+    pub fn drop_unused_pages(&self) {
+        if let Some((file, range)) = self.tail.lock().unused_pages() {
+            let len = range.end - range.start;
+            self.disk.drop_zeros(file.path(), range.start, len);
+        }
+    }
 }

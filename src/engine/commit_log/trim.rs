@@ -119,11 +119,11 @@ impl Opening<'_> {
         let mut last = None;
         // Read and not mapped: a load from a hole of a full memory file system is a signal.
         while let Some(data) = self.disk.next_data(path, at).map_err(io)? {
-            at = data.max(at);
+            at = data.start.max(at);
             if at >= len {
                 break;
             }
-            buffer.resize(index((len - at).min(CHUNK)), 0);
+            buffer.resize(index((len.min(data.end) - at).min(CHUNK)), 0);
             let have = self.disk.read_at(path, at, &mut buffer).map_err(io)?;
             let bytes = buffer.get(..have).unwrap_or_default();
             if let Some(found) = last_byte(bytes) {
@@ -145,4 +145,45 @@ fn last_byte(bytes: &[u8]) -> Option<usize> {
         pages.find(|(_, page)| page.iter().fold(0, |any, byte| any | byte) != 0)?;
     let found = page.iter().rposition(|byte| *byte != 0)?;
     Some(number * PAGE + found)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use crate::disk::{Disk, RealDisk, syscall};
+    use crate::{Draft, Durability, Mode, Options, Store};
+    use std::fs::File;
+
+    #[test]
+    fn behind_the_end_of_a_closed_log_there_is_nothing_to_look_through() {
+        let dir = tempfile::tempdir().unwrap();
+        let probe = File::create(dir.path().join("probe")).unwrap();
+        if syscall::erase(&probe, 0, 4096).is_err() {
+            return eprintln!("skipped: the file system cannot turn blocks into zeros");
+        }
+        let root = dir.path().join("store");
+        let open = |mode| {
+            let options = Options {
+                mode,
+                ..Options::default()
+            };
+            Store::open(&root, options).unwrap()
+        };
+        let store = open(Mode::Append);
+        let producer = store.producer("orders", Some(0)).unwrap();
+        let draft = Draft {
+            body: &[7; 1000],
+            ..Draft::default()
+        };
+        let sent = producer.send(&draft, 0, Durability::Default).unwrap();
+        store.close().unwrap();
+
+        let file = root.join("commitlog/00000000000000000000");
+        let behind = sent.end.next_multiple_of(4096);
+        assert_eq!(RealDisk.next_data(&file, behind).unwrap(), None);
+        for mode in [Mode::Read, Mode::Append] {
+            open(mode).close().unwrap();
+            assert_eq!(RealDisk.next_data(&file, behind).unwrap(), None, "{mode:?}");
+        }
+    }
 }

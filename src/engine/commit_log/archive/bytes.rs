@@ -116,7 +116,12 @@ impl ByteCursor {
                 None
             }
             Err(flaw) => {
-                let next = search(&self.region, self.position, at + 1..self.region.readable());
+                let next = search(
+                    &self.region,
+                    self.position,
+                    at + 1..self.region.readable(),
+                    self.region.readable(),
+                );
                 let next = next.map_or(self.region.readable(), |found| {
                     crate::num::index(found - self.position)
                 });

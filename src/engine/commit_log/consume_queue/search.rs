@@ -172,9 +172,9 @@ impl ConsumeQueue {
         while let Some(data) = disk
             .next_data(path, at)
             .map_err(io)?
-            .filter(|at| *at < file_len)
+            .filter(|data| data.start < file_len)
         {
-            let chunk = data - data % CHUNK;
+            let chunk = data.start - data.start % CHUNK;
             chunks.push(chunk);
             at = chunk + CHUNK;
         }
