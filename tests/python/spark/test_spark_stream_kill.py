@@ -16,9 +16,6 @@ from forebay.spark import ForebayDataSource
 
 ROUNDS = 200 if os.environ.get("FOREBAY_PROOF") else 10
 
-#: For a process that lives for seconds.
-QUICK = {"spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
-
 DRIVER = """
 import json
 import sys
@@ -118,7 +115,7 @@ def run_until(folder, steps, seconds):
     """Run a driver until its query has done some steps, and a moment more, and kill it."""
     begun = steps_in(folder)
     driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(folder), json.dumps(CONFIGURATION | QUICK)],
+        [sys.executable, "-c", DRIVER, str(folder), json.dumps(CONFIGURATION)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
