@@ -422,8 +422,8 @@ impl Shared {
         super::running::take_away(&*self.disk, &self.root)
     }
 
-    /// Takes what was faulted in behind the end of the log out of the page cache. It is zeros, which
-    /// the kernel would write, and which every opening would look through for records.
+    /// Takes what was faulted in behind the end of the log out of the page cache. It is zeros,
+    /// which the kernel would write, and which every opening would look through for records.
     pub fn drop_unused_pages(&self) {
         if let Some((file, range)) = self.tail.lock().unused_pages() {
             let len = range.end - range.start;
