@@ -1,8 +1,6 @@
-"""The limits: Python data sources that yield batches which are ready.
+"""The limit: a Python data source that yields one batch from memory over and over.
 
-What they take is Spark's own: the Python worker, the socket, and Arrow on the other side. One
-yields a single batch over and over, which stays in the processor's cache. The other yields as many
-bytes as a store holds, each once, from the page cache: what it takes beyond that is memory's.
+What it takes is Spark's own: the Python worker, the socket, and Arrow on the other side.
 """
 
 from __future__ import annotations
@@ -22,28 +20,22 @@ from forebay.spark.columns import KAFKA_COLUMNS, schema_of
 
 
 class ReadyReader(DataSourceReader):
-    def __init__(self, path: str, rows: int, *, again: bool) -> None:
+    def __init__(self, path: str, rows: int) -> None:
         self._path = path
         self._rows = rows
-        self._again = again
 
     def partitions(self) -> list[InputPartition]:
         """Two tasks of like size."""
-        half = self._rows // 2
-        return [InputPartition((0, half)), InputPartition((half, self._rows - half))]
+        return [InputPartition(self._rows // 2), InputPartition(self._rows - self._rows // 2)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Slice a batch only at the end."""
-        first, left = partition.value
-        with pyarrow.memory_map(self._path) as map, pyarrow.ipc.open_file(map) as file:
+        """Slice the batch only at the end."""
+        with pyarrow.ipc.open_file(self._path) as file:
             batch = file.get_batch(0)
-            number = first // batch.num_rows
-            while left > 0:
-                if not self._again:
-                    batch = file.get_batch(number)
-                yield batch.slice(0, min(left, batch.num_rows))
-                left -= batch.num_rows
-                number += 1
+        left = partition.value
+        while left > 0:
+            yield batch.slice(0, min(left, batch.num_rows))
+            left -= batch.num_rows
 
 
 class ReadyStreamReader(DataSourceStreamReader):
@@ -81,7 +73,7 @@ def ready_source(path: str, rows: int) -> type[DataSource]:
             return schema_of(KAFKA_COLUMNS)
 
         def reader(self, schema):
-            return ReadyReader(str(here), rows, again="again" in self.options)
+            return ReadyReader(str(here), rows)
 
         def streamReader(self, schema):
             return ReadyStreamReader(str(here))

@@ -3,10 +3,9 @@
     python benches/spark/run.py [read] [write] [stream]
 
 Contenders take turns; the figures are medians of FOREBAY_BENCH_ROUNDS rounds (5) after one that is
-not counted, over FOREBAY_BENCH_ROWS rows (2,000,000). `ready` and `memory` are what a Python data
-source can do at most: the first yields one batch over and over, the second other bytes each time.
-`kafka` is Spark's connector against a broker on loopback; without Maven it is left out. Run it with
-an extension built with --release.
+not counted, over FOREBAY_BENCH_ROWS rows (2,000,000). `ready` yields one batch from memory over and
+over, which is the limit of what a Python data source can do. `kafka` is Spark's connector against a
+broker on loopback; without Maven it is left out. Run it with an extension built with --release.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ def fill(path: str, size: int, rows: int) -> None:
             producer.send_batch([body] * 1000, keys=keys)
 
 
-def keep_batches(spark: SparkSession, path: str, to: str, rows: int) -> None:
-    """Keep batches of `rows` rows and more, in the types that Spark takes, as a store has them."""
+def keep_batch(spark: SparkSession, path: str, to: str) -> None:
+    """Keep a batch of the rows of a store in the types that Spark takes."""
     frame = spark.read.format("forebay").option("subscribe", "orders").load(path)
     table = frame.limit(16_384).toArrow().combine_chunks()
     from forebay.spark.columns import KAFKA_COLUMNS
@@ -95,14 +94,12 @@ def keep_batches(spark: SparkSession, path: str, to: str, rows: int) -> None:
         if name in kinds:
             table = table.set_column(place, name, table[name].cast(kinds[name]))
     with pyarrow.ipc.new_file(to, table.schema) as file:
-        for _ in range(rows // table.num_rows + 2):
-            file.write_table(table)
+        file.write_table(table)
 
 
 def loads(spark: SparkSession, path: str, address: str | None, topic: str) -> dict[str, DataFrame]:
     frames = {
-        "ready": spark.read.format("ready").option("again", "true").load(),
-        "memory": spark.read.format("ready").load(),
+        "ready": spark.read.format("ready").load(),
         "forebay": spark.read.format("forebay").option("subscribe", "orders").load(path),
     }
     if address is not None:
@@ -126,7 +123,7 @@ def read(spark: SparkSession, folder: str, address: str | None) -> None:
         rows = ROWS if size < 1024 else ROWS // 4
         path, topic = f"{folder}/read-{size}", f"read-{size}"
         fill(path, size, rows)
-        keep_batches(spark, path, f"{folder}/ready-{size}", rows)
+        keep_batch(spark, path, f"{folder}/ready-{size}")
         spark.dataSource.register(ready_source(f"{folder}/ready-{size}", rows))
         if address is not None:
             to_kafka(rows_of(spark, size, rows), address, topic)
@@ -162,7 +159,7 @@ def stream(spark: SparkSession, folder: str, address: str | None) -> None:
     """Milliseconds of a trigger that reads one message, beside a source that only says so."""
     path = f"{folder}/stream"
     fill(path, 100, 1000)
-    keep_batches(spark, path, f"{folder}/ready-stream", 1)
+    keep_batch(spark, path, f"{folder}/ready-stream")
     spark.dataSource.register(ready_source(f"{folder}/ready-stream", 1))
     ours = spark.readStream.format("forebay").option("subscribe", "orders")
     ours = ours.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 1)
