@@ -30,6 +30,11 @@ use std::time::Duration;
 pub const RESERVE_STEP: u64 = 64 << 20;
 /// Pages are faulted in ahead of the end in steps of this many bytes, where that is asked for.
 const POPULATE_STEP: u64 = 8 << 20;
+/// From this many bytes on, records are given to the kernel by one write, which fills pages that it
+/// has whole without zeros and faults. Fewer are copied into the map, which takes no call.
+const WRITE_LEN: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
+/// Sealed records are stored when they are this many bytes, while the processor's cache has them.
+const RUN_LEN: usize = 4 * WRITE_LEN;
 /// How long a roll waits for a file that the allocator is at.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -65,11 +70,19 @@ struct Current {
 
 impl Current {
     #[inline]
-    fn write(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) {
+    fn store(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) {
         match with.pool {
             Some(pool) if self.pooled => pool.take(&self.file, start, bytes),
+            _ if bytes.len() >= WRITE_LEN && self.write(with, start, bytes) => {}
+            // The blocks are reserved, so this cannot fail.
             _ => self.region.write(start, bytes),
         }
+    }
+
+    #[cold]
+    fn write(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) -> bool {
+        let wrote = with.disk.write_at(self.file.path(), start as u64, bytes);
+        wrote.is_ok()
     }
 }
 
@@ -204,20 +217,25 @@ impl Tail {
         appended.store_timestamp = store_ms;
         let mut count = 0;
         for (topic, batch) in parts.iter_mut() {
+            // Of the batch's bytes those that are sealed and not stored yet.
+            let mut run = 0..0;
             for index in 0..batch.rows().len() {
                 let Some(row) = batch.rows().get(index).copied() else {
                     break;
                 };
-                let start = self.room_for(with, u64::from(row.len))?;
+                let fits = self.has_room(u64::from(row.len));
+                if !fits || run.len() >= RUN_LEN {
+                    self.store(with, batch, &mut run);
+                }
+                if !fits {
+                    self.roll(with)?;
+                }
                 let position = self.position;
                 let next = self.next_offset(topic.id, row.queue);
                 let offset = *next;
                 *next += 1;
-                let Some(current) = &self.current else {
-                    unreachable!("room was made")
-                };
-                let record = batch.seal(row, offset, position, store_ms);
-                current.write(with, start, record);
+                batch.seal(row, offset, position, store_ms);
+                run.end += row.len as usize;
                 self.position += u64::from(row.len);
                 count += 1;
                 appended.rows.push(Place {
@@ -226,6 +244,7 @@ impl Tail {
                     offset,
                 });
             }
+            self.store(with, batch, &mut run);
         }
         self.last_store_ms = store_ms;
         self.messages += count;
@@ -237,8 +256,21 @@ impl Tail {
             let ready = current.file.start() + current.file.reserved();
             with.log.ready.store(ready, Ordering::Relaxed);
         }
-        self.look_ahead(with);
+        self.look_ahead(with, self.position - begin);
         Ok(())
+    }
+
+    /// Stores the sealed records of a batch, which end where the log ends.
+    #[inline]
+    fn store(&self, with: &Appender<'_>, batch: &Batch, run: &mut Range<usize>) {
+        let sealed = batch.bytes().get(run.clone()).unwrap_or_default();
+        run.start = run.end;
+        if let Some(current) = &self.current
+            && !sealed.is_empty()
+        {
+            let end = index(self.position - current.file.start());
+            current.store(with, end - sealed.len(), sealed);
+        }
     }
 
     /// Lets readers see what was appended, or the write-out do so.
@@ -255,24 +287,19 @@ impl Tail {
         }
     }
 
-    /// The byte of the current file where a record of `len` bytes goes; rolls where it does not
-    /// fit.
+    /// Whether a record of `len` bytes fits the current file.
     #[inline]
-    fn room_for(&mut self, with: &Appender<'_>, len: u64) -> Result<usize> {
-        if let Some(current) = &self.current
-            && self.position + len + BLANK_LEN as u64 <= current.end
-        {
-            return Ok(index(self.position - current.file.start()));
-        }
-        self.roll(with)?;
-        Ok(0)
+    fn has_room(&self, len: u64) -> bool {
+        let needed = self.position + len + BLANK_LEN as u64;
+        let current = self.current.as_ref();
+        current.is_some_and(|current| needed <= current.end)
     }
 
     /// Fills the current file up and goes to the next, which `secure` has made ready.
     fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
         if let Some(current) = self.current.take() {
             let at = index(self.position - current.file.start());
-            current.write(with, at, &blank(current.end - self.position));
+            current.store(with, at, &blank(current.end - self.position));
             match with.pool {
                 Some(pool) if current.pooled => pool.end_file(&current.file),
                 _ => current.region.publish_alone(current.region.len()),
@@ -427,11 +454,13 @@ impl Tail {
         })
     }
 
-    /// Asks for what the next appends will need: blocks, faulted pages, files.
+    /// Asks for what the next appends will need, if they are like the last one of `len` bytes:
+    /// blocks, faulted pages, files.
     #[inline]
-    fn look_ahead(&mut self, with: &Appender<'_>) {
+    fn look_ahead(&mut self, with: &Appender<'_>, len: u64) {
         let Some(current) = &self.current else { return };
-        if self.populate && !current.pooled && self.position + POPULATE_STEP / 2 > self.populated {
+        let maps = !current.pooled && len < WRITE_LEN as u64;
+        if self.populate && maps && self.position + POPULATE_STEP / 2 > self.populated {
             let from = self.populated.max(self.position);
             let reserved = current.file.start() + current.file.reserved();
             let to = (from + POPULATE_STEP).min(reserved);
