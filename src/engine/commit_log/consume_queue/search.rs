@@ -167,23 +167,25 @@ impl ConsumeQueue {
         let disk = &self.store.disk;
         let io = |error| Error::io("read", path, error);
         let file_len = self.store.file_entries * ENTRY_LEN;
-        let mut chunks = Vec::new();
+        let mut runs = Vec::new();
         let mut at = 0;
-        while let Some(data) = disk
-            .next_data(path, at)
-            .map_err(io)?
-            .filter(|data| data.start < file_len)
+        while let Some(data) = disk.next_data(path, at).map_err(io)?
+            && data.start < file_len
         {
-            let chunk = data.start - data.start % CHUNK;
-            chunks.push(chunk);
-            at = chunk + CHUNK;
+            at = data.end;
+            runs.push(data.start..data.end.min(file_len));
         }
-        let mut buffer = vec![0; index(CHUNK)];
-        for chunk in chunks.into_iter().rev() {
-            let have = disk.read_at(path, chunk, &mut buffer).map_err(io)?;
-            let bytes = buffer.get(..have).unwrap_or_default();
-            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
-                return Ok(Some((chunk + last as u64) / ENTRY_LEN + 1));
+        let mut buffer = Vec::new();
+        for mut run in runs.into_iter().rev() {
+            while !run.is_empty() {
+                let start = run.end.saturating_sub(CHUNK).max(run.start);
+                buffer.resize(index(run.end - start), 0);
+                let have = disk.read_at(path, start, &mut buffer).map_err(io)?;
+                let bytes = buffer.get(..have).unwrap_or_default();
+                if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                    return Ok(Some((start + last as u64) / ENTRY_LEN + 1));
+                }
+                run.end = start;
             }
         }
         Ok(None)
