@@ -26,6 +26,8 @@ export PATH := $(BIN):$(PATH)
 
 PYTHON_READY := $(VENV)/.python-ready
 DOCS_READY := $(VENV)/.docs-ready
+OLD_SPARK := .venv-old-spark
+OLD_SPARK_READY := $(OLD_SPARK)/.python-ready
 EXTENSION_READY := $(VENV)/.extension-ready
 RUST_SOURCES := $(shell find src -name '*.rs')
 PYTHON_SOURCES := $(wildcard python tests benches examples)
@@ -36,6 +38,7 @@ DENY := -- -D warnings
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test proof lint format bench docs clean
 .PHONY: tools test-begin test-rust test-python test-compat test-faults test-examples test-stubs test-end
+.PHONY: test-old-spark
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -61,6 +64,12 @@ $(PYTHON_READY): pyproject.toml | $(VENV)/bin/python
 
 $(DOCS_READY): pyproject.toml | $(PYTHON_READY)
 	@$(STEP) "packages for the docs" $(BIN)/python -m pip install --group docs
+	@touch $@
+
+$(OLD_SPARK_READY): pyproject.toml | $(PYTHON_READY)
+	@$(PYTHON) -m venv $(OLD_SPARK)
+	@$(STEP) "pip, old Spark" $(OLD_SPARK)/bin/python -m pip install --upgrade 'pip>=25.1'
+	@$(STEP) "packages, old Spark" $(OLD_SPARK)/bin/python -m pip install --group test-old-spark
 	@touch $@
 
 # Another environment may have removed or replaced the library that stands beside the Python source.
@@ -118,6 +127,13 @@ test-examples: dev
 		$(STEP) "$$example" $(BIN)/python -W error "$$example"; \
 	done
 
+# The oldest Spark that is supported, in an environment of its own.
+test-old-spark: export PYSPARK_PYTHON := $(abspath $(OLD_SPARK)/bin/python)
+test-old-spark: export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
+test-old-spark: dev $(OLD_SPARK_READY)
+	@PYTHONPATH=python $(STEP) "pytest tests/python/spark, old Spark" \
+		$(OLD_SPARK)/bin/python -m pytest --quiet tests/python/spark
+
 test-stubs: dev
 	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
 
@@ -129,6 +145,7 @@ proof: dev  ## the same tests, much longer and with optimisation
 		$(CARGO) test --locked --release
 	@FOREBAY_PROOF=1 $(STEP) "pytest tests/python, long" $(BIN)/python -m pytest tests/python
 	@FOREBAY_PROOF=1 $(MAKE) --no-print-directory test-compat
+	@$(MAKE) --no-print-directory test-old-spark
 	@FOREBAY_PROOF=1 $(STEP) "pytest tests/faults, long" $(BIN)/python -m pytest -s tests/faults
 
 format: $(PYTHON_READY)  ## write Rust and Python files in the house's format
@@ -149,5 +166,5 @@ docs: dev $(DOCS_READY)  ## build docs/, the Python reference and the Rust refer
 	@echo "open site/index.html; the Rust reference is site/rust/forebay/index.html"
 
 clean:  ## remove everything that was built
-	rm -rf target $(VENV) site dist python/forebay/_forebay*.so
+	rm -rf target $(VENV) $(OLD_SPARK) site dist python/forebay/_forebay*.so
 	rm -rf .cache .pytest_cache .ruff_cache .mypy_cache .hypothesis
