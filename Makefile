@@ -131,7 +131,7 @@ test-examples: dev
 test-old-spark: export PYSPARK_PYTHON := $(abspath $(OLD_SPARK)/bin/python)
 test-old-spark: export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 test-old-spark: dev $(OLD_SPARK_READY)
-	@PYTHONPATH=python $(STEP) "pytest tests/python/spark, old Spark" \
+	@PYTHONPATH=$(CURDIR)/python $(STEP) "pytest tests/python/spark, old Spark" \
 		$(OLD_SPARK)/bin/python -m pytest --quiet tests/python/spark
 
 test-stubs: dev
