@@ -5,7 +5,7 @@
 
 mod lock;
 mod real;
-pub(crate) mod syscall;
+mod syscall;
 
 pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
@@ -79,8 +79,8 @@ pub trait Disk: Send + Sync + Debug {
         let _ = (path, start, len);
     }
 
-    /// Says of a range that it holds zeros which need no memory: what a reader looks through for
-    /// data no longer holds it. A hint as well.
+    /// Takes a range of zeros out of the page cache, so that [`Disk::next_data`] passes over it. A
+    /// hint as well: where it cannot be done nothing is lost but time.
     fn drop_zeros(&self, path: &Path, start: u64, len: u64) {
         let _ = (path, start, len);
     }

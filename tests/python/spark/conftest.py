@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -32,6 +33,16 @@ CONFIGURATION = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.showConsoleProgress": "false",
 }
+
+
+def run_program(code: str, *arguments: str, **place: Any) -> str:
+    """Run code in a process of its own, which has to end well, and return what it prints."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=240, check=False, **place
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stdout
 
 
 @pytest.fixture(scope="session")

@@ -7,14 +7,13 @@ import json
 import os
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pyspark
 import pytest
-from conftest import CONFIGURATION
+from conftest import CONFIGURATION, run_program
 
 import forebay
 
@@ -168,17 +167,9 @@ def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
     written = Path(events.path).with_name(cluster.__name__)
     with cluster(environment) as master:
-        done = subprocess.run(
-            [sys.executable, "-c", JOB, configuration, master, written.name, more],
-            cwd=written.parent,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-    assert done.returncode == 0, done.stderr[-5000:]
-    tasks = json.loads(done.stdout)
+        arguments = (configuration, master, written.name, more)
+        printed = run_program(JOB, *arguments, cwd=written.parent, env=environment)
+    tasks = json.loads(printed)
     sent = events.of("orders", "one")
     assert sum(rows for _, rows, _ in tasks) == 160
     assert all(70 <= rows <= 90 for _, rows, _ in tasks)

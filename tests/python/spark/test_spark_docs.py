@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
+from conftest import run_program
 
 import forebay
 from forebay.spark.options import _NAMES, _STREAM_NAMES
@@ -83,16 +84,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
         tail = subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, text=True)
         assert tail.stdout.count("look") == 2
         program = once(stream, TRIGGER, NOW) + back + END
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=240,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr[-5000:]
+        run_program(program, cwd=tmp_path, env=environment)
     table = pyarrow.parquet.read_table(tmp_path / "clicks.parquet")
     assert table.column_names == ["user", "page", "timestamp"]
     assert sorted(zip(*(table[name].to_pylist() for name in ("user", "page")), strict=True)) == (

@@ -5,14 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 import tarfile
 from collections import Counter
 from datetime import datetime
 
 import pytest
-from conftest import CONFIGURATION
+from conftest import CONFIGURATION, run_program
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, types
 from test_spark_stage import Owner
@@ -227,14 +225,7 @@ def test_the_process_that_does_not_let_a_job_write_is_named(spark, tmp_path):
 
 
 def test_a_task_that_is_repeated_counts_once(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", RETRIES, str(tmp_path / "events"), json.dumps(CONFIGURATION)],
-        capture_output=True,
-        text=True,
-        timeout=240,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-5000:]
+    run_program(RETRIES, str(tmp_path / "events"), json.dumps(CONFIGURATION))
     assert values(tmp_path / "events") == Counter(b"%d" % number for number in range(2000))
     assert values(tmp_path / "events", "s") == values(tmp_path / "events")
     # Nothing is left of the attempts that failed, and of a stream its folder alone.

@@ -29,7 +29,7 @@ mod rows;
 mod staged;
 mod sweep;
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod test;
 
 use super::shared::Shared;
