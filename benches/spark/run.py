@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import broker
 import pyarrow
@@ -51,13 +51,15 @@ def contest(title: str, runs: dict[str, Run], rows: int) -> None:
     print(f"{title}: {told} M rows/s", flush=True)
 
 
-def session(with_kafka: bool) -> SparkSession:
+def session(*, with_kafka: bool, configuration: Mapping[str, str] | None = None) -> SparkSession:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     # Workers unpickle the source that stands beside this file.
     os.environ["PYTHONPATH"] = str(pathlib.Path(__file__).resolve().parent)
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.memory", "2g")
+    for name, value in (configuration or {}).items():
+        builder = builder.config(name, value)
     if with_kafka:
         builder = builder.config("spark.jars", broker.connector_jars())
     spark = builder.getOrCreate()
@@ -204,7 +206,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="forebay-spark-") as folder:
         os.mkdir(f"{folder}/kafka")
         with kafka(f"{folder}/kafka") as address:
-            spark = session(address is not None)
+            spark = session(with_kafka=address is not None)
             for name in wanted:
                 groups[name](spark, folder, address)
             spark.stop()
