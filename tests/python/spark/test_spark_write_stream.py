@@ -1,4 +1,4 @@
-"""A stream into a store, killed again and again: each row is there once.
+"""A stream from store to store, killed again and again: each message is there once.
 
 A child runs the stream; it and all that it has started are killed at a random moment after it has
 committed something, and it is started again from its checkpoint. `FOREBAY_SPARK_SEED` tells the
@@ -24,38 +24,41 @@ import forebay
 KILLS = int(os.environ.get("FOREBAY_SPARK_KILLS", 200 if os.environ.get("FOREBAY_PROOF") else 10))
 #: Longer than anything here takes by far: what is not done by then hangs.
 HANGS_S = 180
+#: What a batch takes at most, and what a job finds more than it lives to copy.
 ROWS = 500
+SENT = 20 * ROWS
 MARKERS = "rmq_sys_forebay_commits"
 
 JOB = """
 import json, sys
 from pyspark.sql import SparkSession
-path, checkpoint, rows, batches, configuration = json.loads(sys.argv[1])
+source, target, checkpoint, rows, rest, configuration = json.loads(sys.argv[1])
 builder = SparkSession.builder.master("local[2]")
 for name, value in configuration.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 # Spark finds the format by itself.
-rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows)
-frame = rate.option("numPartitions", 3).load()
-frame = frame.selectExpr("cast(value as string) as value", "concat('t', value % 2) as topic")
+reader = spark.readStream.format("forebay").option("subscribe", "orders")
+reader = reader.option("startingOffsets", "earliest")
+if not rest:
+    reader = reader.option("maxOffsetsPerTrigger", rows)
+frame = reader.load(source).selectExpr("value", "concat('t', partition % 2) as topic")
 writer = frame.writeStream.format("forebay").option("checkpointLocation", checkpoint)
-query = writer.trigger(processingTime="0 seconds").start(path)
+writer = writer.trigger(**({"availableNow": True} if rest else {"processingTime": "0 seconds"}))
+query = writer.start(target)
 print("started", flush=True)
-while batches is None or (query.lastProgress or {"batchId": -1})["batchId"] < batches:
-    if query.awaitTermination(0.2):
-        break
-query.stop()
-print("stopped", flush=True)
+query.awaitTermination()
+print("ended", flush=True)
 """
 
 
 class Job:
     """The stream as a process with a group of its own."""
 
-    def __init__(self, folder, batches=None):
-        task = [str(folder / "events"), str(folder / "checkpoint"), ROWS, batches, CONFIGURATION]
+    def __init__(self, folder, rest=False):
+        places = [str(folder / name) for name in ("events", "copy", "checkpoint")]
+        task = [*places, ROWS, rest, CONFIGURATION]
         self._process = subprocess.Popen(
             [sys.executable, "-c", JOB, json.dumps(task)],
             stdout=subprocess.PIPE,
@@ -74,19 +77,20 @@ class Job:
         self._process.communicate()
 
     def end(self):
-        self.wait_for("stopped")
+        self.wait_for("ended")
         self._process.communicate(timeout=HANGS_S)
 
 
 def marks(path):
-    """Return the batches that the log holds."""
+    """Return the batch, part and number of parts of all that the log holds."""
     try:
         with forebay.open(path, mode="r") as store:
             if MARKERS not in store.topics:
                 return []
             queue = store.topics[MARKERS].queues[0]
             found = store.read(MARKERS, 0, queue.min_offset, max_messages=100_000)
-            return [json.loads(message.body)["batch"] for message in found]
+            marks = [json.loads(message.body) for message in found]
+            return [(mark["batch"], mark["part"], mark["parts"]) for mark in marks]
     except (FileNotFoundError, NotADirectoryError):
         return []
 
@@ -95,28 +99,35 @@ def test_a_stream_that_is_killed_again_and_again_is_there_once(tmp_path):
     seed = int(os.environ.get("FOREBAY_SPARK_SEED", time.time_ns() % 10**6))
     print(f"FOREBAY_SPARK_SEED={seed}")
     chance = random.Random(seed)
-    path = tmp_path / "events"
-    for _ in range(KILLS):
-        before = len(marks(path))
-        job = Job(tmp_path)
-        deadline = time.monotonic() + HANGS_S
-        # Once it commits, the kill may come at any point of a batch or of its commit.
-        while len(marks(path)) <= before:
-            assert time.monotonic() < deadline, "it commits nothing"
-            time.sleep(0.02)
-        time.sleep(chance.uniform(0, 0.7))
-        job.kill()
-    job = Job(tmp_path, batches=len(marks(path)) + 2)
-    job.end()
-    batches = marks(path)
-    assert sorted(batches) == list(range(len(batches))), batches
+    path, sent = tmp_path / "copy", 0
+    with forebay.open(tmp_path / "events", default_queues=3) as store:
+        orders = store.producer("orders")
+        for _ in range(KILLS):
+            orders.send_batch([b"%d" % number for number in range(sent, sent + SENT)])
+            store.flush()
+            sent += SENT
+            before = len(marks(path))
+            job = Job(tmp_path)
+            deadline = time.monotonic() + HANGS_S
+            while len(marks(path)) <= before:
+                assert time.monotonic() < deadline, "it commits nothing"
+                time.sleep(0.002)
+            # Half of the kills come before Spark notes what the log holds by now, the others at any
+            # point of a batch or of its commit.
+            time.sleep(chance.choice((0, chance.uniform(0, 0.7))))
+            job.kill()
+        Job(tmp_path, rest=True).end()
+    found = marks(path)
+    parts = {batch: count for batch, _, count in found}
+    assert list(parts) == list(range(len(parts)))
+    assert found == [(batch, n + 1, parts[batch]) for batch in parts for n in range(parts[batch])]
     with forebay.open(path, mode="r") as store:
         verified = store.verify()
         assert verified.ok, verified.damage
         found = Counter()
         for topic in ("t0", "t1"):
             for queue in store.topics[topic].queues:
-                read = store.read(topic, queue.id, 0, max_messages=1_000_000)
+                read = store.read(topic, queue.id, 0, max_messages=10_000_000)
                 found.update(int(message.body) for message in read)
-    assert found == Counter(range(len(batches) * ROWS))
+    assert found == Counter(range(sent))
     shutil.rmtree(tmp_path)
