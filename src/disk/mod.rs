@@ -45,8 +45,9 @@ pub struct Entry {
 /// A file that is made here is 0600 and a directory 0700 whatever the umask says. No call follows a
 /// symbolic link in the last component, and none blocks on a FIFO.
 pub trait Disk: Send + Sync + Debug {
-    /// Creates a file of `len` zero bytes; an error where the name is taken. Not durable before
-    /// [`Disk::sync_file`] and [`Disk::sync_directory`].
+    /// Creates a file of `len` zero bytes; an error where the name is taken. Where the file system
+    /// can, a file has its length before its name, so that no death leaves one without. Not durable
+    /// before [`Disk::sync_file`] and [`Disk::sync_directory`].
     fn create(&self, path: &Path, len: u64) -> io::Result<()>;
 
     /// Creates a directory and the missing ones above it.

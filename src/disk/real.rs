@@ -51,6 +51,23 @@ fn make_private(file: &File, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
+/// Creates a file that has its length before it has its name. It takes a file system that can, and
+/// a `/proc`.
+fn create_unnamed(path: &Path, len: u64) -> io::Result<()> {
+    let file = syscall::unnamed_file(directory(path.parent().unwrap_or(path)))?;
+    make_private(&file, 0o600)?;
+    file.set_len(len)?;
+    syscall::give_name(&file, path)
+}
+
+/// A directory by the name that the system takes: the empty one is that of the current directory.
+fn directory(path: &Path) -> &Path {
+    match path.as_os_str().is_empty() {
+        true => Path::new("."),
+        false => path,
+    }
+}
+
 /// Writes zeros over what is no hole, and so needs no room.
 fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     let zeros = [0; PAGE];
@@ -102,6 +119,11 @@ fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
 
 impl Disk for RealDisk {
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
+        // A process that dies in between leaves no file without its length: RocketMQ 4 would refuse
+        // the whole directory.
+        if create_unnamed(path, len).is_ok() {
+            return Ok(());
+        }
         let file = options(true, true).create_new(true).open(path)?;
         let made = make_private(&file, 0o600).and_then(|()| file.set_len(len));
         if made.is_err() {
@@ -178,13 +200,8 @@ impl Disk for RealDisk {
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
         #[cfg(unix)]
-        File::open(path)?.sync_all()?;
+        File::open(directory(path))?.sync_all()?;
         #[cfg(not(unix))]
         let _ = path;
         Ok(())

@@ -31,7 +31,7 @@ import forebay
 #: Kinds of calls, in the order of the C file that fails them.
 CALLS = (
     *("open", "fsync", "msync", "mmap", "fallocate", "ftruncate", "pwrite", "pread"),
-    *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod"),
+    *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod", "linkat"),
 )
 ACTIONS = ("pass", "fail", "kill before", "kill after", "lie")
 TOPICS = ("orders", "bills", "rare")

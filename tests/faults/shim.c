@@ -20,7 +20,7 @@
 #include <dirent.h>
 
 enum call { OPEN, FSYNC, MSYNC, MMAP, FALLOCATE, FTRUNCATE, PWRITE, PREAD, RENAME, UNLINK, MKDIR, SYNCFS,
-            OPENDIR, FCHMOD, CALLS };
+            OPENDIR, FCHMOD, LINKAT, CALLS };
 enum action { PASS, FAIL, KILL_BEFORE, KILL_AFTER, LIE };
 
 static char root[4096];
@@ -99,6 +99,8 @@ STAND_IN(MKDIR, path_is_below(path), int, -1, mkdir, (const char *path, mode_t m
 STAND_IN(SYNCFS, file_is_below(fd), int, -1, syncfs, (int fd), (fd))
 STAND_IN(OPENDIR, path_is_below(path), DIR *, NULL, opendir, (const char *path), (path))
 STAND_IN(FCHMOD, file_is_below(fd), int, -1, fchmod, (int fd, mode_t mode), (fd, mode))
+STAND_IN(LINKAT, path_is_below(to), int, -1, linkat, (int at, const char *from, int in, const char *to, int flags),
+         (at, from, in, to, flags))
 
 int open64(const char *path, int flags, ...) {
     static int (*real)(const char *, int, ...);

@@ -43,6 +43,7 @@ NUMBERS = {
     "syncfs": (errno.EIO,),
     "opendir": (errno.EIO, errno.EMFILE),
     "fchmod": (errno.EIO,),
+    "linkat": (errno.ENOSPC, errno.EPERM),
 }
 #: What a store may say when the operating system fails it.
 ERRORS = {

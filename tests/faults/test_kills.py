@@ -99,6 +99,17 @@ class Series:
         self.killed += outcome.status == -signal.SIGKILL
         return outcome
 
+    def misshapen(self) -> list[str]:
+        """Files without the length of their kind: RocketMQ 4 would refuse the directory."""
+        log, queue = SMALL["commitlog_file_size"], SMALL["queue_file_entries"] * 20
+        lengths = {"commitlog/*": log, "consumequeue/*/*/*": queue}
+        return [
+            f"{file.relative_to(self.root)}: {file.stat().st_size} bytes"
+            for pattern, length in lengths.items()
+            for file in self.root.glob(pattern)
+            if file.stat().st_size != length
+        ]
+
     def check(self, nursery: Nursery, modes: list[str]) -> None:
         """Hold the store against the law, in a process of its own."""
         task = self.task("check", ledger=str(self.ledger), modes=modes, gapless=True)
@@ -124,7 +135,7 @@ def run_series(nursery: Nursery, root: Path, number: int) -> Series:
     series.ledger.touch()
     while series.lives < LIVES:
         outcome = series.live(nursery, draw)
-        wrong = outcome.complaints
+        wrong = [*outcome.complaints, *series.misshapen()]
         assert outcome.status == -signal.SIGKILL and not wrong, series.story(outcome)
         if series.root.joinpath("commitlog").exists() and any(outcome.of("ack")):
             series.check(nursery, ["r"])
