@@ -286,6 +286,8 @@ class ForebayReader(DataSourceReader):
         reason = f"{missing} messages of {places}{more} in {store.path} are lost"
         if first is not None:
             reason += f" to damage, first at {first.position} of {first.path}: {first.reason}"
+        elif retired := _retired(store, ranges):
+            reason += f" to retention: {retired}"
         if missing == 0:
             reason = f"{store.path} has changed since it was archived{reason.partition(' lost')[2]}"
         if not self._options.fail_on_data_loss:
@@ -334,6 +336,17 @@ def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
             if within is not None and within.start <= offset < within.end:
                 lost.add((topic, queue, offset))
     return len(lost)
+
+
+def _retired(store: Source, ranges: list[Range]) -> str | None:
+    """Say which queue does not begin any more where it was to be read from."""
+    topics: Mapping[str, Topic] = {} if isinstance(store, Archive) else store.topics
+    for found in ranges:
+        topic = topics.get(found.topic)
+        for queue in () if topic is None else topic.queues:
+            if queue.id == found.queue and queue.min_offset > found.start:
+                return f"{found.topic}-{found.queue} begins at {queue.min_offset} by now"
+    return None
 
 
 def _still_there(topic: Topic | None, ranges: list[Range]) -> Iterator[Range]:

@@ -117,17 +117,17 @@ def test_a_stream_that_is_killed_again_and_again_is_there_once(tmp_path):
             time.sleep(chance.choice((0, chance.uniform(0, 0.7))))
             job.kill()
         Job(tmp_path, rest=True).end()
-    found = marks(path)
-    parts = {batch: count for batch, _, count in found}
+    marked = marks(path)
+    parts = {batch: count for batch, _, count in marked}
     assert list(parts) == list(range(len(parts)))
-    assert found == [(batch, n + 1, parts[batch]) for batch in parts for n in range(parts[batch])]
+    assert marked == [(batch, n + 1, parts[batch]) for batch in parts for n in range(parts[batch])]
     with forebay.open(path, mode="r") as store:
         verified = store.verify()
         assert verified.ok, verified.damage
-        found = Counter()
+        copied = Counter()
         for topic in ("t0", "t1"):
             for queue in store.topics[topic].queues:
                 read = store.read(topic, queue.id, 0, max_messages=10_000_000)
-                found.update(int(message.body) for message in read)
-    assert found == Counter(range(sent))
+                copied.update(int(message.body) for message in read)
+    assert copied == Counter(range(sent))
     shutil.rmtree(tmp_path)
