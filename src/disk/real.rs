@@ -54,10 +54,22 @@ fn make_private(file: &File, mode: u32) -> io::Result<()> {
 /// Creates a file that has its length before it has its name. It takes a file system that can, and
 /// a `/proc`.
 fn create_unnamed(path: &Path, len: u64) -> io::Result<()> {
-    let file = syscall::unnamed_file(directory(path.parent().unwrap_or(path)))?;
-    make_private(&file, 0o600)?;
-    file.set_len(len)?;
-    syscall::give_name(&file, path)
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).mode(0o600);
+        options.custom_flags(libc::O_TMPFILE);
+        let file = options.open(directory(path.parent().unwrap_or(path)))?;
+        make_private(&file, 0o600)?;
+        file.set_len(len)?;
+        syscall::give_name(&file, path)
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (path, len);
+        Err(io::ErrorKind::Unsupported.into())
+    }
 }
 
 /// A directory by the name that the system takes: the empty one is that of the current directory.

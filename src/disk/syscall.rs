@@ -58,42 +58,19 @@ fn fallocate(file: &File, mode: i32, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// Makes a file in `directory` that has no name, and is gone with its descriptor unless it is given
-/// one by [`give_name`].
-pub fn unnamed_file(directory: &Path) -> io::Result<File> {
-    #[cfg(target_os = "linux")]
-    return {
-        use std::os::unix::fs::OpenOptionsExt;
-        let mut options = std::fs::OpenOptions::new();
-        options.read(true).write(true).mode(0o600);
-        options.custom_flags(libc::O_TMPFILE).open(directory)
-    };
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = directory;
-        Err(io::ErrorKind::Unsupported.into())
-    }
-}
-
-/// Gives a file without a name the name `path`, which nothing may have.
+/// Gives a file that was made without a name the name `path`, which nothing may have. It takes a
+/// `/proc`.
+#[cfg(target_os = "linux")]
 pub fn give_name(file: &File, path: &Path) -> io::Result<()> {
-    #[cfg(target_os = "linux")]
-    {
-        use std::ffi::CString;
-        use std::os::{fd::AsRawFd, unix::ffi::OsStrExt};
-        let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
-        let to = CString::new(path.as_os_str().as_bytes())?;
-        let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
-        // SAFETY: both names end in a zero byte and outlive the call.
-        match unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), follow) } {
-            0 => Ok(()),
-            _ => Err(io::Error::last_os_error()),
-        }
-    }
-    #[cfg(not(target_os = "linux"))]
-    {
-        let _ = (file, path);
-        Err(io::ErrorKind::Unsupported.into())
+    use std::ffi::CString;
+    use std::os::{fd::AsRawFd, unix::ffi::OsStrExt};
+    let from = CString::new(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
+    let to = CString::new(path.as_os_str().as_bytes())?;
+    let (here, follow) = (libc::AT_FDCWD, libc::AT_SYMLINK_FOLLOW);
+    // SAFETY: both names end in a zero byte and outlive the call.
+    match unsafe { libc::linkat(here, from.as_ptr(), here, to.as_ptr(), follow) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
     }
 }
 

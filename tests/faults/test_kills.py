@@ -100,7 +100,14 @@ class Series:
         return outcome
 
     def misshapen(self) -> list[str]:
-        """Files without the length of their kind: RocketMQ 4 would refuse the directory."""
+        """Files without the length of their kind: RocketMQ 4 would refuse the directory.
+
+        Where a file cannot be made without a name, its length comes after it.
+        """
+        try:
+            os.close(os.open(self.root.parent, os.O_TMPFILE | os.O_RDWR, 0o600))
+        except OSError:
+            return []
         log, queue = SMALL["commitlog_file_size"], SMALL["queue_file_entries"] * 20
         lengths = {"commitlog/*": log, "consumequeue/*/*/*": queue}
         return [
