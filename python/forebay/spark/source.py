@@ -342,10 +342,9 @@ def _retired(store: Source, ranges: list[Range]) -> str | None:
     """Say which queue does not begin any more where it was to be read from."""
     topics: Mapping[str, Topic] = {} if isinstance(store, Archive) else store.topics
     for found in ranges:
-        topic = topics.get(found.topic)
-        for queue in () if topic is None else topic.queues:
-            if queue.id == found.queue and queue.min_offset > found.start:
-                return f"{found.topic}-{found.queue} begins at {queue.min_offset} by now"
+        for left in _still_there(topics.get(found.topic), [found]):
+            if left.start > found.start:
+                return f"{found.topic}-{found.queue} begins at {left.start} by now"
     return None
 
 
