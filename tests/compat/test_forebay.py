@@ -7,126 +7,30 @@ same keys, cut nothing, and be able to go on appending; then Forebay has to read
 from __future__ import annotations
 
 import base64
-import hashlib
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import rocketmq
-from rocketmq import Job, Listing, Sizes
+import workload
+from rocketmq import Job, Listing
+from workload import OPTIONS, SIZES, body_hash, fill, messages, rows_in, rows_of
 
 import forebay
-
-pytestmark = pytest.mark.skipif(
-    rocketmq.unavailable() is not None, reason=str(rocketmq.unavailable())
-)
-
-# Small files, so that a few hundred messages roll all of them.
-OPTIONS: dict[str, Any] = {
-    "commitlog_file_size": 256 << 10,
-    "queue_file_entries": 100,
-    "index_slots": 100,
-    "index_entries": 400,
-    "max_message_size": 128 << 10,
-}
-SIZES = Sizes(log=256 << 10, queue=2_000, slots=100, entries=400)
 
 # Sends what `fill` sends and dies without closing. Its checkpoint stays at nothing, however slow
 # the machine: RocketMQ drops an index file that the checkpoint does not cover, and builds it again
 # from the log file that the checkpoint names, which may begin behind keys that were in it.
 KILLED = """
 import os, signal, sys
-sys.path.insert(0, sys.argv[2])
-import test_forebay
-options = test_forebay.OPTIONS | {"queue_flush_interval": 3_600.0}
-store = test_forebay.forebay.open(sys.argv[1], **options)
-test_forebay.fill(store)
+sys.path.append(sys.argv[2])
+import forebay, workload
+options = workload.OPTIONS | {"queue_flush_interval": 3_600.0}
+store = forebay.open(sys.argv[1], **options)
+workload.fill(store)
 os.kill(os.getpid(), signal.SIGKILL)
 """
-
-
-def fill(store: forebay.Store) -> None:
-    """Send messages of every kind: sizes, keys, tags, properties, batches, delays."""
-    for number in range(300):
-        store.send(
-            ("orders", "payments")[number % 2],
-            bytes(number % 256 for _ in range(number * 37 % 4_000)),
-            keys=[f"key-{number}", "shared"] if number % 3 else None,
-            tags=("paid", "l\u00e4nger", None)[number % 3],
-            properties={"region": "eu", "n\u00fcmero": str(number)} if number % 5 else None,
-        )
-    store.send("orders", b"")
-    store.send("large", b"x" * (100 << 10), key="large")
-    producer = store.producer("batches")
-    producer.send_batch([b"row %d" % row for row in range(250)], keys=[f"b{r}" for r in range(250)])
-    producer.send_batch([b"whole %d" % row for row in range(50)], atomic=True)
-    # Two hours: the store of 4.9 delivers by itself what is due while it is open.
-    store.send("orders", b"later", key="later", delay_level=18)
-
-
-def as_row(message: forebay.Message) -> dict[str, Any]:
-    """Give the fields that a row of the harness has, by its names, the body as a hash."""
-    properties = dict(message.properties) | dict(message.system_properties)
-    if message.keys:
-        properties["KEYS"] = " ".join(message.keys)
-    if message.tags is not None:
-        properties["TAGS"] = message.tags
-    return {
-        "topic": message.topic,
-        "queueId": message.queue,
-        "queueOffset": message.offset,
-        "physicalOffset": message.position,
-        "size": message.size,
-        "storeTimestamp": message.store_timestamp,
-        "bornTimestamp": message.born_timestamp,
-        "flag": message.flag,
-        "sysFlag": message.sys_flag,
-        "reconsumeTimes": message.reconsume_times,
-        "properties": properties,
-        "body": hashlib.sha256(message.stored_body).hexdigest(),
-    }
-
-
-def body_hash(row: dict[str, Any]) -> str:
-    """Hash a row's body; a row states the hash in place of a large body."""
-    if "bodySha256" in row:
-        return str(row["bodySha256"])
-    return hashlib.sha256(base64.b64decode(row["body"])).hexdigest()
-
-
-def messages(store: forebay.Store) -> Iterator[forebay.Message]:
-    """Every message of every queue, in the order of a listing."""
-    for name in sorted(store.topics, key=str.encode):
-        for queue in store.topics[name].queues:
-            offset = queue.min_offset
-            while offset < queue.max_offset:
-                batch = store.read(name, queue=queue.id, offset=offset, max_messages=1_000)
-                yield from batch
-                offset = batch.next_offset
-
-
-def rows_of(store: forebay.Store) -> list[dict[str, Any]]:
-    return [as_row(message) for message in messages(store)]
-
-
-def rows_in(listing: Listing) -> list[dict[str, Any]]:
-    names = [*as_row_names()]
-    rows = []
-    for row in listing.messages:
-        properties = {k: v for k, v in row["properties"].items() if k != "__CRC32#"}
-        fields = {name: row[name] for name in names if name != "body"}
-        rows.append(fields | {"properties": properties, "body": body_hash(row)})
-    return rows
-
-
-def as_row_names() -> tuple[str, ...]:
-    return (
-        *("topic", "queueId", "queueOffset", "physicalOffset", "size", "storeTimestamp"),
-        *("bornTimestamp", "flag", "sysFlag", "reconsumeTimes", "properties", "body"),
-    )
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +40,8 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     closed, killed = root / "closed", root / "killed"
     with forebay.open(closed, **OPTIONS) as store:
         fill(store)
-    here = str(Path(__file__).parent)
-    died = subprocess.run([sys.executable, "-c", KILLED, str(killed), here], cwd=here)
+    support = str(Path(workload.__file__).parent)
+    died = subprocess.run([sys.executable, "-c", KILLED, str(killed), support])
     assert died.returncode == -9
     return {"closed": closed, "killed": killed}
 

@@ -32,9 +32,6 @@ SMALL = Sizes(log=1 << 20, queue=6_000, slots=500, entries=2_000)
 # `checkpoint` and `lock`, and 5.5.0 an empty RocksDB and the state of its compaction service.
 DATA_FOLDERS = {"commitlog", "config", "consumequeue", "index"}
 
-pytestmark = pytest.mark.skipif(
-    rocketmq.unavailable() is not None, reason=str(rocketmq.unavailable())
-)
 needs_fixtures = pytest.mark.skipif(
     not FIXTURES.is_dir() or shutil.which("zstd") is None,
     reason=f"needs the folder {FIXTURES} (FOREBAY_FIXTURES names it) and zstd to unpack it",

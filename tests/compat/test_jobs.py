@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 import rocketmq
 from rocketmq import Job
-from test_forebay import OPTIONS, SIZES, fill, rows_in, rows_of
+from workload import OPTIONS, SIZES, fill, rows_in, rows_of
 
 import forebay
 
 pytest.importorskip("pyspark")
-pytestmark = pytest.mark.skipif(
-    rocketmq.unavailable() is not None, reason=str(rocketmq.unavailable())
-)
 
 
 def test_rocketmq_opens_what_was_rebuilt_and_finds_every_message_and_key(tmp_path: Path) -> None:
@@ -31,10 +26,7 @@ def test_rocketmq_opens_what_was_rebuilt_and_finds_every_message_and_key(tmp_pat
         expected = rows_of(store)
     shutil.rmtree(path / "consumequeue")
     shutil.rmtree(path / "index")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
-    builder = builder.config("spark.driver.bindAddress", "127.0.0.1")
-    spark = builder.config("spark.driver.host", "127.0.0.1").getOrCreate()
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
     try:
         done = rebuild(spark, path)
     finally:

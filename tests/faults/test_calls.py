@@ -20,10 +20,10 @@ from typing import Any
 
 import pytest
 from child import CALLS
+from harness import PROOF, lacks, seed
 from nursery import Nursery, Outcome, shim
 
-PROOF = "FOREBAY_PROOF" in os.environ
-SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+SEED = seed(1)
 #: How many faults the short form draws of all that there are.
 FAULTS = 300
 AT_ONCE = 3
@@ -160,7 +160,7 @@ def calls(outcome: Outcome) -> dict[str, int]:
 @pytest.fixture(scope="module")
 def nurseries() -> Iterator[list[Nursery]]:
     if shim() is None:
-        pytest.skip("there is no C compiler")
+        lacks("cc", "there is no C compiler")
     made = [Nursery(failing_calls=True) for _ in range(AT_ONCE)]
     yield made
     for one in made:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,10 +9,10 @@ from typing import Any
 
 import loopdisk
 import pytest
+from harness import PROOF, seed
 from nursery import Nursery
 
-PROOF = "FOREBAY_PROOF" in os.environ
-SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+SEED = seed(1)
 MIB = 1 << 20
 #: Given back when the disk was full. A log file and what goes with it fit in.
 BALLAST = 256 << 10

@@ -6,21 +6,21 @@ import os
 import random
 import shutil
 import signal
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+import rocketmq
 from child import CALLS
+from harness import PROOF, lacks, seed
 from law import Acknowledged
 from nursery import Nursery, Outcome, shim
 
 import forebay
 
-PROOF = "FOREBAY_PROOF" in os.environ
-SEED = int(os.environ.get("FOREBAY_SEED", "1"))
+SEED = seed(1)
 KILLS = 20_000 if PROOF else 200
 #: Lives of one store, so that what an earlier death left meets the later ones.
 LIVES = 8
@@ -166,10 +166,8 @@ def test_what_was_acknowledged_outlives_the_killed_process(
 def test_the_real_rocketmq_shows_what_a_killed_process_was_told(
     nursery: Nursery, tmp_path: Path
 ) -> None:
-    sys.path.append(str(Path(__file__).parents[1] / "compat"))
-    rocketmq = pytest.importorskip("rocketmq")
     if rocketmq.unavailable():
-        pytest.skip(rocketmq.unavailable())
+        lacks("maven", rocketmq.unavailable())
     numbers = range(10_000, 10_000 + (100 if PROOF else 3))
     series = [run_series(nursery, tmp_path, number) for number in numbers]
     recovered = [shutil.copytree(one.root, one.root.with_name("recovered")) for one in series]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import queue
 import threading
 import time
@@ -16,11 +15,11 @@ import child
 import law
 import pytest
 from child import Sender
+from harness import PROOF
 from law import Acknowledged
 
 import forebay
 
-PROOF = "FOREBAY_PROOF" in os.environ
 SENDERS, READERS = 64, 8
 SECONDS = 60.0 if PROOF else 3.0
 WAYS = ("one", "one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed")

@@ -1,14 +1,11 @@
 """Any message that is taken comes back as it was, whichever way it went in."""
 
-import os
-
 import hypothesis
 import pyarrow
+from harness import PROOF
 from hypothesis import strategies
 
 import forebay
-
-PROOF = "FOREBAY_PROOF" in os.environ
 
 # Text that the format keeps: no separators of properties, and no spaces or controls in words.
 letters = strategies.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 import s3_support
-from conftest import Events, at, send_one
 from pyarrow import fs
 from pyspark.errors import PySparkException
 from pyspark.sql.datasource import EqualTo, GreaterThan, In, LessThan
+from sparks import Events, at, send_one
 
 import forebay
 import forebay.archive

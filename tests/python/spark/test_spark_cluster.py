@@ -13,7 +13,7 @@ from typing import Any
 
 import pyspark
 import pytest
-from conftest import CONFIGURATION, run_program
+from sparks import run_program
 
 import forebay
 
@@ -170,7 +170,7 @@ def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
     events, tmp_path, cluster, more, options
 ):
     """Two executors with a core each: each gets half of the bytes."""
-    configuration = json.dumps(CONFIGURATION | options)
+    configuration = json.dumps(options)
     environment = os.environ | {"SPARK_WORKER_DIR": str(tmp_path / "workers")}
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)
     written = Path(events.path).with_name(cluster.__name__)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pyarrow.parquet
 import pytest
-from conftest import run_program
+from sparks import run_program
 
 import forebay
 from forebay.spark.options import _NAMES, _STREAM_NAMES

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
-import functools
 import json
 import os
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -19,6 +15,9 @@ from typing import Any
 
 import pyarrow
 import pytest
+from harness import PROOF, lacks
+from nursery import Nursery, shim
+from owner import Owner
 
 import forebay
 from forebay import _forebay
@@ -35,38 +34,7 @@ from forebay.spark.stage import StageMessage, stage
 
 MARKERS = "rmq_sys_forebay_commits"
 HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))
-SHIM = Path(__file__).parents[2] / "faults" / "shim.c"
 DAY_S = 24 * 3600
-
-#: Opens the store and says so, then does what its standard input says until that ends.
-OWNER = """
-import sys
-import forebay
-with forebay.open(sys.argv[1], **eval(sys.argv[2])) as store:
-    print("open", flush=True)
-    sys.stdin.read()
-"""
-
-#: Commits stages, or takes commits up, and dies at a call of the C library.
-DOOMED = """
-import ctypes, json, os, sys
-import forebay
-from forebay import _forebay
-from forebay.spark.sink import WriteOptions, _commit
-task = json.loads(sys.argv[1])
-arm = ctypes.CDLL(None).shim_arm
-arm.argtypes = [ctypes.c_char_p, *[ctypes.c_int] * 2, ctypes.c_long, *[ctypes.c_int] * 2]
-staged = [(name, rows, [tuple(part) for part in parts]) for name, rows, parts in task["staged"]]
-store = forebay.open(task["path"]) if task["opened"] else None
-arm(task["path"].encode(), task["call"], task["action"], task["at"], 0, 0)
-if store is None:
-    _commit(WriteOptions(task["path"]), "stream", "q", task["batch"], staged)
-else:
-    _forebay.publish_commit(task["path"], "q", task["batch"], "stream", staged)
-    _forebay.take_commits(store)
-print("done", flush=True)
-os._exit(0)
-"""
 
 
 def rows(numbers: range, topic: str | None = None) -> pyarrow.RecordBatch:
@@ -105,32 +73,6 @@ def commit(path: Path, batch: int, stages: list[Any], **options: Any) -> None:
 def left(path: Path, query: str = "q") -> list[str]:
     """Return what is left of a query."""
     return sorted(found.name for found in (path / "forebay.stages" / query).iterdir())
-
-
-class Owner:
-    """A process that has the store open for writing."""
-
-    def __init__(self, path: Path, **options: Any) -> None:
-        command = [sys.executable, "-c", OWNER, str(path), repr(options)]
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True)
-        assert self._process.stdout is not None
-        assert self._process.stdout.readline() == "open\n"
-        self.pid = self._process.pid
-
-    def signal(self, number: int) -> None:
-        self._process.send_signal(number)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.communicate()
-
-    def __enter__(self) -> Owner:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.send_signal(signal.SIGCONT)
-        self._process.communicate()
 
 
 def test_every_column_of_a_row_is_in_the_message(tmp_path):
@@ -436,51 +378,43 @@ def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path):
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
-@functools.cache
-def shim() -> Path:
-    """Compile the stand-in for the C library."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("there is no compiler")
-    made = Path(tempfile.mkdtemp(prefix="forebay-shim-")) / "shim.so"
-    command = [compiler, "-O1", "-shared", "-fPIC", str(SHIM), "-o", str(made), "-ldl"]
-    subprocess.run(command, check=True)
-    ctypes.CDLL(str(made))
-    return made
+@pytest.fixture(scope="module")
+def nursery():
+    if shim() is None:
+        lacks("cc", "there is no C compiler")
+    with Nursery(failing_calls=True) as one:
+        yield one
 
 
-def die_at(task: dict[str, Any]) -> bool:
-    """Run a process that dies at a call; whether it met that call."""
-    environment = os.environ | {"LD_PRELOAD": str(shim())}
-    command = [sys.executable, "-c", DOOMED, json.dumps(task)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        assert done.stdout == "done\n"
+def die_at(nursery: Nursery, task: dict[str, Any]) -> bool:
+    """Let a process die at a call; whether it met that call."""
+    done = nursery.run({"role": "commit", **task})
+    if done.status == 0:
+        assert done.lines == ["ready"]
         return False
-    assert done.returncode == -signal.SIGKILL, done.stderr
+    assert done.status == -signal.SIGKILL, done.lines
     return True
 
 
 @pytest.mark.parametrize("opened", [False, True], ids=["driver", "writer"])
-@pytest.mark.parametrize(
-    ("name", "call"), [("rename", 8), ("unlink", 9), ("fsync", 1), ("msync", 2)]
-)
-def test_a_commit_that_is_cut_short_anywhere_is_there_once(tmp_path, name, call, opened):
+@pytest.mark.parametrize("call", ["rename", "unlink", "fsync", "msync"])
+def test_a_commit_that_is_cut_short_anywhere_is_there_once(nursery, tmp_path, call, opened):
     """The driver, or the writer that takes the commit up, dies before or after each call.
 
     Then the batch is run again with its rows cut otherwise, as a stream does that begins anew.
     """
-    every = 1 if os.environ.get("FOREBAY_PROOF") else 3
-    for action in (2, 3):
+    every = 1 if PROOF else 3
+    for action in ("kill before", "kill after"):
         at, dies = 1, True
         while dies:
             path = tmp_path / f"{action}-{at}"
             commit(path, 0, staged(path, "q", range(4)))
             stages = staged(path, "q", range(4, 7), range(7, 10))
             task = {"path": str(path), "opened": opened, "batch": 1, "staged": stages}
-            dies = die_at(task | {"call": call, "action": action, "at": at})
+            plan = {"call": call, "action": action, "at": at, "below": str(path)}
+            dies = die_at(nursery, task | {"plan": plan})
             commit(path, 1, staged(path, "q", range(4, 10)))
-            assert values(path) == once(range(10)), (name, action, at)
+            assert values(path) == once(range(10)), (call, action, at)
             assert not [found for found in left(path) if found.startswith(("commit-", "taken-"))
                         and not found.endswith(".tmp")]  # fmt: skip
             at += every

@@ -5,8 +5,8 @@ import threading
 import time
 
 import pytest
-from conftest import send_one
 from pyspark.errors import StreamingQueryException
+from sparks import send_one
 
 import forebay
 from forebay.spark import ForebayDataSource

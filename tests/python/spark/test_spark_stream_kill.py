@@ -1,40 +1,26 @@
 """Streams whose driver is killed at random moments: each message is in the sink exactly once."""
 
-import json
 import os
 import random
-import signal
-import subprocess
-import sys
 import threading
 import time
 
-from conftest import CONFIGURATION
+import harness
+from sparks import drivers
 
 import forebay
 from forebay.spark import ForebayDataSource
 
-ROUNDS = 200 if os.environ.get("FOREBAY_PROOF") else 10
+ROUNDS = 200 if harness.PROOF else 10
 
-DRIVER = """
-import json
-import sys
-
-from pyspark.sql import SparkSession
-
-folder, configuration = sys.argv[1], json.loads(sys.argv[2])
-builder = SparkSession.builder.master("local[2]")
-for name, value in configuration.items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
+PROGRAM = """
 # Spark finds the format by itself.
 reader = spark.readStream.format("forebay").option("subscribe", "orders")
 reader = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 300)
 reader = reader.option("columns", "partition,offset,value").option("group", "etl")
-writer = reader.load(folder + "/events").writeStream.format("parquet")
-writer = writer.option("checkpointLocation", folder + "/checkpoint")
-query = writer.start(folder + "/sink")
+writer = reader.load(given + "/events").writeStream.format("parquet")
+writer = writer.option("checkpointLocation", given + "/checkpoint")
+query = writer.start(given + "/sink")
 query.awaitTermination()
 """
 
@@ -73,7 +59,7 @@ class Feed(threading.Thread):
 
 
 def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, tmp_path):
-    seed = int(os.environ.get("FOREBAY_SEED", time.time_ns() % 10**9))
+    seed = harness.seed()
     print(f"FOREBAY_SEED={seed}")
     chance = random.Random(seed)
     feed = Feed(tmp_path / "events", random.Random(seed + 1))
@@ -81,9 +67,10 @@ def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, t
         store.create_topic("orders", queues=3)
     feed.start()
     try:
-        for _ in range(ROUNDS):
-            # Between the first step of a batch and the third batch after it.
-            run_until(tmp_path, steps=chance.randrange(1, 6), seconds=chance.random() / 3)
+        with drivers(PROGRAM, str(tmp_path)) as run:
+            for _ in range(ROUNDS):
+                # Between the first step of a batch and the third batch after it.
+                run_until(run, tmp_path, steps=chance.randrange(1, 6), seconds=chance.random() / 3)
     finally:
         feed.stop()
     spark.dataSource.register(ForebayDataSource)
@@ -111,24 +98,16 @@ def steps_in(folder):
     )
 
 
-def run_until(folder, steps, seconds):
+def run_until(run, folder, steps, seconds):
     """Run a driver until its query has done some steps, and a moment more, and kill it."""
     begun = steps_in(folder)
-    driver = subprocess.Popen(
-        [sys.executable, "-c", DRIVER, str(folder), json.dumps(CONFIGURATION)],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    driver = run()
     try:
-        deadline = time.monotonic() + 300
         while steps_in(folder) < begun + steps:
-            assert driver.poll() is None, "the query ended by itself"
-            assert time.monotonic() < deadline, "the query does nothing"
+            assert driver.is_alive(), "the query ended by itself"
             time.sleep(0.01)
         # No event to wait for: any moment may be the last.
         time.sleep(seconds)
-        assert driver.poll() is None, "the query ended by itself"
+        assert driver.is_alive(), "the query ended by itself"
     finally:
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
+        driver.kill()

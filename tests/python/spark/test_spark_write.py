@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import tarfile
@@ -10,10 +9,10 @@ from collections import Counter
 from datetime import datetime
 
 import pytest
-from conftest import CONFIGURATION, run_program
+from owner import Owner
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, types
-from test_spark_stage import Owner
+from sparks import run_program
 
 import forebay
 import forebay.spark
@@ -22,14 +21,11 @@ from forebay.spark.sink import check_schema, parse_write_options
 
 #: A task that fails twice before it succeeds, among others that do not.
 RETRIES = """
-import json, sys
+import sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql.functions import udf
-builder = SparkSession.builder.master("local[2,4]")
-for name, value in json.loads(sys.argv[2]).items():
-    builder = builder.config(name, value)
-spark = builder.getOrCreate()
+spark = SparkSession.builder.master("local[2,4]").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")
 # Spark finds the format by itself.
 
@@ -225,7 +221,7 @@ def test_the_process_that_does_not_let_a_job_write_is_named(spark, tmp_path):
 
 
 def test_a_task_that_is_repeated_counts_once(tmp_path):
-    run_program(RETRIES, str(tmp_path / "events"), json.dumps(CONFIGURATION))
+    run_program(RETRIES, str(tmp_path / "events"))
     assert values(tmp_path / "events") == Counter(b"%d" % number for number in range(2000))
     assert values(tmp_path / "events", "s") == values(tmp_path / "events")
     # Nothing is left of the attempts that failed, and of a stream its folder alone.

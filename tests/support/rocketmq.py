@@ -1,8 +1,8 @@
 """Open and append to stores with the real RocketMQ.
 
-A small Java program (``src/main/java``) drives ``DefaultMessageStore`` of RocketMQ 5.5.0 or 4.9.7;
-this module builds it once with Maven and runs it. Starting a JVM and shutting a store down cost
-some seconds, so :func:`list_stores` takes many stores in one start.
+A small Java program (``tests/compat/src/main/java``) drives ``DefaultMessageStore`` of RocketMQ
+5.5.0 or 4.9.7; this module builds it once with Maven and runs it. Starting a JVM and shutting a
+store down cost some seconds, so :func:`list_stores` takes many stores in one start.
 
 RocketMQ changes a directory merely by loading it: it cuts the log at the first record that it does
 not accept and deletes what lies behind. Listings therefore work on a copy unless told otherwise,
@@ -28,7 +28,7 @@ import store_files
 Version = Literal["5.5.0", "4.9.7"]
 Row = dict[str, Any]
 
-PROJECT = Path(__file__).resolve().parent
+PROJECT = Path(__file__).resolve().parents[1] / "compat"
 PROFILES: dict[Version, str] = {"5.5.0": "v5", "4.9.7": "v4"}
 
 # RocketMQ unmaps files and locks memory through these internals of the JDK.
@@ -41,6 +41,8 @@ JDK_FLAGS = (
 )
 # Without TLS the broker need not spend seconds making itself a key.
 JVM_FLAGS = ("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-Dtls.server.mode=disabled")
+# All but a measurement ends before a compiler that optimises has paid for itself.
+QUICK_FLAGS = ("-XX:TieredStopAtLevel=1",)
 
 
 class RocketMQError(RuntimeError):
@@ -319,6 +321,7 @@ def _java(version: Version, command: str, words: Sequence[str]) -> list[Row]:
         run = subprocess.run(
             [
                 *("java", *JDK_FLAGS, *JVM_FLAGS, f"-Duser.home={home}"),
+                *(QUICK_FLAGS if command != "speed" else ()),
                 *("-cp", classpath(version), f"forebay.compat.{PROFILES[version]}.Main"),
                 *(command, *words),
             ],

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-GOLDEN = Path(__file__).parents[2] / "golden" / "rocketmq"
+GOLDEN = Path(__file__).parents[1] / "golden" / "rocketmq"
 BROKER_MESSAGES = 223
 
 Run = Callable[..., tuple[int, bytes, str]]

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
+from harness import lacks
 
 
 def run(*command: str | Path) -> str:
@@ -22,10 +22,10 @@ def run(*command: str | Path) -> str:
 def need(kind: str = "ext4") -> None:
     """Skip the test, with the reason, where such a file system cannot be made or mounted."""
     if os.geteuid() != 0:
-        pytest.skip("mounting takes root")
+        lacks("root", "mounting takes root")
     for tool in (f"mkfs.{kind}", "mount", "losetup"):
         if shutil.which(tool) is None:
-            pytest.skip(f"{tool} is not installed")
+            lacks("xfs" if kind == "xfs" else "loop", f"{tool} is not installed")
 
 
 def make(image: Path, size: int, kind: str = "ext4") -> None:
@@ -47,7 +47,7 @@ def mounted(source: Path, point: Path, *options: str) -> Iterator[Path]:
         run("mount", "-o", ",".join(("loop", *options)), source, point)
     except OSError as error:
         if "loop" in str(error) or "permitted" in str(error) or "denied" in str(error):
-            pytest.skip(str(error))
+            lacks("loop", str(error))
         raise
     try:
         yield point

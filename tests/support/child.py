@@ -248,6 +248,23 @@ def fill(task: dict[str, Any]) -> None:
     store.close()
 
 
+def commit(task: dict[str, Any]) -> None:
+    """Commit stages, or take a commit up, until a call ends the process."""
+    from forebay import _forebay
+    from forebay.spark.sink import WriteOptions, _commit
+
+    path, batch = task["path"], task["batch"]
+    staged = [(name, rows, [tuple(part) for part in parts]) for name, rows, parts in task["staged"]]
+    store = forebay.open(path) if task["opened"] else None
+    arm(task["plan"])
+    if store is None:
+        _commit(WriteOptions(path), "stream", "q", batch, staged)
+    else:
+        _forebay.publish_commit(path, "q", batch, "stream", staged)
+        _forebay.take_commits(store)
+    say("ready")
+
+
 def exhaust(path: Path) -> None:
     """Take what room a file system has left."""
     with open(path, "ab", buffering=0) as file:

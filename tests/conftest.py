@@ -1,0 +1,34 @@
+"""What holds for every test of Python: how Java starts, which files come first, and Ctrl-C."""
+
+import os
+import signal
+
+import jvm
+import pytest
+
+#: Files that take a minute and more. They begin first: the last of them would be waited for.
+LONG = (
+    "test_spark_stream_kill",
+    "test_spark_write_stream",
+    "test_kills",
+    "test_power",
+    "test_forebay",
+    "test_spark_cluster",
+    "test_calls",
+)
+
+
+def pytest_configure() -> None:
+    """Start Java as `jvm` says, and take Ctrl-C as Python does, however this process was started.
+
+    A shell that starts a command in the background has it ignore the signal; tests of ours send it.
+    """
+    os.environ.update(jvm.environment())
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the long files, in their order, for whoever runs files side by side."""
+    places = {name: place for place, name in enumerate(LONG)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(LONG)))

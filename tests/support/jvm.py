@@ -1,0 +1,97 @@
+"""How the tests start Java: JVMs that live for seconds, with Spark's classes from an archive.
+
+A session of Spark spends most of its start on loading some 10,000 classes and on compiling what
+runs a few times. The archive (class data sharing) holds the classes as they are in memory, and a
+JVM that stops at its first compiler does not optimise. Together they take the start of a session
+from 15 seconds of a core to 4.
+
+``python tests/support/jvm.py`` makes the archive in ``target/spark``; without it, or where it is of
+another JVM or another Spark, sessions start as well, and slower.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "target" / "spark"
+ARCHIVE = FOLDER / "classes.jsa"
+#: A directory of the class path has to be empty, else the JVM makes no archive.
+CONFIGURATION = FOLDER / "empty"
+
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+#: What a JVM says of an archive that does not fit is no news to a test that reads its output.
+SILENT = ("-Xlog:disable", "-Xlog:all=error:stderr")
+#: What every session starts with, wherever it is made.
+SESSION = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.memory": "768m",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+}
+
+
+def environment(*more: str) -> dict[str, str]:
+    """Return the variables under which PySpark starts JVMs so; `more` options go to a driver."""
+    CONFIGURATION.mkdir(parents=True, exist_ok=True)
+    submit = [word for name, value in SESSION.items() for word in ("--conf", f"{name}={value}")]
+    archive = (f"-XX:SharedArchiveFile={ARCHIVE}",) if ARCHIVE.exists() and not more else ()
+    return {
+        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": " ".join((*submit, "pyspark-shell")),
+        "SPARK_CONF_DIR": str(CONFIGURATION),
+        "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
+        "SPARK_LAUNCHER_OPTS": " ".join(QUICK),
+        # Spark binds to what the host's name resolves to; tests listen on the loopback address.
+        "SPARK_LOCAL_IP": "127.0.0.1",
+        "SPARK_SUBMIT_OPTS": " ".join((*QUICK, *SILENT, *archive, *more)),
+    }
+
+
+def make_archive() -> None:
+    """Run a session that loads what most tests load, and have its JVM keep the classes."""
+    unfinished = ARCHIVE.with_suffix(".unfinished")
+    unfinished.unlink(missing_ok=True)
+    os.environ.update(environment(f"-XX:ArchiveClassesAtExit={unfinished}"))
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
+    from pyspark.sql.datasource import DataSource, DataSourceReader
+
+    class Reader(DataSourceReader):
+        def read(self, _partition):
+            yield from ((number, b"body") for number in range(1000))
+
+    class Source(DataSource):
+        def schema(self):
+            return "id bigint, value binary"
+
+        def reader(self, schema):
+            return Reader()
+
+    spark = SparkSession.builder.master("local[2]").getOrCreate()
+    spark.sparkContext.setLogLevel("OFF")
+    spark.dataSource.register(Source)
+    numbers = spark.read.format("Source").load().selectExpr("*", "cast(id as string) as text")
+    numbers.groupBy("value").count().collect()
+    numbers.write.mode("overwrite").parquet(str(FOLDER / "rows"))
+    spark.read.parquet(str(FOLDER / "rows")).orderBy("text").limit(3).collect()
+    stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
+    query = stream.writeStream.format("memory").queryName("rows").trigger(availableNow=True)
+    query.start().awaitTermination(60)
+    # The archive is written when the JVM ends, which it does when its standard input does.
+    process = SparkContext._gateway.proc
+    spark.stop()
+    process.stdin.close()
+    process.wait()
+    if unfinished.exists():
+        unfinished.rename(ARCHIVE)
+
+
+if __name__ == "__main__":
+    make_archive()

@@ -1,0 +1,180 @@
+"""What the tests of Spark share: how a session starts, and messages of every kind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import forebay
+
+#: How a program of the tests begins that is a driver of Spark.
+SESSION = """
+import json, sys
+from pyspark.sql import SparkSession
+spark = SparkSession.builder.master("local[2]").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+"""
+
+
+def run_program(code: str, *arguments: str, **place: Any) -> str:
+    """Run code in a process of its own, which has to end well, and return what it prints."""
+    command = [sys.executable, "-c", code, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **place)
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done.stdout
+
+
+class Driver:
+    """A driver in a process group of its own, which runs a program once it is told to.
+
+    It gets its arguments as JSON, in ``given``. Its session is made before, so that the next driver
+    can start while the current one works.
+    """
+
+    def __init__(self, program: str, given: Any) -> None:
+        code = f"{SESSION}sys.stdin.readline()\ngiven = json.loads(sys.argv[1])\n{program}"
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", code, json.dumps(given)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
+
+    def run(self) -> None:
+        """Have it run the program."""
+        assert self._process.stdin is not None
+        self._process.stdin.write("run\n")
+        self._process.stdin.flush()
+
+    def wait_for(self, word: str) -> None:
+        """Wait until it says a word, which is all that it says."""
+        assert self._process.stdout is not None
+        assert self._process.stdout.readline() == word + "\n"
+
+    def is_alive(self) -> bool:
+        return self._process.poll() is None
+
+    def kill(self) -> None:
+        """Kill it and what it has started."""
+        # Spark's workers are of its group, but for those whose daemon has made one for them.
+        os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.communicate()
+
+    def end(self) -> None:
+        """Wait until it ends by itself."""
+        self._process.communicate()
+
+
+@contextmanager
+def drivers(program: str, given: Any) -> Iterator[Callable[[], Driver]]:
+    """Yield what runs the program in a driver, a new one each time."""
+    waiting = Driver(program, given)
+
+    def run() -> Driver:
+        nonlocal waiting
+        running, waiting = waiting, Driver(program, given)
+        running.run()
+        return running
+
+    try:
+        yield run
+    finally:
+        waiting.kill()
+
+
+@dataclass
+class Sent:
+    """A message as it was handed to `send`, and where it went."""
+
+    topic: str
+    queue: int
+    offset: int
+    position: int
+    message_id: str
+    timestamp: int
+    body: bytes
+    keys: list[str]
+    tags: str | None
+    properties: dict[str, str]
+    born: int
+
+    def kafka(self) -> dict[str, Any]:
+        """Return the row of Spark's Kafka connector."""
+        headers = [{"key": k, "value": v.encode()} for k, v in self.properties.items()]
+        return {
+            "key": self.keys[0].encode() if self.keys else None,
+            "value": self.body,
+            "topic": self.topic,
+            "partition": self.queue,
+            "offset": self.offset,
+            "timestamp": at(self.timestamp),
+            "timestampType": 1,
+            "headers": headers or None,
+        }
+
+    def own(self) -> dict[str, Any]:
+        """Return the row under Forebay's own names."""
+        return {
+            "topic": self.topic,
+            "queue": self.queue,
+            "offset": self.offset,
+            "position": self.position,
+            "store_timestamp": at(self.timestamp),
+            "born_timestamp": at(self.born),
+            "keys": " ".join(self.keys) or None,
+            "tags": self.tags,
+            "properties": sorted(self.properties.items()),
+            "body": self.body,
+            "message_id": self.message_id,
+            "flag": 0,
+            "sys_flag": 0,
+            "reconsume_times": 0,
+        }
+
+
+def at(millis: int) -> datetime:
+    """Return a time as Arrow gives it to Python."""
+    return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=millis)
+
+
+@dataclass
+class Events:
+    """A closed store and all that was sent to it."""
+
+    path: str
+    sent: list[Sent]
+
+    def of(self, *topics: str) -> list[Sent]:
+        """Return the messages of these topics, in the order of topics, queues and offsets."""
+        found = [sent for sent in self.sent if sent.topic in topics]
+        return sorted(found, key=lambda sent: (topics.index(sent.topic), sent.queue, sent.offset))
+
+
+def send_one(store: forebay.Store, topic: str, number: int, queue: int | None) -> Sent:
+    """Send a message whose parts all follow from its number."""
+    body = b"" if number % 7 == 0 else b"body %d " % number * (number % 11 + 1)
+    keys = [[], [f"k{number}"], [f"k{number}", "second"]][number // 3 % 3]
+    tags = "paid" if number % 2 else None
+    properties = {"n": str(number), "a": "\N{SNOWMAN}"} if number % 5 == 0 else {}
+    born = 1_700_000_000_000 + number
+    result = store.send(
+        topic,
+        body,
+        keys=keys or None,
+        tags=tags,
+        properties=properties,
+        queue=queue,
+        timestamp=at(born),
+    )
+    place = (result.topic, result.queue, result.offset, result.position, result.message_id)
+    return Sent(*place, result.timestamp, body, keys, tags, properties, born)
