@@ -38,7 +38,7 @@ DENY := -- -D warnings
 .DEFAULT_GOAL := help
 .PHONY: help dev demo test proof lint format bench docs clean
 .PHONY: tools lane-rust lane-python lint-rust lint-python test-rust test-python test-compat test-faults
-.PHONY: test-stubs test-old-spark
+.PHONY: test-stubs test-old-spark docs-rust docs-python
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -95,9 +95,9 @@ test: tools $(VENV)/bin/python  ## the gate
 	@.ci/beside lane-rust lane-python
 	@printf '\n'; cat target/steps.txt
 
-lane-rust: lint-rust test-rust
+lane-rust: lint-rust test-rust docs-rust
 
-lane-python: $(EXTENSION_READY) lint-python test-stubs $(SPARK_READY)
+lane-python: $(EXTENSION_READY) lint-python test-stubs docs-python $(SPARK_READY)
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE)
 
 lint: lint-rust lint-python  ## check format, lints and types
@@ -159,11 +159,15 @@ bench: dev  ## measure core and package against their thresholds; figures need a
 	@$(BIN)/python benches/python/bench.py
 	@printf '\n'; $(BIN)/python benches/summary.py
 
-docs: dev $(DOCS_READY)  ## build docs/, the Python reference and the Rust reference into site/
-	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
-	@RUSTDOCFLAGS="-D warnings" $(STEP) "cargo doc" $(CARGO) doc --locked --quiet --no-deps --lib
+docs: docs-rust docs-python  ## build docs/, the Python reference and the Rust reference into site/
 	@rm -rf site/rust && cp -r target/doc site/rust
 	@echo "open site/index.html; the Rust reference is site/rust/forebay/index.html"
+
+docs-rust: tools
+	@RUSTDOCFLAGS="-D warnings" $(STEP) "cargo doc" $(CARGO) doc --locked --quiet --no-deps --lib
+
+docs-python: dev $(DOCS_READY)
+	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
 
 clean:  ## remove everything that was built
 	rm -rf target $(VENV) $(OLD_SPARK) site dist python/forebay/_forebay*.so

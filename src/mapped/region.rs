@@ -11,7 +11,7 @@
 //!
 //! A mapped file is never shrunk while it can be mapped (retirement is unlink), its blocks are
 //! reserved before they are stored to, and where a load needs room too it is asked for first (see
-//! [`Presence`]). So no access here can fault for want of room; what a disk cannot read still can.
+//! `presence.rs`). So no access here can fault for want of room; what a disk cannot read still can.
 
 #![allow(unsafe_code)]
 

@@ -12,8 +12,8 @@
 //!   forebay.offsets bounds of the queues at the last close                   tables
 //! ```
 //!
-//! The log is the truth; the rest is built from it by [`dispatch`] and checked against it by
-//! [`open`].
+//! The log is the truth; the rest is built from it by `dispatch.rs` and checked against it by
+//! `open.rs`.
 
 mod append;
 mod append_lock;
