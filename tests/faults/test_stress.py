@@ -15,7 +15,7 @@ import child
 import law
 import pytest
 from child import Sender
-from harness import PROOF
+from harness import LONG_S, PROOF
 from law import Acknowledged
 
 import forebay
@@ -110,9 +110,9 @@ def test_senders_of_all_kinds_and_reading_processes_do_not_disturb_one_another(
         store.flush()
         assert law.check(store, told) == []
         stop.set()
-        reports = [seen.get(timeout=60) for _ in readers]
+        reports = [seen.get(timeout=LONG_S) for _ in readers]
         for reader in readers:
-            reader.join(60)
+            reader.join(LONG_S)
         ends = {(name, q.id): q.max_offset for name, t in store.topics.items() for q in t.queues}
     for read, wrong in reports:
         assert not wrong

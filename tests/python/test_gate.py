@@ -21,7 +21,12 @@ def test_a_run_in_the_background_takes_ctrl_c():
     name = "tests/python/test_read.py::test_ctrl_c_interrupts_a_tail_that_waits"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
     done = subprocess.run(
-        command, cwd=ROOT, preexec_fn=ignore_ctrl_c, capture_output=True, text=True, timeout=120
+        command,
+        cwd=ROOT,
+        preexec_fn=ignore_ctrl_c,
+        capture_output=True,
+        text=True,
+        timeout=harness.LONG_S,
     )
     assert done.returncode == 0, done.stdout
 
@@ -39,7 +44,7 @@ def test_what_the_machine_is_said_to_have_is_not_skipped(monkeypatch, required, 
 def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | more
     return subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=harness.LONG_S
     )
 
 

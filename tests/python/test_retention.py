@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow
 import pytest
+from harness import LONG_S
 
 import forebay
 
@@ -16,7 +17,7 @@ BODY = b"b" * 3000
 
 
 def until(holds):
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LONG_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.002)

@@ -8,6 +8,7 @@ import textwrap
 import time
 
 import pytest
+from harness import LONG_S
 
 import forebay
 
@@ -37,7 +38,7 @@ def test_waiting_for_the_disk_is_counted_apart(tmp_path):
     with forebay.open(tmp_path / "store", flush="sync") as store:
         for _ in range(5):
             store.send("orders", b"body")
-        store.producer("orders").send_nowait(b"body").result(timeout=30)
+        store.producer("orders").send_nowait(b"body").result(LONG_S)
         stats = store.stats()
     assert stats.flush_behind == 0
     assert 1 <= stats.flush_wait.count <= 6

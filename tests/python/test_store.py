@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from harness import LONG_S
 
 import forebay
 
@@ -16,7 +17,7 @@ import forebay
 def run(code, *arguments):
     """Run Python code in a process of its own."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONG_S)
 
 
 def test_a_store_tells_what_it_is(open_store, engine):

@@ -11,6 +11,9 @@ import pytest
 #: Whether the long form of a test is wanted, as in ``make proof``.
 PROOF = "FOREBAY_PROOF" in os.environ
 
+#: Seconds that nothing here takes, however busy the machine is. The limit of a test is longer.
+LONG_S = 300.0
+
 #: What this machine is said to have, so that no test may be skipped for want of it.
 REQUIRED = frozenset(filter(None, os.environ.get("CI_REQUIRES", "").split(",")))
 #: What ``CI_REQUIRES`` may name.

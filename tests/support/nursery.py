@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from harness import LONG_S
+
 HERE = Path(__file__).resolve().parent
-#: Longer than anything here takes by far: what is not done by then hangs.
-HANGS_S = 300.0
 
 Task = dict[str, Any]
 
@@ -83,7 +83,7 @@ class Nursery:
         *,
         heard: Callable[[str, int], None] | None = None,
         kill_after_s: float | None = None,
-        hangs_s: float = HANGS_S,
+        hangs_s: float = LONG_S,
     ) -> Outcome:
         """Let a child do a task. ``heard`` gets each line and the child's process id.
 
@@ -124,7 +124,7 @@ class Nursery:
 
     def close(self) -> None:
         self._channel.close()
-        self._process.wait(HANGS_S)
+        self._process.wait(LONG_S)
 
     def __enter__(self) -> Nursery:
         return self

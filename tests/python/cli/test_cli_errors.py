@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 from cli_support import command, rows, state_of
+from harness import LONG_S
 
 import forebay
 
@@ -122,7 +123,7 @@ def test_a_reader_that_goes_away_is_no_error(store):
         assert cat.stdout.readline().startswith(b"{")
         cat.stdout.close()
         assert cat.stderr.read() == b""
-        assert cat.wait(timeout=30) == 141
+        assert cat.wait(LONG_S) == 141
 
 
 def test_a_full_disk_behind_standard_output_is_one_line(store):

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import pytest
 from cli_support import BROKER_MESSAGES, command, listing, rows, unpack
+from harness import LONG_S
 
 import forebay
 
@@ -166,7 +167,7 @@ def test_tail_follows_a_writer_until_ctrl_c(tmp_path):
             writer.send("orders", f"live {number}".encode())
             assert follower.stdout.readline() == f"live {number}\n".encode()
         follower.send_signal(signal.SIGINT)
-        out, err = follower.communicate(timeout=30)
+        out, err = follower.communicate(timeout=LONG_S)
     assert (follower.returncode, out, err) == (130, b"", b"")
 
 

@@ -4,6 +4,7 @@ import subprocess
 from pathlib import Path
 
 from cli_support import command, rows
+from harness import LONG_S
 
 import forebay
 
@@ -95,4 +96,4 @@ def test_a_pipe_that_trickles_is_sent_as_it_comes(tmp_path):
         with forebay.open(path, mode="r") as reader:
             assert next(reader.tail("t", start="earliest")).body == b"early"
         sender.stdin.close()
-        assert sender.wait(timeout=30) == 0
+        assert sender.wait(LONG_S) == 0

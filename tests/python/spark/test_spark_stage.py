@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow
 import pytest
-from harness import PROOF, lacks
+from harness import LONG_S, PROOF, lacks
 from nursery import Nursery, shim
 from owner import Owner
 
@@ -303,7 +303,7 @@ def test_retention_keeps_the_last_marker_of_a_stream(tmp_path):
             _forebay.publish_commit(str(tmp_path), query, 7, kind, found)
         _forebay.take_commits(store)
         position = store.query(MARKERS, "q")[0].position
-        until = time.monotonic() + 60
+        until = time.monotonic() + LONG_S
         while store.stats().min_position <= position:
             assert time.monotonic() < until
             store.producer("noise").send_batch([bytes(1000)] * 200)
@@ -348,7 +348,7 @@ def test_the_writer_sweeps_by_itself(tmp_path):
     yesterday = time.time() - DAY_S - 60
     os.utime(path, (yesterday, yesterday))
     with forebay.open(tmp_path):
-        until = time.monotonic() + 60
+        until = time.monotonic() + LONG_S
         while path.exists():
             assert time.monotonic() < until
             time.sleep(0.01)

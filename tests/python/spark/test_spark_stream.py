@@ -5,6 +5,7 @@ import threading
 import time
 
 import pytest
+from harness import LONG_S
 from pyspark.errors import StreamingQueryException
 from sparks import send_one
 
@@ -196,7 +197,7 @@ def test_retention_beneath_a_running_stream(stream, tmp_path, fail):
 
 def until(holds):
     """Wait for something that another thread or process does."""
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + LONG_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -9,6 +9,7 @@ import time
 from datetime import UTC, datetime
 
 import pytest
+from harness import LONG_S
 from streaming import LAZY, Stream, Writer
 
 import forebay
@@ -47,7 +48,7 @@ def send(store, *bodies, topic="orders", queue=0, flush=True):
 
 def until(holds):
     """Wait for something that another thread or process does."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LONG_S
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.001)
