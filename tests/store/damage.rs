@@ -40,7 +40,7 @@ pub(crate) fn small(clean: bool, count: usize) -> (Place, World) {
         store.close().unwrap();
         return (place, world);
     }
-    (Place::fast_copy_of(&place.root()), world)
+    (Place::fast_halt_of(&place.root()), world)
 }
 
 pub(crate) fn open(root: &Path, mode: Mode) -> Result<Store> {
