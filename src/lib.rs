@@ -36,6 +36,7 @@ pub mod scan;
 mod sim;
 pub mod stages;
 pub mod store;
+mod sync;
 pub mod tail;
 pub mod ticket;
 

@@ -1,16 +1,15 @@
 //! Waiting until a message is durable.
 
 use crate::error::{Error, Result};
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{AtomicBool, Condvar, Instant, Mutex, Ordering, thread};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Looks for a moment whether something is there, and lets other threads run meanwhile.
 pub(crate) fn look(longest: Duration, is_there: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_there() && began.elapsed() < longest {
-        std::thread::yield_now();
+        thread::yield_now();
     }
 }
 

@@ -3,6 +3,7 @@
 
 pub mod allocate;
 pub mod file;
+mod mark;
 mod presence;
 pub mod queue;
 pub mod region;

@@ -3,7 +3,7 @@
 use super::{Access, Extent, MappedFile, Region};
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Result};
-use parking_lot::{Mutex, RwLock};
+use crate::sync::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

@@ -15,15 +15,15 @@
 
 #![allow(unsafe_code)]
 
+use super::mark::ReadableMark;
 use super::presence::Presence;
-use crossbeam_utils::CachePadded;
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
@@ -50,9 +50,7 @@ fn memory(map: MmapRaw) -> Memory {
 pub struct Region {
     map: Memory,
     path: PathBuf,
-    /// On a cache line of its own: the appender moves it with every record, and whoever reads needs
-    /// the fields beside it.
-    readable: CachePadded<AtomicUsize>,
+    readable: ReadableMark,
     writable: bool,
     /// Where a load may find no room for a page.
     presence: Option<Box<Presence>>,
@@ -86,7 +84,7 @@ impl Region {
         Ok(Region {
             map: memory(map),
             path: path.to_owned(),
-            readable: CachePadded::new(AtomicUsize::new(0)),
+            readable: ReadableMark::default(),
             writable,
             presence: None,
         })
@@ -128,7 +126,7 @@ impl Region {
     /// Memory without a file, for engines and overlays that keep nothing on disk.
     pub fn anonymous(len: usize, name: &Path) -> io::Result<Region> {
         let map = MmapRaw::from(MmapOptions::new().len(len.max(1)).map_anon()?);
-        let readable = CachePadded::new(AtomicUsize::new(0));
+        let readable = ReadableMark::default();
         Ok(Region {
             map: memory(map),
             path: name.to_owned(),
@@ -162,27 +160,26 @@ impl Region {
     /// End of the bytes that [`Region::slice`] hands out.
     #[inline]
     pub fn readable(&self) -> usize {
-        self.readable.load(Ordering::Acquire)
+        self.readable.get()
     }
 
     /// Makes all bytes below `end` readable. A lower end than before changes nothing.
     #[inline]
     pub fn publish(&self, end: usize) {
         debug_assert!(end <= self.len());
-        self.readable
-            .fetch_max(end.min(self.len()), Ordering::AcqRel);
+        self.readable.raise(end.min(self.len()));
     }
 
     /// [`Region::publish`] by the only thread that publishes: a plain store.
     #[inline]
     pub fn publish_alone(&self, end: usize) {
-        debug_assert!(end <= self.len() && end >= self.readable.load(Ordering::Relaxed));
-        self.readable.store(end.min(self.len()), Ordering::Release);
+        debug_assert!(end <= self.len() && end >= self.readable.get_own());
+        self.readable.raise_alone(end.min(self.len()));
     }
 
     /// Forgets what was written, so that the region can be filled again. Nobody else has it.
     pub fn reuse(&mut self) {
-        self.readable.store(0, Ordering::Release);
+        self.readable.reset();
     }
 
     /// The readable bytes at `start`, `None` where a part of them is not readable.
@@ -229,7 +226,7 @@ impl Region {
         let fits = start
             .checked_add(bytes.len())
             .is_some_and(|end| end <= self.len());
-        if !fits || !self.writable || start < self.readable.load(Ordering::Relaxed) {
+        if !fits || !self.writable || start < self.readable.get_own() {
             panic!(
                 "write of {} bytes at {start} of {}",
                 bytes.len(),
@@ -425,7 +422,7 @@ impl Region {
         Region {
             map: Arc::clone(&self.map),
             path: path.to_owned(),
-            readable: CachePadded::new(AtomicUsize::new(0)),
+            readable: ReadableMark::default(),
             writable: access == Access::ReadWrite,
             presence: None,
         }

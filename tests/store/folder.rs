@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -18,15 +19,19 @@ pub(crate) struct Fact {
 
 /// Every name below `root`, with its facts and a checksum of its bytes.
 pub(crate) fn listing(root: &Path) -> BTreeMap<PathBuf, Fact> {
-    let mut found = BTreeMap::new();
-    collect(root, root, &mut found);
-    found
+    try_listing(root).unwrap()
 }
 
-fn collect(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, Fact>) {
-    let metadata = fs::symlink_metadata(at).unwrap();
+fn try_listing(root: &Path) -> io::Result<BTreeMap<PathBuf, Fact>> {
+    let mut found = BTreeMap::new();
+    collect(root, root, &mut found)?;
+    Ok(found)
+}
+
+fn collect(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, Fact>) -> io::Result<()> {
+    let metadata = fs::symlink_metadata(at)?;
     let crc = match metadata.is_file() {
-        true => crc32fast::hash(&fs::read(at).unwrap()),
+        true => crc32fast::hash(&fs::read(at)?),
         false => 0,
     };
     let fact = Fact {
@@ -43,10 +48,11 @@ fn collect(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, Fact>) {
     };
     found.insert(at.strip_prefix(root).unwrap().to_path_buf(), fact);
     if metadata.is_dir() {
-        for entry in fs::read_dir(at).unwrap() {
-            collect(root, &entry.unwrap().path(), found);
+        for entry in fs::read_dir(at)? {
+            collect(root, &entry?.path(), found)?;
         }
     }
+    Ok(())
 }
 
 /// Checksums of all files below `root` but those that each opening writes.
@@ -72,17 +78,85 @@ pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, u32> {
     .collect()
 }
 
-/// Copies a directory as a whole.
+/// Copies a directory as a whole, in which nobody writes.
 pub(crate) fn copy(from: &Path, to: &Path) {
-    fs::create_dir_all(to).unwrap();
-    for entry in fs::read_dir(from).unwrap() {
-        let entry = entry.unwrap();
+    try_copy(from, to).unwrap();
+}
+
+fn try_copy(from: &Path, to: &Path) -> io::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
         let target = to.join(entry.file_name());
-        if entry.file_type().unwrap().is_dir() {
-            copy(&entry.path(), &target);
+        if entry.file_type()?.is_dir() {
+            try_copy(&entry.path(), &target)?;
         } else {
-            fs::copy(entry.path(), target).unwrap();
+            fs::copy(entry.path(), target)?;
         }
+    }
+    Ok(())
+}
+
+/// Names, kinds, lengths and checksums: what a copy has in common with what it is a copy of.
+fn bytes(root: &Path) -> io::Result<BTreeMap<PathBuf, (u32, u64, u32)>> {
+    let all = try_listing(root)?.into_iter();
+    let facts = all.map(|(path, it)| (path, (it.mode & libc::S_IFMT, it.len, it.crc)));
+    Ok(facts.collect())
+}
+
+/// Copies the directory of a live store as it is at one moment, which is what a process leaves that
+/// dies then.
+///
+/// The threads of the store write, rename and remove files meanwhile. A copy is taken again until
+/// nothing has changed between its begin and its end; nobody may send to the store.
+pub(crate) fn snapshot(from: &Path, to: &Path) {
+    const TRIES: usize = 1000;
+    let taken = (0..TRIES).any(|_| {
+        let same = try_copy(from, to).and_then(|()| Ok(bytes(to)? == bytes(from)?));
+        match same {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{error}"),
+            Ok(true) => true,
+            // A file that is gone by now may have another name.
+            _ => {
+                fs::remove_dir_all(to).unwrap();
+                false
+            }
+        }
+    });
+    assert!(taken, "{} does not come to rest", from.display());
+}
+
+/// Of two files that are replaced one after the other, the second is never ahead of the first, at no
+/// moment and in no copy.
+#[test]
+fn a_copy_of_a_live_store_shows_one_moment() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("live");
+    fs::create_dir(&root).unwrap();
+    let replace = |name: &str, number: u64| {
+        let temporary = root.join(format!("{name}.tmp"));
+        fs::write(&temporary, number.to_string()).unwrap();
+        fs::rename(&temporary, root.join(name)).unwrap();
+    };
+    for round in 0..20 {
+        let copy = dir.path().join(round.to_string());
+        replace("first", 0);
+        replace("second", 0);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for number in 1..300 {
+                    replace("first", number);
+                    replace("second", number);
+                }
+            });
+            snapshot(&root, &copy);
+        });
+        let number = |name: &str| -> u64 {
+            let text = fs::read_to_string(copy.join(name)).unwrap();
+            text.parse().unwrap()
+        };
+        let (first, second) = (number("first"), number("second"));
+        assert!(first == second || first == second + 1, "{first} {second}");
     }
 }
 

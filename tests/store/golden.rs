@@ -710,7 +710,7 @@ fn a_store_that_was_taken_over_has_its_keys_though_the_index_goes_at_once() {
     let store = golden.adopt();
     let died = Golden::small("clean");
     fs::remove_dir_all(&died.root).unwrap();
-    folder::copy(&golden.root, &died.root);
+    folder::snapshot(&golden.root, &died.root);
     store.close().unwrap();
     fs::remove_dir_all(died.root.join("index")).unwrap();
     assert_all_keys(&died);

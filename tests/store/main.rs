@@ -40,6 +40,7 @@ macro_rules! on_engine {
 
 mod batches;
 mod bed;
+mod checks;
 mod damage;
 mod damage_sweep;
 mod folder;

@@ -47,6 +47,7 @@ impl Place {
         Place { dir: dir.unwrap() }
     }
 
+    /// A copy of a directory that nobody writes.
     pub(crate) fn fast_copy_of(root: &Path) -> Place {
         let place = Place::fast();
         folder::copy(root, &place.root());
@@ -56,7 +57,14 @@ impl Place {
     /// A copy of a store, as a process would leave it that dies at this moment.
     pub(crate) fn copy_of(root: &Path) -> Place {
         let place = Place::new();
-        folder::copy(root, &place.root());
+        folder::snapshot(root, &place.root());
+        place
+    }
+
+    /// [`Place::copy_of`], in memory where there is such a file system.
+    pub(crate) fn fast_halt_of(root: &Path) -> Place {
+        let place = Place::fast();
+        folder::snapshot(root, &place.root());
         place
     }
 

@@ -83,11 +83,13 @@ class Nursery:
         *,
         heard: Callable[[str, int], None] | None = None,
         kill_after_s: float | None = None,
+        from_ready: bool = False,
         hangs_s: float = LONG_S,
     ) -> Outcome:
         """Let a child do a task. ``heard`` gets each line and the child's process id.
 
-        ``kill_after_s`` ends it so long after its start.
+        ``kill_after_s`` ends it so long after its start, or with ``from_ready`` after it has opened
+        its store.
         """
         reader, writer = os.pipe()
         try:
@@ -97,11 +99,14 @@ class Nursery:
             os.close(writer)
         child = int(self._channel.recv(64))
         outcome = Outcome(0)
-        ended = threading.Event()
+        ended, begun = threading.Event(), threading.Event()
 
         def watch() -> None:
-            if kill_after_s is not None and not ended.wait(kill_after_s):
-                os.kill(child, signal.SIGKILL)
+            if kill_after_s is not None:
+                if from_ready:
+                    begun.wait(hangs_s)
+                if not ended.wait(kill_after_s):
+                    os.kill(child, signal.SIGKILL)
             if not ended.wait(hangs_s):
                 outcome.hung = True
                 os.kill(child, signal.SIGKILL)
@@ -114,9 +119,12 @@ class Nursery:
                 if line.endswith(b"\n"):
                     text = line[:-1].decode()
                     outcome.lines.append(text)
+                    if text == "ready":
+                        begun.set()
                     if heard is not None:
                         heard(text, child)
         ended.set()
+        begun.set()
         watcher.join()
         self._channel.send(b"reap")
         outcome.status = int(self._channel.recv(64))

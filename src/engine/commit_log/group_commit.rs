@@ -16,11 +16,9 @@ use super::state::Mark;
 use crate::engine::waiter::{Waiter, look};
 use crate::machine::Drive;
 use crate::plant::{Bug, planted};
-use parking_lot::{Condvar, Mutex};
+use crate::sync::{AtomicBool, Condvar, Instant, Mutex, Ordering, thread};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Those who wait for a sync, and the thread that makes it.
 #[derive(Debug, Default)]
@@ -34,7 +32,7 @@ pub struct GroupCommit {
 #[derive(Debug, Default)]
 struct WriteList {
     waiting: Vec<Enlisted>,
-    flusher: Option<JoinHandle<()>>,
+    flusher: Option<thread::JoinHandle<()>>,
     ended: bool,
     /// Whether the thread has to be woken.
     sleeps: bool,
@@ -59,7 +57,7 @@ pub fn enlist(shared: &Arc<Shared>, end: u64) -> Arc<Waiter> {
     let mut list = group.list.lock();
     if list.flusher.is_none() && !list.ended && shared.drive == Drive::Threads {
         let shared = Arc::clone(shared);
-        let thread = std::thread::Builder::new().name("forebay-commit".to_owned());
+        let thread = thread::Builder::new().name("forebay-commit".to_owned());
         list.flusher = thread.spawn(move || run(&shared)).ok();
     }
     if list.flusher.is_none() && (list.ended || shared.drive == Drive::Threads) {

@@ -20,6 +20,7 @@ mod append_lock;
 pub mod archive;
 mod atomic;
 mod begin;
+mod bell;
 mod bridge;
 mod checkpoint;
 mod consume_queue;

@@ -2,6 +2,7 @@
 
 use super::append::Appender;
 use super::append_lock::AppendLock;
+use super::bell::{Bell, ring_all};
 use super::checkpoint::{Checkpoint, Stamp};
 use super::dispatch::Dispatcher;
 use super::flush::{FlushRules, WriteOutRules};
@@ -12,7 +13,6 @@ use super::log::Log;
 use super::queues::Queues;
 use super::report::Report;
 use super::retention::Retention;
-use super::service::Bell;
 use super::state::{Mark, Word};
 use super::tables::{Inventory, TopicTable};
 use crate::disk::{Disk, coarse_ms};
@@ -176,7 +176,7 @@ impl Shared {
     /// it is far behind.
     #[inline]
     pub fn announce(&self, end: u64) {
-        super::service::ring_all(&[&self.work, &self.news]);
+        ring_all(&[&self.work, &self.news]);
         // In a synchronous store those who wait for the disk write out.
         if !self.log.sync && self.pool.as_ref().is_some_and(TransientPool::has_full) {
             self.full.ring();
@@ -243,7 +243,7 @@ impl Shared {
                 appended: true,
             });
         }
-        super::service::ring_all(&[&self.work, &self.news]);
+        ring_all(&[&self.work, &self.news]);
         Ok(())
     }
 
@@ -277,7 +277,7 @@ impl Shared {
         self.log.state.set(Mark::Durable, published);
         self.stamp(&[Stamp::Log], stored_ms);
         if self.log.sync {
-            super::service::ring_all(&[&self.work, &self.news]);
+            ring_all(&[&self.work, &self.news]);
         }
         Ok(())
     }

@@ -1,5 +1,6 @@
 //! What a commit consists of, and what becomes of it, in the steps of one process.
 
+use super::marker::Marker;
 use super::*;
 use crate::Store;
 use crate::disk::{Disk, RealDisk};
@@ -287,4 +288,75 @@ fn names_and_queries_that_are_not_ours_are_told_from_ours() {
         assert!(!is_query(query), "{query}");
     }
     assert!(is_query("0a1b-_Z"));
+}
+
+/// Where the record of the marker that ends part `part` begins, from 1.
+fn marker_at(store: &Store, part: i64) -> u64 {
+    let found = store.get(marker::TOPIC, 0, part - 1).unwrap();
+    let position = found.record().position().cast_unsigned();
+    let marker = Marker::of(&found.record()).unwrap();
+    assert_eq!(marker.part.cast_signed(), part);
+    position
+}
+
+/// Takes a commit of several parts up and leaves the log as a process does that dies after the
+/// first of them; how many rows and parts are there.
+fn die_after_the_first_part(root: &Path, bodies: &[Vec<u8>]) -> (u64, u64) {
+    let stages = [stage(root, "q", bodies, 500)];
+    publish(root, "q", &stages, 500);
+    let store = Store::open(root, Options::default()).unwrap();
+    store.take_commits().unwrap();
+    let parts = count(&store, marker::TOPIC);
+    assert!(parts > 3);
+    // Between them stand the record that ends the first part and the one that begins the second.
+    let first = marker_at(&store, 1);
+    let next = |position: u64| {
+        let message = store.message_at(position).unwrap();
+        position + message.record().bytes().len() as u64
+    };
+    let end = next(next(first));
+    store.close().unwrap();
+    let log = root.join("commitlog").join(format!("{:020}", 0));
+    let log = std::fs::File::options().write(true).open(log).unwrap();
+    log.write_all_at(&vec![0; 64 << 10], end).unwrap();
+    for name in ["forebay.state", "forebay.offsets", "checkpoint"] {
+        std::fs::remove_file(root.join(name)).unwrap();
+    }
+    for name in ["consumequeue", "index"] {
+        std::fs::remove_dir_all(root.join(name)).unwrap();
+    }
+    std::fs::write(root.join("abort"), b"1").unwrap();
+    // Without the state page nothing says whose it is.
+    let adopting = Options {
+        adopt: true,
+        ..Options::default()
+    };
+    let store = Store::open(root, adopting).unwrap();
+    assert_eq!(count(&store, marker::TOPIC), 1);
+    let rows = count(&store, "t");
+    assert!(0 < rows && rows < bodies.len() as u64);
+    store.close().unwrap();
+    (rows, parts)
+}
+
+/// The rest of another commit after the first part of this one would be a batch that nobody wrote.
+#[test]
+fn a_commit_does_not_go_on_where_another_of_its_batch_has_stopped() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
+    let (rows, parts) = die_after_the_first_part(root, &bodies);
+    let other: Vec<Vec<u8>> = (100..120).map(|n| vec![n; 100]).collect();
+    publish(root, "q", &[stage(root, "q", &other, 500)], 500);
+    let store = Store::open(root, Options::default()).unwrap();
+    store.take_commits().unwrap();
+    assert_eq!(count(&store, "t"), rows);
+    assert_eq!(count(&store, marker::TOPIC), 1);
+    let reason = refusal(root, "q");
+    let expected = format!("part 1 of {parts} of batch 0 is in the log, by another commit");
+    assert!(reason.contains(&expected), "{reason}");
+    // Those of other batches are taken up.
+    publish_batch(root, "q", 1, &[stage(root, "q", &other, 500)], 500);
+    store.take_commits().unwrap();
+    assert_eq!(count(&store, "t"), rows + other.len() as u64);
 }

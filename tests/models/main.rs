@@ -1,0 +1,188 @@
+//! Models of what threads of a store do to one another, in every order that the memory model
+//! allows.
+//!
+//! The modules below are sources of the store, compiled a second time with loom's primitives in the
+//! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
+//! their waiters, the mark below which bytes are readable, the bell that wakes sleepers, and the row
+//! of files that retirement shortens under its readers. Each model has a mistake planted, which
+//! loom has to find.
+
+#![allow(
+    dead_code,
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    reason = "a test may panic, and no model uses all that a module has"
+)]
+
+mod surroundings;
+mod sync;
+
+#[path = "../../src/engine/commit_log/bell.rs"]
+mod bell;
+#[path = "../../src/engine/commit_log/group_commit.rs"]
+mod group_commit;
+#[path = "../../src/mapped/mark.rs"]
+mod mark;
+#[path = "../../src/plant.rs"]
+mod plant;
+#[path = "../../src/mapped/queue.rs"]
+mod queue;
+#[path = "../../src/engine/waiter.rs"]
+mod waiter;
+
+// The names by which the sources above know one another and the rest of the store.
+mod engine {
+    pub(crate) use crate::waiter;
+}
+use forebay::{disk, error, machine};
+use surroundings::{Access, Extent, MappedFile, Region, shared, state};
+
+use bell::Bell;
+use disk::{Disk, RealDisk};
+use mark::ReadableMark;
+use plant::{Bug, plant};
+use queue::{FoundFile, MappedFileQueue};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+use surroundings::{Bytes, Shared};
+use sync::{AtomicBool, Ordering, Weakness, thread, weaken};
+
+/// Runs a model in every order with so many preemptions, which is where mistakes of this kind show.
+fn explore(model: impl Fn() + Sync + Send + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(3);
+    builder.check(model);
+}
+
+/// Whether loom finds an order in which the model breaks.
+fn breaks(model: impl Fn() + Sync + Send + 'static) -> bool {
+    catch_unwind(AssertUnwindSafe(|| explore(model))).is_err()
+}
+
+/// Two senders enlist; the thread of the store exchanges the lists, syncs once and acknowledges.
+fn group_commit() {
+    let shared = Shared::new();
+    let other = Arc::clone(&shared);
+    let sender = thread::spawn(move || other.send());
+    shared.send();
+    sender.join().unwrap();
+    shared.group.end();
+}
+
+#[test]
+fn a_sender_is_acknowledged_by_a_sync_that_began_after_it_enlisted() {
+    explore(group_commit);
+    for bug in [Bug::SwapLate, Bug::AcknowledgeEarly] {
+        plant(Some(bug));
+        let found = breaks(group_commit);
+        plant(None);
+        assert!(found, "{bug:?}");
+    }
+}
+
+/// An appender stores bytes and moves the mark; a reader that sees the mark reads the bytes.
+fn published(alone: bool) {
+    let shared = Arc::new((ReadableMark::default(), Bytes(Default::default())));
+    let appender = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            let (mark, bytes) = &*shared;
+            for at in 0..2 {
+                bytes.0[at].store(at + 1, Ordering::Relaxed);
+                match alone {
+                    true => mark.raise_alone(at + 1),
+                    false => mark.raise(at + 1),
+                }
+            }
+        })
+    };
+    let (mark, bytes) = &*shared;
+    for at in 0..mark.get() {
+        let byte = bytes.0[at].load(Ordering::Relaxed);
+        assert_eq!(byte, at + 1, "read before it was there");
+    }
+    appender.join().unwrap();
+}
+
+#[test]
+fn below_the_readable_mark_all_bytes_are_there() {
+    for alone in [true, false] {
+        explore(move || published(alone));
+        weaken(Some(Weakness::RelaxedStore));
+        let found = breaks(move || published(alone));
+        weaken(None);
+        assert!(found, "a mark without order");
+    }
+}
+
+/// A sender makes news and rings if somebody sleeps; the other sleeps unless there are news.
+fn bell() {
+    let shared = Arc::new((Bell::default(), AtomicBool::new(false)));
+    let sender = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            shared.1.store(true, Ordering::Relaxed);
+            bell::ring_all(&[&shared.0]);
+        })
+    };
+    let (bell, news) = &*shared;
+    bell.sleep(Duration::MAX, || news.load(Ordering::Relaxed));
+    sender.join().unwrap();
+}
+
+#[test]
+fn nobody_sleeps_over_news() {
+    explore(bell);
+    weaken(Some(Weakness::NoFence));
+    let found = breaks(bell);
+    weaken(None);
+    assert!(found, "a bell without fences");
+}
+
+/// The first of two files leaves the row, and a third is added, while a reader looks files up and
+/// reads from their maps.
+fn retire(disk: &Arc<dyn Disk>, directory: &std::path::Path) {
+    const LEN: u64 = 100;
+    let found = [0, LEN].map(|start| FoundFile { start, len: LEN });
+    let row = MappedFileQueue::new(disk, directory.to_owned(), LEN);
+    row.load(&found, Access::Read, |_| Extent::Full);
+    let row = Arc::new(row);
+    let retirement = {
+        let (row, disk) = (Arc::clone(&row), Arc::clone(disk));
+        thread::spawn(move || {
+            assert!(row.retire_first(LEN).unwrap().is_some());
+            let path = row.path_of(2 * LEN);
+            let file = MappedFile::open(&disk, path, 2 * LEN, LEN, Access::Read, Extent::Full);
+            row.push(Arc::new(file));
+            assert!(row.retire_first(LEN).unwrap().is_none(), "one lies below");
+        })
+    };
+    let map_of = |position: u64| {
+        let file = row.find(position)?;
+        assert!((file.start()..file.end()).contains(&position));
+        Some(row.map(&file).unwrap())
+    };
+    let first = map_of(LEN - 1);
+    let second = map_of(LEN).unwrap();
+    assert_eq!(second.start(), LEN);
+    if let Some(first) = first {
+        assert_eq!(first.start(), 0);
+    }
+    retirement.join().unwrap();
+    assert!(map_of(LEN - 1).is_none());
+    assert_eq!(map_of(2 * LEN).unwrap().start(), 2 * LEN);
+}
+
+#[test]
+fn a_retired_file_stays_mapped_for_its_readers() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().to_owned();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk);
+    let model = move || retire(&disk, &path);
+    explore(model.clone());
+    surroundings::pull_maps(true);
+    let found = breaks(model);
+    surroundings::pull_maps(false);
+    assert!(found, "a map that is pulled away");
+}

@@ -1,0 +1,203 @@
+//! What the modelled code leans on and is not modelled itself, as small as it can be.
+
+use crate::group_commit::{self, GroupCommit};
+use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, thread};
+use forebay::disk::Disk;
+use forebay::machine::Drive;
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use forebay::mapped::{Access, Extent};
+
+/// Stands for `engine/commit_log/state.rs`.
+pub(crate) mod state {
+    /// The marks that group commit looks at.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) enum Mark {
+        Durable,
+    }
+}
+
+/// Stands for `engine/commit_log/shared.rs`.
+pub(crate) mod shared {
+    pub(crate) use super::Shared;
+}
+
+/// A log whose records are one byte long, and the senders' group.
+pub(crate) struct Shared {
+    pub(crate) group: GroupCommit,
+    pub(crate) log: Log,
+    pub(crate) flushes: Flushes,
+    pub(crate) drive: Drive,
+}
+
+pub(crate) struct Log {
+    pub(crate) state: State,
+    published: loom::sync::atomic::AtomicUsize,
+}
+
+pub(crate) struct State {
+    durable: loom::sync::atomic::AtomicUsize,
+}
+
+pub(crate) struct Flushes;
+
+impl Flushes {
+    pub(crate) fn waited(&self, _: Duration) {}
+}
+
+impl State {
+    pub(crate) fn get(&self, mark: state::Mark) -> u64 {
+        match mark {
+            state::Mark::Durable => self.durable.load(Ordering::Acquire) as u64,
+        }
+    }
+}
+
+impl Log {
+    pub(crate) fn published(&self) -> u64 {
+        self.published.load(Ordering::Acquire) as u64
+    }
+}
+
+impl Shared {
+    pub(crate) fn new() -> Arc<Shared> {
+        let number = || loom::sync::atomic::AtomicUsize::new(0);
+        Arc::new(Shared {
+            group: GroupCommit::default(),
+            log: Log {
+                state: State { durable: number() },
+                published: number(),
+            },
+            flushes: Flushes,
+            drive: Drive::Threads,
+        })
+    }
+
+    /// Publishes a message and waits until it is durable, as a synchronous send does.
+    pub(crate) fn send(self: &Arc<Shared>) {
+        let end = self.log.published.fetch_add(1, Ordering::AcqRel) as u64 + 1;
+        let waiter = group_commit::enlist(self, end);
+        waiter.wait_or_fail(Duration::MAX).unwrap();
+        let durable = self.log.state.get(state::Mark::Durable);
+        assert!(end <= durable, "acknowledged too early");
+    }
+
+    /// A sync covers what is published when it begins.
+    pub(crate) fn flush_to(&self, end: u64) -> forebay::Result<()> {
+        if self.log.state.get(state::Mark::Durable) < end {
+            let covered = self.log.published.load(Ordering::Acquire);
+            thread::yield_now();
+            self.log.state.durable.fetch_max(covered, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}
+
+thread_local! {
+    /// A file that leaves its row takes the map with it, though readers have it.
+    static PULLS_MAPS: Cell<bool> = const { Cell::new(false) };
+}
+
+pub(crate) fn pull_maps(pulls: bool) {
+    PULLS_MAPS.set(pulls);
+}
+
+/// Stands for `mapped/region.rs`.
+#[derive(Debug)]
+pub(crate) struct Region {
+    start: u64,
+    is_mapped: Arc<AtomicBool>,
+}
+
+impl Region {
+    /// Which file it is a map of; looks at its bytes.
+    pub(crate) fn start(&self) -> u64 {
+        thread::yield_now();
+        assert!(self.is_mapped.load(Ordering::Acquire), "the map is gone");
+        self.start
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        self.is_mapped.store(false, Ordering::Release);
+    }
+}
+
+/// Stands for `mapped/file.rs`: a file that is mapped from the beginning.
+#[derive(Debug)]
+pub(crate) struct MappedFile {
+    path: PathBuf,
+    start: u64,
+    len: u64,
+    region: Mutex<Option<Arc<Region>>>,
+    is_mapped: Arc<AtomicBool>,
+}
+
+impl Drop for MappedFile {
+    fn drop(&mut self) {
+        if PULLS_MAPS.get() {
+            self.is_mapped.store(false, Ordering::Release);
+        }
+    }
+}
+
+impl MappedFile {
+    pub(crate) fn open(
+        _disk: &Arc<dyn Disk>,
+        path: PathBuf,
+        start: u64,
+        len: u64,
+        _access: Access,
+        _extent: Extent,
+    ) -> MappedFile {
+        let is_mapped = Arc::new(AtomicBool::new(true));
+        let region = Region {
+            start,
+            is_mapped: Arc::clone(&is_mapped),
+        };
+        MappedFile {
+            path,
+            start,
+            len,
+            region: Mutex::new(Some(Arc::new(region))),
+            is_mapped,
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(crate) fn start(&self) -> u64 {
+        self.start
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.len
+    }
+
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.len
+    }
+
+    pub(crate) fn region(&self) -> io::Result<Arc<Region>> {
+        let region = self.region.lock();
+        region.clone().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    pub(crate) fn unmap_idle(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn flush(&self, _start: u64, _end: u64) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Bytes below a mark, each stored as an atomic that orders nothing.
+pub(crate) struct Bytes(pub(crate) [AtomicUsize; 2]);

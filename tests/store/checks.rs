@@ -1,0 +1,147 @@
+//! Bits that flip under a reader: no way of reading hands out what was not sent.
+
+use crate::world::{Place, Sent, World, write};
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use forebay::tail::{AtEnd, Step};
+use forebay::{
+    Bound, Column, Dialect, Error, Filter, Message, Scan, ScanSpec, Store, Stream, Tail,
+};
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::Duration;
+
+/// What a reader found: positions and bodies.
+type Found = BTreeMap<u64, Vec<u8>>;
+
+/// Streams that began before the damage.
+struct Streams {
+    topics: Vec<Stream>,
+    all: Stream,
+}
+
+const TOPICS: [&str; 3] = ["orders", "bills", "rare"];
+
+fn stream(store: &Store, topics: Option<Vec<String>>) -> Stream {
+    let columns = ["position", "body"].map(|name| Column::parse(name, Dialect::Arrow).unwrap());
+    let spec = ScanSpec {
+        topics,
+        columns: Some(columns.to_vec()),
+        ..ScanSpec::default()
+    };
+    assert!(spec.verify, "the default");
+    Scan::new(store, spec).unwrap().stream().unwrap()
+}
+
+fn rows_of(mut stream: Stream) -> Found {
+    let mut found = Found::new();
+    while let Some(batch) = stream.next_batch().unwrap() {
+        let positions = batch["position"].as_primitive::<Int64Type>();
+        let bodies = batch["body"].as_binary::<i32>();
+        for (position, body) in positions.values().iter().zip(bodies.iter().flatten()) {
+            assert!(found.insert(*position as u64, body.to_vec()).is_none());
+        }
+    }
+    found
+}
+
+fn add(found: &mut Found, message: &Message) {
+    let position = message.record().position() as u64;
+    found.insert(position, message.body().unwrap().into_owned());
+}
+
+impl Streams {
+    fn begin(store: &Store) -> Streams {
+        let own = |topic: &str| stream(store, Some(vec![topic.to_owned()]));
+        Streams {
+            topics: TOPICS.into_iter().map(own).collect(),
+            all: stream(store, None),
+        }
+    }
+
+    /// What each way of reading finds, by its name.
+    fn read(self, store: &Store, world: &World) -> Vec<(&'static str, Found)> {
+        let topics = self.topics.into_iter().flat_map(rows_of).collect();
+        let mut tails = Found::new();
+        for topic in TOPICS {
+            // It reads ahead, so what it was to check must be damaged before.
+            let mut tail = Tail::new(store, topic, &Bound::Earliest, AtEnd::Stop).unwrap();
+            while let Step::Message(message) = tail.next(Duration::ZERO).unwrap() {
+                add(&mut tails, &message);
+            }
+        }
+        let [mut got, mut by_position, mut read, mut queried] = [(); 4].map(|()| Found::new());
+        for ((topic, queue, offset), sent) in &world.sent {
+            take(&mut got, store.get(topic, *queue, *offset as i64));
+            take(&mut by_position, store.message_at(sent.position));
+            for key in &sent.keys {
+                let found = store.query(topic, key, i64::MIN, i64::MAX, 100).unwrap();
+                found.iter().for_each(|it| add(&mut queried, it));
+            }
+        }
+        for (topic, queue) in world.next.keys() {
+            let batch = store.read(topic, *queue, 0, 1000, None, &Filter::default());
+            batch
+                .unwrap()
+                .messages
+                .iter()
+                .for_each(|it| add(&mut read, it));
+        }
+        vec![
+            ("a scan of each topic", topics),
+            ("a scan of all topics", rows_of(self.all)),
+            ("tail", tails),
+            ("get", got),
+            ("by position", by_position),
+            ("read", read),
+            ("query", queried),
+        ]
+    }
+}
+
+/// Errors are left to the caller, who sees what is missing.
+fn take(found: &mut Found, message: Result<Message, Error>) {
+    message.iter().for_each(|message| add(found, message));
+}
+
+#[test]
+fn no_way_of_reading_hands_out_a_flipped_bit() {
+    let (place, mut world) = (Place::fast(), World::default());
+    let store = write(&place.root());
+    world.send(&store, 40);
+    world.check(&store);
+    let log = place.root().join("commitlog/00000000000000000000");
+    let log = File::options().read(true).write(true).open(log).unwrap();
+    let with_key = |sent: &&Sent| !sent.keys.is_empty() && sent.body.len() == 100;
+    let victim = world.sent.values().find(with_key).unwrap().clone();
+    let len = store
+        .message_at(victim.position)
+        .unwrap()
+        .record()
+        .bytes()
+        .len();
+    // The last property is the checksum's own; with another name it is one that nobody knows.
+    for at in 0..len - 20 {
+        let streams = Streams::begin(&store);
+        let (position, mut byte) = (victim.position + at as u64, [0]);
+        log.read_exact_at(&mut byte, position).unwrap();
+        log.write_all_at(&[byte[0] ^ 1 << (at % 8)], position)
+            .unwrap();
+        for (way, found) in streams.read(&store, &world) {
+            for sent in world.sent.values() {
+                let expected = match sent.position == victim.position {
+                    true => None,
+                    // Without a key there is no question that leads to it.
+                    false if way == "query" && sent.keys.is_empty() => None,
+                    false => Some(&sent.body),
+                };
+                let place = format!("{way}, byte {at} of {len}, position {}", sent.position);
+                assert_eq!(found.get(&sent.position), expected, "{place}");
+            }
+        }
+        log.write_all_at(&byte, position).unwrap();
+    }
+    world.check(&store);
+    store.close().unwrap();
+}
