@@ -43,7 +43,7 @@ fn closed(count: usize) -> (Place, World) {
 
 /// What a process leaves that dies: queues and index built, nothing closed.
 fn crashed(count: usize) -> (Place, World) {
-    let (place, mut world) = (Place::new(), World::default());
+    let (place, mut world) = (Place::nth(1), World::default());
     let store = write(&place.root());
     world.send(&store, count);
     world.check_messages(&store);
