@@ -1,8 +1,9 @@
 //! A store to test, and short words for what tests do with it.
 
+use crate::world::Place;
 use forebay::{Draft, Durability, EngineKind, Filter, Options, ReadBatch, Result, Sent, Store};
 use std::path::PathBuf;
-use tempfile::TempDir;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// An engine under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +18,7 @@ pub(crate) struct Bed {
     pub(crate) kind: Kind,
     pub(crate) store: Store,
     options: Options,
-    dir: Option<TempDir>,
+    dir: Option<Place>,
 }
 
 /// Files so small that a few dozen messages fill them.
@@ -39,10 +40,14 @@ impl Bed {
         Bed::with_options(kind, small_options())
     }
 
-    pub(crate) fn with_options(kind: Kind, mut options: Options) -> Bed {
+    pub(crate) fn with_options(kind: Kind, options: Options) -> Bed {
+        Bed::at(Place::new(), kind, options)
+    }
+
+    fn at(place: Place, kind: Kind, mut options: Options) -> Bed {
         let dir = match kind {
             Kind::Memory => None,
-            Kind::CommitLog => Some(tempfile::tempdir().unwrap()),
+            Kind::CommitLog => Some(place),
         };
         options.engine = Some(match kind {
             Kind::Memory => EngineKind::Memory,
@@ -57,11 +62,13 @@ impl Bed {
         }
     }
 
-    /// A second bed of the same engine, with options of its own.
+    /// A second bed of the same engine, with options of its own. Some tests make many.
     pub(crate) fn another(&self, change: impl FnOnce(&mut Options)) -> Bed {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
         let mut options = small_options();
         change(&mut options);
-        Bed::with_options(self.kind, options)
+        let place = Place::nth(COUNT.fetch_add(1, Ordering::Relaxed));
+        Bed::at(place, self.kind, options)
     }
 
     /// Whether the engine keeps its messages across close.
@@ -117,8 +124,8 @@ impl Bed {
     }
 }
 
-fn path(dir: Option<&TempDir>) -> PathBuf {
-    dir.map_or_else(|| PathBuf::from(":memory:"), |dir| dir.path().join("store"))
+fn path(dir: Option<&Place>) -> PathBuf {
+    dir.map_or_else(|| PathBuf::from(":memory:"), |dir| dir.root())
 }
 
 pub(crate) fn bodies_of(batch: &ReadBatch) -> Vec<Vec<u8>> {

@@ -1,6 +1,7 @@
 //! Damage anywhere: what is whole is there, what is not gives a typed error, and nothing panics,
 //! hangs or leads out of the store.
 
+use crate::draw::{Draw, Random};
 use crate::folder;
 use crate::world::{Place, Sent, World, options, write};
 use forebay::{Error, Finding, Mode, Result, Store, Stretch};
@@ -15,22 +16,6 @@ use std::time::Duration;
 /// Longer than any opening here takes by far: one that is not done by then hangs.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// Bits of a number that nobody has chosen.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).unwrap()
-    }
-}
-
 /// A small store, closed in order or left as by a crash; with all its messages.
 pub(crate) fn small(clean: bool, count: usize) -> (Place, World) {
     let (place, mut world) = (Place::fast(), World::default());
@@ -41,7 +26,7 @@ pub(crate) fn small(clean: bool, count: usize) -> (Place, World) {
         store.close().unwrap();
         return (place, world);
     }
-    (Place::fast_halt_of(&place.root()), world)
+    (Place::copy_of(&place.root()), world)
 }
 
 pub(crate) fn open(root: &Path, mode: Mode) -> Result<Store> {
@@ -217,12 +202,13 @@ pub(crate) fn hit(world: &World, name: &Path, at: u64, len: u64) -> impl Fn(u64)
 
 #[test]
 fn every_bit_of_the_first_records_may_flip() {
+    let mut draw = Draw::new();
     for clean in [true, false] {
         let (place, world) = small(clean, 12);
         let name = Path::new("commitlog/00000000000000000000");
         let first = world.sent.values().map(|sent| sent.position).min().unwrap();
         assert_eq!(first, 0);
-        for bit in (0..300 * 8).step_by(if clean { 3 } else { 1 }) {
+        draw.each(200, (0..300 * 8).collect(), |&bit| {
             let copy = Place::fast_copy_of(&place.root());
             change(&copy.root().join(name), |bytes| {
                 bytes[bit / 8] ^= 1 << (bit % 8)
@@ -234,12 +220,13 @@ fn every_bit_of_the_first_records_may_flip() {
             if bit % 7 == 0 {
                 survives(&copy.root(), &world, &lost);
             }
-        }
+        });
     }
 }
 
 #[test]
 fn every_bit_of_the_state_page_may_flip() {
+    let mut draw = Draw::new();
     for clean in [true, false] {
         let (place, world) = small(clean, 40);
         let fields = (0..112usize).chain(
@@ -247,27 +234,28 @@ fn every_bit_of_the_state_page_may_flip() {
                 .into_iter()
                 .flat_map(|at| at..at + 8),
         );
-        for byte in fields {
-            for bit in [0, 3, 4, 7] {
-                let copy = Place::fast_copy_of(&place.root());
-                change(&copy.root().join("forebay.state"), |bytes| {
-                    bytes[byte] ^= 1 << bit
-                });
-                let store = open(&copy.root(), Mode::Read).unwrap();
-                look(&store, &world, &never);
-                store.close().unwrap();
-                if byte % 3 == 0 {
-                    survives(&copy.root(), &world, &never);
-                }
+        let bits = fields.flat_map(|byte| (0..8).map(move |bit| (byte, bit)));
+        draw.each(150, bits.collect(), |&(byte, bit)| {
+            let copy = Place::fast_copy_of(&place.root());
+            change(&copy.root().join("forebay.state"), |bytes| {
+                bytes[byte] ^= 1 << bit
+            });
+            let store = open(&copy.root(), Mode::Read).unwrap();
+            look(&store, &world, &never);
+            store.close().unwrap();
+            if byte % 3 == 0 {
+                survives(&copy.root(), &world, &never);
             }
-        }
+        });
     }
 }
 
 #[test]
 fn bits_of_the_other_files_may_flip() {
+    let mut draw = Draw::new();
     for clean in [true, false] {
         let (place, world) = small(clean, 60);
+        let mut points = Vec::new();
         for name in names(&place.root()) {
             let text = name.to_str().unwrap();
             let len = fs::metadata(place.root().join(&name)).unwrap().len();
@@ -275,60 +263,68 @@ fn bits_of_the_other_files_may_flip() {
                 continue;
             }
             let len = usize::try_from(len.min(1500)).unwrap();
-            for byte in (0..len).step_by(len / 40 + 1) {
-                let copy = Place::fast_copy_of(&place.root());
-                change(&copy.root().join(&name), |bytes| {
-                    bytes[byte] ^= 1 << (byte % 8)
-                });
-                survives(&copy.root(), &world, &never);
-            }
+            let bytes = (0..len).step_by(len / 40 + 1);
+            points.extend(bytes.map(|byte| (name.clone(), byte)));
         }
+        draw.each(60, points, |(name, byte)| {
+            let copy = Place::fast_copy_of(&place.root());
+            change(&copy.root().join(name), |bytes| {
+                bytes[*byte] ^= 1 << (byte % 8)
+            });
+            survives(&copy.root(), &world, &never);
+        });
     }
 }
 
 #[test]
 fn files_may_be_cut_at_any_length() {
+    let mut draw = Draw::new();
     for clean in [true, false] {
         let (place, world) = small(clean, 60);
+        let mut points = Vec::new();
         for name in names(&place.root()) {
             let path = place.root().join(&name);
             let len = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
             let step = len / 24 + 1;
-            for cut in (0..len).step_by(step).chain([len.saturating_sub(1)]) {
-                let copy = Place::fast_copy_of(&place.root());
-                change(&copy.root().join(&name), |bytes| bytes.truncate(cut));
-                let lost = hit(&world, &name, cut as u64, 1 << 40);
-                survives(&copy.root(), &world, &lost);
-            }
+            let cuts = (0..len).step_by(step).chain([len.saturating_sub(1)]);
+            points.extend(cuts.map(|cut| (name.clone(), cut)));
         }
+        draw.each(60, points, |(name, cut)| {
+            let copy = Place::fast_copy_of(&place.root());
+            change(&copy.root().join(name), |bytes| bytes.truncate(*cut));
+            let lost = hit(&world, name, *cut as u64, 1 << 40);
+            survives(&copy.root(), &world, &lost);
+        });
     }
 }
 
 #[test]
 fn pages_may_be_zero_swapped_doubled_or_garbage() {
     const PAGE: usize = 4096;
+    let mut draw = Draw::new();
     let mut random = Random(0x5DEE_CE66_D1CE_4E5B);
     for clean in [true, false] {
         let (place, world) = small(clean, 400);
+        let mut points = Vec::new();
         for name in names(&place.root()) {
             let len = fs::metadata(place.root().join(&name)).unwrap().len();
             let pages = usize::try_from(len).unwrap().div_ceil(PAGE);
             for kind in 0..4 {
                 for page in (0..pages).step_by(pages / 6 + 1) {
-                    let copy = Place::fast_copy_of(&place.root());
-                    let other = random.below(pages);
-                    change(&copy.root().join(&name), |bytes| {
-                        damage_page(bytes, page, other, kind, &mut random);
-                    });
-                    let (one, two) = (
-                        hit(&world, &name, page as u64 * PAGE as u64, PAGE as u64),
-                        hit(&world, &name, other as u64 * PAGE as u64, PAGE as u64),
-                    );
-                    let lost = |position| one(position) || kind == 1 && two(position);
-                    survives(&copy.root(), &world, &lost);
+                    points.push((name.clone(), kind, page, random.below(pages)));
                 }
             }
         }
+        draw.each(60, points, |(name, kind, page, other)| {
+            let copy = Place::fast_copy_of(&place.root());
+            change(&copy.root().join(name), |bytes| {
+                damage_page(bytes, *page, *other, *kind, &mut random);
+            });
+            let hit_page = |page: usize| hit(&world, name, (page * PAGE) as u64, PAGE as u64);
+            let (one, two) = (hit_page(*page), hit_page(*other));
+            let lost = |position| one(position) || *kind == 1 && two(position);
+            survives(&copy.root(), &world, &lost);
+        });
     }
 }
 
@@ -353,22 +349,26 @@ fn damage_page(bytes: &mut [u8], page: usize, other: usize, kind: usize, random:
 
 #[test]
 fn whole_files_may_be_garbage() {
+    let mut draw = Draw::new();
     let mut random = Random(0x2545_F491_4F6C_DD1D);
     for clean in [true, false] {
         let (place, world) = small(clean, 400);
+        let mut points = Vec::new();
         for name in names(&place.root()) {
-            for fill in [None, Some(0), Some(0xFF), Some(0xDA)] {
-                let copy = Place::fast_copy_of(&place.root());
-                change(&copy.root().join(&name), |bytes| match fill {
-                    Some(value) => bytes.fill(value),
-                    None => bytes
-                        .iter_mut()
-                        .for_each(|byte| *byte = random.next() as u8),
-                });
-                let lost = hit(&world, &name, 0, 64 << 10);
-                survives(&copy.root(), &world, &lost);
-            }
+            let fills = [None, Some(0), Some(0xFF), Some(0xDA)];
+            points.extend(fills.map(|fill| (name.clone(), fill)));
         }
+        draw.each(30, points, |(name, fill)| {
+            let copy = Place::fast_copy_of(&place.root());
+            change(&copy.root().join(name), |bytes| match fill {
+                Some(value) => bytes.fill(*value),
+                None => bytes
+                    .iter_mut()
+                    .for_each(|byte| *byte = random.next() as u8),
+            });
+            let lost = hit(&world, name, 0, 64 << 10);
+            survives(&copy.root(), &world, &lost);
+        });
     }
 }
 
@@ -676,42 +676,43 @@ fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
     let mut positions: Vec<u64> = world.sent.values().map(|sent| sent.position).collect();
     positions.sort_unstable();
     let size = size_of(&place.root());
+    let mut points = Vec::new();
+    for record in [0, 7, 30, positions.len() - 2] {
+        // All bits of lengths, queue, offset and position; one of each byte of the rest.
+        let bits = (0..48).flat_map(|byte| (0..8).map(move |bit| (byte, bit)));
+        let rest = (48..96).map(|byte| (byte, byte % 8));
+        points.extend(bits.chain(rest).map(|(byte, bit)| (record, byte, bit)));
+    }
+    let mut draw = Draw::new();
     for lost_queues in [false, true] {
-        for record in [0, 7, 30, positions.len() - 2] {
-            // All bits of lengths, queue, offset and position; one of each byte of the rest.
-            let bits = (0..20)
-                .chain(20..48)
-                .flat_map(|byte| (0..8).map(move |bit| (byte, bit)));
-            let rest = (48..96).map(|byte| (byte, byte % 8));
-            for (byte, bit) in bits.chain(rest) {
-                let copy = Place::fast_copy_of(&place.root());
-                let at = positions[record] as usize + byte;
-                change(&copy.root().join(name), |bytes| bytes[at] ^= 1 << bit);
-                if lost_queues {
-                    fs::remove_dir_all(copy.root().join("consumequeue")).unwrap();
-                    fs::write(copy.root().join("abort"), b"1").unwrap();
+        draw.each(200, points.clone(), |&(record, byte, bit)| {
+            let copy = Place::fast_copy_of(&place.root());
+            let at = positions[record] as usize + byte;
+            change(&copy.root().join(name), |bytes| bytes[at] ^= 1 << bit);
+            if lost_queues {
+                fs::remove_dir_all(copy.root().join("consumequeue")).unwrap();
+                fs::write(copy.root().join("abort"), b"1").unwrap();
+            }
+            // Another message may lose its place in a queue that is rebuilt: two claim it.
+            let other = std::cell::Cell::new(None);
+            let lost = |position| {
+                let hit = position == positions[record];
+                let robbed = lost_queues && other.get().is_none_or(|other| other == position);
+                if !hit && robbed {
+                    other.set(Some(position));
                 }
-                // Another message may lose its place in a queue that is rebuilt: two claim it.
-                let other = std::cell::Cell::new(None);
-                let lost = |position| {
-                    let hit = position == positions[record];
-                    let robbed = lost_queues && other.get().is_none_or(|other| other == position);
-                    if !hit && robbed {
-                        other.set(Some(position));
-                    }
-                    hit || robbed
-                };
-                let store = open(&copy.root(), Mode::Read).unwrap();
+                hit || robbed
+            };
+            let store = open(&copy.root(), Mode::Read).unwrap();
+            look(&store, &world, &lost);
+            store.close().unwrap();
+            if (byte + bit) % 5 == 0 {
+                let store = open(&copy.root(), Mode::Append).unwrap();
                 look(&store, &world, &lost);
                 store.close().unwrap();
-                if (byte + bit) % 5 == 0 {
-                    let store = open(&copy.root(), Mode::Append).unwrap();
-                    look(&store, &world, &lost);
-                    store.close().unwrap();
-                    assert!(size_of(&copy.root()) < size + (300 << 10));
-                }
+                assert!(size_of(&copy.root()) < size + (300 << 10));
             }
-        }
+        });
     }
 }
 

@@ -1,11 +1,11 @@
 //! Damage, point by point: every bit of the headers, every length of a file, every number at its
 //! limits, pages and files in each other's place.
 //!
-//! The short form draws some of the points, `FOREBAY_PROOF` tries all. `FOREBAY_SEED` draws others.
 //! Each test runs in a process of its own whose address space is limited, so that a length that is
 //! believed ends it.
 
-use crate::damage::{Random, change, hit, look, names, never, open, small, survives};
+use crate::damage::{change, hit, look, names, never, open, small, survives};
+use crate::draw::Draw;
 use crate::world::{Place, World, options};
 use forebay::{Draft, Durability, Mode, Options, Store};
 use std::fs;
@@ -19,10 +19,10 @@ const ADDRESS_SPACE_KIB: u64 = 2 << 20;
 const PAGE: usize = 4096;
 
 /// Runs a test in a process of its own; there, `work` with what draws its points.
-fn bounded(name: &str, work: impl Fn(&mut Sweep)) {
+fn bounded(name: &str, work: impl Fn(&mut Draw)) {
     const CHILD: &str = "FOREBAY_TEST_BOUNDED";
     if std::env::var_os(CHILD).is_some() {
-        work(&mut Sweep::new());
+        work(&mut Draw::new());
         return;
     }
     let test = format!("damage_sweep::{name}");
@@ -38,40 +38,6 @@ fn bounded(name: &str, work: impl Fn(&mut Sweep)) {
         String::from_utf8_lossy(&run.stdout).into_owned() + &String::from_utf8_lossy(&run.stderr);
     assert!(run.status.success(), "{}\n{said}", run.status);
     assert!(said.contains("1 passed"), "{said}");
-}
-
-/// Draws the points of a sweep, and says which.
-struct Sweep {
-    random: Random,
-    all: bool,
-}
-
-impl Sweep {
-    fn new() -> Sweep {
-        let seed = std::env::var("FOREBAY_SEED").map_or(1, |text| text.parse().unwrap());
-        println!("FOREBAY_SEED={seed}");
-        // Small seeds leave the generator's state nearly empty: it is stirred.
-        let mut random = Random(seed ^ 0x9E37_79B9_7F4A_7C15);
-        for _ in 0..20 {
-            random.next();
-        }
-        Sweep {
-            random,
-            all: std::env::var_os("FOREBAY_PROOF").is_some(),
-        }
-    }
-
-    /// Calls `try_point` with all points, or with some.
-    fn each<T: std::fmt::Debug>(&mut self, mut points: Vec<T>, mut try_point: impl FnMut(&T)) {
-        while !self.all && points.len() > DRAWN {
-            let number = self.random.below(points.len());
-            points.swap_remove(number);
-        }
-        for point in points {
-            println!("{point:?}");
-            try_point(&point);
-        }
-    }
 }
 
 /// A store with damage: the directory and what was in it before.
@@ -159,7 +125,7 @@ fn every_bit_at_the_front_of_a_file_may_flip() {
                 let head = head_of(&name, len_of(&place, &name));
                 points.extend((0..head * 8).map(|bit| (name.clone(), bit)));
             }
-            sweep.each(points, |(name, bit)| {
+            sweep.each(DRAWN, points, |(name, bit)| {
                 let copy = Damaged::copy_of(&place);
                 copy.change(name, |bytes| bytes[bit / 8] ^= 1 << (bit % 8));
                 match is_log(name) {
@@ -190,7 +156,7 @@ fn every_length_of_every_file_may_be_left() {
                 let lens = (0..used.min(bytes.len())).chain((used..bytes.len()).step_by(509));
                 points.extend(lens.map(|len| (name.clone(), len)));
             }
-            sweep.each(points, |(name, len)| {
+            sweep.each(DRAWN, points, |(name, len)| {
                 let copy = Damaged::copy_of(&place);
                 copy.change(name, |bytes| bytes.truncate(*len));
                 let lost = hit(&world, name, *len as u64, 1 << 40);
@@ -224,7 +190,7 @@ fn pages_may_stand_in_any_other_place() {
                 let random = &mut sweep.random;
                 points.retain(|_| random.below(8) == 0);
             }
-            sweep.each(points, |((name, page), (from, other))| {
+            sweep.each(DRAWN, points, |((name, page), (from, other))| {
                 let copy = Damaged::copy_of(&place);
                 let bytes = fs::read(copy.root().join(from)).unwrap();
                 let stray = &bytes[other * PAGE..(other * PAGE + PAGE).min(bytes.len())];
@@ -250,7 +216,7 @@ fn files_may_hold_what_another_held() {
             let pairs = all
                 .iter()
                 .flat_map(|a| all.iter().map(|b| (a.clone(), b.clone())));
-            sweep.each(pairs.collect(), |(one, two)| {
+            sweep.each(DRAWN, pairs.collect(), |(one, two)| {
                 let copy = Damaged::copy_of(&place);
                 let (first, second) = (copy.root().join(one), copy.root().join(two));
                 let (a, b) = (fs::read(&first).unwrap(), fs::read(&second).unwrap());
@@ -301,7 +267,7 @@ fn numbers_may_be_huge_negative_or_nothing() {
                 }
             }
             // The numbers of the state page stand in the machine's order, all others not.
-            sweep.each(points, |(name, at, width, value)| {
+            sweep.each(DRAWN, points, |(name, at, width, value)| {
                 let copy = Damaged::copy_of(&place);
                 copy.change(name, |bytes| {
                     let number = match name.to_str() {
@@ -335,7 +301,7 @@ fn chains_of_the_index_may_lead_anywhere() {
                     points.extend(targets.map(|target| (name.clone(), entry, target)));
                 }
             }
-            sweep.each(points, |(name, entry, target)| {
+            sweep.each(DRAWN, points, |(name, entry, target)| {
                 let copy = Damaged::copy_of(&place);
                 copy.change(&Path::new("index").join(name), |bytes| {
                     let at = 40 + 16 * 4 + 20 * *entry as usize + 16;
@@ -388,7 +354,7 @@ fn text_may_be_any_bytes() {
             points.extend((0..NO_TEXT.len()).map(|kind| (word, found.unwrap(), kind)));
         }
         let world = World::default();
-        sweep.each(points, |(_, at, kind)| {
+        sweep.each(DRAWN, points, |(_, at, kind)| {
             for lost_queues in [false, true] {
                 let copy = Damaged::copy_of(&place);
                 copy.change(log, |bytes| {

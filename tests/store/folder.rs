@@ -1,5 +1,6 @@
 //! Directories of stores as tests look at them: copies, listings, and what is in them.
 
+use crate::world::Place;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
@@ -130,8 +131,8 @@ pub(crate) fn snapshot(from: &Path, to: &Path) {
 /// moment and in no copy.
 #[test]
 fn a_copy_of_a_live_store_shows_one_moment() {
-    let dir = tempfile::tempdir().unwrap();
-    let root = dir.path().join("live");
+    let (place, copies) = (Place::fast(), Place::fast());
+    let root = place.root();
     fs::create_dir(&root).unwrap();
     let replace = |name: &str, number: u64| {
         let temporary = root.join(format!("{name}.tmp"));
@@ -139,7 +140,7 @@ fn a_copy_of_a_live_store_shows_one_moment() {
         fs::rename(&temporary, root.join(name)).unwrap();
     };
     for round in 0..20 {
-        let copy = dir.path().join(round.to_string());
+        let copy = copies.root().join(round.to_string());
         replace("first", 0);
         replace("second", 0);
         std::thread::scope(|scope| {

@@ -228,7 +228,7 @@ fn a_store_that_is_written_or_was_not_closed_is_refused() {
     assert!(matches!(found, Err(Error::Locked { pid: Some(_), .. })));
     let found = StoreLock::take(&disk(), &place.root(), false);
     assert!(matches!(found, Err(Error::Locked { .. })));
-    let halted = Place::fast_halt_of(&place.root());
+    let halted = Place::copy_of(&place.root());
     store.close().unwrap();
     let found = Quarry::open(&disk(), &halted.root());
     assert!(matches!(found, Err(Error::Unsupported { .. })));

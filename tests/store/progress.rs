@@ -137,7 +137,7 @@ fn what_a_dead_writer_did_not_flush_is_readable_and_not_durable() {
 
 #[test]
 fn each_opening_for_writing_is_kept_with_the_end_that_it_found() {
-    let (place, mut world) = (Place::new(), World::default());
+    let (place, mut world) = (Place::fast(), World::default());
     assert_eq!(Epochs::of(&place.root()).unwrap(), None);
     let mut expected: Vec<Epoch> = Vec::new();
     for number in 1..=150 {

@@ -1,5 +1,6 @@
 //! Opening after every kind of end: the same messages, offsets and keys as before.
 
+use crate::draw::Draw;
 use crate::folder;
 use crate::world::{Place, World, open_each_way, read, write};
 use forebay::{Draft, Durability};
@@ -42,7 +43,7 @@ fn closed(count: usize) -> (Place, World) {
 
 /// What a process leaves that dies: queues and index built, nothing closed.
 fn crashed(count: usize) -> (Place, World) {
-    let (place, mut world) = (Place::new(), World::default());
+    let (place, mut world) = (Place::nth(1), World::default());
     let store = write(&place.root());
     world.send(&store, count);
     world.check_messages(&store);
@@ -489,8 +490,14 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
     };
     let empty = (send(b""), send(b"")).1;
     drop(store);
-    for left in (8..=empty + 20).chain([500, 4000]) {
-        let place = Place::new();
+    // What fits decides at a blank's length, and at that of an empty record with a blank after it.
+    let edges = [8, 9, empty - 1, empty, empty + 7, empty + 8, empty + 9];
+    let between = (10..=empty + 20).filter(|left| !edges.contains(left));
+    let mut all: Vec<u64> = edges.into_iter().chain([500, 4000]).collect();
+    all.extend(Draw::new().some(16, between.collect()));
+    for (number, left) in all.into_iter().enumerate() {
+        println!("{left} left");
+        let place = Place::nth(number);
         let store = write(&place.root());
         let producer = store.producer("t", Some(0)).unwrap();
         let mut room = (64 << 10) - left;
@@ -565,8 +572,8 @@ fn files_made_ahead_of_use_go_with_the_next_opening() {
 #[test]
 fn an_atomic_batch_that_is_not_finished_is_not_there() {
     // Short of a file's end, and over it.
-    for (count, rows) in [(100, 30), (100, 400)] {
-        let (place, mut world) = (Place::new(), World::default());
+    for (number, (count, rows)) in [(100, 30), (100, 400)].into_iter().enumerate() {
+        let (place, mut world) = (Place::nth(number), World::default());
         let store = write(&place.root());
         world.send(&store, count);
         world.check_messages(&store);
@@ -585,40 +592,43 @@ fn an_atomic_batch_that_is_not_finished_is_not_there() {
             end - 1,
             end - 30,
         ]);
-        for cut in cuts {
-            for (queues, reboot) in [(false, false), (true, false), (false, true)] {
-                let copy = Place::copy_of(&before.root());
-                fs::remove_dir_all(copy.root().join("commitlog")).unwrap();
-                folder::copy(
-                    &after.root().join("commitlog"),
-                    &copy.root().join("commitlog"),
-                );
-                for file in row(&copy.root().join("commitlog")) {
-                    let name = file.file_name().unwrap().to_str().unwrap().to_owned();
-                    let start: u64 = name.parse().unwrap();
-                    let mut bytes = fs::read(&file).unwrap();
-                    let from = cut.saturating_sub(start).min(64 << 10);
-                    bytes[usize::try_from(from).unwrap()..].fill(0);
-                    fs::write(&file, bytes).unwrap();
-                }
-                if queues {
-                    fs::remove_dir_all(copy.root().join("consumequeue")).unwrap();
-                    let queues = after.root().join("consumequeue");
-                    folder::copy(&queues, &copy.root().join("consumequeue"));
-                }
-                if reboot {
-                    change_boot(&copy.root());
-                }
-                open_each_way(&copy.root(), |store| {
-                    world.check(store);
-                    assert_eq!(store.damage(), []);
-                });
-                // Its offsets are given again.
-                let store = write(&copy.root());
-                let mut again = world.clone();
-                again.send(&store, 30);
-                again.check(&store);
+        let ways = [(false, false), (true, false), (false, true)];
+        let points = cuts
+            .into_iter()
+            .flat_map(|cut| ways.map(|(queues, reboot)| (cut, queues, reboot)));
+        for (cut, queues, reboot) in Draw::new().some(12, points.collect()) {
+            println!("cut at {cut}, queues {queues}, reboot {reboot}");
+            let copy = Place::copy_of(&before.root());
+            fs::remove_dir_all(copy.root().join("commitlog")).unwrap();
+            folder::copy(
+                &after.root().join("commitlog"),
+                &copy.root().join("commitlog"),
+            );
+            for file in row(&copy.root().join("commitlog")) {
+                let name = file.file_name().unwrap().to_str().unwrap().to_owned();
+                let start: u64 = name.parse().unwrap();
+                let mut bytes = fs::read(&file).unwrap();
+                let from = cut.saturating_sub(start).min(64 << 10);
+                bytes[usize::try_from(from).unwrap()..].fill(0);
+                fs::write(&file, bytes).unwrap();
             }
+            if queues {
+                fs::remove_dir_all(copy.root().join("consumequeue")).unwrap();
+                let queues = after.root().join("consumequeue");
+                folder::copy(&queues, &copy.root().join("consumequeue"));
+            }
+            if reboot {
+                change_boot(&copy.root());
+            }
+            open_each_way(&copy.root(), |store| {
+                world.check(store);
+                assert_eq!(store.damage(), []);
+            });
+            // Its offsets are given again.
+            let store = write(&copy.root());
+            let mut again = world.clone();
+            again.send(&store, 30);
+            again.check(&store);
         }
         open_each_way(&after.root(), |store| whole.check(store));
     }

@@ -25,6 +25,9 @@ pub(crate) struct World {
     count: usize,
 }
 
+/// A file system in memory, on machines that have it.
+const MEMORY: &str = "/dev/shm";
+
 /// A directory that goes with the test.
 pub(crate) struct Place {
     dir: TempDir,
@@ -39,12 +42,21 @@ impl Place {
 
     /// In memory, where there is such a file system: for many short openings.
     pub(crate) fn fast() -> Place {
-        let memory = Path::new("/dev/shm");
+        let memory = Path::new(MEMORY);
         let dir = match memory.is_dir() {
             true => tempfile::tempdir_in(memory),
             false => tempfile::tempdir(),
         };
         Place { dir: dir.unwrap() }
+    }
+
+    /// For the `number`-th of many stores: a few are on the disk, and all of a long run.
+    pub(crate) fn nth(number: usize) -> Place {
+        let long = std::env::var_os("FOREBAY_PROOF").is_some();
+        match long || number.is_multiple_of(8) {
+            true => Place::new(),
+            false => Place::fast(),
+        }
     }
 
     /// A copy of a directory that nobody writes.
@@ -54,16 +66,13 @@ impl Place {
         place
     }
 
-    /// A copy of a store, as a process would leave it that dies at this moment.
+    /// A copy of a store, as a process would leave it that dies at this moment. It is on the same
+    /// file system: what the store knows of its last opening holds on no other.
     pub(crate) fn copy_of(root: &Path) -> Place {
-        let place = Place::new();
-        folder::snapshot(root, &place.root());
-        place
-    }
-
-    /// [`Place::copy_of`], in memory where there is such a file system.
-    pub(crate) fn fast_halt_of(root: &Path) -> Place {
-        let place = Place::fast();
+        let place = match root.starts_with(MEMORY) {
+            true => Place::fast(),
+            false => Place::new(),
+        };
         folder::snapshot(root, &place.root());
         place
     }

@@ -1,0 +1,84 @@
+//! Draws: numbers that nobody has chosen, and some of many points that a test could try.
+//!
+//! The gate tries some points, `FOREBAY_PROOF` all. Half of those that are drawn are the same each
+//! time; the other half are drawn by `FOREBAY_SEED`, or by a seed that the test prints.
+
+use std::fmt::Debug;
+use std::hash::{BuildHasher, RandomState};
+
+/// Bits of a number that nobody has chosen.
+pub(crate) struct Random(pub(crate) u64);
+
+impl Random {
+    fn of_seed(seed: u64) -> Random {
+        // Small seeds leave the generator's state nearly empty: it is stirred.
+        let mut random = Random((seed ^ 0x9E37_79B9_7F4A_7C15).max(1));
+        for _ in 0..20 {
+            random.next();
+        }
+        random
+    }
+
+    pub(crate) fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
+        usize::try_from(self.next() % limit as u64).unwrap()
+    }
+}
+
+/// Draws the points of a test, and says by which seed.
+pub(crate) struct Draw {
+    fixed: Random,
+    pub(crate) random: Random,
+    /// Whether all points are tried.
+    pub(crate) all: bool,
+}
+
+impl Draw {
+    pub(crate) fn new() -> Draw {
+        let seed = match std::env::var("FOREBAY_SEED") {
+            Ok(text) => text.parse().unwrap(),
+            Err(_) => RandomState::new().hash_one(0u8) >> 32,
+        };
+        println!("FOREBAY_SEED={seed}");
+        Draw {
+            fixed: Random::of_seed(1),
+            random: Random::of_seed(seed),
+            all: std::env::var_os("FOREBAY_PROOF").is_some(),
+        }
+    }
+
+    /// All points, or `count` of them.
+    pub(crate) fn some<T>(&mut self, count: usize, mut points: Vec<T>) -> Vec<T> {
+        if self.all || points.len() <= count {
+            return points;
+        }
+        let mut drawn = Vec::with_capacity(count);
+        while drawn.len() < count {
+            let random = match drawn.len() < count / 2 {
+                true => &mut self.fixed,
+                false => &mut self.random,
+            };
+            drawn.push(points.swap_remove(random.below(points.len())));
+        }
+        drawn
+    }
+
+    /// Calls `try_point` with all points, or with `count` of them.
+    pub(crate) fn each<T: Debug>(
+        &mut self,
+        count: usize,
+        points: Vec<T>,
+        mut try_point: impl FnMut(&T),
+    ) {
+        for point in self.some(count, points) {
+            println!("{point:?}");
+            try_point(&point);
+        }
+    }
+}
