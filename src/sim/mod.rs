@@ -116,6 +116,7 @@ fn the_simulator_finds_every_planted_bug() {
         Bug::StaleTail,
         Bug::RetryFailedSync,
         Bug::TrustCache,
+        Bug::TrustBoot,
         Bug::SyncPopulated,
         Bug::SwapLate,
         Bug::ProgressAhead,

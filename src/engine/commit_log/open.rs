@@ -18,7 +18,7 @@ use super::report::Report;
 use super::retention::Retention;
 use super::running;
 use super::shared::{AppendRules, Shared};
-use super::state::{Geometry, Mark, StatePage};
+use super::state::{Cache, Geometry, Mark, StatePage};
 use super::tables::{Inventory, TopicTable};
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
 use crate::engine::{Damage, Recovery, Topics};
@@ -88,6 +88,8 @@ pub(super) struct Opening<'a> {
     pub(super) files: Vec<FoundFile>,
     pub(super) geometry: Geometry,
     pub(super) state: Arc<StatePage>,
+    /// What became of the page cache of the last life.
+    pub(super) cache: Cache,
     pub(super) topics: Arc<Topics>,
     pub(super) queues: Arc<Queues>,
     pub(super) index: Option<Arc<Index>>,
@@ -265,6 +267,7 @@ impl<'a> Opening<'a> {
             access,
             files,
             geometry,
+            cache: state.cache(),
             state: Arc::new(state),
             topics,
             queues: Arc::new(Queues::new(Arc::new(store))),
@@ -357,6 +360,9 @@ impl<'a> Opening<'a> {
             }
             state.set_unindexed(self.index.is_none());
             state.begin_epoch(end, self.options.checksum);
+            if self.recovery.clean || self.cache != Cache::Unknown {
+                state.vouch();
+            }
             state.sync(&*self.disk)?;
         }
         let sync = self.options.flush == Flush::Sync && self.access == Access::ReadWrite;

@@ -29,20 +29,32 @@
 //! 320   u64    minimum: first position of the log
 //! 384   u64    settled: end of what is durable in log, queues and index alike
 //! 448   u32    changes when there is a commit to be taken up, and its sleepers are woken
+//! 456   5 u64  identity of this file while its writer vouches for the page cache, else zeros:
+//!              mount, device, subvolume, inode, time of its birth in ns since 1970
 //! 512   u32    changes when a commit was taken up, and its sleepers are woken
 //! 2048  16 each    the last 128 epochs, each in the place of its number modulo 128: u64 when it
 //!                  began, in ns since 1970, u64 end of the log then
 //! ```
 //!
-//! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache
-//! outlives a process. After a power loss `durable` and `settled` are lower bounds (each is stored
-//! only after the sync that it tells of) and the other two mean nothing. The page is a hint like
-//! every cache: no value is believed before the log confirms it.
+//! The marks lie on cache lines of their own. While the page cache is kept they are exact, for it
+//! outlives a process. Otherwise `durable` and `settled` are lower bounds (each is stored only
+//! after the sync that it tells of) and the other two mean nothing.
+//!
+//! That the boot is the same does not show that the page cache was kept: a device can go away and
+//! come back, a snapshot be mounted, an image be copied within one boot. So the identity of the
+//! file has to be the same as well ([`Identity`]); zeros, as a page of release 0.1.0 has there, are
+//! nobody's. The writer vouches for the page cache as long as it knows of nothing that was stored
+//! and may be missing from it. It takes its word back when a sync fails, since the kernel may drop
+//! the pages, and when it begins to recover; it gives it again once everything was synced. Boot id,
+//! identity and marks lie in one sector of 512 bytes, which is stored as a whole.
+//!
+//! The page is a hint like every cache: no value is believed before the log confirms it.
 
-use crate::disk::{Disk, Kind, RealDisk, replace};
+use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
 use crate::num::{index, short};
+use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -77,9 +89,16 @@ const AT_DURABLE: usize = 256;
 const AT_MINIMUM: usize = 320;
 const AT_SETTLED: usize = 384;
 const AT_PENDING: usize = 448;
+const AT_IDENTITY: usize = 456;
+const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
 const AT_TAKEN: usize = 512;
 const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
+
+/// Bytes that the identity takes.
+const IDENTITY_LEN: usize = 5 * size_of::<u64>();
+/// Directories of a store that may be mounts of their own.
+const PARTS: [&str; 3] = ["commitlog", "consumequeue", "index"];
 
 /// Epochs whose beginnings are kept.
 const EPOCHS_KEPT: u64 = 128;
@@ -112,6 +131,18 @@ pub enum Mark {
     Minimum = AT_MINIMUM as isize,
     /// End of what is durable in log, queues and index.
     Settled = AT_SETTLED as isize,
+}
+
+/// What became of the page cache that the last writer stored to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Everything that was stored is in it.
+    Kept,
+    /// The machine is the same, and nothing shows that the file system is: what was stored may be
+    /// there, or missing, or be there and missing on the disk.
+    Unknown,
+    /// The machine was started again: what is there is on the disk.
+    Lost,
 }
 
 /// One opening for writing.
@@ -161,8 +192,10 @@ pub enum Word {
 #[derive(Debug)]
 pub struct StatePage {
     region: Region,
-    /// Of the machine as it runs.
+    /// Of the machine as it runs, zeros where it does not say.
     boot_id: [u8; 16],
+    /// Of the file as it is reached, where the store lies beside it as a whole.
+    identity: Option<Identity>,
 }
 
 impl StatePage {
@@ -170,8 +203,11 @@ impl StatePage {
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
         let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io("map", &path, e))?;
-        let boot_id = [0; 16];
-        Ok(StatePage { region, boot_id })
+        Ok(StatePage {
+            region,
+            boot_id: [0; 16],
+            identity: None,
+        })
     }
 
     /// The page of the store at `root`; `None` where there is none or it is none of ours.
@@ -191,8 +227,7 @@ impl StatePage {
         let region = disk
             .map(&path, PAGE, access)
             .map_err(|e| Error::io("map", &path, e))?;
-        let boot_id = disk.boot_id();
-        let page = StatePage { region, boot_id };
+        let page = StatePage::of(disk, root, region);
         let ours = page.region.words::<8>(0) == MAGIC && page.word(AT_VERSION) == VERSION;
         Ok(ours.then_some(page))
     }
@@ -210,8 +245,26 @@ impl StatePage {
         let region = disk
             .map(&path, PAGE, Access::ReadWrite)
             .map_err(io("map"))?;
-        let boot_id = disk.boot_id();
-        Ok(StatePage { region, boot_id })
+        Ok(StatePage::of(disk, root, region))
+    }
+
+    fn of(disk: &dyn Disk, root: &Path, region: Region) -> StatePage {
+        let own = disk.identity(&root.join(FILE_NAME));
+        let is_beside = |own: &Identity| {
+            PARTS.iter().all(|part| {
+                let path = root.join(part);
+                match disk.identity(&path) {
+                    Some(part) => part.is_beside(own),
+                    // It is made later, beside the page.
+                    None => matches!(disk.look(&path), Ok(None)),
+                }
+            })
+        };
+        StatePage {
+            region,
+            boot_id: disk.boot_id(),
+            identity: own.filter(is_beside),
+        }
     }
 
     fn word(&self, at: usize) -> u32 {
@@ -263,8 +316,48 @@ impl StatePage {
     }
 
     /// Whether the marks were written since the machine started.
-    pub fn is_of_this_boot(&self) -> bool {
+    fn is_of_this_boot(&self) -> bool {
         self.region.words::<16>(AT_BOOT_ID) == self.boot_id
+    }
+
+    /// What became of the page cache that the last writer stored to, where it did not close the
+    /// store.
+    pub fn cache(&self) -> Cache {
+        let written = self.region.words::<16>(AT_BOOT_ID);
+        if written == [0; 16] || self.boot_id == [0; 16] {
+            return Cache::Unknown;
+        }
+        if written != self.boot_id {
+            return Cache::Lost;
+        }
+        let same = self
+            .identity
+            .is_some_and(|identity| self.words_of_identity() == words_of(&identity));
+        match same || planted(Bug::TrustBoot) {
+            true => Cache::Kept,
+            false => Cache::Unknown,
+        }
+    }
+
+    fn words_of_identity(&self) -> [u64; 5] {
+        std::array::from_fn(|number| self.load(AT_IDENTITY + number * size_of::<u64>()))
+    }
+
+    fn set_identity(&self, words: [u64; 5]) {
+        for (number, word) in words.into_iter().enumerate() {
+            self.store(AT_IDENTITY + number * size_of::<u64>(), word);
+        }
+    }
+
+    /// Says that the page cache has all that was stored.
+    pub fn vouch(&self) {
+        self.set_identity(self.identity.as_ref().map_or([0; 5], words_of));
+    }
+
+    /// Takes back what [`StatePage::vouch`] said. It need not be durable: who does not find it here
+    /// has not found this page cache.
+    pub fn doubt(&self) {
+        self.set_identity([0; 5]);
     }
 
     /// Whether a writer of this boot is at work, or died at it.
@@ -272,9 +365,10 @@ impl StatePage {
         self.pid().is_some() && self.is_of_this_boot()
     }
 
-    /// Whether a writer of this boot went away without closing the store, or is at work.
+    /// Whether a writer went away without closing the store, or is at work, and what it stored may
+    /// be in the page cache alone.
     pub fn is_halted(&self) -> bool {
-        self.epoch() > 0 && self.is_of_this_boot() && !self.is_clean()
+        self.epoch() > 0 && !self.is_clean() && self.cache() != Cache::Lost
     }
 
     /// Whether the last writer closed the store.
@@ -383,6 +477,7 @@ impl StatePage {
     pub fn begin_recovery(&self, foreign: bool) {
         self.region
             .set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
+        self.doubt();
         self.end_epoch(false);
     }
 
@@ -443,6 +538,17 @@ impl StatePage {
         let synced = disk.sync_range(&self.region, 0, PAGE);
         synced.map_err(|e| Error::io("sync", self.region.path(), e))
     }
+}
+
+/// An identity as it is kept.
+fn words_of(identity: &Identity) -> [u64; 5] {
+    [
+        identity.mount,
+        identity.device,
+        identity.subvolume,
+        identity.inode,
+        identity.born_ns,
+    ]
 }
 
 /// Where the beginning of an epoch is kept.
