@@ -180,6 +180,8 @@ struct State {
     kept: bool,
     /// Files that were synced, and up to where.
     syncs: Vec<(PathBuf, usize)>,
+    /// A directory that may be passed through and not be read.
+    unreadable: Option<PathBuf>,
 }
 
 /// The bytes of every file, `None` for a directory.
@@ -261,6 +263,11 @@ impl SimDisk {
     /// Has so many of 1,000 syncs fail from here on.
     pub fn fail_syncs(&self, of_1000: u64) {
         self.state.lock().faults.failing_syncs = of_1000;
+    }
+
+    /// Lets a directory be passed through and not be read from here on.
+    pub fn make_unreadable(&self, path: &Path) {
+        self.state.lock().unreadable = Some(path.to_path_buf());
     }
 
     /// Files that were synced since the last call, and up to where.
@@ -393,6 +400,7 @@ impl State {
             mount: 1,
             kept: false,
             syncs: Vec::new(),
+            unreadable: None,
         }
     }
 
@@ -571,6 +579,9 @@ impl Disk for SimDisk {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.call(|state| {
+            if state.unreadable.as_deref() == Some(path) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
             if state.random.below(1000) < state.faults.failing_syncs {
                 return Err(io::Error::from_raw_os_error(libc::EIO));
             }
