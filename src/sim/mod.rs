@@ -117,6 +117,7 @@ fn the_simulator_finds_every_planted_bug() {
         Bug::RetryFailedSync,
         Bug::TrustCache,
         Bug::TrustBoot,
+        Bug::VouchBlindly,
         Bug::SyncPopulated,
         Bug::SwapLate,
         Bug::ProgressAhead,

@@ -63,6 +63,7 @@ mod retention;
 mod rules;
 mod scan;
 mod send;
+mod state_page;
 mod stats;
 mod threads;
 mod topics;

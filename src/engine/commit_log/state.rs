@@ -56,6 +56,7 @@ use crate::mapped::{Access, PAGE, Region};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -105,7 +106,7 @@ const EPOCHS_KEPT: u64 = 128;
 /// Bytes that one of them takes.
 const EPOCH_LEN: usize = 2 * size_of::<u64>();
 
-/// Sizes of a store's files, fixed when it is created.
+/// Sizes of a store's files, fixed when it is created, each within its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a commit log file.
@@ -116,6 +117,26 @@ pub struct Geometry {
     pub index_slots: u32,
     /// Entries of an index file.
     pub index_entries: u32,
+}
+
+impl Geometry {
+    /// Bytes of a commit log file. RocketMQ takes any number that is an `int` in Java; a file that
+    /// has no room for a record and its filler is no log.
+    pub const LOG_FILE_LEN: RangeInclusive<u64> = 128..=1 << 31;
+    /// Entries of a queue file, whose length is an `int` in Java.
+    pub const QUEUE_FILE_ENTRIES: RangeInclusive<u64> = 1..=(1 << 31) / 20;
+    /// Slots of an index file.
+    pub const INDEX_SLOTS: RangeInclusive<u32> = 1..=1 << 28;
+    /// Entries of an index file, of which the first is never used.
+    pub const INDEX_ENTRIES: RangeInclusive<u32> = 2..=80_000_000;
+
+    /// Whether each size is within its bounds.
+    fn is_within_bounds(&self) -> bool {
+        Geometry::LOG_FILE_LEN.contains(&self.log_file_len)
+            && Geometry::QUEUE_FILE_ENTRIES.contains(&self.queue_file_entries)
+            && Geometry::INDEX_SLOTS.contains(&self.index_slots)
+            && Geometry::INDEX_ENTRIES.contains(&self.index_entries)
+    }
 }
 
 /// One of the marks.
@@ -357,6 +378,9 @@ impl StatePage {
     /// Takes back what [`StatePage::vouch`] said. It need not be durable: who does not find it here
     /// has not found this page cache.
     pub fn doubt(&self) {
+        if planted(Bug::VouchBlindly) {
+            return;
+        }
         self.set_identity([0; 5]);
     }
 
@@ -420,7 +444,8 @@ impl StatePage {
         (self.word(AT_CHECKSUMS) == 1).then(|| self.load(AT_EPOCH_START))
     }
 
-    /// Sizes of the files; `None` where they were never set, or are damaged.
+    /// Sizes of the files; `None` where they were never set, are damaged, or are none that a store
+    /// can have.
     pub fn geometry(&self) -> Option<Geometry> {
         if !self.fixed_holds() {
             return None;
@@ -431,7 +456,7 @@ impl StatePage {
             index_slots: self.word(AT_INDEX_SLOTS),
             index_entries: self.word(AT_INDEX_ENTRIES),
         };
-        (geometry.log_file_len > 0 && geometry.queue_file_entries > 0).then_some(geometry)
+        geometry.is_within_bounds().then_some(geometry)
     }
 
     /// Keeps the sizes of the files and the store host.
@@ -518,7 +543,7 @@ impl StatePage {
         self.region.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
         self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
         self.region.set_words(AT_BOOT_ID, &self.boot_id);
-        let number = self.epoch() + 1;
+        let number = self.epoch().saturating_add(1);
         let at = place_of(number);
         self.store(at, now_ns());
         self.store(at + size_of::<u64>(), end);
