@@ -316,10 +316,10 @@ fn with_fields(fields: &[(usize, u64)], left: Left) {
 
 /// Each field of the state page at each edge.
 pub(crate) fn each_field(mut told: impl FnMut(usize, u64, Left)) {
-    for field in 0..STATE_FIELDS.len() {
+    for (field, (at, _)) in STATE_FIELDS.into_iter().enumerate() {
         for value in EDGES {
             for left in [Left::Closed, Left::Halted, Left::Bare] {
-                told(STATE_FIELDS[field].0, value, left);
+                told(at, value, left);
                 with_fields(&[(field, value)], left);
             }
         }
