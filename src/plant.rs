@@ -20,6 +20,10 @@ pub enum Bug {
     RetryFailedSync,
     /// On opening what is in the page cache is taken for durable.
     TrustCache,
+    /// A sync that failed leaves the page cache vouched for.
+    VouchBlindly,
+    /// On opening the same start of the machine is taken for the same page cache.
+    TrustBoot,
     /// A flush covers the pages that are faulted in ahead.
     SyncPopulated,
     /// The lists of those who wait change places after the sync.

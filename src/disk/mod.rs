@@ -40,6 +40,30 @@ pub struct Entry {
     pub len: u64,
 }
 
+/// What tells a file, as it is reached through one mount, from all others within one start of the
+/// machine. While a file keeps its identity, the page cache has kept what was stored to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identity {
+    /// The mount; its number is not used again before the machine is started again.
+    pub mount: u64,
+    /// The device: a subvolume, or a snapshot of one, has its own below the same mount.
+    pub device: u64,
+    /// The subvolume, 0 where the file system has none.
+    pub subvolume: u64,
+    /// The inode.
+    pub inode: u64,
+    /// When the inode was made, in ns since 1970: its number may be used again.
+    pub born_ns: u64,
+}
+
+impl Identity {
+    /// Whether both files lie on one file system that is reached through one mount.
+    pub fn is_beside(&self, other: &Identity) -> bool {
+        let place = |it: &Identity| (it.mount, it.device, it.subvolume);
+        place(self) == place(other)
+    }
+}
+
 /// A file system, as far as a store needs it.
 ///
 /// A file that is made here is 0600 and a directory 0700 whatever the umask says. No call follows a
@@ -167,9 +191,17 @@ pub trait Disk: Send + Sync + Debug {
         lock::probe(path)
     }
 
-    /// What tells one start of the machine from another: the page cache does not outlive it.
+    /// What tells one start of the machine from another: the page cache does not outlive it. Zeros
+    /// where the system does not say.
     fn boot_id(&self) -> [u8; 16] {
         syscall::boot_id()
+    }
+
+    /// Who a file or a directory is; `None` where the system does not say. Within one start of the
+    /// machine a device can go away and come back, and its file system be mounted again: it is
+    /// another mount then, and the page cache of the first one is gone.
+    fn identity(&self, path: &Path) -> Option<Identity> {
+        syscall::identity(path)
     }
 }
 

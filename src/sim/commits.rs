@@ -98,7 +98,7 @@ impl Story {
     fn faults(&mut self, last: bool) -> Faults {
         let random = &mut self.random;
         Faults {
-            stop: random.pick(&[Stop::Power, Stop::Process]),
+            stop: random.pick(&[Stop::Power, Stop::Device, Stop::Process, Stop::Moved]),
             dies_at: (!last).then(|| 1 + random.below(260)),
             failing_syncs: 0,
             full: 0,

@@ -7,11 +7,12 @@
 //! to the platter by themselves. Names are kept twice as well: as they are, and as of the last sync
 //! of their directory.
 //!
-//! When the power goes each dirty sector and each name that was not synced is tossed for. When the
-//! process dies nothing is lost.
+//! When the power goes each dirty sector and each name that was not synced is tossed for; so it is
+//! when the device alone goes away and comes back. When the process dies nothing is lost, but for
+//! sectors that are clean and not on the platter: the kernel may have dropped them meanwhile.
 
 use super::random::Random;
-use crate::disk::{Disk, Entry, FileLock, Holder, Kind, LockState};
+use crate::disk::{Disk, Entry, FileLock, Holder, Identity, Kind, LockState};
 use crate::mapped::{Access, Region};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -102,6 +103,22 @@ impl Inode {
         self.clean[at..to].copy_from_slice(sector);
     }
 
+    /// Drops some of the sectors that are clean and not on the platter; whether any was.
+    fn evict(&mut self, random: &mut Random) -> bool {
+        let mut evicted = false;
+        for at in (0..self.len).step_by(SECTOR) {
+            let to = (at + SECTOR).min(self.len);
+            let cached = &self.cache.contents()[at..to];
+            if cached == &self.clean[at..to] && cached != &self.platter[at..to] && random.chance(50)
+            {
+                self.cache.overwrite(at, &self.platter[at..to]);
+                self.clean[at..to].copy_from_slice(&self.platter[at..to]);
+                evicted = true;
+            }
+        }
+        evicted
+    }
+
     /// Calls a sector clean without storing it.
     fn forget(&mut self, at: usize) {
         let to = (at + SECTOR).min(self.len);
@@ -136,8 +153,14 @@ pub struct Faults {
 pub enum Stop {
     /// The process dies: the page cache stays.
     Process,
+    /// The process dies, and the next one reaches the disk through another mount, as in another
+    /// container: the page cache stays, and nothing shows that it does.
+    Moved,
     /// The power goes: what was not synced is tossed for.
     Power,
+    /// The device goes away and comes back, or a copy of it is mounted: as with the power, but the
+    /// machine was not started again.
+    Device,
 }
 
 #[derive(Debug)]
@@ -151,10 +174,14 @@ struct State {
     /// What is left, once the machine has stopped.
     left: Option<Box<State>>,
     boot: u8,
-    /// Whether only the last process died.
+    /// Number of the mount, within a boot.
+    mount: u64,
+    /// Whether all that the last process stored is there.
     kept: bool,
     /// Files that were synced, and up to where.
     syncs: Vec<(PathBuf, usize)>,
+    /// A directory that may be passed through and not be read.
+    unreadable: Option<PathBuf>,
 }
 
 /// The bytes of every file, `None` for a directory.
@@ -236,6 +263,11 @@ impl SimDisk {
     /// Has so many of 1,000 syncs fail from here on.
     pub fn fail_syncs(&self, of_1000: u64) {
         self.state.lock().faults.failing_syncs = of_1000;
+    }
+
+    /// Lets a directory be passed through and not be read from here on.
+    pub fn make_unreadable(&self, path: &Path) {
+        self.state.lock().unreadable = Some(path.to_path_buf());
     }
 
     /// Files that were synced since the last call, and up to where.
@@ -365,8 +397,10 @@ impl State {
             calls: 0,
             left: None,
             boot,
+            mount: 1,
             kept: false,
             syncs: Vec::new(),
+            unreadable: None,
         }
     }
 
@@ -375,17 +409,31 @@ impl State {
         if self.left.is_some() {
             return;
         }
-        let random = Random::new(self.random.next());
+        let mut random = Random::new(self.random.next());
         let left = match self.faults.stop {
             Stop::Power => State::of_image(self.survivors(), random, self.faults, self.boot + 1),
-            Stop::Process => State {
-                random,
-                inodes: self.inodes.iter().map(Inode::apart).collect(),
-                names: self.names.clone(),
-                synced_names: self.synced_names.clone(),
-                kept: true,
-                ..State::of_image(Image::new(), Random::new(0), self.faults, self.boot)
+            Stop::Device => State {
+                mount: self.mount + 1,
+                ..State::of_image(self.survivors(), random, self.faults, self.boot)
             },
+            Stop::Process | Stop::Moved => {
+                let mut inodes: Vec<_> = self.inodes.iter().map(Inode::apart).collect();
+                let mut kept = true;
+                if random.chance(50) {
+                    for inode in &mut inodes {
+                        kept &= !inode.evict(&mut random);
+                    }
+                }
+                State {
+                    random,
+                    inodes,
+                    names: self.names.clone(),
+                    synced_names: self.synced_names.clone(),
+                    mount: self.mount + u64::from(self.faults.stop == Stop::Moved),
+                    kept,
+                    ..State::of_image(Image::new(), Random::new(0), self.faults, self.boot)
+                }
+            }
         };
         self.left = Some(Box::new(left));
     }
@@ -531,6 +579,9 @@ impl Disk for SimDisk {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         self.call(|state| {
+            if state.unreadable.as_deref() == Some(path) {
+                return Err(io::ErrorKind::PermissionDenied.into());
+            }
             if state.random.below(1000) < state.faults.failing_syncs {
                 return Err(io::Error::from_raw_os_error(libc::EIO));
             }
@@ -680,6 +731,21 @@ impl Disk for SimDisk {
 
     fn boot_id(&self) -> [u8; 16] {
         [self.state.lock().boot; 16]
+    }
+
+    fn identity(&self, path: &Path) -> Option<Identity> {
+        let state = self.state.lock();
+        let inode = match state.names.get(path)? {
+            Node::Directory => u64::MAX,
+            Node::File(number) => *number as u64,
+        };
+        Some(Identity {
+            mount: state.mount,
+            device: 1,
+            subvolume: 0,
+            inode,
+            born_ns: 1,
+        })
     }
 }
 

@@ -28,6 +28,16 @@ const ROOT: &str = "/store";
 /// Milliseconds of the first message.
 const EPOCH_MS: i64 = 1_700_000_000_000;
 
+/// How the machines of the stories stop.
+const STOPS: [Stop; 6] = [
+    Stop::Power,
+    Stop::Power,
+    Stop::Device,
+    Stop::Process,
+    Stop::Process,
+    Stop::Moved,
+];
+
 /// What happens to one store.
 pub struct Story {
     random: Random,
@@ -107,7 +117,7 @@ impl Story {
     fn faults(&mut self) -> Faults {
         let random = &mut self.random;
         Faults {
-            stop: random.pick(&[Stop::Power, Stop::Power, Stop::Process]),
+            stop: random.pick(&STOPS),
             dies_at: random.chance(70).then(|| 1 + random.below(120)),
             failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
             full: random.pick(&[0, 0, 0, 30]),

@@ -116,6 +116,8 @@ fn the_simulator_finds_every_planted_bug() {
         Bug::StaleTail,
         Bug::RetryFailedSync,
         Bug::TrustCache,
+        Bug::TrustBoot,
+        Bug::VouchBlindly,
         Bug::SyncPopulated,
         Bug::SwapLate,
         Bug::ProgressAhead,

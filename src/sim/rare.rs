@@ -155,10 +155,18 @@ pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
 }
 
 /// A store is made in directories that are made with it, and the power goes once a message is
-/// durable.
+/// durable. One of the directories may be unreadable.
 pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
     let root = Path::new("/data/of/an/application");
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    if let Some(above) = root.ancestors().nth(Random::new(seed).below(5) as usize) {
+        // The store itself is read.
+        disk.make_unreadable(if above == root {
+            Path::new("/none")
+        } else {
+            above
+        });
+    }
     let engine = open_with(&disk, root, true)?;
     send(&engine, 0..10, true).map_err(said)?;
     engine.flush().map_err(said)?;

@@ -5,6 +5,7 @@ import os
 import pickle
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 
@@ -207,6 +208,34 @@ def test_a_path_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, path, opt
     with pytest.raises(forebay.InvalidOptionError, match=message):
         forebay.open(path, **options)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_store_opens_below_a_directory_that_may_not_be_read():
+    """A parent of mode 0711, as `/home` often is: to sync it takes to read it."""
+    code = """
+import os, sys, forebay
+above = sys.argv[1]
+os.mkdir(above)
+os.mkdir(above + "/own")
+if os.geteuid() == 0:
+    os.chown(above + "/own", 65534, 65534)
+    os.chmod(above, 0o733)
+    os.setgid(65534)
+    os.setuid(65534)
+else:
+    os.chmod(above, 0o333)
+try:
+    for path in ("/own", "/new", "/a/new/one"):
+        for sent in range(2):
+            with forebay.open(above + path, commitlog_file_size=1 << 20) as store:
+                assert store.send("orders", b"x", queue=0, flush=True).offset == sent
+finally:
+    if os.geteuid() != 65534:
+        os.chmod(above, 0o700)
+"""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o711)
+        run(code, Path(folder) / "above")
 
 
 def test_a_handle_inherited_through_fork_refuses_to_work():

@@ -24,6 +24,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("topics", topics),
     ("checkpoint", checkpoint),
     ("state", state),
+    ("state_fields", state_fields),
     ("offsets", offsets),
     ("store", store),
     ("blocks", blocks),
@@ -135,11 +136,23 @@ fn over(name: &Path, bytes: &[u8]) {
 }
 
 fn exercise(root: &Path) {
+    let body = [7; 3000];
     for mode in [Mode::Read, Mode::Append, Mode::Read] {
         let Ok(store) = Store::open(root, options(mode)) else {
             continue;
         };
         let _ = store.verify(&mut |_, _| true);
+        for number in 0..6 {
+            let draft = Draft {
+                body: &body,
+                keys: &["key-7"],
+                queue: Some(number % 2),
+                ..Draft::default()
+            };
+            // Enough to go on in the next file.
+            let sent = store.producer("orders", None);
+            let _ = sent.and_then(|producer| producer.send(&draft, 0, Durability::Flushed));
+        }
         for topic in ["orders", "bills"] {
             let _ = store.query(topic, "key-7", i64::MIN, i64::MAX, 100);
             for queue in 0..2 {
@@ -208,6 +221,122 @@ fn checkpoint(bytes: &[u8]) {
 
 fn state(bytes: &[u8]) {
     over(Path::new("forebay.state"), bytes);
+}
+
+/// Fields of the state page: the byte where each lies, and its width.
+const STATE_FIELDS: [(usize, usize); 26] = [
+    (8, 4),    // version
+    (12, 4),   // clean
+    (16, 8),   // boot id
+    (32, 8),   // epoch
+    (40, 8),   // its begin
+    (48, 8),   // process id
+    (56, 4),   // store host
+    (80, 8),   // bytes of a log file
+    (88, 8),   // entries of a queue file
+    (96, 4),   // slots of an index file
+    (100, 4),  // entries of an index file
+    (108, 4),  // checksums
+    (112, 4),  // foreign
+    (116, 4),  // unindexed
+    (120, 4),  // exchanges
+    (128, 8),  // published
+    (192, 8),  // dispatched
+    (256, 8),  // durable
+    (320, 8),  // minimum
+    (384, 8),  // settled
+    (448, 4),  // commits left
+    (456, 8),  // mount
+    (480, 8),  // inode
+    (512, 4),  // commits taken
+    (2048, 8), // an epoch: when it began
+    (2056, 8), // and where
+];
+
+/// Values at the bounds of fields.
+const EDGES: [u64; 18] = [
+    0,
+    1,
+    2,
+    3,
+    127,
+    128,
+    4095,
+    4096,
+    8192,
+    1 << 20,
+    (1 << 31) - 1,
+    1 << 31,
+    (1 << 32) - 1,
+    1 << 40,
+    u64::MAX / 20 + 1,
+    1 << 62,
+    1 << 63,
+    u64::MAX,
+];
+
+/// How the store of a state page was left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Left {
+    Closed,
+    Halted,
+    /// Closed, and all but the page and the tables is gone.
+    Bare,
+}
+
+/// Puts edges into fields of the state page, whose checksum holds, and uses the store.
+fn with_fields(fields: &[(usize, u64)], left: Left) {
+    let folder = folder();
+    copy(good(), folder.path());
+    let path = folder.path().join("forebay.state");
+    let mut page = fs::read(&path).unwrap();
+    if matches!(left, Left::Halted) {
+        page[12..16].fill(0);
+        let names = ["forebay.idle", "abort"].map(|name| folder.path().join(name));
+        fs::rename(&names[0], &names[1]).unwrap();
+    }
+    for (field, value) in fields {
+        let (at, width) = STATE_FIELDS[field % STATE_FIELDS.len()];
+        match width {
+            4 => page[at..at + 4].copy_from_slice(&(*value as u32).to_ne_bytes()),
+            _ => page[at..at + 8].copy_from_slice(&value.to_ne_bytes()),
+        }
+    }
+    let crc = crc32fast::hash(&page[56..104]);
+    page[104..108].copy_from_slice(&crc.to_ne_bytes());
+    // In place, as the process left it that had it mapped.
+    fs::write(&path, page).unwrap();
+    if matches!(left, Left::Bare) {
+        for name in ["commitlog", "consumequeue", "index"] {
+            fs::remove_dir_all(folder.path().join(name)).unwrap();
+        }
+    }
+    exercise(folder.path());
+}
+
+/// Each field of the state page at each edge.
+pub(crate) fn each_field(mut told: impl FnMut(usize, u64, Left)) {
+    for (field, (at, _)) in STATE_FIELDS.into_iter().enumerate() {
+        for value in EDGES {
+            for left in [Left::Closed, Left::Halted, Left::Bare] {
+                told(at, value, left);
+                with_fields(&[(field, value)], left);
+            }
+        }
+    }
+}
+
+/// Some fields of the state page at edges or beside them: field, edge and distance of each are
+/// three of the bytes; the first says how the store was left.
+fn state_fields(bytes: &[u8]) {
+    let (left, rest) = bytes.split_first().unwrap_or((&0, &[]));
+    let left = [Left::Closed, Left::Halted, Left::Bare][usize::from(*left) % 3];
+    let fields = rest.chunks_exact(3).map(|chunk| {
+        let edge = EDGES[usize::from(chunk[1]) % EDGES.len()];
+        let value = edge.wrapping_add_signed(i64::from(chunk[2].cast_signed()));
+        (usize::from(chunk[0]), value)
+    });
+    with_fields(&fields.collect::<Vec<_>>(), left);
 }
 
 /// The inventory, with a checksum that holds.

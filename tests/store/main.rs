@@ -65,6 +65,7 @@ mod retention;
 mod rules;
 mod scan;
 mod send;
+mod state_page;
 mod stats;
 mod threads;
 mod topics;

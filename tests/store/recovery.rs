@@ -2,7 +2,7 @@
 
 use crate::draw::Draw;
 use crate::folder;
-use crate::world::{Place, World, open_each_way, read, write};
+use crate::world::{Place, World, change_mount, open_each_way, read, write};
 use forebay::{Draft, Durability};
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -169,13 +169,11 @@ fn marks_that_are_wrong_are_not_believed() {
         );
         for mark in [PUBLISHED, DISPATCHED, DURABLE, SETTLED] {
             for value in [0, 1, end / 2, end - 1, end - 50, u64::MAX, 1 << 40] {
-                for reboot in [false, true] {
+                for change in [|_: &Path| {}, change_mount, change_boot] {
                     let copy = Place::copy_of(root);
                     set_mark(&copy.root(), mark, value);
-                    if reboot {
-                        change_boot(&copy.root());
-                    }
-                    println!("{mark} {value} {reboot}");
+                    change(&copy.root());
+                    println!("{mark} {value}");
                     open_each_way(&copy.root(), |store| world.check(store));
                 }
             }
@@ -186,9 +184,11 @@ fn marks_that_are_wrong_are_not_believed() {
 #[test]
 fn a_reboot_that_lost_nothing_costs_nothing() {
     for count in [1, 50, 400] {
-        let (place, world) = crashed(count);
-        change_boot(&place.root());
-        open_each_way(&place.root(), |store| world.check(store));
+        for change in [change_boot, change_mount] {
+            let (place, world) = crashed(count);
+            change(&place.root());
+            open_each_way(&place.root(), |store| world.check(store));
+        }
     }
 }
 

@@ -4,7 +4,11 @@ use crate::bed::small_options;
 use crate::folder;
 use forebay::{Atomicity, Draft, Durability, Filter, Mode, Options, Store};
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::UNIX_EPOCH;
 use tempfile::TempDir;
 
 /// A message as it was sent.
@@ -27,6 +31,18 @@ pub(crate) struct World {
 
 /// A file system in memory, on machines that have it.
 const MEMORY: &str = "/dev/shm";
+
+/// Where the state page says which file it is.
+const IDENTITY: usize = 456;
+const IDENTITY_END: usize = IDENTITY + 40;
+
+/// Lets a store be reached through another mount than that of its last writer.
+pub(crate) fn change_mount(root: &Path) {
+    let path = root.join("forebay.state");
+    let mut page = fs::read(&path).unwrap();
+    page[IDENTITY] ^= 1;
+    fs::write(&path, page).unwrap();
+}
 
 /// A directory that goes with the test.
 pub(crate) struct Place {
@@ -63,7 +79,7 @@ impl Place {
     pub(crate) fn fast_copy_of(root: &Path) -> Place {
         let place = Place::fast();
         folder::copy(root, &place.root());
-        place
+        place.own()
     }
 
     /// A copy of a store, as a process would leave it that dies at this moment. It is on the same
@@ -74,7 +90,39 @@ impl Place {
             false => Place::new(),
         };
         folder::snapshot(root, &place.root());
-        place
+        place.own()
+    }
+
+    /// Gives the page of a copied store its own identity, so that its marks count as those of the
+    /// store do.
+    fn own(self) -> Place {
+        let path = self.root().join("forebay.state");
+        if fs::metadata(&path).is_ok_and(|it| it.len() == 4096) {
+            let mut page = fs::read(&path).unwrap();
+            if page[IDENTITY..IDENTITY_END].iter().any(|byte| *byte != 0) {
+                page[IDENTITY..IDENTITY_END].copy_from_slice(&self.identity(&path));
+                fs::write(&path, page).unwrap();
+            }
+        }
+        self
+    }
+
+    /// The identity of a file beside which stores can be made, as one of these states it.
+    fn identity(&self, path: &Path) -> Vec<u8> {
+        static MOUNTS: Mutex<BTreeMap<u64, Vec<u8>>> = Mutex::new(BTreeMap::new());
+        let it = fs::metadata(path).unwrap();
+        let mut mounts = MOUNTS.lock().unwrap();
+        let mount = mounts.entry(it.dev()).or_insert_with(|| {
+            let root = self.dir.path().join("probe");
+            let store = write(&root);
+            let page = fs::read(root.join("forebay.state")).unwrap();
+            store.close().unwrap();
+            fs::remove_dir_all(root).unwrap();
+            page[IDENTITY..IDENTITY + 24].to_vec()
+        });
+        let born = it.created().unwrap().duration_since(UNIX_EPOCH).unwrap();
+        let born_ns = u64::try_from(born.as_nanos()).unwrap();
+        [&**mount, &it.ino().to_ne_bytes(), &born_ns.to_ne_bytes()].concat()
     }
 
     pub(crate) fn root(&self) -> PathBuf {

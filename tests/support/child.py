@@ -58,6 +58,7 @@ class Sender:
         self.next = 0
         self.groups = 0
         self.patient = patient
+        self.topics = TOPICS
         self.told: list[Acknowledged] = []
 
     def draft(self, group: int = -1, row: int = 0, rows: int = 1) -> tuple[Fact, bytes]:
@@ -72,7 +73,7 @@ class Sender:
         return self.told[-1].line()
 
     def one(self, *, flush: bool | None = None) -> None:
-        topic = self.random.choice(TOPICS)
+        topic = self.random.choice(self.topics)
         fact, body = self.draft()
         queue = self.random.choice((None, 0, 1))
         key = law.key_of(fact)
@@ -83,7 +84,7 @@ class Sender:
         self.one(flush=True)
 
     def unwaited(self) -> None:
-        topic = self.random.choice(TOPICS)
+        topic = self.random.choice(self.topics)
         drafts = [self.draft() for _ in range(8)]
         producer = self.store.producer(topic)
         sent = [producer.send_nowait(body, key=law.key_of(fact)) for fact, body in drafts]
@@ -92,7 +93,7 @@ class Sender:
             say(self.acknowledge(topic, result.queue, result.offset, fact, body))
 
     def _many(self, atomic: bool, send: Callable[..., forebay.BatchResult]) -> None:
-        topic, queue = self.random.choice(TOPICS), self.random.randrange(2)
+        topic, queue = self.random.choice(self.topics), self.random.randrange(2)
         rows = self.random.randrange(1, 25)
         group = self.groups if atomic else -1
         self.groups += 1
@@ -202,6 +203,9 @@ def write(task: dict[str, Any]) -> None:
         say("ready")
         life, seed, way, count = task["life"], task["seed"], task["way"], task["count"]
         senders = [Sender(store, life, n, seed, patient) for n in range(task.get("senders", 1))]
+        if task.get("sparse"):
+            for one in senders:
+                one.topics = tuple(f"topic-{number}" for number in range(task["sparse"]))
         threads = [threading.Thread(target=one.run, args=(way, count)) for one in senders[1:]]
         for thread in threads:
             thread.start()

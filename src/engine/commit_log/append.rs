@@ -299,7 +299,10 @@ impl Tail {
     fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
         if let Some(current) = self.current.take() {
             let at = index(self.position - current.file.start());
-            current.store(with, at, &blank(current.end - self.position));
+            let filler = blank(current.end - self.position);
+            // In a log that others wrote there may be less room than a filler takes.
+            let room = index(current.end - self.position).min(filler.len());
+            current.store(with, at, filler.get(..room).unwrap_or_default());
             match with.pool {
                 Some(pool) if current.pooled => pool.end_file(&current.file),
                 _ => current.region.publish_alone(current.region.len()),

@@ -103,9 +103,12 @@ impl AppendLock {
         }
     }
 
-    /// Takes the lock however long that takes.
+    /// Takes the lock however long that takes. Who comes meanwhile waits as for a sender whose call
+    /// began when it got the lock.
     pub fn lock(&self) -> MutexGuard<'_, Tail> {
-        self.tail.lock()
+        let tail = self.tail.lock();
+        self.holder_ms.store(coarse_ms(), Ordering::Relaxed);
+        tail
     }
 
     /// Whether somebody holds the lock.
@@ -221,6 +224,27 @@ mod tests {
             assert!(busy_for(send(&engine)).is_some());
             assert!(began.elapsed() >= TIMEOUT - GRACE, "{:?}", began.elapsed());
             drop(held);
+            engine.close().unwrap();
+        }
+    }
+
+    /// A repair took the lock and did not say since when: the time since the last send was taken
+    /// for the time that the repair held it, and a sender failed after 10 ms.
+    #[test]
+    fn a_holder_that_sends_nothing_is_waited_for_as_long_as_one_that_does() {
+        for kind in KINDS {
+            let dir = tempfile::tempdir().unwrap();
+            let engine = engine(&dir, kind);
+            drop(hold(&engine, TIMEOUT * 100));
+            let held = engine.shared.tail.lock();
+            assert!(engine.stats().append_held < TIMEOUT * 100);
+            thread::scope(|scope| {
+                let sender = scope.spawn(|| send(&engine));
+                thread::sleep(2 * GRACE);
+                drop(held);
+                sender.join().unwrap().unwrap();
+            });
+            assert_eq!(engine.stats().busy, 0);
             engine.close().unwrap();
         }
     }

@@ -8,7 +8,7 @@ use super::log::{Log, Step, Walker};
 use super::open::Opening;
 use super::recover::{Belief, Trust, next_record};
 use super::running;
-use super::state::Mark;
+use super::state::{Cache, Mark};
 use super::tables::Inventory;
 use crate::error::Result;
 use crate::mapped::queue::file_name;
@@ -63,6 +63,7 @@ impl Opening<'_> {
     /// Chooses by the state page and by whether `abort` was there.
     pub(super) fn begin(&self, crashed: bool) -> Result<Begin> {
         let state = &self.state;
+        let kept = self.cache == Cache::Kept;
         let inventory = Inventory::load(&*self.disk, self.root)?;
         let foreign = state.is_foreign() || running::is_foreign(&*self.disk, self.root)?;
         let mut begin = Begin {
@@ -72,7 +73,7 @@ impl Opening<'_> {
             halted_by_other: crashed && (foreign || state.is_clean() || state.epoch() == 0),
             marked: false,
             checksums_from: u64::MAX,
-            promised: match (state.epoch(), state.is_clean() || state.is_of_this_boot()) {
+            promised: match (state.epoch(), state.is_clean() || kept) {
                 (0, _) => 0,
                 (_, true) => state.get(Mark::Published),
                 (_, false) => state.get(Mark::Durable),
@@ -86,7 +87,7 @@ impl Opening<'_> {
             let at = state.get(mark).max(begin.from);
             (at <= end).then_some(at)
         };
-        let marked = match (state.epoch(), state.is_clean(), state.is_of_this_boot()) {
+        let marked = match (state.epoch(), state.is_clean(), kept) {
             (0, _, _) => None,
             (_, true, _) => {
                 // Forebay closed it: what lies behind is another system's, and counts wherever it

@@ -165,10 +165,15 @@ pub fn geometry(
 ) -> Result<Geometry> {
     // All files have one length, but for a few that are damaged.
     let same = |len: u64| files.iter().filter(|file| file.len == len).count();
-    let lens = files.iter().map(|file| file.len).filter(|len| *len > 0);
+    let lens = files.iter().map(|file| file.len);
+    let lens = lens.filter(|len| Geometry::LOG_FILE_LEN.contains(len));
     let log_len = lens.max_by_key(|len| (same(*len), *len));
     // A page that does not fit the files is another store's. A single file may have been cut short.
-    let fits = |len: u64| files.len() <= 1 || files.iter().any(|file| file.len == len);
+    let fits = |len: u64| match files {
+        [] => true,
+        [single] => single.len <= len,
+        _ => files.iter().any(|file| file.len == len),
+    };
     let known = state
         .and_then(StatePage::geometry)
         .filter(|known| fits(known.log_file_len));
@@ -228,7 +233,10 @@ fn queue_file_len(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
         let topic = directory.join(name);
         for queue in super::consume_queue::list_queues(disk, &topic)? {
             for file in list_files(disk, &topic.join(queue.to_string()))? {
-                if file.len > 0 && file.len % super::consume_queue::ENTRY_LEN == 0 {
+                let entries = file.len / super::consume_queue::ENTRY_LEN;
+                if file.len % super::consume_queue::ENTRY_LEN == 0
+                    && Geometry::QUEUE_FILE_ENTRIES.contains(&entries)
+                {
                     *lengths.entry(file.len).or_default() += 1;
                 }
             }

@@ -244,6 +244,12 @@ impl Walker {
         };
         let bytes = extent(|len| window.run(at, len));
         let file_len = window.region().len();
+        let is_full_length = file_len as u64 == self.log.files.file_len();
+        if is_full_length && file_len - at < BLANK_LEN {
+            // Not even a filler fits here.
+            self.position = start + file_len as u64;
+            return Ok(Step::Blank);
+        }
         match Layout::parse(bytes) {
             Ok(layout) => {
                 self.position += u64::from(layout.total_len);

@@ -18,7 +18,7 @@ use super::report::Report;
 use super::retention::Retention;
 use super::running;
 use super::shared::{AppendRules, Shared};
-use super::state::{Geometry, Mark, StatePage};
+use super::state::{Cache, Geometry, Mark, StatePage};
 use super::tables::{Inventory, TopicTable};
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
 use crate::engine::{Damage, Recovery, Topics};
@@ -30,6 +30,7 @@ use crate::options::{Flush, Mode, Options};
 use crate::record::{HostBytes, RecordStyle};
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -88,6 +89,8 @@ pub(super) struct Opening<'a> {
     pub(super) files: Vec<FoundFile>,
     pub(super) geometry: Geometry,
     pub(super) state: Arc<StatePage>,
+    /// What became of the page cache of the last life.
+    pub(super) cache: Cache,
     pub(super) topics: Arc<Topics>,
     pub(super) queues: Arc<Queues>,
     pub(super) index: Option<Arc<Index>>,
@@ -150,22 +153,30 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
 fn settle_path(disk: &dyn Disk, root: &Path) -> Result<()> {
     for above in root.ancestors().skip(1) {
         match disk.sync_directory(above) {
-            // It is of others, who have made it durable, or a file system that has no sync for it.
-            Err(error) if is_not_ours(&error) => break,
+            // A file system that has no sync for it.
+            Err(error) if cannot_be_synced(&error) => break,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return settle_names(disk, root);
+            }
             synced => synced.map_err(|e| Error::io("sync", above, e))?,
         }
     }
     Ok(())
 }
 
-fn is_not_ours(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind;
+/// Makes the names that lead to the store durable where a directory above it may be passed through
+/// and not be read, which a sync of it takes.
+fn settle_names(disk: &dyn Disk, root: &Path) -> Result<()> {
+    match disk.sync_file_system(root) {
+        Err(error) if cannot_be_synced(&error) => Ok(()),
+        synced => synced.map_err(|e| Error::io("sync the file system of", root, e)),
+    }
+}
+
+fn cannot_be_synced(error: &std::io::Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::PermissionDenied
-            | ErrorKind::InvalidInput
-            | ErrorKind::Unsupported
-            | ErrorKind::ReadOnlyFilesystem
+        ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::ReadOnlyFilesystem
     )
 }
 
@@ -265,6 +276,7 @@ impl<'a> Opening<'a> {
             access,
             files,
             geometry,
+            cache: state.cache(),
             state: Arc::new(state),
             topics,
             queues: Arc::new(Queues::new(Arc::new(store))),
@@ -306,9 +318,15 @@ impl<'a> Opening<'a> {
             .sync_directory(self.root)
             .map_err(|e| Error::io("sync", self.root, e))?;
         if let Some(parent) = self.root.parent() {
-            self.disk
-                .sync_directory(parent)
-                .map_err(|e| Error::io("sync", parent, e))?;
+            match self.disk.sync_directory(parent) {
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                    // A store that was open before had its name made durable then.
+                    if self.state.epoch() == 0 {
+                        settle_names(&*self.disk, self.root)?;
+                    }
+                }
+                synced => synced.map_err(|e| Error::io("sync", parent, e))?,
+            }
         }
         Ok(begin)
     }
@@ -357,6 +375,9 @@ impl<'a> Opening<'a> {
             }
             state.set_unindexed(self.index.is_none());
             state.begin_epoch(end, self.options.checksum);
+            if self.recovery.clean || self.cache != Cache::Unknown {
+                state.vouch();
+            }
             state.sync(&*self.disk)?;
         }
         let sync = self.options.flush == Flush::Sync && self.access == Access::ReadWrite;

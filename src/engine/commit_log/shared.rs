@@ -204,7 +204,10 @@ impl Shared {
 
     /// Ends the writing for good.
     pub fn fail(&self, error: &Error) {
-        self.failure.lock().get_or_insert_with(|| error.to_string());
+        let mut failure = self.failure.lock();
+        failure.get_or_insert_with(|| error.to_string());
+        self.log.state.doubt();
+        drop(failure);
         self.failed.store(true, Ordering::Release);
         self.news.ring();
     }
@@ -379,6 +382,11 @@ impl Shared {
         let inventory = &flushed.inventory;
         inventory.save(&self.disk, &self.root)?;
         self.log.state.set(Mark::Settled, inventory.position);
+        let failure = self.failure.lock();
+        if failure.is_none() {
+            self.log.state.vouch();
+        }
+        drop(failure);
         self.log.state.sync(&*self.disk)
     }
 

@@ -29,21 +29,34 @@
 //! 320   u64    minimum: first position of the log
 //! 384   u64    settled: end of what is durable in log, queues and index alike
 //! 448   u32    changes when there is a commit to be taken up, and its sleepers are woken
+//! 456   5 u64  identity of this file while its writer vouches for the page cache, else zeros:
+//!              mount, device, subvolume, inode, time of its birth in ns since 1970
 //! 512   u32    changes when a commit was taken up, and its sleepers are woken
 //! 2048  16 each    the last 128 epochs, each in the place of its number modulo 128: u64 when it
 //!                  began, in ns since 1970, u64 end of the log then
 //! ```
 //!
-//! The marks lie on cache lines of their own. Within one boot they are exact, for the page cache
-//! outlives a process. After a power loss `durable` and `settled` are lower bounds (each is stored
-//! only after the sync that it tells of) and the other two mean nothing. The page is a hint like
-//! every cache: no value is believed before the log confirms it.
+//! The marks lie on cache lines of their own. While the page cache is kept they are exact, for it
+//! outlives a process. Otherwise `durable` and `settled` are lower bounds (each is stored only
+//! after the sync that it tells of) and the other two mean nothing.
+//!
+//! That the boot is the same does not show that the page cache was kept: a device can go away and
+//! come back, a snapshot be mounted, an image be copied within one boot. So the identity of the
+//! file has to be the same as well ([`Identity`]); zeros, as a page of release 0.1.0 has there, are
+//! nobody's. The writer vouches for the page cache as long as it knows of nothing that was stored
+//! and may be missing from it. It takes its word back when a sync fails, since the kernel may drop
+//! the pages, and when it begins to recover; it gives it again once everything was synced. Boot id,
+//! identity and marks lie in one sector of 512 bytes, which is stored as a whole.
+//!
+//! The page is a hint like every cache: no value is believed before the log confirms it.
 
-use crate::disk::{Disk, Kind, RealDisk, replace};
+use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
 use crate::num::{index, short};
+use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
+use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -77,16 +90,23 @@ const AT_DURABLE: usize = 256;
 const AT_MINIMUM: usize = 320;
 const AT_SETTLED: usize = 384;
 const AT_PENDING: usize = 448;
+const AT_IDENTITY: usize = 456;
+const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
 const AT_TAKEN: usize = 512;
 const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
+
+/// Bytes that the identity takes.
+const IDENTITY_LEN: usize = 5 * size_of::<u64>();
+/// Directories of a store that may be mounts of their own.
+const PARTS: [&str; 3] = ["commitlog", "consumequeue", "index"];
 
 /// Epochs whose beginnings are kept.
 const EPOCHS_KEPT: u64 = 128;
 /// Bytes that one of them takes.
 const EPOCH_LEN: usize = 2 * size_of::<u64>();
 
-/// Sizes of a store's files, fixed when it is created.
+/// Sizes of a store's files, fixed when it is created, each within its bounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a commit log file.
@@ -97,6 +117,26 @@ pub struct Geometry {
     pub index_slots: u32,
     /// Entries of an index file.
     pub index_entries: u32,
+}
+
+impl Geometry {
+    /// Bytes of a commit log file. RocketMQ takes any number that is an `int` in Java; a file that
+    /// has no room for a record and its filler is no log.
+    pub const LOG_FILE_LEN: RangeInclusive<u64> = 128..=1 << 31;
+    /// Entries of a queue file, whose length is an `int` in Java.
+    pub const QUEUE_FILE_ENTRIES: RangeInclusive<u64> = 1..=(1 << 31) / 20;
+    /// Slots of an index file.
+    pub const INDEX_SLOTS: RangeInclusive<u32> = 1..=1 << 28;
+    /// Entries of an index file, of which the first is never used.
+    pub const INDEX_ENTRIES: RangeInclusive<u32> = 2..=80_000_000;
+
+    /// Whether each size is within its bounds.
+    fn is_within_bounds(&self) -> bool {
+        Geometry::LOG_FILE_LEN.contains(&self.log_file_len)
+            && Geometry::QUEUE_FILE_ENTRIES.contains(&self.queue_file_entries)
+            && Geometry::INDEX_SLOTS.contains(&self.index_slots)
+            && Geometry::INDEX_ENTRIES.contains(&self.index_entries)
+    }
 }
 
 /// One of the marks.
@@ -112,6 +152,18 @@ pub enum Mark {
     Minimum = AT_MINIMUM as isize,
     /// End of what is durable in log, queues and index.
     Settled = AT_SETTLED as isize,
+}
+
+/// What became of the page cache that the last writer stored to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cache {
+    /// Everything that was stored is in it.
+    Kept,
+    /// The machine is the same, and nothing shows that the file system is: what was stored may be
+    /// there, or missing, or be there and missing on the disk.
+    Unknown,
+    /// The machine was started again: what is there is on the disk.
+    Lost,
 }
 
 /// One opening for writing.
@@ -161,8 +213,10 @@ pub enum Word {
 #[derive(Debug)]
 pub struct StatePage {
     region: Region,
-    /// Of the machine as it runs.
+    /// Of the machine as it runs, zeros where it does not say.
     boot_id: [u8; 16],
+    /// Of the file as it is reached, where the store lies beside it as a whole.
+    identity: Option<Identity>,
 }
 
 impl StatePage {
@@ -170,8 +224,11 @@ impl StatePage {
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
         let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io("map", &path, e))?;
-        let boot_id = [0; 16];
-        Ok(StatePage { region, boot_id })
+        Ok(StatePage {
+            region,
+            boot_id: [0; 16],
+            identity: None,
+        })
     }
 
     /// The page of the store at `root`; `None` where there is none or it is none of ours.
@@ -191,8 +248,7 @@ impl StatePage {
         let region = disk
             .map(&path, PAGE, access)
             .map_err(|e| Error::io("map", &path, e))?;
-        let boot_id = disk.boot_id();
-        let page = StatePage { region, boot_id };
+        let page = StatePage::of(disk, root, region);
         let ours = page.region.words::<8>(0) == MAGIC && page.word(AT_VERSION) == VERSION;
         Ok(ours.then_some(page))
     }
@@ -210,8 +266,26 @@ impl StatePage {
         let region = disk
             .map(&path, PAGE, Access::ReadWrite)
             .map_err(io("map"))?;
-        let boot_id = disk.boot_id();
-        Ok(StatePage { region, boot_id })
+        Ok(StatePage::of(disk, root, region))
+    }
+
+    fn of(disk: &dyn Disk, root: &Path, region: Region) -> StatePage {
+        let own = disk.identity(&root.join(FILE_NAME));
+        let is_beside = |own: &Identity| {
+            PARTS.iter().all(|part| {
+                let path = root.join(part);
+                match disk.identity(&path) {
+                    Some(part) => part.is_beside(own),
+                    // It is made later, beside the page.
+                    None => matches!(disk.look(&path), Ok(None)),
+                }
+            })
+        };
+        StatePage {
+            region,
+            boot_id: disk.boot_id(),
+            identity: own.filter(is_beside),
+        }
     }
 
     fn word(&self, at: usize) -> u32 {
@@ -263,8 +337,51 @@ impl StatePage {
     }
 
     /// Whether the marks were written since the machine started.
-    pub fn is_of_this_boot(&self) -> bool {
+    fn is_of_this_boot(&self) -> bool {
         self.region.words::<16>(AT_BOOT_ID) == self.boot_id
+    }
+
+    /// What became of the page cache that the last writer stored to, where it did not close the
+    /// store.
+    pub fn cache(&self) -> Cache {
+        let written = self.region.words::<16>(AT_BOOT_ID);
+        if written == [0; 16] || self.boot_id == [0; 16] {
+            return Cache::Unknown;
+        }
+        if written != self.boot_id {
+            return Cache::Lost;
+        }
+        let same = self
+            .identity
+            .is_some_and(|identity| self.words_of_identity() == words_of(&identity));
+        match same || planted(Bug::TrustBoot) {
+            true => Cache::Kept,
+            false => Cache::Unknown,
+        }
+    }
+
+    fn words_of_identity(&self) -> [u64; 5] {
+        std::array::from_fn(|number| self.load(AT_IDENTITY + number * size_of::<u64>()))
+    }
+
+    fn set_identity(&self, words: [u64; 5]) {
+        for (number, word) in words.into_iter().enumerate() {
+            self.store(AT_IDENTITY + number * size_of::<u64>(), word);
+        }
+    }
+
+    /// Says that the page cache has all that was stored.
+    pub fn vouch(&self) {
+        self.set_identity(self.identity.as_ref().map_or([0; 5], words_of));
+    }
+
+    /// Takes back what [`StatePage::vouch`] said. It need not be durable: who does not find it here
+    /// has not found this page cache.
+    pub fn doubt(&self) {
+        if planted(Bug::VouchBlindly) {
+            return;
+        }
+        self.set_identity([0; 5]);
     }
 
     /// Whether a writer of this boot is at work, or died at it.
@@ -272,9 +389,10 @@ impl StatePage {
         self.pid().is_some() && self.is_of_this_boot()
     }
 
-    /// Whether a writer of this boot went away without closing the store, or is at work.
+    /// Whether a writer went away without closing the store, or is at work, and what it stored may
+    /// be in the page cache alone.
     pub fn is_halted(&self) -> bool {
-        self.epoch() > 0 && self.is_of_this_boot() && !self.is_clean()
+        self.epoch() > 0 && !self.is_clean() && self.cache() != Cache::Lost
     }
 
     /// Whether the last writer closed the store.
@@ -326,7 +444,8 @@ impl StatePage {
         (self.word(AT_CHECKSUMS) == 1).then(|| self.load(AT_EPOCH_START))
     }
 
-    /// Sizes of the files; `None` where they were never set, or are damaged.
+    /// Sizes of the files; `None` where they were never set, are damaged, or are none that a store
+    /// can have.
     pub fn geometry(&self) -> Option<Geometry> {
         if !self.fixed_holds() {
             return None;
@@ -337,7 +456,7 @@ impl StatePage {
             index_slots: self.word(AT_INDEX_SLOTS),
             index_entries: self.word(AT_INDEX_ENTRIES),
         };
-        (geometry.log_file_len > 0 && geometry.queue_file_entries > 0).then_some(geometry)
+        geometry.is_within_bounds().then_some(geometry)
     }
 
     /// Keeps the sizes of the files and the store host.
@@ -383,6 +502,7 @@ impl StatePage {
     pub fn begin_recovery(&self, foreign: bool) {
         self.region
             .set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
+        self.doubt();
         self.end_epoch(false);
     }
 
@@ -423,7 +543,7 @@ impl StatePage {
         self.region.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
         self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
         self.region.set_words(AT_BOOT_ID, &self.boot_id);
-        let number = self.epoch() + 1;
+        let number = self.epoch().saturating_add(1);
         let at = place_of(number);
         self.store(at, now_ns());
         self.store(at + size_of::<u64>(), end);
@@ -443,6 +563,17 @@ impl StatePage {
         let synced = disk.sync_range(&self.region, 0, PAGE);
         synced.map_err(|e| Error::io("sync", self.region.path(), e))
     }
+}
+
+/// An identity as it is kept.
+fn words_of(identity: &Identity) -> [u64; 5] {
+    [
+        identity.mount,
+        identity.device,
+        identity.subvolume,
+        identity.inode,
+        identity.born_ns,
+    ]
 }
 
 /// Where the beginning of an epoch is kept.

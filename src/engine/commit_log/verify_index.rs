@@ -6,13 +6,14 @@ use super::log::Log;
 use super::shared::Shared;
 use super::verify::Survey;
 use crate::engine::Damage;
+use crate::mapped::Access;
 use crate::record::properties::{Known, index_hash};
 
 /// Checks the entries of a file. One that leads into a hole is a part of the hole.
 pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) {
     let log = &shared.log;
     let min = log.min_position();
-    let count = file.count();
+    let count = count_of(shared, file);
     let before = survey.found.damage.len();
     let mut holed = false;
     let reached = file.reached(count);
@@ -58,6 +59,21 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) {
         let first = survey.index_from.get_or_insert(file.name);
         *first = file.name.min(*first);
     }
+}
+
+/// Number of the entries to look at. A process that writes adds some while a reader keeps to the
+/// log that it knows: it passes over those at the end that lead behind it, where the header leads
+/// there too.
+fn count_of(shared: &Shared, file: &IndexFile) -> u32 {
+    let mut count = file.count();
+    let end = shared.log.published();
+    // Behind the count: the writer moves the header's position before it.
+    if shared.queues.store.access == Access::Read && file.positions().1 >= end {
+        while count > 1 && file.entry(count - 1).position >= end {
+            count -= 1;
+        }
+    }
+    count
 }
 
 fn flaw_of(log: &Log, entry: &IndexEntry) -> Option<&'static str> {

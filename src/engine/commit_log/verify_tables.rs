@@ -29,7 +29,7 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
         };
         let reason = match opened {
             None => Some("no state page"),
-            Some(page) if page.geometry().is_none() => Some("the checksum of the sizes is wrong"),
+            Some(page) if page.geometry().is_none() => Some("its sizes do not hold"),
             Some(_) => None,
         };
         found.extend(reason.map(|reason| whole(page, PAGE, reason)));
