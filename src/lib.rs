@@ -13,7 +13,7 @@
 //! | mapped files | [`mapped`] |
 //! | disk, and who runs the services | [`disk`], [`machine`] |
 //!
-//! What is measured on the way stands in [`meter`].
+//! What is measured on the way stands in [`meter`], what is to be told once in [`warning`].
 
 #![allow(missing_docs)]
 pub mod archive;
@@ -38,6 +38,7 @@ pub mod stages;
 pub mod store;
 pub mod tail;
 pub mod ticket;
+pub mod warning;
 
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
 pub use engine::commit_log::piecemeal;
@@ -55,3 +56,4 @@ pub use scan::{Bound, Scan, ScanSpec};
 pub use store::{ReadBatch, ReadStatus, Store};
 pub use tail::Tail;
 pub use ticket::Ticket;
+pub use warning::Warning;

@@ -13,6 +13,7 @@ use crate::options::{EngineKind, Mode, Options};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
 use crate::record::{Message, message};
+use crate::warning::{Warning, Warnings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,10 +116,10 @@ impl Store {
         let closed = AtomicBool::new(false);
         Ok(Store {
             shared: Arc::new(Shared {
+                meter: PutMeter::new(engine.warnings()),
                 engine,
                 path,
                 options,
-                meter: PutMeter::default(),
                 looks: Looks::default(),
                 closed,
                 generation,
@@ -390,6 +391,18 @@ impl Store {
         self.shared.engine.damage()
     }
 
+    /// Whether [`Store::take_warnings`] has something to give.
+    #[inline]
+    pub fn has_warnings(&self) -> bool {
+        self.shared.engine.warnings().any()
+    }
+
+    /// What is to be told and was not taken yet: damage that calls or streams of this store have
+    /// passed over, slow puts and flushes. Also after a close.
+    pub fn take_warnings(&self) -> Vec<Warning> {
+        self.shared.engine.warnings().take()
+    }
+
     /// Counters and times since the store was opened. Waits for no sender and no flush.
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = self.engine()?.stats();
@@ -444,6 +457,11 @@ impl Shared {
             return Err(Error::Closed);
         }
         Ok(&*self.engine)
+    }
+
+    /// Where the store's warnings gather.
+    pub(crate) fn warnings(&self) -> &Arc<Warnings> {
+        self.engine.warnings()
     }
 
     #[inline]

@@ -4,7 +4,7 @@ use super::batch::{BatchGiven, BatchRows};
 use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
 use super::edge::Batches;
-use super::slow;
+use super::log;
 use super::store::Store;
 use super::ticket::{Ticket, in_time, wait};
 use crate::engine::Place;
@@ -205,7 +205,7 @@ impl BatchResult {
 pub(crate) struct Producer {
     core: crate::Producer,
     /// Closes when nobody holds it any more, and so not before the producer goes.
-    _store: Py<Store>,
+    store: Py<Store>,
     origin: Arc<Origin>,
     waits_by_default: bool,
     flush_timeout: Duration,
@@ -222,11 +222,15 @@ impl Producer {
         let waits_by_default = handle.is_sync();
         Ok(Producer {
             core,
-            _store: store.clone().unbind(),
+            store: store.clone().unbind(),
             origin,
             waits_by_default,
             flush_timeout: handle.core().options().flush_timeout,
         })
+    }
+
+    fn store(&self) -> &crate::Store {
+        self.store.get().core()
     }
 
     /// Whether the caller wants to wait for the disk.
@@ -259,11 +263,11 @@ impl Producer {
     /// Sends and waits for the disk.
     fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
         let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
-        slow::log(py, &self.core);
         let waiter = ticket
             .waiter()
             .map_err(|e| super::errors::exception(py, &e))?;
         let durable = wait(py, waiter, Some(self.flush_timeout))?;
+        log::warnings(py, self.store());
         let sent = Sent {
             durable,
             ..ticket.sent()
@@ -279,7 +283,9 @@ impl Producer {
             return Ok(true);
         }
         let waiter = py.detach(|| self.core.enlist(end));
-        wait(py, &waiter, Some(self.flush_timeout))
+        let settled = wait(py, &waiter, Some(self.flush_timeout));
+        log::warnings(py, self.store());
+        settled
     }
 
     #[inline]
@@ -300,7 +306,7 @@ impl Producer {
                 true => py.detach(send),
                 false => send(),
             };
-            slow::log(py, &self.core);
+            log::warnings(py, self.store());
             Ok(SendResult::new(&self.origin, sent?, delay_level))
         })
     }
@@ -330,7 +336,9 @@ impl Producer {
     ///     Number of the queue. By default the producer's, else the first key chooses it, else the
     ///     queues take turns.
     /// delay_level
-    ///     1 to 18: the message waits under the topic of the schedule. 0 is no delay.
+    ///     1 to 18: the message waits under the topic of the schedule until a RocketMQ broker opens
+    ///     the store. Forebay delivers no delayed messages, and the first one of a store logs a
+    ///     warning that says so. 0 is no delay.
     /// timestamp
     ///     When the message was made, an aware datetime; by default now.
     /// flush
@@ -432,7 +440,7 @@ impl Producer {
         };
         given.with_draft(body, |draft| {
             let ticket = self.ticket(py, draft, delay_level.0)?;
-            slow::log(py, &self.core);
+            log::warnings(py, self.store());
             Ok(Ticket::new(&self.origin, ticket, delay_level.0))
         })
     }
@@ -505,7 +513,7 @@ impl Producer {
         let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
         let mut appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
-        slow::log(py, &self.core);
+        log::warnings(py, self.store());
         let settled = self.settle(py, appended.end, durability)?;
         appended.durable |= settled && self.waits(durability);
         let result = BatchResult::new(py, &appended)?;
@@ -559,7 +567,7 @@ impl Producer {
         let durability = durability(flush);
         let written = Durability::Written;
         let mut sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, written))?;
-        slow::log(py, &self.core);
+        log::warnings(py, self.store());
         let settled = self.settle(py, sent.end, durability)?;
         sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;

@@ -49,8 +49,8 @@ impl Topic {
 
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Vec<Queue>> {
-        let queues = py.detach(|| -> crate::Result<Vec<Queue>> {
-            let engine = self.store.get().core().engine()?;
+        let queues = self.store.get().call(py, |store| {
+            let engine = store.engine()?;
             let mut queues = Vec::new();
             for id in engine.queues(&self.core) {
                 let bounds = engine.bounds(&self.core, id)?.unwrap_or(0..0);
