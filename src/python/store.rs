@@ -267,19 +267,25 @@ impl Store {
         Producer::new(slf, core)
     }
 
-    /// Create a topic, or give one that has fewer queues as many; durable on return.
+    /// Create a topic, or return the one that is there; durable on return.
     ///
     /// Parameters
     /// ----------
     /// topic
     ///     Name of the topic.
     /// queues
-    ///     How many queues, 1 to 65,536; by default the store's ``default_queues``.
+    ///     How many queues, 1 to 65,536. A topic that has fewer gets as many. By default a topic
+    ///     that is there stays as it is, and another gets the store's ``default_queues``.
     ///
     /// Returns
     /// -------
     /// Topic
     ///     The topic.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidOptionError
+    ///     If the topic has more than ``queues``: queues are never taken away.
     ///
     /// Examples
     /// --------
@@ -292,15 +298,19 @@ impl Store {
         topic: &str,
         queues: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Topic> {
-        let store = &slf.get().core;
         let queues = match queues {
-            None => store.options().default_queues,
+            None => None,
             Some(queues) => {
                 let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
-                number.ok_or_else(|| invalid("queues", queues, "a topic has 1 to 65536 queues"))?
+                let reason = "a topic has 1 to 65536 queues";
+                Some(number.ok_or_else(|| invalid("queues", queues, reason))?)
             }
         };
-        let core = slf.py().detach(|| store.create_topic(topic, queues))?;
+        let create = |store: &crate::Store| match queues {
+            None => store.ensure_topic(topic),
+            Some(queues) => store.create_topic(topic, queues),
+        };
+        let core = slf.get().call(slf.py(), create)?;
         Ok(Topic::new(slf, core))
     }
 
