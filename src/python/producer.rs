@@ -527,7 +527,7 @@ impl Producer {
     /// data
     ///     Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``. Columns are ``body`` (or
     ///     ``value``), and any of ``key`` (or ``keys``), ``tags``, ``properties``, ``queue`` and
-    ///     ``timestamp``.
+    ///     ``timestamp``: a timestamp with a zone, or int64 milliseconds since the epoch.
     /// atomic, flush
     ///     As for `send_batch`.
     ///
