@@ -5,6 +5,7 @@ use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
 use super::edge::Batches;
 use super::log;
+use super::pickle::{Reduced, Values, reduce, value};
 use super::store::Store;
 use super::ticket::{Ticket, in_time, wait};
 use crate::engine::Place;
@@ -12,8 +13,9 @@ use crate::record::HostBytes;
 use crate::record::message::message_id;
 use crate::record::properties::SCHEDULE_TOPIC;
 use crate::{Atomicity, Draft, Durability, Sent};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyRange};
+use pyo3::types::{PyBytes, PyDict, PyRange};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,8 +64,49 @@ impl SendResult {
     }
 }
 
+impl Values for SendResult {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let place = &self.sent.place;
+        let values = PyDict::new(py);
+        values.set_item("topic", &*self.origin.topic)?;
+        values.set_item("host", PyBytes::new(py, self.origin.host.as_bytes()))?;
+        values.set_item("queue", place.queue)?;
+        values.set_item("offset", place.offset)?;
+        values.set_item("position", place.position)?;
+        values.set_item("end", self.sent.end)?;
+        values.set_item("timestamp", self.sent.store_timestamp)?;
+        values.set_item("durable", self.sent.durable)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<SendResult> {
+        let host = HostBytes::from_bytes(&value::<Vec<u8>>(values, "host")?);
+        let topic: String = value(values, "topic")?;
+        let sent = Sent {
+            place: Place {
+                position: value(values, "position")?,
+                queue: value(values, "queue")?,
+                offset: value(values, "offset")?,
+            },
+            end: value(values, "end")?,
+            store_timestamp: value(values, "timestamp")?,
+            durable: value(values, "durable")?,
+        };
+        let host = host.ok_or_else(|| PyValueError::new_err("a host has 8 or 20 bytes"))?;
+        let topic = topic.into();
+        Ok(SendResult {
+            origin: Arc::new(Origin { topic, host }),
+            sent,
+        })
+    }
+}
+
 #[pymethods]
 impl SendResult {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
     #[getter]
     fn topic(&self) -> &str {
         &self.origin.topic
@@ -179,8 +222,32 @@ fn ranges(places: &[Place]) -> BTreeMap<u32, Range<isize>> {
     found
 }
 
+impl Values for BatchResult {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("count", self.count)?;
+        values.set_item("ranges", self.ranges.bind(py).copy()?)?;
+        values.set_item("timestamp", self.timestamp)?;
+        values.set_item("durable", self.durable)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<BatchResult> {
+        Ok(BatchResult {
+            count: value(values, "count")?,
+            ranges: value(values, "ranges")?,
+            timestamp: value(values, "timestamp")?,
+            durable: value(values, "durable")?,
+        })
+    }
+}
+
 #[pymethods]
 impl BatchResult {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let ranges = self.ranges.bind(py).repr()?;
         let durable = if self.durable { "True" } else { "False" };
