@@ -27,7 +27,7 @@ from collections.abc import Iterator, Sequence
 
 import forebay
 from forebay.cli import archive, demo, doctor, export, look, mend, read, send, spark
-from forebay.cli.arguments import Parser, UsageError
+from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.cli.output import plain
 
 __all__ = ["main"]
@@ -88,7 +88,7 @@ def _drop(record: logging.LogRecord) -> bool:
 def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
     try:
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(join_times(sys.argv[1:] if argv is None else argv))
     except SystemExit as end:
         # argparse leaves in this way after --help, --version and wrong arguments.
         return end.code if isinstance(end.code, int) else 2
