@@ -13,7 +13,7 @@
 //! | mapped files | [`mapped`] |
 //! | disk, and who runs the services | [`disk`], [`machine`] |
 //!
-//! What is measured on the way stands in [`meter`].
+//! What is measured on the way stands in [`meter`], what is to be told once in [`warning`].
 
 #![allow(missing_docs)]
 pub mod archive;
@@ -39,6 +39,7 @@ pub mod store;
 mod sync;
 pub mod tail;
 pub mod ticket;
+pub mod warning;
 
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
 pub use engine::commit_log::piecemeal;
@@ -56,3 +57,4 @@ pub use scan::{Bound, Scan, ScanSpec};
 pub use store::{ReadBatch, ReadStatus, Store};
 pub use tail::Tail;
 pub use ticket::Ticket;
+pub use warning::Warning;

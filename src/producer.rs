@@ -2,11 +2,12 @@
 
 use crate::engine::{Appended, Atomicity, Durability, Engine, Place, Topic, Waiter, topic};
 use crate::error::{Error, Result};
-use crate::meter::{ROWS_A_SAMPLE, SlowPut};
+use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::record::{Batch, Draft, properties};
 use crate::store::{Shared, now_ms, unknown_queue};
 use crate::ticket::Ticket;
+use crate::warning::Warning;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -184,7 +185,12 @@ impl Producer {
             ..*draft
         };
         let queue = u32::from(delay_level) - 1;
-        self.append_one(engine, &schedule, queue, &draft, durability)
+        let sent = self.append_one(engine, &schedule, queue, &draft, durability)?;
+        self.shared.warnings().add(Warning::Undelivered {
+            topic: self.topic.name.clone(),
+            level: delay_level,
+        });
+        Ok(sent)
     }
 
     /// The queue of a message: the one asked for, else by the first key, else the next in turn.
@@ -273,18 +279,6 @@ impl Producer {
             first_sample: index(now.unsigned_abs()) % ROWS_A_SAMPLE,
             batch,
         })
-    }
-
-    /// Whether puts of this store were slow that [`Producer::take_slow_puts`] has not told yet.
-    #[inline]
-    pub fn has_slow_puts(&self) -> bool {
-        self.shared.meter.has_slow()
-    }
-
-    /// The puts of this store, by any producer, that took longer than 500 ms since the last call of
-    /// this; a hundred at most, [`crate::meter::Puts::slow`] counts all.
-    pub fn take_slow_puts(&self) -> Vec<SlowPut> {
-        self.shared.meter.take_slow()
     }
 
     /// Whether a send would not wait; see [`Engine::is_ready_for`].

@@ -166,7 +166,8 @@ impl Scan {
         }
         let source = self.source(engine)?;
         let damage = Arc::clone(&self.damage);
-        Ok(Stream::new(source, self.shape.clone(), damage))
+        let stream = Stream::new(source, self.shape.clone(), damage);
+        Ok(stream.warning(engine.warnings()))
     }
 
     fn source(&self, engine: &dyn Engine) -> Result<Source> {

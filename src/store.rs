@@ -13,6 +13,7 @@ use crate::options::{EngineKind, Mode, Options};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
 use crate::record::{Message, message};
+use crate::warning::{Warning, Warnings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,10 +116,10 @@ impl Store {
         let closed = AtomicBool::new(false);
         Ok(Store {
             shared: Arc::new(Shared {
+                meter: PutMeter::new(engine.warnings()),
                 engine,
                 path,
                 options,
-                meter: PutMeter::default(),
                 looks: Looks::default(),
                 closed,
                 generation,
@@ -171,6 +172,11 @@ impl Store {
 
     /// Creates a topic with `queues` queues, or gives one that has fewer that many; durable on
     /// return.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] where `queues` is none of 1 to 65,536, or less than the topic has:
+    /// queues are never taken away.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         check_topic(name)?;
         if queues == 0 || queues > 65_536 {
@@ -180,7 +186,23 @@ impl Store {
                 "a topic has 1 to 65536 queues",
             ));
         }
-        self.writer()?.create_topic(name, queues)
+        let topic = self.writer()?.create_topic(name, queues)?;
+        let has = topic.write_queues();
+        if has > queues {
+            let reason = format!("topic {name:?} has {has} queues, and none are ever taken away");
+            return Err(Error::option("queues", queues, reason));
+        }
+        Ok(topic)
+    }
+
+    /// The topic as it is, created with [`Options::default_queues`] where it is not there; durable
+    /// on return.
+    pub fn ensure_topic(&self, name: &str) -> Result<Arc<Topic>> {
+        check_topic(name)?;
+        let engine = self.writer()?;
+        let found = engine.topics().get(name);
+        let queues = found.map_or(self.shared.options.default_queues, |t| t.write_queues());
+        engine.create_topic(name, queues)
     }
 
     /// A producer for `topic`, which is created at its first message where it is not there.
@@ -390,6 +412,18 @@ impl Store {
         self.shared.engine.damage()
     }
 
+    /// Whether [`Store::take_warnings`] has something to give.
+    #[inline]
+    pub fn has_warnings(&self) -> bool {
+        self.shared.engine.warnings().any()
+    }
+
+    /// What is to be told and was not taken yet: damage that calls or streams of this store have
+    /// passed over, slow puts and flushes. Also after a close.
+    pub fn take_warnings(&self) -> Vec<Warning> {
+        self.shared.engine.warnings().take()
+    }
+
     /// Counters and times since the store was opened. Waits for no sender and no flush.
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = self.engine()?.stats();
@@ -433,6 +467,11 @@ impl Shared {
     /// Looks at the counters, from which recent rates are told.
     pub(crate) fn look(&self, now: Instant) {
         self.looks.look(now, || self.engine.counters());
+    }
+
+    /// Where the store's warnings gather.
+    pub(crate) fn warnings(&self) -> &Arc<Warnings> {
+        self.engine.warnings()
     }
 
     #[inline]
@@ -538,6 +577,25 @@ fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
             );
             Err(Error::option("engine", "\"memory\"", reason))
         }
+        _ if is_uri(path) => {
+            let reason = "a store is a directory of a local file system; forebay.archive copies \
+                          its log files to an object store and reads them there (a directory \
+                          whose name looks like a URI is opened as ./NAME)";
+            Err(Error::option("path", path.display(), reason))
+        }
         _ => Ok(name || engine == Some(EngineKind::Memory)),
     }
+}
+
+/// Whether a path begins with a scheme, such as `s3://`. One slash is enough, for the path types of
+/// most languages make one of two; a scheme has at least two letters.
+fn is_uri(path: &Path) -> bool {
+    let text = path.to_string_lossy();
+    let Some((scheme, _)) = text.split_once(":/") else {
+        return false;
+    };
+    let is_part = |c: char| c.is_ascii_alphanumeric() || "+.-".contains(c);
+    scheme.len() > 1
+        && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(is_part)
 }

@@ -8,7 +8,7 @@
 //! | `tags` | bytes | |
 //! | `properties` | map, list of structs of two | bytes to bytes |
 //! | `queue` | whole numbers | null: as if there were no such column |
-//! | `timestamp` | timestamp, int64 (ms) | when the message was made |
+//! | `timestamp` | timestamp with a zone, int64 (ms) | when the message was made |
 //!
 //! *Bytes* is any of binary and utf8, large, as views or in a dictionary, and fixed-size binary;
 //! what becomes text has to be UTF-8. Every column but the body may be null, by rows or as a whole.
@@ -195,8 +195,22 @@ fn check_type(name: &str, data_type: &DataType) -> Result<()> {
         "properties" => (is_properties(data_type), "map<utf8, utf8>".to_owned()),
         "queue" => (data_type.is_integer(), "a whole number".to_owned()),
         "timestamp" => {
+            if matches!(data_type, DataType::Timestamp(_, None)) {
+                let reason = "it has no zone, and a time without one is none; attach it, for \
+                              example pyarrow.compute.assume_timezone(column, \"UTC\") or \
+                              polars column.dt.replace_time_zone(\"UTC\"), or give int64 \
+                              milliseconds since the epoch";
+                return Err(Error::option(
+                    "column \"timestamp\"",
+                    format!("of type {data_type}"),
+                    reason,
+                ));
+            }
             let good = matches!(data_type, DataType::Timestamp(_, _) | DataType::Int64);
-            (good, "timestamp, or int64 milliseconds".to_owned())
+            (
+                good,
+                "timestamp with a zone, or int64 milliseconds".to_owned(),
+            )
         }
         _ => {
             let reason = "unknown; the columns are body or value, key or keys, tags, properties, \

@@ -18,6 +18,7 @@ use super::source::{Source, record};
 use crate::engine::{Damage, RowRef, Rows};
 use crate::error::{Error, Result};
 use crate::record::message;
+use crate::warning::{Warning, Warnings};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
@@ -66,6 +67,8 @@ pub struct Stream {
     unpacked: Option<Vec<u8>>,
     body_len_hint: usize,
     damage: DamageList,
+    /// Those of the store, which the stream does not keep open.
+    warnings: Option<Arc<Warnings>>,
     ended: bool,
     generation: u32,
 }
@@ -94,9 +97,16 @@ impl Stream {
             unpacked: None,
             body_len_hint: 0,
             damage,
+            warnings: None,
             ended: false,
             generation: crate::disk::fork_generation(),
         }
+    }
+
+    /// The stream, telling damage that it meets to a store's warnings too.
+    pub(crate) fn warning(mut self, warnings: &Arc<Warnings>) -> Stream {
+        self.warnings = Some(Arc::clone(warnings));
+        self
     }
 
     /// Schema of every batch.
@@ -212,7 +222,7 @@ impl Stream {
             None => match message::decompress(found.stored_body(), found.sys_flag()) {
                 Ok(body) => body,
                 Err(reason) => {
-                    self.damage.lock().push(self.damaged(&row, reason));
+                    self.report(self.damaged(&row, reason));
                     self.next_row += 1;
                     return true;
                 }
@@ -228,6 +238,14 @@ impl Stream {
         columns.append(&self.rows, &[row], Some(&body));
         self.next_row += 1;
         true
+    }
+
+    #[cold]
+    fn report(&self, damage: Damage) {
+        if let Some(warnings) = &self.warnings {
+            warnings.add(Warning::Damage(damage.clone()));
+        }
+        self.damage.lock().push(damage);
     }
 
     fn damaged(&self, row: &RowRef, reason: String) -> Damage {

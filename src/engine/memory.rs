@@ -37,6 +37,7 @@ use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::record::check::check_topic;
 use crate::record::{Batch, HostBytes, Message, RecordStyle};
+use crate::warning::Warnings;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -63,6 +64,7 @@ pub struct Memory {
     state: RwLock<Option<Arc<RwLock<State>>>>,
     end: AtomicU64,
     sends_failed: AtomicU64,
+    warnings: Arc<Warnings>,
     gate: Mutex<()>,
     grown: Condvar,
 }
@@ -99,6 +101,7 @@ impl Memory {
             state: RwLock::new(Some(Arc::default())),
             end: AtomicU64::new(0),
             sends_failed: AtomicU64::new(0),
+            warnings: Arc::default(),
             gate: Mutex::new(()),
             grown: Condvar::new(),
         }
@@ -372,6 +375,10 @@ impl Engine for Memory {
 
     fn damage(&self) -> Vec<Damage> {
         Vec::new()
+    }
+
+    fn warnings(&self) -> &Arc<Warnings> {
+        &self.warnings
     }
 
     fn sealed_files(&self) -> Result<Vec<SealedFile>> {

@@ -14,6 +14,7 @@ use crate::mapped::Region;
 use crate::meter::{Flushes, Puts, Rates};
 use crate::num::short;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
+use crate::warning::Warnings;
 use commit_log::archive::{SealedFile, Survey};
 use smallvec::SmallVec;
 use std::ops::Range;
@@ -464,6 +465,9 @@ pub trait Engine: Send + Sync {
 
     /// Damage found so far.
     fn damage(&self) -> Vec<Damage>;
+
+    /// What is to be told once: each damaged place when it is met, and slow flushes.
+    fn warnings(&self) -> &Arc<Warnings>;
 
     /// Checks everything. `progress` is called with bytes done and in all; false stops it.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;

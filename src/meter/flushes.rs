@@ -1,6 +1,8 @@
 //! How long the syncs of the log take, and how long senders wait for them.
 
-use super::{Histogram, Latency, nanos};
+use super::{Histogram, Latency, SLOW, nanos};
+use crate::warning::{Warning, Warnings};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ pub struct FlushMeter {
     total_ns: AtomicU64,
     longest_ns: AtomicU64,
     waits: Histogram,
+    warnings: Arc<Warnings>,
 }
 
 /// What a [`FlushMeter`] has measured.
@@ -27,8 +30,19 @@ pub struct Flushes {
 }
 
 impl FlushMeter {
-    /// Counts a sync of the log.
-    pub fn flushed(&self, took: Duration) {
+    /// A meter that adds slow syncs to `warnings`.
+    pub fn new(warnings: &Arc<Warnings>) -> FlushMeter {
+        FlushMeter {
+            warnings: Arc::clone(warnings),
+            ..FlushMeter::default()
+        }
+    }
+
+    /// Counts a sync of `bytes` bytes of the log; one above 500 ms is a warning.
+    pub fn flushed(&self, bytes: u64, took: Duration) {
+        if took > SLOW {
+            self.warnings.add(Warning::SlowFlush { bytes, took });
+        }
         let took = nanos(took);
         self.count.fetch_add(1, Ordering::Relaxed);
         self.total_ns.fetch_add(took, Ordering::Relaxed);
@@ -49,5 +63,24 @@ impl FlushMeter {
             longest: time(&self.longest_ns),
             waits: self.waits.read(),
         }
+    }
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn a_flush_that_takes_longer_than_half_a_second_is_told_once() {
+        let warnings = Arc::default();
+        let meter = FlushMeter::new(&warnings);
+        meter.flushed(100, Duration::from_millis(500));
+        assert!(!warnings.any());
+        let took = Duration::from_millis(501);
+        meter.flushed(4096, took);
+        let told = warnings.take();
+        assert_eq!(told, [Warning::SlowFlush { bytes: 4096, took }]);
+        assert!(warnings.take().is_empty());
+        assert_eq!(meter.read().count, 2);
     }
 }

@@ -16,6 +16,9 @@ pub use rates::{Looks, Rates};
 
 use std::time::Duration;
 
+/// A put, or a sync of the log, that takes longer is slow: it is told.
+const SLOW: Duration = Duration::from_millis(500);
+
 /// A duration in whole nanoseconds, 584 years at most.
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)

@@ -1,10 +1,11 @@
 //! How long puts take: encoding and appending, without the wait for the disk.
 
-use super::{Histogram, Latency, nanos};
+use super::{Histogram, Latency, SLOW, nanos};
 use crate::disk::coarse_ms;
+use crate::warning::{Warning, Warnings};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// One put in so many is timed; a power of two.
@@ -15,10 +16,6 @@ pub const ROWS_A_SAMPLE: usize = 256;
 const ALL_TIMED: u32 = 1024;
 /// A put that goes on while the coarse clock counts this many ms has stalled.
 const STALL_MS: i64 = 2;
-/// A put that takes longer is slow: it is counted and told.
-const SLOW: Duration = Duration::from_millis(500);
-/// Slow puts that are kept until somebody asks for them; more are counted alone.
-const SLOW_KEPT_MAX: usize = 100;
 /// By how much the wall clock and the steady one may disagree before the former was set.
 const CLOCK_SET_MS: i64 = 10;
 
@@ -30,21 +27,15 @@ const CLOCK_SET_MS: i64 = 10;
 #[derive(Debug)]
 pub struct PutMeter {
     /// Read by every put and hardly ever written: nothing else shares its cache lines.
-    hot: CachePadded<Hot>,
+    all_timed: CachePadded<AtomicU32>,
     latency: Histogram,
     encode_ns: AtomicU64,
     append_ns: AtomicU64,
     slow: AtomicU64,
-    kept: Mutex<Vec<SlowPut>>,
+    warnings: Arc<Warnings>,
     opened: Instant,
     /// The wall clock when the meter was made, in ms; moved when that clock is set.
     opened_ms: AtomicI64,
-}
-
-#[derive(Debug)]
-struct Hot {
-    all_timed: AtomicU32,
-    has_slow: AtomicBool,
 }
 
 /// A put that took longer than half a second.
@@ -117,15 +108,12 @@ impl Default for PutMeter {
     /// A meter of a store that is opened at this moment.
     fn default() -> PutMeter {
         PutMeter {
-            hot: CachePadded::new(Hot {
-                all_timed: AtomicU32::new(ALL_TIMED),
-                has_slow: AtomicBool::new(false),
-            }),
+            all_timed: CachePadded::new(AtomicU32::new(ALL_TIMED)),
             latency: Histogram::default(),
             encode_ns: AtomicU64::new(0),
             append_ns: AtomicU64::new(0),
             slow: AtomicU64::new(0),
-            kept: Mutex::new(Vec::new()),
+            warnings: Arc::default(),
             opened: Instant::now(),
             opened_ms: AtomicI64::new(crate::store::now_ms()),
         }
@@ -133,12 +121,20 @@ impl Default for PutMeter {
 }
 
 impl PutMeter {
+    /// A meter, of a store that is opened at this moment, that adds slow puts to `warnings`.
+    pub fn new(warnings: &Arc<Warnings>) -> PutMeter {
+        PutMeter {
+            warnings: Arc::clone(warnings),
+            ..PutMeter::default()
+        }
+    }
+
     /// Begins the put of one message. The wall clock is read here, once for all purposes.
     #[inline]
     pub fn begin(&self) -> Put {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let since = since.unwrap_or_default();
-        let all_timed = self.hot.all_timed.load(Ordering::Relaxed) > 0;
+        let all_timed = self.all_timed.load(Ordering::Relaxed) > 0;
         let timed = all_timed || is_sample(since.subsec_nanos());
         Put {
             clock_ms: since.as_secs().cast_signed() * 1000 + i64::from(since.subsec_millis()),
@@ -150,7 +146,7 @@ impl PutMeter {
     fn timed(&self) -> Timed {
         let less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
-        let early = self.hot.all_timed.fetch_update(order, order, less).is_ok();
+        let early = self.all_timed.fetch_update(order, order, less).is_ok();
         let began = Instant::now();
         Timed {
             began,
@@ -222,16 +218,12 @@ impl PutMeter {
         self.latency.add(took, weight);
         if took > SLOW {
             self.slow.fetch_add(1, Ordering::Relaxed);
-            let mut kept = self.kept.lock();
-            if kept.len() < SLOW_KEPT_MAX {
-                kept.push(SlowPut {
-                    topic: topic.into(),
-                    messages,
-                    bytes,
-                    took,
-                });
-            }
-            self.hot.has_slow.store(true, Ordering::Release);
+            self.warnings.add(Warning::SlowPut(SlowPut {
+                topic: topic.into(),
+                messages,
+                bytes,
+                took,
+            }));
         }
     }
 
@@ -246,19 +238,6 @@ impl PutMeter {
             self.opened_ms.store(opened_ms, Ordering::Relaxed);
         }
         steady
-    }
-
-    /// Whether there are slow puts that nobody has taken.
-    #[inline]
-    pub fn has_slow(&self) -> bool {
-        self.hot.has_slow.load(Ordering::Relaxed)
-    }
-
-    /// The slow puts since the last call, a hundred at most.
-    pub fn take_slow(&self) -> Vec<SlowPut> {
-        let mut kept = self.kept.lock();
-        self.hot.has_slow.store(false, Ordering::Release);
-        std::mem::take(&mut kept)
     }
 
     /// What was measured so far.
@@ -323,7 +302,7 @@ mod tests {
         assert_eq!(found.latency.count, 1);
         assert!(found.latency.max >= Duration::from_millis(40));
         assert_eq!(found.slow, 0);
-        assert!(!meter.has_slow());
+        assert!(!meter.warnings.any());
     }
 
     #[test]
@@ -331,11 +310,13 @@ mod tests {
         let meter = PutMeter::default();
         meter.end(&untimed(700), "orders", 123, NO_WAIT).unwrap();
         assert_eq!(meter.read().slow, 1);
-        assert!(meter.has_slow());
-        let told = meter.take_slow();
-        assert_eq!((&*told[0].topic, told[0].bytes), ("orders", 123));
-        assert!(told[0].took >= Duration::from_millis(700));
-        assert!(!meter.has_slow() && meter.take_slow().is_empty());
+        let told = meter.warnings.take();
+        let [Warning::SlowPut(put)] = told.as_slice() else {
+            panic!("{told:?}");
+        };
+        assert_eq!((&*put.topic, put.bytes), ("orders", 123));
+        assert!(put.took >= Duration::from_millis(700));
+        assert!(!meter.warnings.any() && meter.warnings.take().is_empty());
         assert_eq!(meter.read().slow, 1);
     }
 
@@ -357,15 +338,5 @@ mod tests {
         assert_eq!(meter.read().latency.count, 0);
         meter.end(&untimed(700), "t", 100, NO_WAIT);
         assert_eq!(meter.read().slow, 1);
-    }
-
-    #[test]
-    fn slow_puts_that_nobody_takes_are_counted_and_do_not_pile_up() {
-        let meter = PutMeter::default();
-        for _ in 0..2 * SLOW_KEPT_MAX {
-            meter.batch(Duration::from_secs(1), "t", 10, 1000);
-        }
-        assert_eq!(meter.read().slow, 2 * SLOW_KEPT_MAX as u64);
-        assert_eq!(meter.take_slow().len(), SLOW_KEPT_MAX);
     }
 }

@@ -3,6 +3,7 @@
 use super::convert::{Count, Queue, items, limit, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::invalid;
+use super::log;
 use super::report::damages;
 use super::store::{Reduced, Store};
 use crate::arrow::ffi::{CSchema, export};
@@ -132,6 +133,7 @@ impl Scan {
 
     #[getter]
     fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
+        log::warnings(py, self.store.get().core());
         damages(py, self.core.damage())
     }
 
@@ -143,7 +145,8 @@ impl Scan {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let stream = py.detach(|| self.core.stream().map(export))?;
+        let store = self.store.get();
+        let stream = store.call(py, |_| self.core.stream().map(export))?;
         stream_capsule(py, stream)
     }
 

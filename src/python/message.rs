@@ -3,6 +3,7 @@
 
 use super::convert::datetime;
 use super::edge;
+use super::pickle::{Reduced, Values, reduce, value};
 use crate::ReadStatus;
 use crate::mapped::Region;
 use crate::record::Record;
@@ -11,7 +12,7 @@ use crate::record::properties::{is_reserved, pairs};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyList, PyString, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -350,21 +351,58 @@ pub(super) fn messages(py: Python<'_>, messages: Vec<crate::Message>) -> PyResul
     Ok(list.unbind())
 }
 
+/// The statuses by their names in Python.
+const STATUSES: [(ReadStatus, &str); 9] = [
+    (ReadStatus::Found, "FOUND"),
+    (ReadStatus::NoMatchedMessage, "NO_MATCHED_MESSAGE"),
+    (ReadStatus::NoMatchedLogicQueue, "NO_MATCHED_LOGIC_QUEUE"),
+    (ReadStatus::NoMessageInQueue, "NO_MESSAGE_IN_QUEUE"),
+    (ReadStatus::OffsetTooSmall, "OFFSET_TOO_SMALL"),
+    (ReadStatus::OffsetOverflowOne, "OFFSET_OVERFLOW_ONE"),
+    (ReadStatus::OffsetOverflowBadly, "OFFSET_OVERFLOW_BADLY"),
+    (ReadStatus::OffsetFoundNull, "OFFSET_FOUND_NULL"),
+    (ReadStatus::MessageWasRemoving, "MESSAGE_WAS_REMOVING"),
+];
+
+fn name_of(status: ReadStatus) -> &'static str {
+    let found = STATUSES.iter().find(|(one, _)| *one == status);
+    found.map_or("FOUND", |(_, name)| name)
+}
+
+impl Values for ReadBatch {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("status", name_of(self.status))?;
+        values.set_item("messages", &self.messages)?;
+        values.set_item("next_offset", self.next_offset)?;
+        values.set_item("min_offset", self.min_offset)?;
+        values.set_item("max_offset", self.max_offset)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<ReadBatch> {
+        let name: String = value(values, "status")?;
+        let status = STATUSES.iter().find(|(_, one)| *one == name);
+        let unknown = || PyValueError::new_err(format!("{name:?} is no status of a read"));
+        Ok(ReadBatch {
+            status: status.ok_or_else(unknown)?.0,
+            messages: value(values, "messages")?,
+            next_offset: value(values, "next_offset")?,
+            min_offset: value(values, "min_offset")?,
+            max_offset: value(values, "max_offset")?,
+        })
+    }
+}
+
 #[pymethods]
 impl ReadBatch {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
     #[getter]
     fn status<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        let name = match self.status {
-            ReadStatus::Found => "FOUND",
-            ReadStatus::NoMatchedMessage => "NO_MATCHED_MESSAGE",
-            ReadStatus::NoMatchedLogicQueue => "NO_MATCHED_LOGIC_QUEUE",
-            ReadStatus::NoMessageInQueue => "NO_MESSAGE_IN_QUEUE",
-            ReadStatus::OffsetTooSmall => "OFFSET_TOO_SMALL",
-            ReadStatus::OffsetOverflowOne => "OFFSET_OVERFLOW_ONE",
-            ReadStatus::OffsetOverflowBadly => "OFFSET_OVERFLOW_BADLY",
-            ReadStatus::OffsetFoundNull => "OFFSET_FOUND_NULL",
-            ReadStatus::MessageWasRemoving => "MESSAGE_WAS_REMOVING",
-        };
+        let name = name_of(self.status);
         py.import("forebay.store")?
             .getattr("ReadStatus")?
             .getattr(name)

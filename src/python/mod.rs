@@ -9,13 +9,14 @@ mod draft;
 mod edge;
 mod errors;
 mod jobs;
+mod log;
 mod message;
 mod options;
+mod pickle;
 mod places;
 mod producer;
 mod progress;
 mod report;
-mod slow;
 mod stages;
 mod store;
 mod tail;
@@ -40,6 +41,8 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
+    #[pymodule_export]
+    use super::pickle::values_again;
     #[pymodule_export]
     use super::places::{bounds_below, epochs, fit};
     #[pymodule_export]

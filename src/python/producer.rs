@@ -4,7 +4,8 @@ use super::batch::{BatchGiven, BatchRows};
 use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
 use super::edge::Batches;
-use super::slow;
+use super::log;
+use super::pickle::{Reduced, Values, reduce, value};
 use super::store::Store;
 use super::ticket::{Ticket, in_time, wait};
 use crate::engine::Place;
@@ -12,8 +13,9 @@ use crate::record::HostBytes;
 use crate::record::message::message_id;
 use crate::record::properties::SCHEDULE_TOPIC;
 use crate::{Atomicity, Draft, Durability, Sent};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyRange};
+use pyo3::types::{PyBytes, PyDict, PyRange};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -62,8 +64,49 @@ impl SendResult {
     }
 }
 
+impl Values for SendResult {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let place = &self.sent.place;
+        let values = PyDict::new(py);
+        values.set_item("topic", &*self.origin.topic)?;
+        values.set_item("host", PyBytes::new(py, self.origin.host.as_bytes()))?;
+        values.set_item("queue", place.queue)?;
+        values.set_item("offset", place.offset)?;
+        values.set_item("position", place.position)?;
+        values.set_item("end", self.sent.end)?;
+        values.set_item("timestamp", self.sent.store_timestamp)?;
+        values.set_item("durable", self.sent.durable)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<SendResult> {
+        let host = HostBytes::from_bytes(&value::<Vec<u8>>(values, "host")?);
+        let topic: String = value(values, "topic")?;
+        let sent = Sent {
+            place: Place {
+                position: value(values, "position")?,
+                queue: value(values, "queue")?,
+                offset: value(values, "offset")?,
+            },
+            end: value(values, "end")?,
+            store_timestamp: value(values, "timestamp")?,
+            durable: value(values, "durable")?,
+        };
+        let host = host.ok_or_else(|| PyValueError::new_err("a host has 8 or 20 bytes"))?;
+        let topic = topic.into();
+        Ok(SendResult {
+            origin: Arc::new(Origin { topic, host }),
+            sent,
+        })
+    }
+}
+
 #[pymethods]
 impl SendResult {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
     #[getter]
     fn topic(&self) -> &str {
         &self.origin.topic
@@ -179,8 +222,32 @@ fn ranges(places: &[Place]) -> BTreeMap<u32, Range<isize>> {
     found
 }
 
+impl Values for BatchResult {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("count", self.count)?;
+        values.set_item("ranges", self.ranges.bind(py).copy()?)?;
+        values.set_item("timestamp", self.timestamp)?;
+        values.set_item("durable", self.durable)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<BatchResult> {
+        Ok(BatchResult {
+            count: value(values, "count")?,
+            ranges: value(values, "ranges")?,
+            timestamp: value(values, "timestamp")?,
+            durable: value(values, "durable")?,
+        })
+    }
+}
+
 #[pymethods]
 impl BatchResult {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         let ranges = self.ranges.bind(py).repr()?;
         let durable = if self.durable { "True" } else { "False" };
@@ -205,7 +272,7 @@ impl BatchResult {
 pub(crate) struct Producer {
     core: crate::Producer,
     /// Closes when nobody holds it any more, and so not before the producer goes.
-    _store: Py<Store>,
+    store: Py<Store>,
     origin: Arc<Origin>,
     waits_by_default: bool,
     flush_timeout: Duration,
@@ -222,11 +289,15 @@ impl Producer {
         let waits_by_default = handle.is_sync();
         Ok(Producer {
             core,
-            _store: store.clone().unbind(),
+            store: store.clone().unbind(),
             origin,
             waits_by_default,
             flush_timeout: handle.core().options().flush_timeout,
         })
+    }
+
+    fn store(&self) -> &crate::Store {
+        self.store.get().core()
     }
 
     /// Whether the caller wants to wait for the disk.
@@ -259,11 +330,11 @@ impl Producer {
     /// Sends and waits for the disk.
     fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
         let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
-        slow::log(py, &self.core);
         let waiter = ticket
             .waiter()
             .map_err(|e| super::errors::exception(py, &e))?;
         let durable = wait(py, waiter, Some(self.flush_timeout))?;
+        log::warnings(py, self.store());
         let sent = Sent {
             durable,
             ..ticket.sent()
@@ -279,7 +350,9 @@ impl Producer {
             return Ok(true);
         }
         let waiter = py.detach(|| self.core.enlist(end));
-        wait(py, &waiter, Some(self.flush_timeout))
+        let settled = wait(py, &waiter, Some(self.flush_timeout));
+        log::warnings(py, self.store());
+        settled
     }
 
     #[inline]
@@ -300,7 +373,7 @@ impl Producer {
                 true => py.detach(send),
                 false => send(),
             };
-            slow::log(py, &self.core);
+            log::warnings(py, self.store());
             Ok(SendResult::new(&self.origin, sent?, delay_level))
         })
     }
@@ -330,7 +403,9 @@ impl Producer {
     ///     Number of the queue. By default the producer's, else the first key chooses it, else the
     ///     queues take turns.
     /// delay_level
-    ///     1 to 18: the message waits under the topic of the schedule. 0 is no delay.
+    ///     1 to 18: the message waits under the topic of the schedule until a RocketMQ broker opens
+    ///     the store. Forebay delivers no delayed messages, and the first one of a store logs a
+    ///     warning that says so. 0 is no delay.
     /// timestamp
     ///     When the message was made, an aware datetime; by default now.
     /// flush
@@ -432,7 +507,7 @@ impl Producer {
         };
         given.with_draft(body, |draft| {
             let ticket = self.ticket(py, draft, delay_level.0)?;
-            slow::log(py, &self.core);
+            log::warnings(py, self.store());
             Ok(Ticket::new(&self.origin, ticket, delay_level.0))
         })
     }
@@ -505,7 +580,7 @@ impl Producer {
         let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
         let mut appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
-        slow::log(py, &self.core);
+        log::warnings(py, self.store());
         let settled = self.settle(py, appended.end, durability)?;
         appended.durable |= settled && self.waits(durability);
         let result = BatchResult::new(py, &appended)?;
@@ -519,7 +594,7 @@ impl Producer {
     /// data
     ///     Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``. Columns are ``body`` (or
     ///     ``value``), and any of ``key`` (or ``keys``), ``tags``, ``properties``, ``queue`` and
-    ///     ``timestamp``.
+    ///     ``timestamp``: a timestamp with a zone, or int64 milliseconds since the epoch.
     /// atomic, flush
     ///     As for `send_batch`.
     ///
@@ -559,7 +634,7 @@ impl Producer {
         let durability = durability(flush);
         let written = Durability::Written;
         let mut sent = py.detach(|| crate::send_arrow(&self.core, reader, atomicity, written))?;
-        slow::log(py, &self.core);
+        log::warnings(py, self.store());
         let settled = self.settle(py, sent.end, durability)?;
         sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;

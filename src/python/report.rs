@@ -1,5 +1,6 @@
 //! What a store tells about itself: recovery, damage, counters, verification.
 
+use super::pickle::{Reduced, Values, reduce, value};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
@@ -7,10 +8,22 @@ use pyo3::types::{PyDict, PyList};
 macro_rules! report {
     ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }) => {
         #[doc = $text]
-        #[pyclass(frozen, get_all, eq, module = "forebay")]
+        #[pyclass(frozen, get_all, eq, from_py_object, module = "forebay")]
         #[derive(Clone, PartialEq)]
         pub(crate) struct $name {
             $($field: $kind,)+
+        }
+
+        impl Values for $name {
+            fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+                self._asdict(py)
+            }
+
+            fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Self> {
+                Ok($name {
+                    $($field: value(values, stringify!($field))?,)+
+                })
+            }
         }
 
         #[pymethods]
@@ -28,6 +41,10 @@ macro_rules! report {
                     parts.push(format!("{name}={}", value.repr()?));
                 }
                 Ok(format!(concat!(stringify!($name), "({})"), parts.join(", ")))
+            }
+
+            fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+                reduce(self, py)
             }
         }
     };
@@ -115,6 +132,24 @@ impl From<crate::Damage> for Damage {
             lost: damage.lost,
         }
     }
+}
+
+impl From<Damage> for crate::Damage {
+    fn from(damage: Damage) -> crate::Damage {
+        crate::Damage {
+            path: damage.path.into(),
+            position: damage.position,
+            length: damage.length,
+            reason: damage.reason,
+            lost: damage.lost,
+        }
+    }
+}
+
+/// Places that were pickled.
+fn places(values: &Bound<'_, PyDict>, name: &str) -> PyResult<Vec<crate::Damage>> {
+    let found: Vec<Damage> = value(values, name)?;
+    Ok(found.into_iter().map(Into::into).collect())
 }
 
 /// A list of damaged places.
@@ -307,8 +342,36 @@ impl From<crate::Verification> for Verification {
     }
 }
 
+impl Values for Verification {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("records", self.records())?;
+        values.set_item("queue_entries", self.queue_entries())?;
+        values.set_item("index_entries", self.index_entries())?;
+        values.set_item("stale_checksums", self.stale_checksums())?;
+        values.set_item("damage", self.damage(py)?)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Verification> {
+        Ok(Verification {
+            core: crate::Verification {
+                records: value(values, "records")?,
+                queue_entries: value(values, "queue_entries")?,
+                index_entries: value(values, "index_entries")?,
+                stale_checksums: value(values, "stale_checksums")?,
+                damage: places(values, "damage")?,
+            },
+        })
+    }
+}
+
 #[pymethods]
 impl Verification {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
     #[getter]
     fn ok(&self) -> bool {
         self.core.damage.is_empty()
@@ -414,8 +477,44 @@ impl From<crate::Repair> for Repair {
     }
 }
 
+impl From<RepairStep> for crate::RepairStep {
+    fn from(step: RepairStep) -> crate::RepairStep {
+        crate::RepairStep {
+            path: step.path.into(),
+            position: step.position,
+            length: step.length,
+            what: step.what,
+            saved: step.saved.map(Into::into),
+            lost: step.lost,
+        }
+    }
+}
+
+impl Values for Repair {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("steps", self.steps(py)?)?;
+        values.set_item("left", self.left(py)?)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Repair> {
+        let steps: Vec<RepairStep> = value(values, "steps")?;
+        Ok(Repair {
+            core: crate::Repair {
+                steps: steps.into_iter().map(Into::into).collect(),
+                left: places(values, "left")?,
+            },
+        })
+    }
+}
+
 #[pymethods]
 impl Repair {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
     #[getter]
     fn ok(&self) -> bool {
         self.core.left.is_empty()

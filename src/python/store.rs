@@ -4,6 +4,7 @@ use super::arrow::Scan;
 use super::convert::{Count, Offset, Queue, Time, limit, tags, text, whole_number};
 use super::draft::{DelayLevel, Given, durability};
 use super::errors::invalid;
+use super::log;
 use super::message::{Message, ReadBatch, messages};
 use super::options;
 use super::producer::{Producer, SendResult};
@@ -33,7 +34,8 @@ use std::path::PathBuf;
 /// recovery
 ///     What opening found and did: a `Recovery`.
 /// damage
-///     A list of all `Damage` found so far.
+///     A list of all `Damage` found so far. Each place is also logged, once, as a warning to the
+///     logger ``forebay``.
 /// topics
 ///     A dict from name to `Topic`, system topics included.
 /// durable_position
@@ -65,8 +67,19 @@ impl Store {
         self.core.options().flush == Flush::Sync
     }
 
+    /// Runs a call of the core detached from the interpreter, and logs what it leaves to be told.
+    pub(super) fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        call: impl FnOnce(&crate::Store) -> crate::Result<T> + Send,
+    ) -> crate::Result<T> {
+        let done = py.detach(|| call(&self.core));
+        log::warnings(py, &self.core);
+        done
+    }
+
     fn close_detached(&self, py: Python<'_>) -> crate::Result<()> {
-        py.detach(|| self.core.close())
+        self.call(py, crate::Store::close)
     }
 }
 
@@ -99,6 +112,7 @@ pub(crate) fn open_store(
     given.set_item("flush", flush)?;
     given.set_item("adopt", adopt)?;
     let core = py.detach(|| crate::Store::open(&path, parsed))?;
+    log::warnings(py, &core);
     Ok(Store {
         core,
         given: given.unbind(),
@@ -144,8 +158,7 @@ impl Store {
     #[getter]
     fn topics<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyDict>> {
         let py = slf.py();
-        let store = &slf.get().core;
-        let all = py.detach(|| -> crate::Result<_> {
+        let all = slf.get().call(py, |store| {
             let engine = store.engine()?;
             engine.refresh()?;
             Ok(engine.topics().all())
@@ -247,25 +260,32 @@ impl Store {
     /// 3
     #[pyo3(signature = (topic, queue=None))]
     fn producer(slf: &Bound<'_, Self>, topic: &str, queue: Option<Queue>) -> PyResult<Producer> {
-        let store = &slf.get().core;
         let queue = queue.map(|queue| queue.0);
-        let core = slf.py().detach(|| store.producer(topic, queue))?;
+        let core = slf
+            .get()
+            .call(slf.py(), |store| store.producer(topic, queue))?;
         Producer::new(slf, core)
     }
 
-    /// Create a topic, or give one that has fewer queues as many; durable on return.
+    /// Create a topic, or return the one that is there; durable on return.
     ///
     /// Parameters
     /// ----------
     /// topic
     ///     Name of the topic.
     /// queues
-    ///     How many queues, 1 to 65,536; by default the store's ``default_queues``.
+    ///     How many queues, 1 to 65,536. A topic that has fewer gets as many. By default a topic
+    ///     that is there stays as it is, and another gets the store's ``default_queues``.
     ///
     /// Returns
     /// -------
     /// Topic
     ///     The topic.
+    ///
+    /// Raises
+    /// ------
+    /// InvalidOptionError
+    ///     If the topic has more than ``queues``: queues are never taken away.
     ///
     /// Examples
     /// --------
@@ -278,15 +298,19 @@ impl Store {
         topic: &str,
         queues: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Topic> {
-        let store = &slf.get().core;
         let queues = match queues {
-            None => store.options().default_queues,
+            None => None,
             Some(queues) => {
                 let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
-                number.ok_or_else(|| invalid("queues", queues, "a topic has 1 to 65536 queues"))?
+                let reason = "a topic has 1 to 65536 queues";
+                Some(number.ok_or_else(|| invalid("queues", queues, reason))?)
             }
         };
-        let core = slf.py().detach(|| store.create_topic(topic, queues))?;
+        let create = |store: &crate::Store| match queues {
+            None => store.ensure_topic(topic),
+            Some(queues) => store.create_topic(topic, queues),
+        };
+        let core = slf.get().call(slf.py(), create)?;
         Ok(Topic::new(slf, core))
     }
 
@@ -302,7 +326,7 @@ impl Store {
     /// StoreFailedError
     ///     If the disk refused: what was sent is in the log, its durability unknown.
     fn flush(&self, py: Python<'_>) -> PyResult<u64> {
-        let position = py.detach(|| self.core.flush())?;
+        let position = self.call(py, crate::Store::flush)?;
         py.check_signals()?;
         Ok(position)
     }
@@ -331,9 +355,8 @@ impl Store {
     /// ...     store.get("orders", queue=0, offset=0).body
     /// b'body'
     fn get(&self, py: Python<'_>, topic: &str, queue: Queue, offset: Offset) -> PyResult<Message> {
-        Ok(py
-            .detach(|| self.core.get(topic, queue.0, offset.0))?
-            .into())
+        let get = |store: &crate::Store| store.get(topic, queue.0, offset.0);
+        Ok(self.call(py, get)?.into())
     }
 
     /// Read messages of a queue.
@@ -385,11 +408,10 @@ impl Store {
             key: None,
         };
         let max_bytes = max_bytes.map(|bytes| bytes.0 as u64);
-        let read = || {
-            self.core
-                .read(topic, queue.0, offset.0, max_messages.0, max_bytes, &filter)
+        let read = |store: &crate::Store| {
+            store.read(topic, queue.0, offset.0, max_messages.0, max_bytes, &filter)
         };
-        ReadBatch::new(py, py.detach(read)?)
+        ReadBatch::new(py, self.call(py, read)?)
     }
 
     /// Return the message at a position of the log, or with a message id.
@@ -409,7 +431,7 @@ impl Store {
     fn message(&self, py: Python<'_>, position: &Bound<'_, PyAny>) -> PyResult<Message> {
         if position.is_instance_of::<PyString>() {
             let id = text("message id", position)?;
-            return Ok(py.detach(|| self.core.message_by_id(id))?.into());
+            return Ok(self.call(py, |store| store.message_by_id(id))?.into());
         }
         if !position.is_instance_of::<PyInt>() && !position.hasattr("__index__")? {
             return Err(PyTypeError::new_err(
@@ -419,7 +441,7 @@ impl Store {
         let position = whole_number(position)?
             .and_then(|number| u64::try_from(number).ok())
             .ok_or_else(|| invalid("position", position, "it is not one of the log"))?;
-        Ok(py.detach(|| self.core.message_at(position))?.into())
+        Ok(self.call(py, |store| store.message_at(position))?.into())
     }
 
     /// Return the messages of a topic that have exactly this key, newest first.
@@ -460,8 +482,8 @@ impl Store {
         let end = end.map(|end| Time::or_millis("end", end)).transpose()?;
         let begin = begin.map_or(i64::MIN, Time::at_or_after);
         let end = end.map_or(i64::MAX, Time::at_or_before);
-        let query = || self.core.query(topic, key, begin, end, max_messages.0);
-        messages(py, py.detach(query)?)
+        let query = |store: &crate::Store| store.query(topic, key, begin, end, max_messages.0);
+        messages(py, self.call(py, query)?)
     }
 
     /// Return the offset of a queue's first message stored at or after a time.
@@ -488,7 +510,7 @@ impl Store {
         time: &Bound<'_, PyAny>,
     ) -> PyResult<u64> {
         let time = Time::or_millis("time", time)?.at_or_after();
-        Ok(py.detach(|| self.core.offset_at(topic, queue.0, time))?)
+        Ok(self.call(py, |store| store.offset_at(topic, queue.0, time))?)
     }
 
     /// Iterate over the messages of all queues of a topic, in the order in which they were stored.
@@ -532,10 +554,8 @@ impl Store {
             Some(given) => limit("start", given)?,
         };
         let at_end = if follow { AtEnd::Follow } else { AtEnd::Stop };
-        let store = &slf.get().core;
-        let core = slf
-            .py()
-            .detach(|| crate::Tail::new(store, topic, &start, at_end))?;
+        let tail = |store: &crate::Store| crate::Tail::new(store, topic, &start, at_end);
+        let core = slf.get().call(slf.py(), tail)?;
         Ok(Tail::new(slf, topic, core))
     }
 
@@ -644,8 +664,9 @@ impl Store {
     /// True
     #[pyo3(signature = (progress=None))]
     fn verify(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Verification> {
-        let verified = with_progress(py, progress, |told| self.core.verify(told))?;
-        Ok(verified.into())
+        let verified = with_progress(py, progress, |told| self.core.verify(told));
+        log::warnings(py, &self.core);
+        Ok(verified?.into())
     }
 
     /// Copy log files that nothing is written to any more to an archive.
@@ -704,8 +725,9 @@ impl Store {
     /// []
     #[pyo3(signature = (progress=None))]
     fn repair(&self, py: Python<'_>, progress: Option<Py<PyAny>>) -> PyResult<Repair> {
-        let repaired = with_progress(py, progress, |told| self.core.repair(told))?;
-        Ok(repaired.into())
+        let repaired = with_progress(py, progress, |told| self.core.repair(told));
+        log::warnings(py, &self.core);
+        Ok(repaired?.into())
     }
 
     /// Return counters and times since the store was opened. Waits for no sender and no flush.
@@ -723,7 +745,7 @@ impl Store {
     /// >>> stats.messages_sent, stats.put_latency.count, stats.flush_behind
     /// (2, 1, 0)
     fn stats(&self, py: Python<'_>) -> PyResult<Stats> {
-        Ok(py.detach(|| self.core.stats())?.into())
+        Ok(self.call(py, crate::Store::stats)?.into())
     }
 
     /// Make everything durable, report errors, and let go of the files. Closing again does nothing.

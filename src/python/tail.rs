@@ -15,7 +15,7 @@ pub(crate) struct Tail {
     core: Mutex<crate::Tail>,
     topic: String,
     /// Keeps the store open for as long as the tail may be asked.
-    _store: Py<Store>,
+    store: Py<Store>,
 }
 
 impl Tail {
@@ -24,7 +24,7 @@ impl Tail {
         Tail {
             core: Mutex::new(core),
             topic,
-            _store: store.clone().unbind(),
+            store: store.clone().unbind(),
         }
     }
 
@@ -50,7 +50,7 @@ impl Tail {
             return Ok(Some(message.into()));
         }
         loop {
-            match py.detach(|| self.step())? {
+            match self.store.get().call(py, |_| self.step())? {
                 Step::Message(message) => return Ok(Some(message.into())),
                 Step::End => return Ok(None),
                 Step::Nothing => py.check_signals()?,

@@ -1,11 +1,16 @@
 //! Topics of a store and their queues.
 
+use super::pickle::{Reduced, Values, reduce, value};
 use super::store::Store;
 use crate::engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 use pyo3::prelude::*;
+use pyo3::types::PyDict;
 use std::sync::Arc;
 
 /// A topic of an open store. The store's answers are asked for at each access.
+///
+/// A topic pickles, and is copied, as plain values: what comes out has the queues and numbers of
+/// that moment, and belongs to no store.
 ///
 /// Attributes
 /// ----------
@@ -26,17 +31,55 @@ use std::sync::Arc;
 /// ...     [queue.max_offset for queue in topic.queues]
 /// [0, 1]
 #[pyclass(frozen, module = "forebay")]
-pub(crate) struct Topic {
-    store: Py<Store>,
-    core: Arc<crate::Topic>,
+pub(crate) struct Topic(Kind);
+
+enum Kind {
+    /// One of an open store.
+    Live(Py<Store>, Arc<crate::Topic>),
+    /// One that was pickled.
+    Kept(Kept),
+}
+
+struct Kept {
+    name: String,
+    queues: Vec<Queue>,
+    write_queues: u32,
+    read_queues: u32,
+    permissions: u32,
 }
 
 impl Topic {
     pub(super) fn new(store: &Bound<'_, Store>, core: Arc<crate::Topic>) -> Topic {
-        Topic {
-            store: store.clone().unbind(),
-            core,
+        Topic(Kind::Live(store.clone().unbind(), core))
+    }
+
+    fn permissions(&self) -> u32 {
+        match &self.0 {
+            Kind::Live(_, core) => core.permissions(),
+            Kind::Kept(kept) => kept.permissions,
         }
+    }
+}
+
+impl Values for Topic {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("name", self.name())?;
+        values.set_item("queues", self.queues(py)?)?;
+        values.set_item("write_queues", self.write_queues())?;
+        values.set_item("read_queues", self.read_queues())?;
+        values.set_item("permissions", self.permissions())?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Topic> {
+        Ok(Topic(Kind::Kept(Kept {
+            name: value(values, "name")?,
+            queues: value(values, "queues")?,
+            write_queues: value(values, "write_queues")?,
+            read_queues: value(values, "read_queues")?,
+            permissions: value(values, "permissions")?,
+        })))
     }
 }
 
@@ -44,16 +87,23 @@ impl Topic {
 impl Topic {
     #[getter]
     fn name(&self) -> &str {
-        &self.core.name
+        match &self.0 {
+            Kind::Live(_, core) => &core.name,
+            Kind::Kept(kept) => &kept.name,
+        }
     }
 
     #[getter]
     fn queues(&self, py: Python<'_>) -> PyResult<Vec<Queue>> {
-        let queues = py.detach(|| -> crate::Result<Vec<Queue>> {
-            let engine = self.store.get().core().engine()?;
+        let (store, topic) = match &self.0 {
+            Kind::Live(store, topic) => (store, topic),
+            Kind::Kept(kept) => return Ok(kept.queues.clone()),
+        };
+        let queues = store.get().call(py, |store| {
+            let engine = store.engine()?;
             let mut queues = Vec::new();
-            for id in engine.queues(&self.core) {
-                let bounds = engine.bounds(&self.core, id)?.unwrap_or(0..0);
+            for id in engine.queues(topic) {
+                let bounds = engine.bounds(topic, id)?.unwrap_or(0..0);
                 queues.push(Queue {
                     id,
                     min_offset: bounds.start,
@@ -67,30 +117,40 @@ impl Topic {
 
     #[getter]
     fn write_queues(&self) -> u32 {
-        self.core.write_queues()
+        match &self.0 {
+            Kind::Live(_, core) => core.write_queues(),
+            Kind::Kept(kept) => kept.write_queues,
+        }
     }
 
     #[getter]
     fn read_queues(&self) -> u32 {
-        self.core.read_queues()
+        match &self.0 {
+            Kind::Live(_, core) => core.read_queues(),
+            Kind::Kept(kept) => kept.read_queues,
+        }
     }
 
     #[getter]
     fn readable(&self) -> bool {
-        self.core.permissions() & PERMISSION_READ != 0
+        self.permissions() & PERMISSION_READ != 0
     }
 
     #[getter]
     fn writable(&self) -> bool {
-        self.core.permissions() & PERMISSION_WRITE != 0
+        self.permissions() & PERMISSION_WRITE != 0
     }
 
     fn __repr__(&self) -> String {
         format!(
             "Topic(name={:?}, write_queues={})",
-            self.core.name,
-            self.core.write_queues()
+            self.name(),
+            self.write_queues()
         )
+    }
+
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
     }
 }
 
@@ -102,11 +162,30 @@ impl Topic {
 ///     The number.
 /// min_offset, max_offset
 ///     First offset, and the next to be written.
-#[pyclass(frozen, get_all, module = "forebay")]
+#[pyclass(frozen, get_all, from_py_object, module = "forebay")]
+#[derive(Clone)]
 pub(crate) struct Queue {
     id: u32,
     min_offset: u64,
     max_offset: u64,
+}
+
+impl Values for Queue {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("id", self.id)?;
+        values.set_item("min_offset", self.min_offset)?;
+        values.set_item("max_offset", self.max_offset)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Queue> {
+        Ok(Queue {
+            id: value(values, "id")?,
+            min_offset: value(values, "min_offset")?,
+            max_offset: value(values, "max_offset")?,
+        })
+    }
 }
 
 #[pymethods]
@@ -118,5 +197,8 @@ impl Queue {
             max_offset,
         } = self;
         format!("Queue(id={id}, min_offset={min_offset}, max_offset={max_offset})")
+    }
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
     }
 }

@@ -251,3 +251,18 @@ def test_an_error_in_the_producer_of_a_stream_is_told(store):
     reader = pyarrow.RecordBatchReader.from_batches(schema, batches())
     with pytest.raises(forebay.InvalidOptionError, match="the source ran dry"):
         store.producer("orders").send_arrow(reader)
+
+
+def test_times_without_a_zone_are_refused_as_send_refuses_them(store):
+    orders = store.producer("orders", queue=0)
+    naive = pyarrow.array([BORN.replace(tzinfo=None)], type=pyarrow.timestamp("us"))
+    with pytest.raises(forebay.InvalidOptionError, match="zone"):
+        orders.send_arrow(pyarrow.table({"body": [b"x"], "timestamp": naive}))
+    aware = pyarrow.compute.assume_timezone(naive, "UTC")
+    orders.send_arrow(pyarrow.table({"body": [b"x"], "timestamp": aware}))
+    millis = pyarrow.array([1_700_000_000_000], type=pyarrow.int64())
+    orders.send_arrow(pyarrow.table({"body": [b"y"], "timestamp": millis}))
+    assert [m.born_timestamp for m in store.read("orders", 0, 0)] == [
+        int(BORN.timestamp() * 1000),
+        1_700_000_000_000,
+    ]

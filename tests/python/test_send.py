@@ -223,3 +223,13 @@ def test_a_producer_keeps_its_store_open(tmp_path):
     producer = forebay.open(tmp_path / "store").producer("orders")
     gc.collect()
     assert producer.send(b"x", flush=True).durable
+
+
+def test_a_topic_is_not_given_fewer_queues_than_it_has(open_store):
+    store = open_store(default_queues=8)
+    store.create_topic("orders", queues=4)
+    with pytest.raises(forebay.InvalidOptionError, match=r"queues.*1.*has 4 queues"):
+        store.create_topic("orders", queues=1)
+    assert store.create_topic("orders").write_queues == 4
+    assert store.create_topic("orders", queues=6).write_queues == 6
+    assert store.create_topic("bills").write_queues == 8

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import pytest
 from harness import LONG_S
@@ -201,6 +201,9 @@ with forebay.open("../events", mode="r") as store:
         ("", {}, "name the directory"),
         (".", {"engine": "memory"}, "would not use it"),
         (":memory:", {"engine": "commitlog"}, "memory engine"),
+        ("s3://bucket/prefix", {}, "forebay.archive"),
+        ("file:///tmp/store", {"mode": "r"}, "local file system"),
+        (PurePosixPath("gs://bucket/prefix"), {"mode": "x"}, "local file system"),
     ],
 )
 def test_a_path_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, path, options, message):

@@ -35,7 +35,9 @@ suite! {
         assert_eq!(bed.store.create_topic("orders", 6).unwrap().write_queues(), 6);
         assert_eq!(before.write_queues(), 6);
         bed.send("orders", &to_queue(5, b"y"));
-        assert_eq!(bed.store.create_topic("orders", 3).unwrap().write_queues(), 6);
+        let refused = bed.store.create_topic("orders", 3).unwrap_err().to_string();
+        assert!(refused.contains('3') && refused.contains("6 queues"), "{refused}");
+        assert_eq!(bed.store.ensure_topic("orders").unwrap().write_queues(), 6);
         bed.reopen();
         let topic = bed.store.topic("orders").unwrap();
         assert_eq!((topic.write_queues(), topic.read_queues()), (6, 6));

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import forebay
 from forebay.cli import archive, demo, doctor, export, look, mend, read, send, spark
-from forebay.cli.arguments import Parser, UsageError
+from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.cli.output import plain
 
 __all__ = ["main"]
@@ -48,7 +49,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     1
     """
     try:
-        status = _run(argv)
+        with _own_words():
+            status = _run(argv)
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
@@ -61,10 +63,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return _flush(status)
 
 
+@contextlib.contextmanager
+def _own_words() -> Iterator[None]:
+    """Keep the store's warnings off standard error, unless somebody has configured logging.
+
+    The verbs say themselves where a store is damaged. A filter leaves the loggers below this one,
+    such as ``forebay.spark.source``, as they are; a handler would silence them too.
+    """
+    logger = logging.getLogger("forebay")
+    if logger.hasHandlers():
+        yield
+        return
+    logger.addFilter(_drop)
+    try:
+        yield
+    finally:
+        logger.removeFilter(_drop)
+
+
+def _drop(record: logging.LogRecord) -> bool:
+    return False
+
+
 def _run(argv: Sequence[str] | None) -> int:
     parser = _parser()
     try:
-        arguments = parser.parse_args(argv)
+        arguments = parser.parse_args(join_times(sys.argv[1:] if argv is None else argv))
     except SystemExit as end:
         # argparse leaves in this way after --help, --version and wrong arguments.
         return end.code if isinstance(end.code, int) else 2

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 import sys
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from typing import NoReturn, TypeAlias
 
 __all__ = [
+    "TIME",
     "Limit",
     "Parser",
     "UsageError",
@@ -16,6 +19,7 @@ __all__ = [
     "add_store",
     "bound",
     "count",
+    "join_times",
     "limit",
     "moment",
     "number",
@@ -25,10 +29,16 @@ __all__ = [
 #: One end of what is read, as scans and tails take it.
 Limit: TypeAlias = str | datetime | Mapping[int, int]
 
+#: What a time may be, for help texts.
+TIME = "a time such as 2026-03-01T12:00Z, 2026-03-01 (of this machine's zone) or -2h"
 _WHERE = (
-    "earliest, latest, a time with its zone such as 2026-03-01T12:00Z, "
+    f"earliest, latest, {TIME}, "
     "QUEUE=OFFSET[,QUEUE=OFFSET...], or an offset where one --queue is given"
 )
+_AGO = re.compile(r"-(\d{1,9})([smhdw])", re.ASCII)
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_TIMES = ("--begin", "--end", "--start")
+_CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)$")
 
 
 class UsageError(Exception):
@@ -40,9 +50,33 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the arguments, and leave with status 2."""
-        line = " ".join(message.split())
+        line = _suggest(" ".join(message.split()))
         print(f"{self.prog}: {line} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
+
+
+def _suggest(complaint: str) -> str:
+    """Name the choice that was probably meant, where a complaint is about one that is none."""
+    found = _CHOICE.search(complaint)
+    if found is None:
+        return complaint
+    near = difflib.get_close_matches(found[2], re.findall(r"[\w-]+", found[3]), 1)
+    if not near:
+        return complaint
+    return complaint.replace(found[1], f"{found[1]}, did you mean {near[0]}?")
+
+
+def join_times(arguments: Sequence[str]) -> list[str]:
+    """Join times that count back, such as ``-2h``, with their options: they look like options."""
+    joined: list[str] = []
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            return [*joined, *arguments[at:]]
+        if joined and joined[-1] in _TIMES and _AGO.fullmatch(argument):
+            joined[-1] += f"={argument}"
+        else:
+            joined.append(argument)
+    return joined
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
@@ -101,7 +135,7 @@ def pair(text: str) -> tuple[str, str]:
 
 
 def moment(text: str) -> datetime | int:
-    """Parse a time: ISO 8601 with a zone, or milliseconds since the epoch."""
+    """Parse a time: as `_time` has it, or milliseconds since the epoch."""
     if text.isascii() and text.isdecimal():
         return number(text)
     return _time(text)
@@ -133,12 +167,14 @@ def limit(where: str | datetime | dict[int, int] | int, queues: list[int] | None
 
 
 def _time(text: str) -> datetime:
+    """Parse ISO 8601, with the zone of this machine where it names none, or how long ago."""
+    ago = _AGO.fullmatch(text)
     try:
+        if ago is not None:
+            return datetime.now(UTC) - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
         time = datetime.fromisoformat(text)
-    except ValueError as error:
+        return time if time.tzinfo is not None else time.astimezone()
+    except (ValueError, OverflowError, OSError) as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time; one is 2026-03-01T12:00Z"
+            f"{text!r} is no time; some are 2026-03-01T12:00Z, 2026-03-01 and -2h"
         ) from error
-    if time.tzinfo is None:
-        raise argparse.ArgumentTypeError(f"{text!r} has no zone: append Z, or one such as +01:00")
-    return time

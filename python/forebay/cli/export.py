@@ -8,20 +8,23 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import os
 import stat
+import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import forebay
 from forebay.cli.arguments import UsageError, add_bounds, add_store, limit
-from forebay.cli.output import Progress, human, write_line
+from forebay.cli.output import Progress, human, stdout, write_line
 from forebay.cli.read import Slice, report_damage
 from forebay.cli.rows import Writer
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
+    from typing_extensions import Buffer
 
 __all__ = ["add"]
 
@@ -46,7 +49,11 @@ def add(verbs: Any) -> None:
     text = "write messages to a Parquet, Arrow IPC, JSON lines or CSV file"
     parser = verbs.add_parser("export", help=text, description=text, allow_abbrev=False)
     add_store(parser)
-    parser.add_argument("output", metavar="FILE", help="its ending says the format")
+    parser.add_argument(
+        "output",
+        metavar="FILE",
+        help="its ending says the format; - is standard output, and needs --format",
+    )
     parser.add_argument(
         "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
     )
@@ -58,7 +65,10 @@ def add(verbs: Any) -> None:
 
 def _export(arguments: argparse.Namespace) -> int:
     target = Path(arguments.output)
+    piped = arguments.output == "-"
     form = arguments.format or _ENDINGS.get(target.suffix.lower())
+    if form is None and piped:
+        raise UsageError(f"standard output needs --format, one of {', '.join(_FORMATS)}")
     if form is None:
         reason = f"the ending of {target.name} says no format: use one of {', '.join(_ENDINGS)}"
         raise UsageError(f"{reason}, or --format")
@@ -68,18 +78,21 @@ def _export(arguments: argparse.Namespace) -> int:
     }
     if form in ("parquet", "arrow"):
         _need_pyarrow(form)
-    _check_target(target, force=arguments.force)
+    if not piped:
+        _check_target(target, force=arguments.force)
     with forebay.open(arguments.store, mode="r") as store:
         slices = _slices(store, arguments, limits)
         total = sum(len(part) for part in slices)
-        with Progress("exporting") as progress, _written_whole(target) as handle:
+        opened = _standard_output(form) if piped else _written_whole(target)
+        with Progress("exporting") as progress, opened as handle:
             if form in ("parquet", "arrow"):
                 rows, damage = _write_arrow(store, arguments, limits, handle, form, progress, total)
             else:
                 rows = _write_text(slices, handle, form, progress, total)
                 damage = store.damage
-        noun = "message" if rows == 1 else "messages"
-        write_line(f"wrote {rows:,} {noun} to {target}, {human(target.stat().st_size)}")
+        if not piped:
+            noun = "message" if rows == 1 else "messages"
+            write_line(f"wrote {rows:,} {noun} to {target}, {human(target.stat().st_size)}")
         return report_damage(damage)
 
 
@@ -169,6 +182,34 @@ def _check_target(target: Path, *, force: bool) -> None:
         raise FileExistsError(f"{target} is there, and is no regular file")
     if not force:
         raise FileExistsError(f"{target} is there; --force replaces it")
+
+
+class _Pipe(io.RawIOBase):
+    """A stream that knows its position, which Parquet and Arrow ask for and a pipe does not say."""
+
+    def __init__(self, sink: BinaryIO) -> None:
+        self._sink = sink
+        self._position = 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Buffer) -> int:
+        # Of a pipe that is full, a raw stream would take a part alone.
+        self._sink.write(data)
+        self._position += memoryview(data).nbytes
+        return memoryview(data).nbytes
+
+    def tell(self) -> int:
+        return self._position
+
+
+@contextlib.contextmanager
+def _standard_output(form: str) -> Iterator[BinaryIO]:
+    """Give standard output to what writes a format; `main` flushes it."""
+    if form in ("parquet", "arrow") and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError(f"{form} is not for a terminal: send it to a file or a pipe")
+    yield cast("BinaryIO", _Pipe(stdout()))
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 import forebay
-from forebay.cli.arguments import Limit, add_bounds, add_store, count, limit, moment, number
+from forebay.cli.arguments import TIME, Limit, add_bounds, add_store, count, limit, moment, number
 from forebay.cli.look import damage_line, places
 from forebay.cli.output import plain, stdout
 from forebay.cli.rows import FORMATS, Writer
@@ -48,7 +48,7 @@ def add(verbs: Any) -> None:
     add_store(query)
     query.add_argument("topic", metavar="TOPIC")
     query.add_argument("key", metavar="KEY")
-    when = "a time with its zone, or milliseconds since the epoch"
+    when = f"{TIME}, or milliseconds since the epoch"
     query.add_argument("--begin", metavar="TIME", type=moment, help=f"stored at or after: {when}")
     query.add_argument("--end", metavar="TIME", type=moment, help="stored before or at: the same")
     query.add_argument("--limit", metavar="N", type=count, default=32, help="default 32")

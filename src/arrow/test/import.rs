@@ -132,11 +132,10 @@ fn every_column_reaches_the_message() {
         ),
         (
             "timestamp",
-            array(TimestampMicrosecondArray::from(vec![
-                Some(-1),
-                Some(2_999),
-                None,
-            ])),
+            array(
+                TimestampMicrosecondArray::from(vec![Some(-1), Some(2_999), None])
+                    .with_timezone("UTC"),
+            ),
         ),
     ];
     let imported = import(&store, vec![batch(columns)]).unwrap();
@@ -237,6 +236,16 @@ fn a_schema_that_does_not_fit_names_column_and_type_and_sends_nothing() {
         (
             vec![("body", body()), ("timestamp", number())],
             &["\"timestamp\"", "Int32"],
+        ),
+        (
+            vec![
+                ("body", body()),
+                (
+                    "timestamp",
+                    array(TimestampMicrosecondArray::from(vec![Some(1)])),
+                ),
+            ],
+            &["\"timestamp\"", "Timestamp", "zone", "int64"],
         ),
         (
             vec![("tags", array(StringArray::from(vec!["x"])))],

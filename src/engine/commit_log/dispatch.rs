@@ -9,6 +9,7 @@ use super::consume_queue::{ConsumeQueue, EntryMap, QUEUES_MAX, QueueEntry};
 use super::index::Index;
 use super::log::{Log, Step, Walker};
 use super::queues::Queues;
+use super::report::Report;
 use super::state::Mark;
 use crate::engine::topic::Topic;
 use crate::engine::{Damage, Topics};
@@ -36,6 +37,7 @@ pub struct Dispatcher {
     topics: Arc<Topics>,
     queues: Arc<Queues>,
     index: Option<Arc<Index>>,
+    report: Arc<Report>,
     lock: CachePadded<Mutex<Progress>>,
 }
 
@@ -48,8 +50,6 @@ struct Progress {
     stored_ms: i64,
     /// That of the last record that was walked, whose keys may not be put yet.
     walked_ms: i64,
-    /// Positions up to here were skipped because they are damaged.
-    damage: Vec<Damage>,
     /// Why nothing is dispatched any more. A sync that failed would pass when it is tried again.
     failed: Option<String>,
 }
@@ -68,6 +68,7 @@ impl Dispatcher {
         topics: &Arc<Topics>,
         queues: &Arc<Queues>,
         index: Option<&Arc<Index>>,
+        report: &Arc<Report>,
     ) -> Dispatcher {
         let position = log.state.get(Mark::Dispatched);
         let progress = Progress {
@@ -76,7 +77,6 @@ impl Dispatcher {
             keys: Vec::with_capacity(INDEX_BATCH * 2),
             stored_ms: 0,
             walked_ms: 0,
-            damage: Vec::new(),
             failed: None,
         };
         Dispatcher {
@@ -84,6 +84,7 @@ impl Dispatcher {
             topics: Arc::clone(topics),
             queues: Arc::clone(queues),
             index: index.cloned(),
+            report: Arc::clone(report),
             lock: CachePadded::new(Mutex::new(progress)),
         }
     }
@@ -129,11 +130,6 @@ impl Dispatcher {
         let position = progress.walker.position();
         progress.walker = Walker::new(&self.log, position, position);
         done
-    }
-
-    /// Damage that dispatch met since the last call.
-    pub fn take_damage(&self) -> Vec<Damage> {
-        std::mem::take(&mut self.lock.lock().damage)
     }
 
     fn step_locked(&self, progress: &mut Progress) -> Result<bool> {
@@ -212,7 +208,7 @@ impl Dispatcher {
                     let end = self.log.readable_end();
                     let next = super::recover::next_record(&self.log, position + 1, end)?;
                     let next = next.unwrap_or(end);
-                    progress.damage.push(Damage {
+                    self.report.add(Damage {
                         path: self.log.files.path_of(self.log.files.start_of(position)),
                         position,
                         length: next - position,

@@ -74,6 +74,7 @@ use crate::mapped::{MappedFile, TransientPool};
 use crate::options::{Flush, Mode, Options};
 use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Message, RecordStyle};
+use crate::warning::Warnings;
 use parking_lot::Mutex;
 use query::Question;
 use service::Services;
@@ -477,9 +478,16 @@ impl Engine for CommitLog {
             )));
         }
         // Bytes that do not even look like a record here are a wrong position, not damage.
-        log.record_at(position)
+        let found = log
+            .record_at(position)
             .map_err(|_| nowhere("no record begins there".to_owned()))?;
-        log.checked_record_at(position)
+        let message = log.checked_record_at(position);
+        if let Err(Error::Corrupt { reason, .. }) = &message {
+            let name = String::from_utf8_lossy(found.record().topic()).into_owned();
+            let topic = self.shared.topics.get(&name);
+            query::report_record(&self.shared, topic.as_deref(), position, reason)?;
+        }
+        message
     }
 
     fn query(
@@ -535,10 +543,11 @@ impl Engine for CommitLog {
     }
 
     fn damage(&self) -> Vec<Damage> {
-        for damage in self.shared.dispatcher.take_damage() {
-            self.shared.report.add(damage);
-        }
         self.shared.report.all()
+    }
+
+    fn warnings(&self) -> &Arc<Warnings> {
+        &self.shared.report.warnings
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {

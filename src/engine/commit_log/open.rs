@@ -26,6 +26,7 @@ use crate::error::{Error, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, PAGE, Preparation, TransientPool};
+use crate::meter::FlushMeter;
 use crate::options::{Flush, Mode, Options};
 use crate::record::{HostBytes, RecordStyle};
 use crossbeam_utils::CachePadded;
@@ -445,7 +446,8 @@ impl<'a> Opening<'a> {
         for (topic, queue) in self.queues.all(&self.topics) {
             tail.set_next_offset(&topic, queue.id, queue.max());
         }
-        let dispatcher = Dispatcher::new(&log, &self.topics, &self.queues, self.index.as_ref());
+        let (topics, queues, index) = (&self.topics, &self.queues, self.index.as_ref());
+        let dispatcher = Dispatcher::new(&log, topics, queues, index, &self.report);
         let checkpoint = match self.access {
             Access::ReadWrite => Some(Checkpoint::open(&*self.disk, self.root)?),
             Access::Read => None,
@@ -454,6 +456,7 @@ impl<'a> Opening<'a> {
             disk: Arc::clone(&self.disk),
             drive: self.drive,
         };
+        let warnings = Arc::clone(&self.report.warnings);
         Ok(Shared {
             append_rules: self.append_rules(),
             closed: AtomicBool::new(false),
@@ -475,7 +478,7 @@ impl<'a> Opening<'a> {
             report: self.report,
             group: GroupCommit::default(),
             drive: self.drive,
-            flushes: Default::default(),
+            flushes: FlushMeter::new(&warnings),
             work: Default::default(),
             full: Default::default(),
             news: Default::default(),

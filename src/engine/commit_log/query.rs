@@ -9,10 +9,13 @@ use super::log::{Step, Walker};
 use super::recover::next_record;
 use super::shared::Shared;
 use crate::engine::{Damage, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::properties::{Known, index_hash};
 use crate::record::{Message, Record};
 use std::ops::Range;
+
+/// Messages that are lost: topic, queue, offset.
+type Lost = Vec<(String, u32, u64)>;
 
 /// A key that is looked for, and the times between.
 pub struct Question<'a> {
@@ -77,6 +80,8 @@ fn in_file(
 ) -> Result<()> {
     let min = shared.log.min_position();
     let before = found.len();
+    let mut flawed = Vec::new();
+    let mut failed = Ok(());
     let sound = file.chain(hash, |entry| {
         let known = |message: &Message| message.record().position() as u64 == entry.position;
         if entry.position < min {
@@ -90,11 +95,20 @@ fn in_file(
                     }
                 }
                 Ok(_) => {}
-                Err(error) => report(shared, entry.position, 1, &error.to_string()),
+                Err(Error::Corrupt { reason, .. }) => flawed.push((entry.position, reason)),
+                Err(_) if entry.position < shared.log.min_position() => {}
+                Err(error) => {
+                    failed = Err(error);
+                    return false;
+                }
             }
         }
         found.len() < question.max
     });
+    failed?;
+    for (position, reason) in flawed {
+        report_record(shared, Some(question.topic), position, &reason)?;
+    }
     if !sound {
         // The chain is damaged: what it would have led to lies in this stretch of the log.
         found.truncate(before);
@@ -128,7 +142,7 @@ fn scan(
             Step::Flawed(flaw) => {
                 let next = next_record(log, position + 1, end)?;
                 let length = next.unwrap_or(end) - position;
-                report(shared, position, length, &flaw.to_string());
+                report(shared, position, length, &flaw.to_string(), Vec::new());
                 match next {
                     Some(next) => walker.move_to(next),
                     None => break,
@@ -160,7 +174,7 @@ fn scan(
 /// Reports damage in the log, unless it was met in what retention has taken away or where a reader
 /// cannot be sure yet.
 #[cold]
-fn report(shared: &Shared, position: u64, length: u64, reason: &str) {
+fn report(shared: &Shared, position: u64, length: u64, reason: &str, lost: Lost) {
     let log = &shared.log;
     if (log.min_position()..log.published()).contains(&position) {
         shared.report.add(Damage {
@@ -168,9 +182,40 @@ fn report(shared: &Shared, position: u64, length: u64, reason: &str) {
             position,
             length,
             reason: reason.to_owned(),
-            lost: Vec::new(),
+            lost,
         });
     }
+}
+
+/// Reports the damaged record at `position`. Its queue entry in `topic` tells its length and which
+/// message it is, for nothing that stands in a damaged record can be believed.
+#[cold]
+pub fn report_record(
+    shared: &Shared,
+    topic: Option<&Topic>,
+    position: u64,
+    reason: &str,
+) -> Result<()> {
+    let queues = topic.map(|topic| (topic, shared.queues.of(topic)));
+    let queues = queues
+        .into_iter()
+        .flat_map(|(topic, queues)| queues.into_iter().map(move |queue| (topic, queue)));
+    for (topic, queue) in queues {
+        let number = queue.first_from(position)?;
+        let entry = match number < queue.max() {
+            true => queue.entry(number)?,
+            false => None,
+        };
+        if let Some(entry) = entry.filter(|entry| entry.position == position) {
+            let lost = vec![(topic.name.to_string(), queue.id, number)];
+            report(shared, position, u64::from(entry.size), reason, lost);
+            return Ok(());
+        }
+    }
+    let end = shared.log.published();
+    let next = next_record(&shared.log, position + 1, end)?.unwrap_or(end);
+    report(shared, position, next - position, reason, Vec::new());
+    Ok(())
 }
 
 /// Offset of the first message of a queue stored at or after `time`; the next offset where none is.
@@ -186,23 +231,34 @@ pub fn offset_at(shared: &Shared, topic: &Topic, queue: &ConsumeQueue, time: i64
         if entry.is_some_and(|entry| entry.is_filler()) {
             return Ok(None);
         }
-        let own = |position: u64| {
-            let message = log.record_at(position).ok()?;
+        let own = |position: u64| -> Result<Result<i64, String>> {
+            let message = match log.record_at(position) {
+                Ok(message) => message,
+                Err(Error::Corrupt { reason, .. }) => return Ok(Err(reason)),
+                Err(_) if position < log.min_position() => return Ok(Err("retired".to_owned())),
+                Err(error) => return Err(error),
+            };
             let record = message.record();
-            check_record(record.bytes(), position, (topic, queue.id, number))
-                .ok()
+            let own = check_record(record.bytes(), position, (topic, queue.id, number));
+            Ok(own
                 .map(|record| record.store_timestamp())
+                .map_err(|flaw| flaw.to_string()))
         };
         let entry = entry.filter(|entry| entry.is_message(end));
         if number < queue.min() || entry.is_some_and(|entry| entry.position < log.min_position()) {
             // Retention has taken it away meanwhile: it is older than all that is there.
             return Ok(Some(i64::MIN));
         }
-        if let Some(found) = entry.and_then(|entry| own(entry.position)) {
-            return Ok(Some(found));
+        let found = entry.map(|entry| own(entry.position)).transpose()?;
+        if let Some(Ok(time)) = found {
+            return Ok(Some(time));
         }
         let position = search.locate(log, topic, queue, number)?;
-        Ok(position.and_then(own))
+        if let (None, Some(entry), Some(Err(reason))) = (position, entry, found) {
+            let lost = vec![(topic.name.to_string(), queue.id, number)];
+            report(shared, entry.position, u64::from(entry.size), &reason, lost);
+        }
+        Ok(position.map(own).transpose()?.and_then(|found| found.ok()))
     };
     let (mut low, mut high) = (queue.min(), queue.max());
     while low < high {

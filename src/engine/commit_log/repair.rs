@@ -46,7 +46,6 @@ pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
             shared.fail(error);
         }
     })?;
-    shared.dispatcher.take_damage();
     forget(shared);
     repair.left = verify(shared, &mut |_, _| true)?.damage;
     Ok(repair)

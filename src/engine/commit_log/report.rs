@@ -1,7 +1,9 @@
 //! What is known to be damaged.
 
 use crate::engine::Damage;
+use crate::warning::{Warning, Warnings};
 use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// More places than this are counted, not kept.
@@ -12,6 +14,8 @@ const KEPT_MAX: usize = 10_000;
 pub struct Report {
     damage: Mutex<Vec<Damage>>,
     stale: AtomicU64,
+    /// Where each place is told once.
+    pub warnings: Arc<Warnings>,
 }
 
 impl Report {
@@ -30,6 +34,7 @@ impl Report {
                 }
             }
         } else if known.len() < KEPT_MAX {
+            self.warnings.add(Warning::Damage(damage.clone()));
             known.push(damage);
         }
     }

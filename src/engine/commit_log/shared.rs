@@ -269,7 +269,8 @@ impl Shared {
         let published = self.log.published();
         let began = Instant::now();
         let flushed = self.sync_log(durable, published);
-        self.flushes.flushed(began.elapsed());
+        self.flushes
+            .flushed(published.saturating_sub(durable), began.elapsed());
         if let Err(error) = flushed {
             self.fail(&error);
             return Err(Error::Failed {

@@ -4,6 +4,7 @@ import base64
 import csv
 import json
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import duckdb
 import pyarrow
 import pyarrow.parquet
 import pytest
-from cli_support import BROKER_MESSAGES, listing, state_of, unpack
+from cli_support import BROKER_MESSAGES, command, listing, state_of, unpack
 
 
 def bodies_of(path: Path) -> list[bytes]:
@@ -123,3 +124,15 @@ def test_parquet_without_pyarrow_names_the_extra(run, store, tmp_path, monkeypat
     assert status == 1
     assert err == "forebay: writing parquet needs pyarrow: pip install 'forebay[arrow]'\n"
     assert run("export", store, tmp_path / "x.jsonl")[0] == 0
+
+
+@pytest.mark.parametrize("form", ["parquet", "arrow", "jsonl", "csv"])
+def test_export_writes_to_a_pipe(store, tmp_path, form):
+    done = subprocess.run(
+        command("export", store, "-", "--format", form), capture_output=True, check=True
+    )
+    assert done.stderr == b""
+    target = tmp_path / f"copy.{form}"
+    target.write_bytes(done.stdout)
+    assert len(bodies_of(target)) == 6
+    assert not (Path.cwd() / "-").exists()

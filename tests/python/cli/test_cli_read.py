@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import subprocess
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -13,6 +14,7 @@ from cli_support import BROKER_MESSAGES, command, listing, rows, unpack
 from harness import LONG_S
 
 import forebay
+from forebay.cli.arguments import moment
 
 
 def test_cat_writes_json_lines_in_the_order_of_storing(run, store):
@@ -185,3 +187,32 @@ def test_query_keeps_to_its_times(run, store):
     exact = second["store_timestamp"]
     bounds = ("--begin", exact, "--end", exact)
     assert second in rows(run("query", store, "orders", "k1", *bounds)[1])
+
+
+def test_times_are_dates_of_this_zone_or_so_long_ago(run, store, monkeypatch):
+    every = [row["offset"] for row in rows(run("cat", store, "orders", "--queue", "0")[1])]
+    assert every == [0, 1, 2, 3]
+
+    def offsets(*bounds):
+        status, out, err = run("cat", store, "orders", "--queue", "0", *bounds)
+        assert (status, err) == (0, "")
+        return [row["offset"] for row in rows(out)]
+
+    assert offsets("--start", "-2h") == offsets("--start=-3d", "--end", "2200-01-01") == every
+    assert offsets("--end", "-2h") == offsets("--start", "2200-01-01T12:00") == []
+    _, out, _ = run("query", store, "orders", "k1", "--begin", "-1w", "--end", "2200-01-01")
+    assert len(rows(out)) == 2
+    _, out, _ = run("query", store, "orders", "k1", "--end", "-90s")
+    assert rows(out) == []
+
+
+def test_a_time_without_a_zone_is_one_of_this_machine(monkeypatch):
+    monkeypatch.setenv("TZ", "Etc/GMT-5")
+    time.tzset()
+    try:
+        assert moment("2026-11-20T12:00") == datetime(2026, 11, 20, 7, tzinfo=UTC)
+        assert moment("2026-11-20") == datetime(2026, 11, 19, 19, tzinfo=UTC)
+        assert moment("2026-11-20T12:00Z") == datetime(2026, 11, 20, 12, tzinfo=UTC)
+    finally:
+        monkeypatch.undo()
+        time.tzset()

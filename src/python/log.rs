@@ -1,0 +1,95 @@
+//! What a store has to tell, told through Python's `logging`.
+//!
+//! The core keeps it; the call that comes out of the core next logs it, attached to the interpreter
+//! and without any lock. No thread of the core ever calls Python.
+
+use crate::{Damage, Warning};
+use pyo3::call::PyCallArgs;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Messages that a warning names; of more it says how many.
+const NAMED_MAX: usize = 3;
+
+/// Logs what was not logged yet.
+#[inline]
+pub(super) fn warnings(py: Python<'_>, store: &crate::Store) {
+    if store.has_warnings() {
+        log_all(py, store);
+    }
+}
+
+#[cold]
+fn log_all(py: Python<'_>, store: &crate::Store) {
+    for warning in store.take_warnings() {
+        if let Err(error) = log(py, store, &warning) {
+            // What the call did is done: a logger that fails must not make it fail.
+            error.write_unraisable(py, None);
+        }
+    }
+}
+
+fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> {
+    let path = store.path().display().to_string();
+    match warning {
+        Warning::Damage(damage) => {
+            let text = "damage in %s at %d, %d bytes: %s%s";
+            let file = damage.path.display().to_string();
+            let lost = lost(damage);
+            let facts = (
+                text,
+                file,
+                damage.position,
+                damage.length,
+                &*damage.reason,
+                lost,
+            );
+            warn(py, facts)
+        }
+        Warning::SlowPut(put) => {
+            let text = "slow put: %d message(s), %d bytes, to topic %s took %.3f s";
+            let took = put.took.as_secs_f64();
+            warn(py, (text, put.messages, put.bytes, &*put.topic, took))
+        }
+        Warning::SlowFlush { bytes, took } => {
+            let text = "slow flush: %d bytes of the log of %s took %.3f s";
+            warn(py, (text, bytes, path, took.as_secs_f64()))
+        }
+        Warning::Undelivered { topic, level } => {
+            let text = "a message for topic %s was sent with delay_level=%d: it waits in \
+                        SCHEDULE_TOPIC_XXXX until a RocketMQ broker opens %s; Forebay delivers \
+                        no delayed messages";
+            warn(py, (text, &**topic, level, path))
+        }
+        Warning::More(count) => {
+            let text = "%d more warnings of the store %s: its attribute damage and its stats() \
+                        tell the rest";
+            warn(py, (text, count, path))
+        }
+    }
+}
+
+/// The messages that a damaged place costs, as the end of a sentence.
+fn lost(damage: &Damage) -> String {
+    if damage.lost.is_empty() {
+        return String::new();
+    }
+    let mut named: Vec<String> = damage
+        .lost
+        .iter()
+        .take(NAMED_MAX)
+        .map(|(topic, queue, offset)| format!("offset {offset} of {topic}-{queue}"))
+        .collect();
+    if damage.lost.len() > NAMED_MAX {
+        named.push(format!("{} more", damage.lost.len() - NAMED_MAX));
+    }
+    format!("; lost: {}", named.join(", "))
+}
+
+fn warn<'py>(py: Python<'py>, facts: impl PyCallArgs<'py>) -> PyResult<()> {
+    let logger = py
+        .import("logging")?
+        .call_method1("getLogger", ("forebay",))?;
+    logger.call_method("warning", facts, None::<&Bound<'_, PyDict>>)?;
+    Ok(())
+}
