@@ -31,7 +31,10 @@ impl SmallDisk {
         }
         let required = std::env::var("CI_REQUIRES").unwrap_or_default();
         let required = required.split(',').any(|name| name == "tmpfs");
-        assert!(!required, "CI_REQUIRES names tmpfs, which cannot be mounted");
+        assert!(
+            !required,
+            "CI_REQUIRES names tmpfs, which cannot be mounted"
+        );
         eprintln!("skipped: a tmpfs cannot be mounted here");
         None
     }
