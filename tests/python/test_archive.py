@@ -683,6 +683,24 @@ def test_retention_waits_for_every_archive(tmp_path):
         assert store.archive(tmp_path / "a").skipped == 0
 
 
+def test_files_that_retention_takes_meanwhile_are_counted_and_no_error(tmp_path):
+    path = tmp_path / "events"
+    with support.small(path) as store:
+        support.fill(store, 3)
+        sealed = store.archive(tmp_path / "first").position
+    note = path / "forebay.archived"
+    note.write_text(json.dumps({"targets": {"another": 0}}))
+    with support.small(path, retention_bytes=1, keep_unarchived=True) as store:
+
+        def retire(copied: int, total: int) -> None:
+            if store.stats().min_position == 0:
+                note.write_text(json.dumps({"targets": {"another": sealed}}))
+                until(lambda: store.stats().min_position == sealed)
+
+        done = store.archive(tmp_path / "second", progress=retire)
+        assert (done.files, done.retired, done.position) == (1, 2, sealed)
+
+
 def until(holds) -> None:
     """Wait for what another thread does."""
     patience = threading.Event()

@@ -47,6 +47,8 @@ class Archived:
         Whether the position was noted in the store's directory, where retention finds it. It is
         not in directories of other systems, in those that cannot be written, and where the note
         that is there cannot be read.
+    retired
+        Log files that retention took away before they were copied. The archive lacks them.
     """
 
     target: str
@@ -55,6 +57,7 @@ class Archived:
     skipped: int
     position: int
     recorded: bool
+    retired: int = 0
 
 
 def name_of(start: int) -> str:
@@ -126,7 +129,9 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
         position = max(position, start + length)
     recorded = _record(store.path, files.key, position)
     count = len(missing) - len(gone)
-    return Archived(files.describe(), count, copier.copied, len(known), position, recorded)
+    return Archived(
+        files.describe(), count, copier.copied, len(known), position, recorded, len(gone)
+    )
 
 
 class _Copier:

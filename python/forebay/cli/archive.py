@@ -49,6 +49,8 @@ def _archive(arguments: argparse.Namespace) -> int:
         f"{done.files} log files copied to {done.target} ({human(done.bytes)}), "
         f"{done.skipped} were there already"
     )
+    if done.retired:
+        write_line(f"{done.retired} log files were retired before they were copied")
     write_line(f"archived up to position {done.position}")
     if not done.recorded:
         write_line(

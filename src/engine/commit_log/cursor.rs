@@ -323,13 +323,7 @@ impl Cursor for LogCursor {
         let target = rows.rows.len() + max_rows;
         while rows.rows.len() < target {
             let position = self.walker.position();
-            let step = match self.walker.step() {
-                Err(error) if error.is_not_found() && position < self.log.min_position() => {
-                    Step::Flawed(Flaw::Empty)
-                }
-                step => step?,
-            };
-            match step {
+            match self.walker.step()? {
                 Step::End => break,
                 Step::Blank => {}
                 Step::Flawed(flaw) => self.skip(position, flaw)?,

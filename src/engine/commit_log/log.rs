@@ -100,6 +100,12 @@ impl Log {
         first.max(state.get(Mark::Minimum))
     }
 
+    /// Whether a file could not be opened because retention has taken it away: its name was still
+    /// in the row of files then. A file that is missing anywhere else is an error.
+    pub fn is_retired(&self, file: &MappedFile, error: &Error) -> bool {
+        error.is_not_found() && file.start() < self.min_position()
+    }
+
     /// The record at `position`, its structure checked and that it says it lies there.
     ///
     /// # Errors
@@ -163,7 +169,7 @@ fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<
 pub enum Step {
     /// A record of sound structure, at this byte of the region; checksums are not checked.
     Record(usize, Layout),
-    /// A filler: the walk goes on in the next file.
+    /// A filler, or files that retention has taken away: the walk goes on in the next file.
     Blank,
     /// Something that is no record. The walk stays where it is.
     Flawed(Flaw),
@@ -216,7 +222,8 @@ impl Walker {
         self.current.as_ref().map(|(_, window)| window.region())
     }
 
-    /// Maps the file of the position; the byte of the file that the position is.
+    /// Maps the file of the position; the byte of the file that the position is. `None` where there
+    /// is no such file, or no more.
     #[inline]
     fn enter(&mut self) -> Result<Option<usize>> {
         let start = self.log.files.start_of(self.position);
@@ -224,7 +231,10 @@ impl Walker {
             let Some(file) = self.log.files.find(self.position) else {
                 return Ok(None);
             };
-            let region = self.log.files.map(&file)?;
+            let region = match self.log.files.map(&file) {
+                Err(error) if self.log.is_retired(&file, &error) => return Ok(None),
+                mapped => mapped?,
+            };
             self.current = Some((start, Window::new(region)));
         }
         Ok(Some(index(self.position - start)))
@@ -237,6 +247,11 @@ impl Walker {
             return Ok(Step::End);
         }
         let Some(at) = self.enter()? else {
+            let min = self.log.min_position();
+            if self.position < min {
+                self.position = min;
+                return Ok(Step::Blank);
+            }
             return Ok(Step::Flawed(Flaw::Empty));
         };
         let Some((start, window)) = &self.current else {

@@ -17,7 +17,7 @@ use super::log::{Log, Step, Walker, is_blank};
 use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::mapped::queue::MappedFileQueue;
-use crate::mapped::{PAGE, Region};
+use crate::mapped::{MappedFile, PAGE, Region};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::layout::{AT_MAGIC, MAGIC_V1, extent};
@@ -302,27 +302,36 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
         if file.end() <= from || file.start() >= end {
             continue;
         }
-        let region = log.files.map(&file)?;
-        let mut at = index(from.saturating_sub(file.start()));
-        let until = index(end.min(file.end()) - file.start());
-        while at < until {
-            // Stretches that were never written hold nothing; the kernel knows them.
-            let data = next_data(&log.files, &file, at as u64)?;
-            let Some(data) = data.filter(|data| data.start < until as u64) else {
-                break;
-            };
-            at = at.max(index(data.start));
-            let data_end = index(data.end.min(region.len() as u64));
-            let chunk_end = until
-                .min(data_end)
-                .min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
-            let bytes = region.run(at, chunk_end - at);
-            if let Some(found) = search(&region, file.start(), at..at + bytes.len(), data_end) {
-                return Ok(Some(found));
-            }
-            // A hole that there is no room to load from holds nothing.
-            at = (at + bytes.len()).max(chunk_end.min((at + bytes.len()) / PAGE * PAGE + PAGE));
+        match next_in_file(log, &file, from, end) {
+            Err(error) if log.is_retired(&file, &error) => {}
+            Ok(None) => {}
+            found => return found,
         }
+    }
+    Ok(None)
+}
+
+fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Result<Option<u64>> {
+    let region = log.files.map(file)?;
+    let mut at = index(from.saturating_sub(file.start()));
+    let until = index(end.min(file.end()) - file.start());
+    while at < until {
+        // Stretches that were never written hold nothing; the kernel knows them.
+        let data = next_data(&log.files, file, at as u64)?;
+        let Some(data) = data.filter(|data| data.start < until as u64) else {
+            break;
+        };
+        at = at.max(index(data.start));
+        let data_end = index(data.end.min(region.len() as u64));
+        let chunk_end = until
+            .min(data_end)
+            .min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
+        let bytes = region.run(at, chunk_end - at);
+        if let Some(found) = search(&region, file.start(), at..at + bytes.len(), data_end) {
+            return Ok(Some(found));
+        }
+        // A hole that there is no room to load from holds nothing.
+        at = (at + bytes.len()).max(chunk_end.min((at + bytes.len()) / PAGE * PAGE + PAGE));
     }
     Ok(None)
 }
@@ -330,11 +339,7 @@ pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
 /// Bytes that are searched between two questions for the next data.
 const SEARCH_CHUNK: usize = 1 << 20;
 
-fn next_data(
-    files: &MappedFileQueue,
-    file: &crate::mapped::MappedFile,
-    at: u64,
-) -> Result<Option<Range<u64>>> {
+fn next_data(files: &MappedFileQueue, file: &MappedFile, at: u64) -> Result<Option<Range<u64>>> {
     let data = files.disk().next_data(file.path(), at);
     data.map_err(|e| Error::io("read", file.path(), e))
 }

@@ -15,6 +15,7 @@ use super::dispatch::{entry_code, is_final, is_indexed};
 use super::place::leads_home;
 use super::recover::{Belief, walk};
 use super::reindex::put_keys;
+use super::retention::Pause;
 use super::rewrite::rewrite;
 use super::salvage;
 use super::shared::Shared;
@@ -107,6 +108,9 @@ fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) ->
         }
     }
     for (start, holes) in parts {
+        let Some(_kept) = keep(shared, start) else {
+            continue;
+        };
         let path = files.path_of(start);
         let mut filled = Vec::with_capacity(holes.len());
         for hole in &holes {
@@ -128,6 +132,13 @@ fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) ->
     Ok(())
 }
 
+/// Keeps retention from taking the file of a position away while it is worked on. `None` where it
+/// has done so already: what was damaged there is gone with it.
+fn keep(shared: &Shared, position: u64) -> Option<Pause<'_>> {
+    let kept = shared.retention.pause();
+    (position >= shared.log.min_position()).then_some(kept)
+}
+
 /// Adds a step, joined with the one before where they touch in a file.
 fn add_step(steps: &mut Vec<RepairStep>, step: RepairStep) {
     if let Some(last) = steps.last_mut()
@@ -144,6 +155,7 @@ fn add_step(steps: &mut Vec<RepairStep>, step: RepairStep) {
 
 /// Lets the entries of the messages that lay in a hole lead to what fills it.
 fn mark_lost(shared: &Shared, hole: &Hole, steps: &mut Vec<RepairStep>) -> Result<()> {
+    let _kept = shared.retention.pause();
     let files = &shared.log.files;
     let mut within = (files.start_of(hole.range.start)..hole.range.end)
         .step_by(index(files.file_len()))
@@ -194,6 +206,10 @@ fn entry_step(
 /// Lets entries lead to their records, and marks those whose messages are lost.
 fn correct_entries(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
     for bad in &found.entries {
+        let _kept = shared.retention.pause();
+        if bad.number < bad.queue.min() {
+            continue;
+        }
         let entry = match bad.record {
             Some(position) => {
                 let message = shared.log.checked_record_at(position)?;
@@ -230,6 +246,9 @@ fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
 /// as it is.
 fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) -> Result<()> {
     for position in strays.iter().copied() {
+        let Some(_kept) = keep(shared, position) else {
+            continue;
+        };
         let message = shared.log.checked_record_at(position)?;
         let record = message.record();
         let name = String::from_utf8_lossy(record.topic()).into_owned();

@@ -31,7 +31,7 @@ use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::mapped::{MappedFile, Region};
 use crate::options::Options;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use rules::{Ages, Rules};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -47,6 +47,10 @@ pub struct Retention {
     /// Maps that files had when they were taken away.
     retired: Mutex<Vec<Weak<Region>>>,
 }
+
+/// While it is there, no file is taken away.
+#[derive(Debug)]
+pub struct Pause<'a>(#[allow(dead_code)] MutexGuard<'a, Progress>);
 
 #[derive(Debug, Default)]
 struct Progress {
@@ -81,7 +85,9 @@ impl Retention {
     /// before `now`. What fails stands in the report and is tried again.
     pub fn step(&self, shared: &Shared, clock_ms: i64, now: Instant) {
         let Some(rules) = &self.rules else { return };
-        let mut progress = self.progress.lock();
+        let Some(mut progress) = self.progress.try_lock() else {
+            return;
+        };
         if progress.next.is_some_and(|next| now < next) || shared.check_failed(false).is_err() {
             return;
         }
@@ -101,6 +107,11 @@ impl Retention {
                 lost: Vec::new(),
             });
         }
+    }
+
+    /// Lets no step begin, and waits for the one that is at work, until what it gives is dropped.
+    pub fn pause(&self) -> Pause<'_> {
+        Pause(self.progress.lock())
     }
 
     /// Bytes of retired files that somebody still has mapped.

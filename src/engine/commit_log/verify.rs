@@ -157,13 +157,7 @@ pub(super) fn records(
                 return Ok(false);
             }
         }
-        let step = match walker.step() {
-            Err(error) if error.is_not_found() && position < log.min_position() => {
-                Step::Flawed(Flaw::Empty)
-            }
-            step => step?,
-        };
-        let flaw = match step {
+        let flaw = match walker.step()? {
             // Retention has taken it away meanwhile.
             Step::Flawed(_) if position < log.min_position() => {
                 walker.move_to(log.min_position());

@@ -38,11 +38,12 @@ pub struct Survey {
 }
 
 /// The log files that are full, durable and dispatched as a whole, oldest first. The last one,
-/// which is written, is never among them.
+/// which is written, is never among them, nor one that retention is about to take away.
 pub fn sealed(shared: &Shared) -> Vec<SealedFile> {
-    let end = sealed_end(shared);
+    let (min, end) = (shared.log.min_position(), sealed_end(shared));
     let files = shared.log.files.all();
     let full = files.iter().take_while(|file| file.end() <= end);
+    let full = full.filter(|file| file.start() >= min);
     full.map(|file| SealedFile {
         path: file.path().to_path_buf(),
         start: file.start(),
@@ -63,18 +64,24 @@ fn sealed_end(shared: &Shared) -> u64 {
 ///
 /// # Errors
 ///
-/// [`Error::NotFound`] where there is no such file, or it is not sealed.
+/// [`Error::NotFound`] where there is no such file, it is not sealed, or retention has taken it away
+/// meanwhile.
 pub fn survey(shared: &Shared, start: u64) -> Result<Survey> {
     let log = &shared.log;
     let file = log.files.find(start).filter(|file| file.start() == start);
     let file = file.filter(|file| file.end() <= sealed_end(shared));
-    let file = file.ok_or_else(|| Error::NotFound {
+    let gone = || Error::NotFound {
         path: log.files.path_of(start),
-    })?;
+    };
+    let file = file.ok_or_else(gone)?;
     let was_mapped = file.is_mapped();
     let surveyed = walk(shared, &file);
     if !was_mapped {
         file.unmap();
+    }
+    if start < log.min_position() {
+        // Some of its records may have been passed over.
+        return Err(gone());
     }
     surveyed
 }

@@ -2,11 +2,18 @@
 
 use super::INTERVAL;
 use crate::disk::RealDisk;
-use crate::engine::Appended;
 use crate::engine::commit_log::append::Appender;
+use crate::engine::commit_log::archive;
+use crate::engine::commit_log::log::{Step, Walker};
 use crate::engine::commit_log::open::{Opened, open};
+use crate::engine::commit_log::recover::next_record;
+use crate::engine::commit_log::repair::repair;
 use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::state::Mark;
 use crate::engine::commit_log::tables::Inventory;
+use crate::engine::commit_log::verify::verify as verify_all;
+use crate::engine::commit_log::verify_stretch::{stretches, verify_stretch};
+use crate::engine::{Appended, Stretch};
 use crate::machine::Machine;
 use crate::mapped::queue::list_files;
 use crate::options::Options;
@@ -420,6 +427,67 @@ fn what_a_step_could_not_end_the_next_one_ends() {
     bench.reopen();
     assert_eq!(bench.bounds("a"), (9, 10));
     assert_eq!(bench.send("a", 1), 10);
+}
+
+/// The names of files are gone before the files leave the row: who has listed them finds no file,
+/// and goes on from where the log begins by then.
+#[test]
+fn who_has_listed_files_that_go_passes_over_them() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1; 4]);
+    let shared = Arc::clone(bench.shared());
+    let survey = |start| archive::survey::survey(&shared, start);
+    let verify = |stretch: &Stretch| verify_stretch(&shared, stretch, &[]);
+    shared.flush_to(shared.log.published()).unwrap();
+    let stretches = stretches(&shared).unwrap();
+    let sealed = archive::survey::sealed(&shared);
+    assert_eq!(sealed.len(), 4);
+    let end = shared.log.published();
+    let mut walker = Walker::new(&shared.log, 0, end);
+    let files = shared.log.files.all();
+    files.iter().for_each(|file| file.unmap());
+    for file in &files[..2] {
+        fs::remove_file(file.path()).unwrap();
+    }
+    assert!(
+        walker.step().unwrap_err().is_not_found(),
+        "nobody retired it"
+    );
+    assert!(next_record(&shared.log, 0, end).is_err());
+    assert!(survey(0).is_err());
+    let log = Stretch::Log(0..3 * FILE_LEN);
+    assert!(verify(&log).is_err(), "a file is missing");
+
+    shared.log.state.set(Mark::Minimum, 2 * FILE_LEN);
+    assert!(matches!(walker.step(), Ok(Step::Blank)));
+    assert_eq!(walker.position(), 2 * FILE_LEN);
+    assert_eq!(
+        next_record(&shared.log, 0, end).unwrap(),
+        Some(2 * FILE_LEN)
+    );
+    assert!(matches!(survey(0), Err(crate::Error::NotFound { .. })));
+    assert_eq!(archive::survey::sealed(&shared), sealed[2..]);
+    assert_eq!(verify(&log).unwrap().found.records, 3);
+    for stretch in &stretches {
+        assert_eq!(verify(stretch).unwrap().found.damage, [], "{stretch:?}");
+    }
+    let whole = verify_all(&shared, &mut |_, _| true).unwrap();
+    assert_eq!((whole.records, whole.damage.len()), (7, 0));
+    let done = repair(&shared, &mut |_, _| true).unwrap();
+    assert_eq!(done.steps, []);
+    drop(shared);
+    assert_eq!(bench.step(0), [2, 3, 4], "the step goes on where it was");
+}
+
+#[test]
+fn no_step_begins_while_files_are_worked_on() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1]);
+    let shared = Arc::clone(bench.shared());
+    let pause = shared.retention.pause();
+    assert_eq!(bench.step(i64::MAX), [0, 1, 2]);
+    drop(pause);
+    assert_eq!(bench.step(i64::MAX), [2]);
 }
 
 #[test]
