@@ -11,7 +11,8 @@
 //! process dies nothing is lost.
 
 use super::random::Random;
-use crate::disk::{Disk, Entry, FileLock, Holder, Kind, LockState};
+use super::sites;
+use crate::disk::{Disk, Entry, FileLock, Holder, Kind, LockState, Synced};
 use crate::mapped::{Access, Region};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,6 +22,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 const SECTOR: usize = 512;
+/// After a sync that was left out the power goes within at most so many calls.
+const CALLS_AFTER_LIE: [u64; 3] = [8, 60, 400];
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,6 +150,8 @@ struct State {
     inodes: Vec<Inode>,
     names: Names,
     synced_names: Names,
+    /// Directories that were given other names, which are not durable yet, in their order.
+    moved: Vec<(PathBuf, PathBuf)>,
     calls: u64,
     /// What is left, once the machine has stopped.
     left: Option<Box<State>>,
@@ -238,9 +243,32 @@ impl SimDisk {
         self.state.lock().faults.failing_syncs = of_1000;
     }
 
+    /// Has the machine stop at the `calls`th call from here on.
+    pub fn end_within(&self, calls: u64) {
+        let mut state = self.state.lock();
+        state.faults.dies_at = Some(state.calls + calls);
+    }
+
     /// Files that were synced since the last call, and up to where.
     pub fn take_syncs(&self) -> Vec<(PathBuf, usize)> {
         std::mem::take(&mut self.state.lock().syncs)
+    }
+
+    /// Changes bytes of a file, on the platter too.
+    pub fn damage(&self, path: &Path, start: usize, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let number = state.file(path).unwrap();
+        let inode = &mut state.inodes[number];
+        inode.cache.overwrite(start, bytes);
+        inode.sync(start, start + bytes.len());
+    }
+
+    /// Cuts a file that nobody maps, on the platter too.
+    pub fn cut(&self, path: &Path, len: usize) {
+        let mut state = self.state.lock();
+        let number = state.file(path).unwrap();
+        let bytes = state.inodes[number].cache.contents()[..len].to_vec();
+        state.inodes[number] = Inode::holding(bytes);
     }
 
     /// Bytes of every file as they are seen.
@@ -323,6 +351,54 @@ impl State {
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
+    fn sync_range(&mut self, region: &Region, start: usize, len: usize) -> io::Result<()> {
+        let same = |inode: &Inode| inode.cache.address() == region.address();
+        let Some(number) = self.inodes.iter().position(same) else {
+            return Ok(());
+        };
+        let path = region.path().to_path_buf();
+        self.syncs.push((path, start + len));
+        self.sync(number, start, start + len)
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        for number in 0..self.inodes.len() {
+            let len = self.inodes[number].len;
+            self.sync(number, 0, len)?;
+        }
+        self.synced_names = self.names.clone();
+        self.moved.clear();
+        Ok(())
+    }
+
+    fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
+        if self.random.below(1000) < self.faults.failing_syncs {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let inside = |name: &Path| name.parent() == Some(path);
+        // They reach the journal of the file system in their order.
+        let last = self
+            .moved
+            .iter()
+            .rposition(|(from, to)| inside(from) || inside(to));
+        for (from, to) in self.moved.drain(..last.map_or(0, |last| last + 1)) {
+            move_names(&mut self.synced_names, &from, &to);
+        }
+        self.synced_names.retain(|name, _| !inside(name));
+        let now = self.names.iter().filter(|(name, _)| inside(name));
+        let now: Vec<_> = now.map(|(name, node)| (name.clone(), *node)).collect();
+        self.synced_names.extend(now);
+        Ok(())
+    }
+
+    /// Has the power go within some calls: what a sync left out is soon asked for.
+    fn end_soon(&mut self) {
+        let most = self.random.pick(&CALLS_AFTER_LIE);
+        let end = self.calls + 1 + self.random.below(most);
+        self.faults.stop = Stop::Power;
+        self.faults.dies_at = Some(self.faults.dies_at.map_or(end, |at| at.min(end)));
+    }
+
     fn cached(&self) -> Image {
         let bytes = |node: &Node| match node {
             Node::Directory => None,
@@ -362,6 +438,7 @@ impl State {
             inodes,
             synced_names: names.clone(),
             names,
+            moved: Vec::new(),
             calls: 0,
             left: None,
             boot,
@@ -383,6 +460,7 @@ impl State {
                 inodes: self.inodes.iter().map(Inode::apart).collect(),
                 names: self.names.clone(),
                 synced_names: self.synced_names.clone(),
+                moved: self.moved.clone(),
                 kept: true,
                 ..State::of_image(Image::new(), Random::new(0), self.faults, self.boot)
             },
@@ -393,6 +471,13 @@ impl State {
     fn survivors(&mut self) -> Image {
         // How much of what is dirty survives differs from crash to crash, from nothing to all.
         let kept = self.random.pick(&[0, 10, 50, 90, 100]);
+        let durable = self.random.below(self.moved.len() as u64 + 1) as usize;
+        for (from, to) in self.moved.drain(durable..).rev() {
+            move_names(&mut self.names, &to, &from);
+        }
+        for (from, to) in self.moved.drain(..) {
+            move_names(&mut self.synced_names, &from, &to);
+        }
         let mut paths: BTreeSet<&PathBuf> = self.names.keys().collect();
         paths.extend(self.synced_names.keys());
         let mut image = Image::new();
@@ -416,6 +501,22 @@ impl State {
             image.insert(path.clone(), contents);
         }
         image
+    }
+}
+
+/// Gives a file, or a directory with all that is in it, another name.
+fn move_names(names: &mut Names, from: &Path, to: &Path) {
+    let below = names.keys().filter(|name| name.starts_with(from));
+    let below: Vec<PathBuf> = below.cloned().collect();
+    for name in below {
+        if let (Some(node), Ok(rest)) = (names.remove(&name), name.strip_prefix(from)) {
+            let to = if rest == Path::new("") {
+                to.to_path_buf()
+            } else {
+                to.join(rest)
+            };
+            names.insert(to, node);
+        }
     }
 }
 
@@ -481,17 +582,28 @@ impl Disk for SimDisk {
         })
     }
 
-    fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
+    fn sync(&self, what: Synced<'_>) -> io::Result<()> {
+        let lies = sites::lies(&what);
         // What was dirty when the sync began is written; what others store meanwhile is not.
-        let act = self.during_sync.lock().take();
-        self.call(|state| {
-            let same = |inode: &Inode| inode.cache.address() == region.address();
-            let Some(number) = state.inodes.iter().position(same) else {
-                return Ok(());
-            };
-            let path = region.path().to_path_buf();
-            state.syncs.push((path, start + len));
-            state.sync(number, start, start + len)
+        let act = match what {
+            Synced::Range { .. } => self.during_sync.lock().take(),
+            _ => None,
+        };
+        self.call(|state| match (lies, what) {
+            (true, _) => {
+                if sites::is_hasty() {
+                    state.end_soon();
+                }
+                Ok(())
+            }
+            (false, Synced::Range { region, start, len }) => state.sync_range(region, start, len),
+            (false, Synced::File(path)) => {
+                let number = state.file(path)?;
+                let len = state.inodes[number].len;
+                state.sync(number, 0, len)
+            }
+            (false, Synced::FileSystem(_)) => state.sync_all(),
+            (false, Synced::Directory(path)) => state.sync_directory(path),
         })?;
         if let Some(mut act) = act {
             act();
@@ -508,39 +620,6 @@ impl Disk for SimDisk {
             let platter = inode.platter[start..end].to_vec();
             inode.clean[start..end].copy_from_slice(&platter);
         }
-    }
-
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        self.call(|state| {
-            let number = state.file(path)?;
-            let len = state.inodes[number].len;
-            state.sync(number, 0, len)
-        })
-    }
-
-    fn sync_file_system(&self, _: &Path) -> io::Result<()> {
-        self.call(|state| {
-            for number in 0..state.inodes.len() {
-                let len = state.inodes[number].len;
-                state.sync(number, 0, len)?;
-            }
-            state.synced_names = state.names.clone();
-            Ok(())
-        })
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.call(|state| {
-            if state.random.below(1000) < state.faults.failing_syncs {
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
-            let inside = |name: &Path| name.parent() == Some(path);
-            state.synced_names.retain(|name, _| !inside(name));
-            let now = state.names.iter().filter(|(name, _)| inside(name));
-            let now: Vec<_> = now.map(|(name, node)| (name.clone(), *node)).collect();
-            state.synced_names.extend(now);
-            Ok(())
-        })
     }
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -593,9 +672,12 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call(|state| {
-            let node = state.names.remove(from);
+            let node = state.names.get(from).copied();
             let node = node.ok_or(io::ErrorKind::NotFound)?;
-            state.names.insert(to.to_path_buf(), node);
+            if node == Node::Directory {
+                state.moved.push((from.to_path_buf(), to.to_path_buf()));
+            }
+            move_names(&mut state.names, from, to);
             Ok(())
         })
     }
