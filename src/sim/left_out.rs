@@ -144,7 +144,7 @@ const UNSHOWN: [(&str, &str, What, &str); 20] = [
         "src/engine/commit_log/index.rs",
         "flush_again 1",
         What::Range,
-        "no story tears an index, which a dead process failed to sync, such that opening believes it",
+        "no story tears an index, that was not synced, such that opening believes it",
     ),
     (
         "src/engine/commit_log/reindex.rs",
