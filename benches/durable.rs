@@ -66,7 +66,7 @@ fn raw_syncs() -> Vec<Figure> {
     let len = record_len(BODY.len());
     let scratch = Scratch::new();
     let path = scratch.path().join("limit");
-    let (disk, bytes) = (RealDisk, 64 << 20);
+    let (disk, bytes): (&dyn Disk, _) = (&RealDisk, 64 << 20);
     disk.create(&path, bytes as u64).unwrap();
     disk.reserve(&path, 0, bytes as u64).unwrap();
     disk.sync_file(&path).unwrap();

@@ -34,7 +34,7 @@ pub(crate) fn records(body_len: usize) -> Span {
 
 /// A map of a new file with blocks for all its bytes.
 fn reserved(scratch: &Scratch, bytes: usize) -> Region {
-    let disk = RealDisk;
+    let disk: &dyn Disk = &RealDisk;
     let path = scratch.path().join("limit");
     disk.create(&path, bytes as u64).unwrap();
     disk.reserve(&path, 0, bytes as u64).unwrap();

@@ -3,10 +3,14 @@
 //! Everything above reaches the file system through [`Disk`], so that a simulator can stand in its
 //! place. The hot paths (stores to a map, loads from it) do not pass here.
 
+mod durable;
 mod lock;
 mod real;
 mod syscall;
 
+pub use durable::Synced;
+#[cfg(test)]
+pub use durable::site;
 pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
 pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
@@ -71,7 +75,7 @@ impl Identity {
 pub trait Disk: Send + Sync + Debug {
     /// Creates a file of `len` zero bytes; an error where the name is taken. Where the file system
     /// can, a file has its length before its name, so that no death leaves one without. Not durable
-    /// before [`Disk::sync_file`] and [`Disk::sync_directory`].
+    /// before file and directory are synced.
     fn create(&self, path: &Path, len: u64) -> io::Result<()>;
 
     /// Creates a directory and the missing ones above it.
@@ -89,8 +93,9 @@ pub trait Disk: Send + Sync + Debug {
         false
     }
 
-    /// Makes the range of a mapped file durable.
-    fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()>;
+    /// Makes something durable. Callers say what by `sync_range`, `sync_file`, `sync_file_system`
+    /// and `sync_directory`.
+    fn sync(&self, what: Synced<'_>) -> io::Result<()>;
 
     /// Dirties every page of the range without changing a byte, so that the next sync writes it: a
     /// sync that failed may have left it clean and missing on the disk.
@@ -109,15 +114,6 @@ pub trait Disk: Send + Sync + Debug {
     fn drop_zeros(&self, path: &Path, start: u64, len: u64) {
         let _ = (path, start, len);
     }
-
-    /// Makes data and length of a file durable.
-    fn sync_file(&self, path: &Path) -> io::Result<()>;
-
-    /// Makes all that was stored to the file system of a directory durable, names and all.
-    fn sync_file_system(&self, path: &Path) -> io::Result<()>;
-
-    /// Makes the names in a directory durable.
-    fn sync_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Reads up to `buffer.len()` bytes at `start`; fewer at the end of the file.
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize>;
@@ -209,6 +205,7 @@ pub trait Disk: Send + Sync + Debug {
 /// directory.
 ///
 /// After a crash the file is the old or the new one, never a part of either.
+#[cfg_attr(test, track_caller)]
 pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");

@@ -1,6 +1,6 @@
 //! The file system of the machine.
 
-use super::{Disk, Entry, Kind, syscall};
+use super::{Disk, Entry, Kind, Synced, syscall};
 use crate::mapped::{Access, PAGE, Region};
 use crate::num::index;
 use std::fs::{self, File, OpenOptions};
@@ -187,8 +187,16 @@ impl Disk for RealDisk {
         Ok(region)
     }
 
-    fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
-        region.sync(start, len)
+    fn sync(&self, what: Synced<'_>) -> io::Result<()> {
+        match what {
+            Synced::Range { region, start, len } => region.sync(start, len),
+            Synced::File(path) => open(path, false)?.sync_all(),
+            Synced::FileSystem(path) => syscall::sync_file_system(path),
+            #[cfg(unix)]
+            Synced::Directory(path) => File::open(directory(path))?.sync_all(),
+            #[cfg(not(unix))]
+            Synced::Directory(_) => Ok(()),
+        }
     }
 
     fn write_back(&self, path: &Path, start: u64, len: u64) {
@@ -201,22 +209,6 @@ impl Disk for RealDisk {
         if let Ok(file) = open(path, true) {
             let _ = syscall::erase(&file, start, len);
         }
-    }
-
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        open(path, false)?.sync_all()
-    }
-
-    fn sync_file_system(&self, path: &Path) -> io::Result<()> {
-        syscall::sync_file_system(path)
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        #[cfg(unix)]
-        File::open(directory(path))?.sync_all()?;
-        #[cfg(not(unix))]
-        let _ = path;
-        Ok(())
     }
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {

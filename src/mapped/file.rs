@@ -219,6 +219,7 @@ impl MappedFile {
     }
 
     /// Makes `start..end` of the file durable.
+    #[cfg_attr(test, track_caller)]
     pub fn flush(&self, start: u64, end: u64) -> io::Result<()> {
         let region = self.region()?;
         let end = end.min(self.len);

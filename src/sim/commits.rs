@@ -8,6 +8,7 @@
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
 use super::random::Random;
+use super::rare::{faults, said};
 use crate::disk::Disk;
 use crate::engine::commit_log::{CommitLog, intake};
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
@@ -15,7 +16,7 @@ use crate::error::Result;
 use crate::machine::{Drive, Machine};
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
-use crate::stages::commit::{publish_cut, state};
+use crate::stages::commit::{publish_cut, state, withdraw};
 use crate::stages::{Commit, CommitKind, CommitState, Stage, Stager};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::collections::BTreeMap;
@@ -85,11 +86,14 @@ impl Story {
         let random = Random::new(self.random.next());
         let faults = self.faults(false);
         let mut disk = Arc::new(SimDisk::new(random, faults));
-        for life in 0..lives {
-            let last = life + 1 == lives;
-            self.live(&disk, last)?;
+        let (mut life, mut died) = (0, false);
+        // The last one does not die, but of a sync that was left out.
+        while life < lives || died && life < 2 * lives {
+            life += 1;
+            self.live(&disk, life >= lives)?;
             self.crashes += 1;
-            let faults = self.faults(life + 2 >= lives);
+            died = disk.is_dead();
+            let faults = self.faults(life + 1 >= lives);
             disk = Arc::new(disk.restart(faults));
         }
         Ok(self.crashes)
@@ -107,11 +111,7 @@ impl Story {
     }
 
     fn live(&mut self, disk: &Arc<SimDisk>, last: bool) -> std::result::Result<(), Breach> {
-        let machine = Machine {
-            disk: shared(disk),
-            drive: Drive::Steps,
-        };
-        let engine = match CommitLog::open(&machine, Path::new(ROOT), &self.options) {
+        let engine = match self.open(disk) {
             Ok(engine) => engine,
             Err(_) if disk.is_dead() => return Ok(()),
             Err(error) => return Err(format!("it does not open: {error}")),
@@ -129,7 +129,10 @@ impl Story {
             self.look(&engine, disk, false)?;
         }
         if last {
-            self.end(&engine, disk, &mut staged)?;
+            let ended = self.end(&engine, disk, &mut staged);
+            if !disk.is_dead() {
+                ended?;
+            }
         }
         Ok(())
     }
@@ -162,6 +165,85 @@ impl Story {
             _ => drop(engine.flush()?),
         }
         Ok(())
+    }
+
+    /// A batch is committed that can never be appended, for its rows were damaged, or one that is
+    /// withdrawn. Once it is dealt with it never comes back, and at no moment it is gone as one is
+    /// that was taken up.
+    pub fn is_dealt_with(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        let withdrawn = story.random.chance(50);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+        let engine = story.open(&disk).map_err(said)?;
+        let staged = story.stage(&disk).map_err(said)?;
+        story.publish(&disk, &staged).map_err(said)?;
+        let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
+        if withdrawn {
+            let done = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
+            hold!(done, "it cannot be withdrawn");
+        } else {
+            disk.damage(&directory.join(&staged[0].name), 40, &[0xEE; 8]);
+            if story.random.chance(50) {
+                disk.end_within(1 + story.random.below(12));
+            }
+            let _ = intake::step(engine.shared(), &|| EPOCH_MS);
+        }
+        let ended = disk.is_dead();
+        let before = state(&*disk, Path::new(ROOT), QUERY, 0);
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        drop(engine);
+        let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
+        let expected = match found {
+            CommitState::Gone => withdrawn,
+            CommitState::Refused(_) => !withdrawn,
+            _ => ended,
+        };
+        if !ended {
+            let before = before.map_err(said)?;
+            hold!(found == before, "it was {before:?} and is {found:?}");
+        }
+        hold!(expected, "withdrawn: {withdrawn}, and it is {found:?}");
+        let left = disk.list(&directory).unwrap_or_default();
+        let names = left.iter().filter_map(|entry| entry.name.as_deref());
+        let manifests = names.filter(|name| name.starts_with("commit-") && !name.ends_with(".tmp"));
+        hold!(manifests.count() == 0 || ended, "its manifest came back");
+        Ok(())
+    }
+
+    /// The power goes once a batch is committed, to a store whose writer died when it made it
+    /// perhaps. It is taken up all the same.
+    pub fn is_committed(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+        disk.end_within(1 + story.random.below(40));
+        drop(story.open(&disk));
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let Ok(staged) = story.stage(&disk) else {
+            // There is no store yet.
+            return Ok(());
+        };
+        story.publish(&disk, &staged).map_err(said)?;
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let engine = story.open(&disk).map_err(said)?;
+        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
+        hold!(found == CommitState::Gone, "it is {found:?}");
+        story.look(&engine, &disk, false)?;
+        let rows = story.rows[0];
+        hold!(
+            story.seen.len() as u64 == rows,
+            "{} rows of {rows}",
+            story.seen.len()
+        );
+        Ok(())
+    }
+
+    fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
+        let machine = Machine {
+            disk: shared(disk),
+            drive: Drive::Steps,
+        };
+        CommitLog::open(&machine, Path::new(ROOT), &self.options)
     }
 
     /// Stages the rows of the batch, cut as it comes.

@@ -11,8 +11,10 @@
 //! when the device alone goes away and comes back. When the process dies nothing is lost, but for
 //! sectors that are clean and not on the platter: the kernel may have dropped them meanwhile.
 
+use super::inode::{Inode, survivor};
 use super::random::Random;
-use crate::disk::{Disk, Entry, FileLock, Holder, Identity, Kind, LockState};
+use super::sites;
+use crate::disk::{Disk, Entry, FileLock, Holder, Identity, Kind, LockState, Synced};
 use crate::mapped::{Access, Region};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +23,8 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-const SECTOR: usize = 512;
+/// After a sync that was left out the power goes within at most so many calls.
+const CALLS_AFTER_LIE: [u64; 3] = [8, 60, 400];
 
 /// What a name stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,107 +34,6 @@ enum Node {
 }
 
 type Names = BTreeMap<PathBuf, Node>;
-
-#[derive(Debug)]
-struct Inode {
-    cache: Region,
-    len: usize,
-    clean: Vec<u8>,
-    platter: Vec<u8>,
-    platter_len: usize,
-}
-
-impl Inode {
-    fn new(len: usize) -> Inode {
-        Inode {
-            cache: Region::anonymous(len, Path::new("simulated")).unwrap(),
-            len,
-            clean: vec![0; len],
-            platter: vec![0; len],
-            platter_len: 0,
-        }
-    }
-
-    /// A file that the platter holds as it is.
-    fn holding(bytes: Vec<u8>) -> Inode {
-        let inode = Inode::new(bytes.len());
-        inode.cache.overwrite(0, &bytes);
-        Inode {
-            clean: bytes.clone(),
-            platter_len: bytes.len(),
-            platter: bytes,
-            ..inode
-        }
-    }
-
-    /// The file with a cache of its own, that no map of this one reaches.
-    fn apart(&self) -> Inode {
-        let inode = Inode::new(self.len);
-        inode.cache.overwrite(0, &self.cache.contents()[..self.len]);
-        Inode {
-            clean: self.clean.clone(),
-            platter: self.platter.clone(),
-            platter_len: self.platter_len,
-            ..inode
-        }
-    }
-
-    /// Dirty sectors that begin in the range.
-    fn dirty(&self, start: usize, end: usize) -> Vec<usize> {
-        let cache = &self.cache.contents()[..self.len];
-        if cache[start.min(self.len)..end.min(self.len)]
-            == self.clean[start.min(self.len)..end.min(self.len)]
-        {
-            return Vec::new();
-        }
-        let first = start / SECTOR * SECTOR;
-        let differs = |at: &usize| {
-            let to = (at + SECTOR).min(self.len);
-            cache[*at..to] != self.clean[*at..to]
-        };
-        (first..end.min(self.len))
-            .step_by(SECTOR)
-            .filter(differs)
-            .collect()
-    }
-
-    /// Sends a sector to the platter.
-    fn write_back(&mut self, at: usize) {
-        let to = (at + SECTOR).min(self.len);
-        let sector = &self.cache.contents()[at..to];
-        self.platter[at..to].copy_from_slice(sector);
-        self.clean[at..to].copy_from_slice(sector);
-    }
-
-    /// Drops some of the sectors that are clean and not on the platter; whether any was.
-    fn evict(&mut self, random: &mut Random) -> bool {
-        let mut evicted = false;
-        for at in (0..self.len).step_by(SECTOR) {
-            let to = (at + SECTOR).min(self.len);
-            let cached = &self.cache.contents()[at..to];
-            if cached == &self.clean[at..to] && cached != &self.platter[at..to] && random.chance(50)
-            {
-                self.cache.overwrite(at, &self.platter[at..to]);
-                self.clean[at..to].copy_from_slice(&self.platter[at..to]);
-                evicted = true;
-            }
-        }
-        evicted
-    }
-
-    /// Calls a sector clean without storing it.
-    fn forget(&mut self, at: usize) {
-        let to = (at + SECTOR).min(self.len);
-        self.clean[at..to].copy_from_slice(&self.cache.contents()[at..to]);
-    }
-
-    fn sync(&mut self, start: usize, end: usize) {
-        for at in self.dirty(start, end) {
-            self.write_back(at);
-        }
-        self.platter_len = self.len;
-    }
-}
 
 /// What a disk does badly, and how its machine stops.
 #[derive(Clone, Copy, Debug)]
@@ -170,6 +72,8 @@ struct State {
     inodes: Vec<Inode>,
     names: Names,
     synced_names: Names,
+    /// Directories that were given other names, which are not durable yet, in their order.
+    moved: Vec<(PathBuf, PathBuf)>,
     calls: u64,
     /// What is left, once the machine has stopped.
     left: Option<Box<State>>,
@@ -270,9 +174,32 @@ impl SimDisk {
         self.state.lock().unreadable = Some(path.to_path_buf());
     }
 
+    /// Has the machine stop at the `calls`th call from here on.
+    pub fn end_within(&self, calls: u64) {
+        let mut state = self.state.lock();
+        state.faults.dies_at = Some(state.calls + calls);
+    }
+
     /// Files that were synced since the last call, and up to where.
     pub fn take_syncs(&self) -> Vec<(PathBuf, usize)> {
         std::mem::take(&mut self.state.lock().syncs)
+    }
+
+    /// Changes bytes of a file, on the platter too.
+    pub fn damage(&self, path: &Path, start: usize, bytes: &[u8]) {
+        let mut state = self.state.lock();
+        let number = state.file(path).unwrap();
+        let inode = &mut state.inodes[number];
+        inode.cache.overwrite(start, bytes);
+        inode.sync(start, start + bytes.len());
+    }
+
+    /// Cuts a file that nobody maps, on the platter too.
+    pub fn cut(&self, path: &Path, len: usize) {
+        let mut state = self.state.lock();
+        let number = state.file(path).unwrap();
+        let bytes = state.inodes[number].cache.contents()[..len].to_vec();
+        state.inodes[number] = Inode::holding(bytes);
     }
 
     /// Bytes of every file as they are seen.
@@ -355,6 +282,57 @@ impl State {
         Err(io::Error::from_raw_os_error(libc::EIO))
     }
 
+    fn sync_range(&mut self, region: &Region, start: usize, len: usize) -> io::Result<()> {
+        let same = |inode: &Inode| inode.cache.address() == region.address();
+        let Some(number) = self.inodes.iter().position(same) else {
+            return Ok(());
+        };
+        let path = region.path().to_path_buf();
+        self.syncs.push((path, start + len));
+        self.sync(number, start, start + len)
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        for number in 0..self.inodes.len() {
+            let len = self.inodes[number].len;
+            self.sync(number, 0, len)?;
+        }
+        self.synced_names = self.names.clone();
+        self.moved.clear();
+        Ok(())
+    }
+
+    fn sync_directory(&mut self, path: &Path) -> io::Result<()> {
+        if self.unreadable.as_deref() == Some(path) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        if self.random.below(1000) < self.faults.failing_syncs {
+            return Err(io::Error::from_raw_os_error(libc::EIO));
+        }
+        let inside = |name: &Path| name.parent() == Some(path);
+        // They reach the journal of the file system in their order.
+        let last = self
+            .moved
+            .iter()
+            .rposition(|(from, to)| inside(from) || inside(to));
+        for (from, to) in self.moved.drain(..last.map_or(0, |last| last + 1)) {
+            move_names(&mut self.synced_names, &from, &to);
+        }
+        self.synced_names.retain(|name, _| !inside(name));
+        let now = self.names.iter().filter(|(name, _)| inside(name));
+        let now: Vec<_> = now.map(|(name, node)| (name.clone(), *node)).collect();
+        self.synced_names.extend(now);
+        Ok(())
+    }
+
+    /// Has the power go within some calls: what a sync left out is soon asked for.
+    fn end_soon(&mut self) {
+        let most = self.random.pick(&CALLS_AFTER_LIE);
+        let end = self.calls + 1 + self.random.below(most);
+        self.faults.stop = Stop::Power;
+        self.faults.dies_at = Some(self.faults.dies_at.map_or(end, |at| at.min(end)));
+    }
+
     fn cached(&self) -> Image {
         let bytes = |node: &Node| match node {
             Node::Directory => None,
@@ -394,6 +372,7 @@ impl State {
             inodes,
             synced_names: names.clone(),
             names,
+            moved: Vec::new(),
             calls: 0,
             left: None,
             boot,
@@ -429,6 +408,7 @@ impl State {
                     inodes,
                     names: self.names.clone(),
                     synced_names: self.synced_names.clone(),
+                    moved: self.moved.clone(),
                     mount: self.mount + u64::from(self.faults.stop == Stop::Moved),
                     kept,
                     ..State::of_image(Image::new(), Random::new(0), self.faults, self.boot)
@@ -441,6 +421,13 @@ impl State {
     fn survivors(&mut self) -> Image {
         // How much of what is dirty survives differs from crash to crash, from nothing to all.
         let kept = self.random.pick(&[0, 10, 50, 90, 100]);
+        let durable = self.random.below(self.moved.len() as u64 + 1) as usize;
+        for (from, to) in self.moved.drain(durable..).rev() {
+            move_names(&mut self.names, &to, &from);
+        }
+        for (from, to) in self.moved.drain(..) {
+            move_names(&mut self.synced_names, &from, &to);
+        }
         let mut paths: BTreeSet<&PathBuf> = self.names.keys().collect();
         paths.extend(self.synced_names.keys());
         let mut image = Image::new();
@@ -467,21 +454,20 @@ impl State {
     }
 }
 
-fn survivor(inode: &Inode, kept: u64, random: &mut Random) -> Vec<u8> {
-    let mut bytes = inode.platter.clone();
-    let cache = inode.cache.contents();
-    for at in inode.dirty(0, inode.len) {
-        if random.chance(kept) {
-            let to = (at + SECTOR).min(inode.len);
-            bytes[at..to].copy_from_slice(&cache[at..to]);
+/// Gives a file, or a directory with all that is in it, another name.
+fn move_names(names: &mut Names, from: &Path, to: &Path) {
+    let below = names.keys().filter(|name| name.starts_with(from));
+    let below: Vec<PathBuf> = below.cloned().collect();
+    for name in below {
+        if let (Some(node), Ok(rest)) = (names.remove(&name), name.strip_prefix(from)) {
+            let to = if rest == Path::new("") {
+                to.to_path_buf()
+            } else {
+                to.join(rest)
+            };
+            names.insert(to, node);
         }
     }
-    let len = match inode.platter_len == inode.len || random.chance(50) {
-        true => inode.len,
-        false => inode.platter_len,
-    };
-    bytes.truncate(len);
-    bytes
 }
 
 impl Disk for SimDisk {
@@ -529,17 +515,28 @@ impl Disk for SimDisk {
         })
     }
 
-    fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
+    fn sync(&self, what: Synced<'_>) -> io::Result<()> {
+        let lies = sites::lies(&what);
         // What was dirty when the sync began is written; what others store meanwhile is not.
-        let act = self.during_sync.lock().take();
-        self.call(|state| {
-            let same = |inode: &Inode| inode.cache.address() == region.address();
-            let Some(number) = state.inodes.iter().position(same) else {
-                return Ok(());
-            };
-            let path = region.path().to_path_buf();
-            state.syncs.push((path, start + len));
-            state.sync(number, start, start + len)
+        let act = match what {
+            Synced::Range { .. } => self.during_sync.lock().take(),
+            _ => None,
+        };
+        self.call(|state| match (lies, what) {
+            (true, _) => {
+                if sites::is_hasty() {
+                    state.end_soon();
+                }
+                Ok(())
+            }
+            (false, Synced::Range { region, start, len }) => state.sync_range(region, start, len),
+            (false, Synced::File(path)) => {
+                let number = state.file(path)?;
+                let len = state.inodes[number].len;
+                state.sync(number, 0, len)
+            }
+            (false, Synced::FileSystem(_)) => state.sync_all(),
+            (false, Synced::Directory(path)) => state.sync_directory(path),
         })?;
         if let Some(mut act) = act {
             act();
@@ -556,42 +553,6 @@ impl Disk for SimDisk {
             let platter = inode.platter[start..end].to_vec();
             inode.clean[start..end].copy_from_slice(&platter);
         }
-    }
-
-    fn sync_file(&self, path: &Path) -> io::Result<()> {
-        self.call(|state| {
-            let number = state.file(path)?;
-            let len = state.inodes[number].len;
-            state.sync(number, 0, len)
-        })
-    }
-
-    fn sync_file_system(&self, _: &Path) -> io::Result<()> {
-        self.call(|state| {
-            for number in 0..state.inodes.len() {
-                let len = state.inodes[number].len;
-                state.sync(number, 0, len)?;
-            }
-            state.synced_names = state.names.clone();
-            Ok(())
-        })
-    }
-
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.call(|state| {
-            if state.unreadable.as_deref() == Some(path) {
-                return Err(io::ErrorKind::PermissionDenied.into());
-            }
-            if state.random.below(1000) < state.faults.failing_syncs {
-                return Err(io::Error::from_raw_os_error(libc::EIO));
-            }
-            let inside = |name: &Path| name.parent() == Some(path);
-            state.synced_names.retain(|name, _| !inside(name));
-            let now = state.names.iter().filter(|(name, _)| inside(name));
-            let now: Vec<_> = now.map(|(name, node)| (name.clone(), *node)).collect();
-            state.synced_names.extend(now);
-            Ok(())
-        })
     }
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
@@ -644,9 +605,12 @@ impl Disk for SimDisk {
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.call(|state| {
-            let node = state.names.remove(from);
+            let node = state.names.get(from).copied();
             let node = node.ok_or(io::ErrorKind::NotFound)?;
-            state.names.insert(to.to_path_buf(), node);
+            if node == Node::Directory {
+                state.moved.push((from.to_path_buf(), to.to_path_buf()));
+            }
+            move_names(&mut state.names, from, to);
             Ok(())
         })
     }

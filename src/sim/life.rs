@@ -46,6 +46,8 @@ pub struct Story {
     next_id: u64,
     clock_ms: i64,
     crashes: u64,
+    /// Whether the last life ended at a call of the disk.
+    died: bool,
     /// Whether only processes died since the store was last checked.
     kept: bool,
 }
@@ -98,6 +100,7 @@ impl Story {
             next_id: 0,
             clock_ms: EPOCH_MS,
             crashes: 0,
+            died: false,
             kept: true,
         }
     }
@@ -107,9 +110,11 @@ impl Story {
         let lives = 2 + self.random.below(6);
         let random = Random::new(self.random.next());
         let mut disk = SimDisk::new(random, self.faults());
-        for life in 0..lives {
-            let last = life + 1 == lives;
-            disk = self.live(disk, last)?;
+        let mut life = 0;
+        // The last one does not die, but of a sync that was left out.
+        while life < lives || self.died && life < 2 * lives {
+            life += 1;
+            disk = self.live(disk, life >= lives)?;
         }
         Ok(self.crashes)
     }
@@ -128,6 +133,7 @@ impl Story {
     /// What the next life finds, and how it ends. The last one has no faults: it must open.
     fn restart(&mut self, disk: &SimDisk, last: bool) -> SimDisk {
         self.crashes += 1;
+        self.died = disk.is_dead();
         let faults = self.faults();
         disk.restart(match last {
             true => Faults {
@@ -209,10 +215,15 @@ impl Story {
         drop(engine);
         let next = Arc::new(self.restart(disk, true));
         self.kept &= next.was_kept();
-        let engine = self
-            .open(&next)
-            .map_err(|error| format!("again: {error}"))?;
-        self.model.check(&engine, false)?;
+        let engine = match self.open(&next) {
+            Err(_) if next.is_dead() => return Ok(self.restart(&next, last)),
+            opened => opened.map_err(|error| format!("again: {error}"))?,
+        };
+        let checked = self.model.check(&engine, false);
+        if next.is_dead() {
+            return Ok(self.restart(&next, last));
+        }
+        checked?;
         let after = next.contents();
         let log = |image: &Image| -> Vec<_> {
             let inside = |path: &Path| path.starts_with("/store/commitlog");

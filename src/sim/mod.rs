@@ -9,8 +9,10 @@
 //!
 //! [`disk`] is the disk, [`life`] what one process does until it dies, [`model`] what is known of
 //! the messages and must hold of the store, [`tests`](self) the runs. [`commits`] tells stories of
-//! another kind: of rows that are staged, committed and taken up, each exactly once. [`rare`] tells
-//! what these meet too seldom.
+//! another kind: of rows that are staged, committed and taken up, each exactly once. [`rare`],
+//! [`settled`] and [`repairs`] tell
+//! what these meet too seldom. [`left_out`] leaves each sync out, and [`seeds`] says which stories
+//! are told.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -22,30 +24,48 @@
 
 mod commits;
 mod disk;
+mod inode;
+mod left_out;
 mod life;
 mod model;
 mod random;
 mod rare;
+mod repairs;
+mod seeds;
+mod settled;
+mod sites;
 
 use crate::plant::{Bug, plant};
-use life::Story;
+use model::Breach;
+use seeds::Seeds;
 
 /// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
 /// Within so many crashes every planted bug has to show.
 const CRASHES_TO_FIND: u64 = 20_000;
 
-/// Tells stories from `seed` on until `crashes` have happened; the seed and the breach of the first
-/// that breaks the law.
-fn run(seed: u64, crashes: u64) -> Result<u64, (u64, String)> {
-    let mut happened = 0;
-    let mut story = seed;
+/// Tells stories until `crashes` have happened; their number, or the seed and the breach of the
+/// first that breaks the law.
+fn run(
+    seeds: Seeds,
+    crashes: u64,
+    tell: fn(u64) -> Result<u64, Breach>,
+) -> Result<u64, (u64, Breach)> {
+    let (mut happened, mut stories) = (0, 0);
     while happened < crashes {
-        let told = Story::new(story).tell();
-        happened += told.map_err(|breach| (story, breach))?;
-        story += 1;
+        let seed = seeds.of(stories);
+        happened += tell(seed).map_err(|breach| (seed, breach))?;
+        stories += 1;
     }
-    Ok(story - seed)
+    Ok(stories)
+}
+
+fn tell_lives(seed: u64) -> Result<u64, Breach> {
+    life::Story::new(seed).tell()
+}
+
+fn tell_commits(seed: u64) -> Result<u64, Breach> {
+    commits::Story::new(seed).tell()
 }
 
 fn number(name: &str) -> Option<u64> {
@@ -54,30 +74,72 @@ fn number(name: &str) -> Option<u64> {
 
 #[test]
 fn what_was_acknowledged_outlives_every_power_loss() {
-    let seed = number("FOREBAY_SIM_SEED").unwrap_or(1);
     let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES);
     let started = std::time::Instant::now();
-    match run(seed, crashes) {
+    match run(Seeds::half_drawn(), crashes, tell_lives) {
         Ok(stories) => println!(
-            "{crashes} crashes in {stories} stories from seed {seed}: {:.0} a second",
+            "{crashes} crashes in {stories} stories: {:.0} a second",
             crashes as f64 / started.elapsed().as_secs_f64()
         ),
-        Err((story, breach)) => panic!("FOREBAY_SIM_SEED={story}: {breach}"),
+        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
     }
 }
 
 /// Tells a story of a few steps with many seeds.
-fn tell_all(story: fn(u64) -> Result<(), model::Breach>) {
-    for seed in 0..300 {
+fn tell_all(story: fn(u64) -> Result<(), Breach>) {
+    let seeds = Seeds::half_drawn();
+    for seed in (0..300).map(|number| seeds.of(number)) {
         if let Err(breach) = story(seed) {
-            panic!("seed {seed}: {breach}");
+            panic!("FOREBAY_SEED={seed}: {breach}");
         }
     }
 }
 
 #[test]
+fn what_a_close_or_a_full_pass_leaves_is_durable() {
+    tell_all(settled::at_its_end);
+}
+
+#[test]
+fn what_opening_keeps_of_the_log_is_durable() {
+    tell_all(settled::at_its_begin);
+    tell_all(settled::behind_an_erased_end);
+    tell_all(settled::cut_short);
+}
+
+#[test]
+fn directories_that_are_made_again_are_durable() {
+    tell_all(settled::without_a_directory);
+    tell_all(settled::made_by_the_dead);
+}
+
+#[test]
+fn a_repair_that_dies_loses_nothing_and_the_next_one_ends_it() {
+    tell_all(repairs::of_a_record);
+    tell_all(repairs::of_a_queue);
+    tell_all(repairs::of_the_index);
+    tell_all(repairs::of_the_checkpoint);
+}
+
+#[test]
+fn queues_and_index_that_are_being_exchanged_are_built_again() {
+    tell_all(repairs::by_parts);
+}
+
+#[test]
+fn a_commit_that_is_refused_or_withdrawn_does_not_come_back() {
+    tell_all(commits::Story::is_dealt_with);
+}
+
+#[test]
+fn what_was_committed_when_the_power_went_is_taken_up() {
+    tell_all(commits::Story::is_committed);
+}
+
+#[test]
 fn what_a_dead_process_failed_to_sync_is_stored_by_the_next() {
     tell_all(rare::refused_sync);
+    tell_all(rare::refused_sync_of_the_index);
 }
 
 #[test]
@@ -123,7 +185,7 @@ fn the_simulator_finds_every_planted_bug() {
         Bug::ProgressAhead,
     ] {
         plant(Some(bug));
-        let found = run(1, CRASHES_TO_FIND);
+        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_lives);
         plant(None);
         match found {
             Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),
@@ -133,25 +195,12 @@ fn the_simulator_finds_every_planted_bug() {
     assert!(missed.is_empty(), "not found: {missed:?}");
 }
 
-/// Tells stories of commits from `seed` on until `crashes` have happened.
-fn run_commits(seed: u64, crashes: u64) -> Result<u64, (u64, String)> {
-    let mut happened = 0;
-    let mut story = seed;
-    while happened < crashes {
-        let told = commits::Story::new(story).tell();
-        happened += told.map_err(|breach| (story, breach))?;
-        story += 1;
-    }
-    Ok(story - seed)
-}
-
 #[test]
 fn what_was_committed_is_in_the_log_exactly_once() {
-    let seed = number("FOREBAY_SIM_SEED").unwrap_or(1);
     let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES) / 10;
-    match run_commits(seed, crashes) {
-        Ok(stories) => println!("{crashes} crashes in {stories} stories from seed {seed}"),
-        Err((story, breach)) => panic!("FOREBAY_SIM_SEED={story}: {breach}"),
+    match run(Seeds::half_drawn(), crashes, tell_commits) {
+        Ok(stories) => println!("{crashes} crashes in {stories} stories"),
+        Err((seed, breach)) => panic!("FOREBAY_SEED={seed}: {breach}"),
     }
 }
 
@@ -165,7 +214,7 @@ fn the_simulator_finds_what_makes_commits_go_wrong() {
         Bug::RetireMarkers,
     ] {
         plant(Some(bug));
-        let found = run_commits(1, CRASHES_TO_FIND / 4);
+        let found = run(Seeds::fixed(), CRASHES_TO_FIND / 4, tell_commits);
         plant(None);
         match found {
             Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),

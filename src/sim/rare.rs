@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-fn faults(stop: Stop) -> Faults {
+pub(super) fn faults(stop: Stop) -> Faults {
     Faults {
         stop,
         dies_at: None,
@@ -25,11 +25,15 @@ fn faults(stop: Stop) -> Faults {
     }
 }
 
-fn open(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
+pub(super) fn open(disk: &Arc<SimDisk>) -> Result<CommitLog, Breach> {
     open_with(disk, Path::new("/store"), true)
 }
 
-fn open_with(disk: &Arc<SimDisk>, root: &Path, index: bool) -> Result<CommitLog, Breach> {
+pub(super) fn open_with(
+    disk: &Arc<SimDisk>,
+    root: &Path,
+    index: bool,
+) -> Result<CommitLog, Breach> {
     let machine = Machine {
         disk: shared(disk),
         drive: Drive::Steps,
@@ -48,14 +52,23 @@ fn open_with(disk: &Arc<SimDisk>, root: &Path, index: bool) -> Result<CommitLog,
 }
 
 /// Sends messages, with a key each or without, and dispatches them.
-fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
+pub(super) fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
     append(engine, keys, keyed)?;
     engine.step_dispatch();
     engine.shared().save_table()
 }
 
 fn append(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
-    let topic = engine.topic_for_append("orders")?;
+    append_to(engine, "orders", keys, keyed)
+}
+
+pub(super) fn append_to(
+    engine: &CommitLog,
+    name: &str,
+    keys: Range<u32>,
+    keyed: bool,
+) -> crate::error::Result<()> {
+    let topic = engine.topic_for_append(name)?;
     for number in keys {
         let mut batch = Batch::new();
         let key = format!("key-{number}");
@@ -63,13 +76,13 @@ fn append(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Re
             keys: &[&*key][..usize::from(keyed)],
             ..Draft::default()
         };
-        batch.push("orders", 0, &draft, engine.style(), 1_700_000_000_000)?;
+        batch.push(name, 0, &draft, engine.style(), 1_700_000_000_000)?;
         engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)?;
     }
     Ok(())
 }
 
-fn said(error: Error) -> Breach {
+pub(super) fn said(error: Error) -> Breach {
     error.to_string()
 }
 
@@ -82,12 +95,24 @@ fn check(disk: &Arc<SimDisk>) -> Result<Verification, Breach> {
 /// A disk refuses to sync a queue or the index, and the process dies of it. The next one finds
 /// everything in the page cache, and then the power goes.
 pub fn refused_sync(seed: u64) -> Result<(), Breach> {
+    refuse(seed, false)
+}
+
+/// [`refused_sync`], with queues that are durable.
+pub fn refused_sync_of_the_index(seed: u64) -> Result<(), Breach> {
+    refuse(seed, true)
+}
+
+fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
     let engine = open(&disk)?;
     send(&engine, 0..120, true).map_err(said)?;
     engine.flush().map_err(said)?;
+    if queues_are_durable {
+        engine.shared().queues.flush().map_err(said)?;
+    }
     // Some seeds fail at the queue, some at a file of the index, some nowhere.
-    disk.fail_syncs(300);
+    disk.fail_syncs(if queues_are_durable { 1000 } else { 300 });
     let _ = engine.shared().settle();
 
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
@@ -193,7 +218,7 @@ pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
 
     let dying = Faults {
         dies_at: Some(random.below(120)),
-        ..faults(Stop::Process)
+        ..faults(random.pick(&[Stop::Process, Stop::Power]))
     };
     let disk = disk.restart(faults(Stop::Process));
     drop(engine);

@@ -304,6 +304,44 @@ def test_what_progress_raises_is_no_error_of_a_file(store, tmp_path, number):
     assert raised.value is stop
 
 
+def test_an_archive_is_durable_before_the_store_notes_it(
+    closed: Path, store: forebay.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = tmp_path / "above" / "archive"
+    steps: list[tuple[str, str, int | str]] = []
+    fsync, rename = os.fsync, os.rename
+
+    def noted_fsync(file: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{file}")
+        steps.append(("fsync", path, os.fstat(file).st_size))
+        fsync(file)
+
+    def noted_rename(source: Path, name: Path) -> None:
+        steps.append(("rename", str(source), str(name)))
+        rename(source, name)
+
+    monkeypatch.setattr(os, "fsync", noted_fsync)
+    monkeypatch.setattr(os, "rename", noted_rename)
+    store.archive(target)
+
+    renamed = {step[2]: number for number, step in enumerate(steps) if step[0] == "rename"}
+    note = str(closed / "forebay.archived")
+    files = [str(path) for path in target.rglob("*") if path.is_file()]
+    assert set(files) | {note} == set(renamed)
+    last = renamed[note]
+    assert max(renamed.values()) == last
+    for name, number in renamed.items():
+        # All bytes come before the name, and the name before the note.
+        whole = ("fsync", steps[number][1], os.stat(name).st_size)
+        assert whole in steps[:number], name
+        until = None if name == note else last
+        named = [path for kind, path, _ in steps[number:until] if kind == "fsync"]
+        assert os.path.dirname(name) in named, name
+    synced = {path for kind, path, _ in steps[:last] if kind == "fsync"}
+    made = [target.parent, target, *(path for path in target.iterdir() if path.is_dir())]
+    assert {str(path.parent) for path in made} <= synced
+
+
 CHILD = """
 import os, signal, sys
 import forebay

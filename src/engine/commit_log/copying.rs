@@ -1,7 +1,7 @@
 //! A disk that is read by copying: for a directory whose live owner may truncate its files, which a
 //! map would answer with a signal.
 
-use crate::disk::{Disk, Entry, RealDisk};
+use crate::disk::{Disk, Entry, RealDisk, Synced};
 use crate::mapped::{Access, Region};
 use crate::num::index;
 use std::io;
@@ -75,19 +75,7 @@ impl Disk for CopyingDisk {
         refuse()
     }
 
-    fn sync_range(&self, _: &Region, _: usize, _: usize) -> io::Result<()> {
-        refuse()
-    }
-
-    fn sync_file(&self, _: &Path) -> io::Result<()> {
-        refuse()
-    }
-
-    fn sync_file_system(&self, _: &Path) -> io::Result<()> {
-        refuse()
-    }
-
-    fn sync_directory(&self, _: &Path) -> io::Result<()> {
+    fn sync(&self, _: Synced<'_>) -> io::Result<()> {
         refuse()
     }
 

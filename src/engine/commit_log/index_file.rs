@@ -361,6 +361,7 @@ impl IndexFile {
     }
 
     /// Makes the file durable.
+    #[cfg_attr(test, track_caller)]
     pub fn flush(&self) -> Result<()> {
         let flushed = self
             .file

@@ -37,7 +37,12 @@ pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
     shared.dispatcher.catch_up(end)?;
     let mut found = survey(shared, progress)?;
     let mut repair = Repair::default();
-    if found.stopped || found.found.damage.is_empty() && found.index_from.is_none() {
+    if found.stopped {
+        return Ok(repair);
+    }
+    if found.found.damage.is_empty() && found.index_from.is_none() {
+        // What a repair that was cut short has put right may be in the page cache alone.
+        shared.settle()?;
         return Ok(repair);
     }
     let done = changes(shared, &mut found, &mut repair.steps);
@@ -53,6 +58,7 @@ pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
 }
 
 fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
+    let unsettled = shared.unsettle();
     bridge_holes(shared, found, steps)?;
     for hole in &found.holes {
         mark_lost(shared, hole, steps)?;
@@ -63,6 +69,7 @@ fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> 
         let _queries = shared.rebuilding.write();
         rebuild_index(shared, name, steps)?;
     }
+    drop(unsettled);
     // As in a settling: what the inventory tells of is durable when it is written.
     let flushed = shared.flush_all()?;
     rewrite_tables(shared, found, steps)?;

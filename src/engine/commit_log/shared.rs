@@ -331,6 +331,16 @@ impl Shared {
         self.save_inventory(flushed)
     }
 
+    /// Says that no part of the queues is known to be durable, for they are changed where they
+    /// were: who opens the store after a death makes all of it durable again. There is no full
+    /// pass, which would say otherwise, while the guard lives.
+    pub fn unsettle(&self) -> MutexGuard<'_, ()> {
+        let alone = self.settle_lock.lock();
+        let min = self.log.min_position();
+        self.log.state.set(Mark::Settled, min);
+        alone
+    }
+
     /// Makes log, queues and index durable as far as they are dispatched; what they hold then, at
     /// least. Nobody else does so until that is written down or let go of: what one has begun to
     /// flush looks clean to the other.

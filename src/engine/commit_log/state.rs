@@ -559,6 +559,7 @@ impl StatePage {
     }
 
     /// Makes the page durable.
+    #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         let synced = disk.sync_range(&self.region, 0, PAGE);
         synced.map_err(|e| Error::io("sync", self.region.path(), e))

@@ -267,6 +267,7 @@ pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
 }
 
 /// Makes the names in a directory durable.
+#[cfg_attr(test, track_caller)]
 pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
     let synced = disk.sync_directory(directory);
     synced.map_err(|e| Error::io("sync", directory, e))

@@ -1,0 +1,134 @@
+//! One file of the simulated disk: what the cache holds, what the kernel takes for clean, what the
+//! platter holds.
+
+use super::random::Random;
+use crate::mapped::Region;
+use std::path::Path;
+
+/// Bytes that reach the platter together.
+pub const SECTOR: usize = 512;
+
+/// A file of the disk: its cache, and what is stored of it.
+#[derive(Debug)]
+pub struct Inode {
+    /// What maps share and reads see.
+    pub cache: Region,
+    /// Bytes of the file.
+    pub len: usize,
+    /// What of the cache the kernel takes for stored.
+    pub clean: Vec<u8>,
+    /// What is stored.
+    pub platter: Vec<u8>,
+    /// Bytes of the file as stored.
+    pub platter_len: usize,
+}
+
+impl Inode {
+    pub fn new(len: usize) -> Inode {
+        Inode {
+            cache: Region::anonymous(len, Path::new("simulated")).unwrap(),
+            len,
+            clean: vec![0; len],
+            platter: vec![0; len],
+            platter_len: 0,
+        }
+    }
+
+    /// A file that the platter holds as it is.
+    pub fn holding(bytes: Vec<u8>) -> Inode {
+        let inode = Inode::new(bytes.len());
+        inode.cache.overwrite(0, &bytes);
+        Inode {
+            clean: bytes.clone(),
+            platter_len: bytes.len(),
+            platter: bytes,
+            ..inode
+        }
+    }
+
+    /// The file with a cache of its own, that no map of this one reaches.
+    pub fn apart(&self) -> Inode {
+        let inode = Inode::new(self.len);
+        inode.cache.overwrite(0, &self.cache.contents()[..self.len]);
+        Inode {
+            clean: self.clean.clone(),
+            platter: self.platter.clone(),
+            platter_len: self.platter_len,
+            ..inode
+        }
+    }
+
+    /// Dirty sectors that begin in the range.
+    pub fn dirty(&self, start: usize, end: usize) -> Vec<usize> {
+        let cache = &self.cache.contents()[..self.len];
+        if cache[start.min(self.len)..end.min(self.len)]
+            == self.clean[start.min(self.len)..end.min(self.len)]
+        {
+            return Vec::new();
+        }
+        let first = start / SECTOR * SECTOR;
+        let differs = |at: &usize| {
+            let to = (at + SECTOR).min(self.len);
+            cache[*at..to] != self.clean[*at..to]
+        };
+        (first..end.min(self.len))
+            .step_by(SECTOR)
+            .filter(differs)
+            .collect()
+    }
+
+    /// Sends a sector to the platter.
+    pub fn write_back(&mut self, at: usize) {
+        let to = (at + SECTOR).min(self.len);
+        let sector = &self.cache.contents()[at..to];
+        self.platter[at..to].copy_from_slice(sector);
+        self.clean[at..to].copy_from_slice(sector);
+    }
+
+    /// Drops some of the sectors that are clean and not on the platter; whether any was.
+    pub fn evict(&mut self, random: &mut Random) -> bool {
+        let mut evicted = false;
+        for at in (0..self.len).step_by(SECTOR) {
+            let to = (at + SECTOR).min(self.len);
+            let cached = &self.cache.contents()[at..to];
+            if cached == &self.clean[at..to] && cached != &self.platter[at..to] && random.chance(50)
+            {
+                self.cache.overwrite(at, &self.platter[at..to]);
+                self.clean[at..to].copy_from_slice(&self.platter[at..to]);
+                evicted = true;
+            }
+        }
+        evicted
+    }
+
+    /// Calls a sector clean without storing it.
+    pub fn forget(&mut self, at: usize) {
+        let to = (at + SECTOR).min(self.len);
+        self.clean[at..to].copy_from_slice(&self.cache.contents()[at..to]);
+    }
+
+    pub fn sync(&mut self, start: usize, end: usize) {
+        for at in self.dirty(start, end) {
+            self.write_back(at);
+        }
+        self.platter_len = self.len;
+    }
+}
+
+/// What a loss of power leaves of a file, where each dirty sector survives `kept` times of 100.
+pub fn survivor(inode: &Inode, kept: u64, random: &mut Random) -> Vec<u8> {
+    let mut bytes = inode.platter.clone();
+    let cache = inode.cache.contents();
+    for at in inode.dirty(0, inode.len) {
+        if random.chance(kept) {
+            let to = (at + SECTOR).min(inode.len);
+            bytes[at..to].copy_from_slice(&cache[at..to]);
+        }
+    }
+    let len = match inode.platter_len == inode.len || random.chance(50) {
+        true => inode.len,
+        false => inode.platter_len,
+    };
+    bytes.truncate(len);
+    bytes
+}

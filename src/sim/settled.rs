@@ -1,0 +1,220 @@
+//! Stories at whose end everything is durable: a power loss then changes no byte of any file.
+
+use super::disk::{Faults, Image, SimDisk, Stop};
+use super::model::{Breach, hold};
+use super::random::Random;
+use super::rare::{faults, open, open_with, said, send};
+use crate::disk::{Disk, Synced};
+use crate::engine::Engine;
+use crate::engine::commit_log::CommitLog;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+const ROOT: &str = "/store";
+
+fn new_disk(seed: u64, stop: Stop) -> Arc<SimDisk> {
+    Arc::new(SimDisk::new(Random::new(seed), faults(stop)))
+}
+
+/// The next life on a disk, which ends with the power or the process.
+fn next(disk: &SimDisk, stop: Stop) -> Arc<SimDisk> {
+    Arc::new(disk.restart(faults(stop)))
+}
+
+/// The power goes, and every file that `counts` is as it was.
+pub(super) fn outlives_power(
+    disk: &SimDisk,
+    counts: impl Fn(&Path) -> bool,
+) -> Result<Arc<SimDisk>, Breach> {
+    let part = |image: Image| -> Image {
+        let parts = image.into_iter().filter(|(path, _)| counts(path));
+        parts.collect()
+    };
+    let before = part(disk.contents());
+    let disk = next(disk, Stop::Power);
+    let mut after = part(disk.contents());
+    for (path, bytes) in before {
+        let found = after.remove(&path);
+        hold!(found == Some(bytes), "{} is not as it was", path.display());
+    }
+    // A file of zeros is as good as none.
+    let holds = |bytes: &Option<Vec<u8>>| !bytes.iter().flatten().all(|byte| *byte == 0);
+    after.retain(|_, bytes| holds(bytes));
+    let came_back: Vec<PathBuf> = after.into_keys().collect();
+    hold!(came_back.is_empty(), "{came_back:?} came back");
+    Ok(disk)
+}
+
+/// What somebody does to a store, most of which is not durable when it ends.
+fn unsettled(random: &mut Random, engine: &CommitLog) -> Result<(), Breach> {
+    let mut sent = 0;
+    for _ in 0..1 + random.below(4) {
+        let count = 1 + random.below(40) as u32;
+        send(engine, sent..sent + count, random.chance(70)).map_err(said)?;
+        sent += count;
+        match random.below(3) {
+            0 => drop(engine.flush().map_err(said)?),
+            1 => engine.shared().settle().map_err(said)?,
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// A store has a life that ends anyhow, then another. What a close leaves is durable, and so is
+/// what a full pass leaves behind which nothing comes.
+pub fn at_its_end(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = new_disk(seed, random.pick(&[Stop::Power, Stop::Process]));
+    let engine = open(&disk)?;
+    unsettled(&mut random, &engine)?;
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let engine = open(&disk)?;
+    unsettled(&mut random, &engine)?;
+    match random.chance(50) {
+        true => engine.close().map_err(said)?,
+        false => {
+            // A full pass has nothing to do where nothing was sent.
+            send(&engine, 0..1, true).map_err(said)?;
+            engine.shared().settle().map_err(said)?;
+        }
+    }
+    outlives_power(&disk, |_| true).map(drop)
+}
+
+/// A store is opened after a crash. What it keeps of the log, and its marks, are durable then.
+pub fn at_its_begin(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = new_disk(seed, random.pick(&[Stop::Power, Stop::Process]));
+    let engine = open(&disk)?;
+    unsettled(&mut random, &engine)?;
+    if random.chance(30) {
+        engine.close().map_err(said)?;
+    }
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let _engine = open(&disk)?;
+    let caches = ["consumequeue", "index", "checkpoint"].map(|name| Path::new(ROOT).join(name));
+    let cache = |path: &Path| caches.iter().any(|cache| path.starts_with(cache));
+    outlives_power(&disk, |path| !cache(path)).map(drop)
+}
+
+/// A log file was cut short. It has its length again, durably, once the store is open.
+pub fn cut_short(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = new_disk(seed, Stop::Process);
+    let engine = open(&disk)?;
+    send(&engine, 0..3, true).map_err(said)?;
+    engine.close().map_err(said)?;
+    drop(engine);
+    let disk = next(&disk, Stop::Power);
+    let len = 3000 + random.below(1000) as usize;
+    disk.cut(
+        &Path::new(ROOT)
+            .join("commitlog")
+            .join("00000000000000000000"),
+        len,
+    );
+    let _engine = open(&disk)?;
+    outlives_power(&disk, |path| path.starts_with("/store/commitlog")).map(drop)
+}
+
+/// A directory of a closed store was removed. It is durable with what is put into it again.
+pub fn without_a_directory(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = new_disk(seed, Stop::Process);
+    let engine = open(&disk)?;
+    send(&engine, 0..20, true).map_err(said)?;
+    engine.close().map_err(said)?;
+    drop(engine);
+    let disk = next(&disk, Stop::Power);
+    let of_queues = random.chance(50);
+    let name = if of_queues {
+        "consumequeue"
+    } else {
+        "commitlog"
+    };
+    let directory = Path::new(ROOT).join(name);
+    for (path, bytes) in disk.contents().into_iter().rev() {
+        let removed = match (path.starts_with(&directory), bytes) {
+            (false, _) => continue,
+            (true, Some(_)) => disk.unlink(&path),
+            (true, None) => disk.remove_directory(&path),
+        };
+        removed.map_err(|error| error.to_string())?;
+    }
+    let synced = disk.sync(Synced::Directory(Path::new(ROOT)));
+    synced.map_err(|error| error.to_string())?;
+    let engine = open(&disk)?;
+    send(&engine, 20..30, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    if of_queues {
+        engine.shared().settle().map_err(said)?;
+    }
+    outlives_power(&disk, |path| path.starts_with(&directory)).map(drop)
+}
+
+/// The process that makes a store dies while it does. The next one finds it, sends, and the power
+/// goes once that is durable.
+pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let root = Path::new("/data/store");
+    let dying = Faults {
+        dies_at: Some(1 + random.below(40)),
+        ..faults(Stop::Process)
+    };
+    let disk = Arc::new(SimDisk::new(Random::new(seed), dying));
+    drop(open_with(&disk, root, true));
+    let disk = next(&disk, Stop::Power);
+    let engine = open_with(&disk, root, true)?;
+    send(&engine, 0..10, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let engine = open_with(&disk, root, true)?;
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(found.records == 10, "{} records", found.records);
+    Ok(())
+}
+
+/// So many queues have entries that a full pass syncs the file system once.
+pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
+    let disk = new_disk(seed, Stop::Power);
+    let engine = open(&disk)?;
+    for number in 0..70 {
+        super::rare::append_to(&engine, &format!("topic-{number}"), 0..1, true).map_err(said)?;
+    }
+    engine.step_dispatch();
+    engine.shared().save_table().map_err(said)?;
+    engine.shared().settle().map_err(said)?;
+    outlives_power(&disk, |_| true).map(drop)
+}
+
+/// The power goes in the midst of a log whose end is erased on opening; what comes behind what is
+/// sent then is not an old record.
+pub fn behind_an_erased_end(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = new_disk(seed, Stop::Power);
+    let engine = open(&disk)?;
+    send(&engine, 0..2, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    send(&engine, 2..14, true).map_err(said)?;
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let engine = open(&disk)?;
+    let end = engine.stats().published;
+    let count = 1 + random.below(4) as u32;
+    send(&engine, 0..count, true).map_err(said)?;
+    let durable = engine.flush().map_err(said)?;
+    hold!(durable > end, "nothing is sent");
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let engine = open(&disk)?;
+    let published = engine.stats().published;
+    hold!(
+        published == durable,
+        "the log ends at {published}, and not at {durable}"
+    );
+    Ok(())
+}
