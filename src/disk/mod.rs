@@ -3,10 +3,14 @@
 //! Everything above reaches the file system through [`Disk`], so that a simulator can stand in its
 //! place. The hot paths (stores to a map, loads from it) do not pass here.
 
+#[cfg(test)]
+mod hooked;
 mod lock;
 mod real;
 mod syscall;
 
+#[cfg(test)]
+pub use hooked::{Call, HookedDisk};
 pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
 pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
@@ -54,6 +58,9 @@ pub trait Disk: Send + Sync + Debug {
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Gives the range of a file its blocks, so that a store into a map of it cannot fail.
+    ///
+    /// Nobody stores to the range meanwhile: a file system that cannot reserve has its zeros read
+    /// and written.
     fn reserve(&self, path: &Path, start: u64, len: u64) -> io::Result<()>;
 
     /// Maps the first `len` bytes of a file.
@@ -193,10 +200,7 @@ pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> 
 /// Gives an open file `len` bytes with their blocks, so that a store into a map of it cannot fail.
 pub fn reserve_open(file: &std::fs::File, len: u64) -> io::Result<()> {
     file.set_len(len)?;
-    match syscall::reserve(file, 0, len) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
-        done => done,
-    }
+    real::reserve(file, 0, len)
 }
 
 /// Reads a whole small file; `None` where it is not there.

@@ -33,6 +33,8 @@ pub struct MappedFile {
     wrote: AtomicU64,
     flushed: AtomicU64,
     reserved: AtomicU64,
+    /// Held while blocks are reserved, so that it is done above the mark alone.
+    reserving: Mutex<()>,
 }
 
 /// How much of a file is there when it is opened.
@@ -69,6 +71,7 @@ impl MappedFile {
             wrote: AtomicU64::new(wrote),
             flushed: AtomicU64::new(wrote),
             reserved: AtomicU64::new(0),
+            reserving: Mutex::new(()),
         }
     }
 
@@ -208,12 +211,19 @@ impl MappedFile {
     }
 
     /// Gives the bytes below `end` their blocks; those that have them keep them.
+    ///
+    /// One thread at a time, from the mark on: nobody stores above the mark, and where reserving
+    /// is writing zeros it would take away what was stored.
     pub fn reserve(&self, end: u64) -> io::Result<()> {
         let end = end.min(self.len);
+        if end <= self.reserved() {
+            return Ok(());
+        }
+        let _alone = self.reserving.lock();
         let from = self.reserved();
         if from < end {
             self.disk.reserve(&self.path, from, end - from)?;
-            self.reserved.fetch_max(end, Ordering::AcqRel);
+            self.reserved.store(end, Ordering::Release);
         }
         Ok(())
     }
@@ -226,5 +236,52 @@ impl MappedFile {
             .sync_range(&region, index(start), index(end.saturating_sub(start)))?;
         self.flushed.fetch_max(end, Ordering::AcqRel);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+    use crate::disk::{Call, HookedDisk};
+    use std::ops::Range;
+    use std::sync::Barrier;
+
+    /// The allocator's thread and the appender reserved one range at the same time. On a file
+    /// system that has to write for it, the slower one put zeros over records of the other.
+    #[test]
+    fn no_block_is_reserved_twice() {
+        const THREADS: u64 = 4;
+        const STEP: u64 = 4096;
+        let dir = tempfile::tempdir().unwrap();
+        let asked: Arc<Mutex<Vec<Range<u64>>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let disk: Arc<dyn Disk> = HookedDisk::new(move |call, _| {
+            if let Call::Reserve(start, len) = call {
+                seen.lock().push(start..start + len);
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        for round in 0..50 {
+            let path = dir.path().join(round.to_string());
+            let file = MappedFile::create(&disk, path, 0, 100 * STEP, STEP).unwrap();
+            let start = Barrier::new(THREADS as usize);
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (file, start) = (&file, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        for step in 2..20 {
+                            file.reserve(step * STEP + thread).unwrap();
+                        }
+                    });
+                }
+            });
+            let mut asked = std::mem::take(&mut *asked.lock());
+            asked.sort_by_key(|range| range.start);
+            let follow = asked.windows(2).all(|two| two[0].end == two[1].start);
+            assert!(follow, "{asked:?}");
+        }
     }
 }
