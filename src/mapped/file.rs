@@ -15,6 +15,7 @@ use crate::plant::{Bug, planted};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -228,6 +229,24 @@ impl MappedFile {
         Ok(())
     }
 
+    /// Runs of bytes in the range that are in no hole, in their order.
+    pub fn data_runs(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let mut at = range.start;
+        while at < range.end
+            && let Some(data) = self.disk.next_data(&self.path, at)?
+            && data.start < range.end
+        {
+            let run = data.start.max(at)..data.end.min(range.end);
+            at = run.end;
+            match runs.last_mut() {
+                Some(last) if last.end == run.start => last.end = run.end,
+                _ => runs.push(run),
+            }
+        }
+        Ok(runs)
+    }
+
     /// Makes `start..end` of the file durable.
     pub fn flush(&self, start: u64, end: u64) -> io::Result<()> {
         let region = self.region()?;
@@ -244,7 +263,6 @@ impl MappedFile {
 mod test {
     use super::*;
     use crate::disk::{Call, HookedDisk};
-    use std::ops::Range;
     use std::sync::Barrier;
 
     /// The allocator's thread and the appender reserved one range at the same time. On a file

@@ -11,6 +11,7 @@
 
 use super::dispatch::is_full;
 use super::log::{Log, blank};
+use super::queue_row::QueueRow;
 use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
@@ -44,8 +45,8 @@ pub struct Tail {
     current: Option<Current>,
     position: u64,
     last_store_ms: i64,
-    /// Next offset of each queue, by topic, then by queue.
-    offsets: Vec<Vec<u64>>,
+    /// Next offset of each queue, by topic.
+    offsets: Vec<QueueRow<u64>>,
     /// Files behind the current one, in order.
     ahead: VecDeque<Arc<MappedFile>>,
     coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
@@ -166,20 +167,14 @@ impl Tail {
     /// Next offset of a queue.
     #[inline]
     fn next_offset(&mut self, topic: u32, queue: u32) -> &mut u64 {
-        let (row, column) = (topic as usize, queue as usize);
+        let row = topic as usize;
         if self.offsets.len() <= row {
-            self.offsets.resize_with(row + 1, Vec::new);
+            self.offsets.resize_with(row + 1, QueueRow::default);
         }
         let Some(queues) = self.offsets.get_mut(row) else {
             unreachable!("just resized")
         };
-        if queues.len() <= column {
-            queues.resize(column + 1, 0);
-        }
-        let Some(offset) = queues.get_mut(column) else {
-            unreachable!("just resized")
-        };
-        offset
+        queues.get_or_insert_with(queue, || 0)
     }
 
     fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
