@@ -287,6 +287,18 @@ impl Producer {
         self.shared.meter.take_slow()
     }
 
+    /// Whether the store has warnings that [`Producer::take_warnings`] has not told yet.
+    #[inline]
+    pub fn has_warnings(&self) -> bool {
+        self.shared.warnings.any()
+    }
+
+    /// What the store has to tell that is no error of a call, since the last call of this: a
+    /// sentence without a full stop each.
+    pub fn take_warnings(&self) -> Vec<String> {
+        self.shared.warnings.take()
+    }
+
     /// Whether a send would not wait; see [`Engine::is_ready_for`].
     #[inline]
     pub fn is_ready_for(&self, len: usize) -> bool {

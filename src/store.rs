@@ -8,7 +8,7 @@ use crate::engine::{
 };
 use crate::error::{Error, Result};
 use crate::machine::Machine;
-use crate::meter::{Looks, PutMeter};
+use crate::meter::{Looks, PutMeter, Warnings};
 use crate::options::{EngineKind, Mode, Options};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
@@ -33,6 +33,7 @@ pub(crate) struct Shared {
     path: PathBuf,
     pub(crate) options: Options,
     pub(crate) meter: PutMeter,
+    pub(crate) warnings: Arc<Warnings>,
     looks: Looks,
     closed: AtomicBool,
     generation: u32,
@@ -115,6 +116,7 @@ impl Store {
         let closed = AtomicBool::new(false);
         Ok(Store {
             shared: Arc::new(Shared {
+                warnings: engine.warnings().unwrap_or_default(),
                 engine,
                 path,
                 options,

@@ -1,7 +1,7 @@
 //! The real disk with a word of the test before its calls: for faults and orders that no file
 //! system brings about when asked.
 
-use super::{Disk, Entry, RealDisk};
+use super::{Disk, Entry, NotBegun, RealDisk};
 use crate::mapped::{Access, Region};
 use std::io;
 use std::ops::Range;
@@ -17,7 +17,9 @@ pub enum Call {
     Reserve(u64, u64),
     /// [`Disk::map`].
     Map,
-    /// A sync of a range, a file, a directory or the file system.
+    /// [`Disk::sync_range`], which opens nothing.
+    SyncRange,
+    /// The opening of a file, a directory or the file system for a sync.
     Sync,
     /// [`Disk::read_at`].
     Read,
@@ -40,7 +42,7 @@ impl std::fmt::Debug for HookedDisk {
 
 impl HookedDisk {
     /// The real disk; a call for which `before` gives an error is not made and fails with it.
-    pub fn new(
+    pub fn shared(
         before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<dyn Disk> {
         let before = Box::new(before);
@@ -69,22 +71,22 @@ impl Disk for HookedDisk {
     }
 
     fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
-        (self.before)(Call::Sync, region.path())?;
+        (self.before)(Call::SyncRange, region.path())?;
         RealDisk.sync_range(region, start, len)
     }
 
     fn sync_file(&self, path: &Path) -> io::Result<()> {
-        (self.before)(Call::Sync, path)?;
+        (self.before)(Call::Sync, path).map_err(NotBegun::from)?;
         RealDisk.sync_file(path)
     }
 
     fn sync_file_system(&self, path: &Path) -> io::Result<()> {
-        (self.before)(Call::Sync, path)?;
+        (self.before)(Call::Sync, path).map_err(NotBegun::from)?;
         RealDisk.sync_file_system(path)
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        (self.before)(Call::Sync, path)?;
+        (self.before)(Call::Sync, path).map_err(NotBegun::from)?;
         RealDisk.sync_directory(path)
     }
 

@@ -93,7 +93,8 @@ pub trait Disk: Send + Sync + Debug {
         let _ = (path, start, len);
     }
 
-    /// Makes data and length of a file durable.
+    /// Makes data and length of a file durable. An error of it, and of the other two, is
+    /// [`NotBegun`] where the kernel was not asked yet.
     fn sync_file(&self, path: &Path) -> io::Result<()>;
 
     /// Makes all that was stored to the file system of a directory durable, names and all.
@@ -177,6 +178,31 @@ pub trait Disk: Send + Sync + Debug {
     /// What tells one start of the machine from another: the page cache does not outlive it.
     fn boot_id(&self) -> [u8; 16] {
         syscall::boot_id()
+    }
+}
+
+/// A sync that was not begun: what it is of could not be opened, and is as dirty as it was. Unlike
+/// one that failed it may be tried again.
+#[derive(Debug)]
+pub struct NotBegun(io::Error);
+
+impl std::fmt::Display for NotBegun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for NotBegun {}
+
+impl NotBegun {
+    /// The error of opening a file for a sync, as one that says so.
+    pub fn from(error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), NotBegun(error))
+    }
+
+    /// The error of opening, or `error` itself where it is of anything else.
+    pub fn cause(error: io::Error) -> Result<io::Error, io::Error> {
+        error.downcast::<NotBegun>().map(|unbegun| unbegun.0)
     }
 }
 

@@ -11,7 +11,7 @@ pub use waiter::Waiter;
 
 use crate::error::{Error, Result};
 use crate::mapped::Region;
-use crate::meter::{Flushes, Puts, Rates};
+use crate::meter::{Flushes, Puts, Rates, Warnings};
 use crate::num::short;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
 use commit_log::archive::{SealedFile, Survey};
@@ -502,6 +502,11 @@ pub trait Engine: Send + Sync {
 
     /// Counters; [`Stats::puts`] and [`Stats::rates`] are filled by who owns the engine.
     fn stats(&self) -> Stats;
+
+    /// What the engine has to tell that is no error of a call; `None` where there never is any.
+    fn warnings(&self) -> Option<Arc<Warnings>> {
+        None
+    }
 
     /// Messages and bytes appended since opening. Waits for nobody.
     fn counters(&self) -> (u64, u64);

@@ -10,6 +10,7 @@
 
 use super::{Access, Region};
 use crate::disk::Disk;
+use crate::error::{Error, Result, passes};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use parking_lot::Mutex;
@@ -18,7 +19,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A file of a row of files; see the module's text for its marks.
 #[derive(Debug)]
@@ -29,6 +30,8 @@ pub struct MappedFile {
     access: Access,
     disk: Arc<dyn Disk>,
     region: Mutex<Option<Arc<Region>>>,
+    /// Whether the map was asked for since the last look.
+    touched: AtomicBool,
     /// The descriptor of a file that is written, and not stored to.
     written: Mutex<Option<File>>,
     wrote: AtomicU64,
@@ -68,6 +71,7 @@ impl MappedFile {
             access,
             disk: Arc::clone(disk),
             region: Mutex::new(None),
+            touched: AtomicBool::new(false),
             written: Mutex::new(None),
             wrote: AtomicU64::new(wrote),
             flushed: AtomicU64::new(wrote),
@@ -77,7 +81,7 @@ impl MappedFile {
     }
 
     /// Creates the file with its full length and the blocks of its first `reserve` bytes, durably:
-    /// blocks and length first, then the name.
+    /// blocks and length first, then the name. It is mapped on return; on an error it is not there.
     pub fn create(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -86,21 +90,22 @@ impl MappedFile {
         reserve: u64,
     ) -> io::Result<MappedFile> {
         disk.create(&path, len)?;
-        let made = disk.reserve(&path, 0, reserve.min(len)).and_then(|()| {
-            disk.sync_file(&path)?;
-            match planted(Bug::NoDirectorySync) {
-                true => Ok(()),
-                false => disk.sync_directory(path.parent().unwrap_or(Path::new("."))),
-            }
-        });
-        if let Err(error) = made {
-            // Nothing was stored in it, and half a file would stand in the way of the next try.
-            let _ = disk.unlink(&path);
-            return Err(error);
-        }
         let file = Self::open(disk, path, start, len, Access::ReadWrite, Extent::Part(0));
-        file.reserved.store(reserve.min(len), Ordering::Relaxed);
+        let make = || {
+            file.reserve(reserve)?;
+            disk.sync_file(&file.path)?;
+            if !planted(Bug::NoDirectorySync) {
+                disk.sync_directory(file.path.parent().unwrap_or(Path::new(".")))?;
+            }
+            file.region().map(drop)
+        };
+        make().inspect_err(|_| file.discard())?;
         Ok(file)
+    }
+
+    /// Takes away a file that was made and is not used: it would stand in the way of the next try.
+    pub fn discard(&self) {
+        let _ = self.disk.unlink(&self.path);
     }
 
     /// Where the file is.
@@ -134,6 +139,7 @@ impl MappedFile {
     /// The map, made where there is none. It stays good for as long as the caller keeps it.
     pub fn region(&self) -> io::Result<Arc<Region>> {
         let mut slot = self.region.lock();
+        self.touched.store(true, Ordering::Relaxed);
         if let Some(region) = &*slot {
             return Ok(Arc::clone(region));
         }
@@ -144,10 +150,17 @@ impl MappedFile {
         Ok(region)
     }
 
-    /// Writes bytes at `start`. Who writes to a file does not store to its map.
+    /// Writes bytes at `start`, where the blocks are reserved and nothing is readable yet. Who
+    /// writes to a file does not store to its map, unless it cannot be written to at the moment.
     pub fn write(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
         let mut kept = self.written.lock();
-        self.disk.write_kept(&mut kept, &self.path, start, bytes)
+        match self.disk.write_kept(&mut kept, &self.path, start, bytes) {
+            Err(error) if passes(&error) => {
+                self.region()?.write(index(start), bytes);
+                Ok(())
+            }
+            written => written,
+        }
     }
 
     /// Lets go of the descriptor that writing has left.
@@ -171,6 +184,13 @@ impl MappedFile {
             self.unmap();
         }
         !self.is_mapped()
+    }
+
+    /// [`MappedFile::unmap_idle`] if the map was not asked for since the last call.
+    pub fn unmap_unused(&self) {
+        if !self.touched.swap(false, Ordering::Relaxed) {
+            self.unmap_idle();
+        }
     }
 
     /// Whether there is a map.
@@ -248,11 +268,17 @@ impl MappedFile {
     }
 
     /// Makes `start..end` of the file durable.
-    pub fn flush(&self, start: u64, end: u64) -> io::Result<()> {
-        let region = self.region()?;
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], which says whether the map or the sync failed: the latter is final.
+    pub fn flush(&self, start: u64, end: u64) -> Result<()> {
+        let region = self.region();
+        let region = region.map_err(|e| Error::io("map", &self.path, e))?;
         let end = end.min(self.len);
-        self.disk
-            .sync_range(&region, index(start), index(end.saturating_sub(start)))?;
+        let len = index(end.saturating_sub(start));
+        let synced = self.disk.sync_range(&region, index(start), len);
+        synced.map_err(|e| Error::io("sync", &self.path, e))?;
         self.flushed.fetch_max(end, Ordering::AcqRel);
         Ok(())
     }
@@ -269,12 +295,12 @@ mod test {
     /// system that has to write for it, the slower one put zeros over records of the other.
     #[test]
     fn no_block_is_reserved_twice() {
-        const THREADS: u64 = 4;
+        const THREADS: u16 = 4;
         const STEP: u64 = 4096;
         let dir = tempfile::tempdir().unwrap();
         let asked: Arc<Mutex<Vec<Range<u64>>>> = Arc::default();
         let seen = Arc::clone(&asked);
-        let disk: Arc<dyn Disk> = HookedDisk::new(move |call, _| {
+        let disk: Arc<dyn Disk> = HookedDisk::shared(move |call, _| {
             if let Call::Reserve(start, len) = call {
                 seen.lock().push(start..start + len);
                 std::thread::yield_now();
@@ -284,14 +310,14 @@ mod test {
         for round in 0..50 {
             let path = dir.path().join(round.to_string());
             let file = MappedFile::create(&disk, path, 0, 100 * STEP, STEP).unwrap();
-            let start = Barrier::new(THREADS as usize);
+            let start = Barrier::new(usize::from(THREADS));
             std::thread::scope(|scope| {
                 for thread in 0..THREADS {
                     let (file, start) = (&file, &start);
                     scope.spawn(move || {
                         start.wait();
                         for step in 2..20 {
-                            file.reserve(step * STEP + thread).unwrap();
+                            file.reserve(step * STEP + u64::from(thread)).unwrap();
                         }
                     });
                 }

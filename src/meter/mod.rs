@@ -8,11 +8,13 @@ mod flushes;
 mod histogram;
 mod puts;
 mod rates;
+mod warnings;
 
 pub use flushes::{FlushMeter, Flushes};
 pub use histogram::{Histogram, Latency};
 pub use puts::{Put, PutMeter, Puts, ROWS_A_SAMPLE, SlowPut};
 pub use rates::{Looks, Rates};
+pub use warnings::Warnings;
 
 use std::time::Duration;
 

@@ -15,8 +15,7 @@ use super::queue_row::QueueRow;
 use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
-use crate::mapped::allocate::create;
-use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Preparation, Region, TransientPool};
+use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Region, TransientPool};
 use crate::num::index;
 use crate::record::Batch;
 use crate::record::layout::BLANK_LEN;
@@ -93,8 +92,6 @@ pub struct Appender<'a> {
     pub log: &'a Log,
     /// Makes files and reserves blocks.
     pub allocator: &'a Allocator,
-    /// How new files are prepared.
-    pub preparation: Preparation,
     /// The disk.
     pub disk: &'a Arc<dyn crate::disk::Disk>,
     /// Where appends go first, in a store that has one.
@@ -300,6 +297,7 @@ impl Tail {
                 _ => current.region.publish_alone(current.region.len()),
             }
             self.position = current.end;
+            with.allocator.end(&current.file);
         }
         let Some(next) = self.ahead.pop_front() else {
             unreachable!("files were secured")
@@ -432,16 +430,8 @@ impl Tail {
         let path = with.log.files.path_of(start);
         let len = with.log.files.file_len();
         let step = RESERVE_STEP.min(len);
-        let try_with = |reserve| {
-            create(
-                with.disk,
-                with.preparation,
-                path.clone(),
-                start,
-                len,
-                reserve,
-            )
-        };
+        let preparer = with.allocator.preparer();
+        let try_with = |reserve| preparer.create(path.clone(), start, len, reserve);
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
         made.map_err(|error| match is_full(&error) {
             true => no_space(with, &path, step),
@@ -479,6 +469,11 @@ impl Tail {
                 .create(path, start, len, RESERVE_STEP.min(len));
             self.coming.push_back(latch);
         }
+    }
+
+    /// The file that is appended to, once there is one.
+    pub fn current_file(&self) -> Option<&Arc<MappedFile>> {
+        self.current.as_ref().map(|current| &current.file)
     }
 
     /// The current file, and the whole pages behind its end whose blocks are reserved.
@@ -523,3 +518,6 @@ fn no_space(with: &Appender<'_>, path: &std::path::Path, needed: u64) -> Error {
         free,
     }
 }
+
+#[cfg(test)]
+mod test;

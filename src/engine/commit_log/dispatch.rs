@@ -455,16 +455,15 @@ pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
     properties::tags_code(known.tags)
 }
 
-/// Whether an error of dispatch ends the store for writers: all but a full disk, which passes.
+/// Whether an error of dispatch ends the store for writers: all but what passes.
 pub fn is_final(error: &Error) -> bool {
-    match error {
-        Error::Full { .. } => false,
-        Error::Io { source, .. } => !is_full(source),
-        _ => true,
-    }
+    !error.passes()
 }
 
 /// Whether the file system has no room, or its owner may not use more of it.
 pub fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
+
+#[cfg(test)]
+mod test;

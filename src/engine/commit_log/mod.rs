@@ -72,6 +72,7 @@ use crate::disk::FileLock;
 use crate::error::{Error, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::{MappedFile, TransientPool};
+use crate::meter::Warnings;
 use crate::options::{Flush, Mode, Options};
 use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Message, RecordStyle};
@@ -134,6 +135,9 @@ impl CommitLog {
                 return Err(Error::io("start the threads of", path, error));
             }
             intake::start(&engine.shared);
+        }
+        if let Some(file) = engine.shared.tail.lock().current_file() {
+            engine.shared.allocator.begin(file);
         }
         Ok(engine)
     }
@@ -589,6 +593,10 @@ impl Engine for CommitLog {
         intake::step(&self.shared, &crate::store::now_ms)
     }
 
+    fn warnings(&self) -> Option<Arc<Warnings>> {
+        Some(Arc::clone(self.shared.allocator.warnings()))
+    }
+
     fn stats(&self) -> Stats {
         let log = &self.shared.log;
         let (messages_sent, bytes_sent) = self.counters();
@@ -654,8 +662,8 @@ impl Engine for CommitLog {
         let log = &self.shared.log;
         let is_durable = log.state.get(Mark::Durable) >= self.shared.wrote();
         match settled {
-            // All messages are durable. Without room for what a close leaves the next opening
-            // recovers, as after a halt.
+            // All messages are durable. Without room or descriptors for what a close leaves the
+            // next opening recovers, as after a halt.
             Err(error) if is_durable && !dispatch::is_final(&error) => Ok(()),
             settled => settled,
         }

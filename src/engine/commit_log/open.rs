@@ -448,7 +448,6 @@ impl<'a> Opening<'a> {
             index: self.index,
             in_doubt: Mutex::new(None),
             dispatcher,
-            preparation,
             tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),

@@ -122,7 +122,10 @@ impl Queues {
             .collect();
         let directory = &self.store.directory;
         let synced = self.store.disk.sync_file_system(directory);
-        synced.map_err(|e| Error::io("sync the file system of", directory, e))?;
+        synced.map_err(|error| {
+            taken.iter().for_each(|(queue, it)| queue.give_back(*it));
+            Error::io("sync the file system of", directory, error)
+        })?;
         for (queue, unflushed) in taken {
             queue.set_flushed(unflushed.max);
         }

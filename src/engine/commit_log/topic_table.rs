@@ -113,7 +113,10 @@ impl TopicTable {
         }
         let version = self.root.get("dataVersion");
         let mut version = version.map_or_else(BTreeMap::new, |text| members_of(text));
-        let counter: i64 = version.get("counter").and_then(number).unwrap_or(0);
+        let counter: i64 = version
+            .get("counter")
+            .and_then(|text| number(text))
+            .unwrap_or(0);
         version.insert("counter".to_owned(), raw(&counter.saturating_add(1)));
         let state = version.entry("stateVersion".to_owned());
         state.or_insert_with(|| raw(&0));
@@ -206,7 +209,7 @@ fn apply(topics: &Topics, name: &str, text: &RawValue) -> Option<Numbers> {
         return None;
     }
     let members = members_of(text);
-    let stated = NUMBER_NAMES.map(|name| members.get(name).and_then(number));
+    let stated = NUMBER_NAMES.map(|name| members.get(name).and_then(|text| number(text)));
     let [write, read, permissions] = stated
         .map(|value: Option<u64>| value.map(|value| u32::try_from(value).unwrap_or(u32::MAX)));
     let write_queues = write.unwrap_or(1);
@@ -227,6 +230,6 @@ fn members_of(text: &RawValue) -> BTreeMap<String, Box<RawValue>> {
     found.filter(|found| !found.more).unwrap_or_default().map
 }
 
-fn number<T: std::str::FromStr>(text: &Box<RawValue>) -> Option<T> {
+fn number<T: std::str::FromStr>(text: &RawValue) -> Option<T> {
     text.get().parse().ok()
 }
