@@ -3,6 +3,7 @@
 //! Values are fields, so that each binding can hand them on as attributes. An ordinary outcome,
 //! such as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
 
+use crate::disk::NotBegun;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -92,9 +93,27 @@ impl Error {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// An operating system error with what was tried and where. A full disk is told apart.
+    /// Whether what is in the way goes by itself: no room, no descriptors, no memory. Nothing is
+    /// broken then, and the same call may succeed in a moment.
+    ///
+    /// A sync that failed is not tried again, whatever its error: the kernel may have called the
+    /// pages clean. One that was not begun is an error of opening.
+    pub(crate) fn passes(&self) -> bool {
+        match self {
+            Error::Full { .. } | Error::Busy { .. } => true,
+            Error::Io { doing, source, .. } => passes(source) && !doing.starts_with("sync"),
+            _ => false,
+        }
+    }
+
+    /// An operating system error with what was tried and where. A sync that was not begun could
+    /// not open what it is of.
     pub fn io(doing: &'static str, path: impl AsRef<Path>, source: io::Error) -> Error {
         let path = path.as_ref().to_path_buf();
+        let (doing, source) = match NotBegun::cause(source) {
+            Ok(cause) => ("open", cause),
+            Err(source) => (doing, source),
+        };
         Error::Io {
             doing,
             path,
@@ -128,6 +147,13 @@ impl Error {
             source: Box::new(self),
         }
     }
+}
+
+/// Whether a call that is no sync may succeed in a moment, as [`Error::passes`] has it.
+pub(crate) fn passes(error: &io::Error) -> bool {
+    let code = error.raw_os_error();
+    let room = matches!(code, Some(libc::ENOSPC | libc::EDQUOT));
+    room || matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
 }
 
 impl fmt::Display for Error {

@@ -38,6 +38,13 @@ pub enum Warning {
         /// Its delay level.
         level: u8,
     },
+    /// `lock_memory` cannot lock a file. Told once a store.
+    Unlocked {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
     /// This many more there were than are kept.
     More(u64),
 }

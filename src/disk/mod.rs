@@ -4,6 +4,8 @@
 //! place. The hot paths (stores to a map, loads from it) do not pass here.
 
 mod durable;
+#[cfg(test)]
+mod hooked;
 mod lock;
 mod real;
 mod syscall;
@@ -11,6 +13,8 @@ mod syscall;
 pub use durable::Synced;
 #[cfg(test)]
 pub use durable::site;
+#[cfg(test)]
+pub use hooked::{Call, HookedDisk};
 pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
 pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
@@ -82,6 +86,9 @@ pub trait Disk: Send + Sync + Debug {
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
     /// Gives the range of a file its blocks, so that a store into a map of it cannot fail.
+    ///
+    /// Nobody stores to the range meanwhile: a file system that cannot reserve has its zeros read
+    /// and written.
     fn reserve(&self, path: &Path, start: u64, len: u64) -> io::Result<()>;
 
     /// Maps the first `len` bytes of a file.
@@ -95,6 +102,11 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Makes something durable. Callers say what by `sync_range`, `sync_file`, `sync_file_system`
     /// and `sync_directory`.
+    ///
+    /// # Errors
+    ///
+    /// [`NotBegun`] where the kernel was not asked yet. Any other error is final: the kernel may
+    /// have called the pages clean.
     fn sync(&self, what: Synced<'_>) -> io::Result<()>;
 
     /// Dirties every page of the range without changing a byte, so that the next sync writes it: a
@@ -201,6 +213,31 @@ pub trait Disk: Send + Sync + Debug {
     }
 }
 
+/// A sync that was not begun: what it is of could not be opened, and is as dirty as it was. Unlike
+/// one that failed it may be tried again.
+#[derive(Debug)]
+pub struct NotBegun(io::Error);
+
+impl std::fmt::Display for NotBegun {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        std::fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for NotBegun {}
+
+impl NotBegun {
+    /// The error of opening a file for a sync, as one that says so.
+    pub fn from(error: io::Error) -> io::Error {
+        io::Error::new(error.kind(), NotBegun(error))
+    }
+
+    /// The error of opening, or `error` itself where it is of anything else.
+    pub fn cause(error: io::Error) -> Result<io::Error, io::Error> {
+        error.downcast::<NotBegun>().map(|unbegun| unbegun.0)
+    }
+}
+
 /// Replaces a small file as a whole, durably: a temporary file, sync, rename, sync of the
 /// directory.
 ///
@@ -222,10 +259,7 @@ pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> 
 /// Gives an open file `len` bytes with their blocks, so that a store into a map of it cannot fail.
 pub fn reserve_open(file: &std::fs::File, len: u64) -> io::Result<()> {
     file.set_len(len)?;
-    match syscall::reserve(file, 0, len) {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
-        done => done,
-    }
+    real::reserve(file, 0, len)
 }
 
 /// Reads a whole small file; `None` where it is not there.

@@ -1,6 +1,6 @@
 //! The file system of the machine.
 
-use super::{Disk, Entry, Kind, Synced, syscall};
+use super::{Disk, Entry, Kind, NotBegun, Synced, syscall};
 use crate::mapped::{Access, PAGE, Region};
 use crate::num::index;
 use std::fs::{self, File, OpenOptions};
@@ -95,25 +95,59 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a range as it is, which gives it its blocks: for file systems that cannot reserve any.
-/// Nobody else stores to the range meanwhile.
-fn write_again(file: &File, start: u64, len: u64) -> io::Result<()> {
+/// Gives a range of an open file its blocks. A range beyond the end of the file is cut.
+pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
+    match syscall::reserve(file, start, len) {
+        Err(error) if error.kind() == io::ErrorKind::Unsupported => fill(file, start, len),
+        done => done,
+    }
+}
+
+/// Gives a range its blocks by writing zeros where it is zero, page by page: for file systems that
+/// cannot reserve any. What holds another byte has its block, and is left alone.
+///
+/// Between the read and the write a page must not be stored to: see [`Disk::reserve`].
+fn fill(file: &File, start: u64, len: u64) -> io::Result<()> {
     let end = (start + len).min(file.metadata()?.len());
+    let zeros = vec![0; COPY_LEN];
     let mut buffer = vec![0; COPY_LEN];
     let mut at = start;
     while at < end {
-        let step = index((end - at).min(COPY_LEN as u64));
-        let Some(part) = buffer.get_mut(..step) else {
-            break;
+        // Up to a bound of pages, so that no page is taken for two.
+        let step = (COPY_LEN as u64 - at % COPY_LEN as u64).min(end - at);
+        let have = match buffer.get_mut(..index(step)) {
+            Some(part) => syscall::read_at(file, part, at)?,
+            None => 0,
         };
-        let have = syscall::read_at(file, part, at)?;
         if have == 0 {
             break;
         }
-        syscall::write_all_at(file, part.get(..have).unwrap_or_default(), at)?;
+        let bytes = buffer.get(..have).unwrap_or_default();
+        for run in zero_runs(bytes, index(at % PAGE as u64)) {
+            let part = zeros.get(..run.len()).unwrap_or_default();
+            syscall::write_all_at(file, part, at + run.start as u64)?;
+        }
         at += have as u64;
     }
     Ok(())
+}
+
+/// Runs of pages that are zero. The first byte is byte `offset` of its page.
+fn zero_runs(bytes: &[u8], offset: usize) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        let to = (at + PAGE - (at + offset) % PAGE).min(bytes.len());
+        let page = bytes.get(at..to).unwrap_or_default();
+        if page.iter().fold(0, |any, byte| any | byte) == 0 {
+            match runs.last_mut() {
+                Some(run) if run.end == at => run.end = to,
+                _ => runs.push(at..to),
+            }
+        }
+        at = to;
+    }
+    runs
 }
 
 fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
@@ -169,13 +203,7 @@ impl Disk for RealDisk {
     }
 
     fn reserve(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
-        let file = open(path, true)?;
-        match syscall::reserve(&file, start, len) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                write_again(&file, start, len)
-            }
-            done => done,
-        }
+        reserve(&open(path, true)?, start, len)
     }
 
     fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region> {
@@ -190,10 +218,13 @@ impl Disk for RealDisk {
     fn sync(&self, what: Synced<'_>) -> io::Result<()> {
         match what {
             Synced::Range { region, start, len } => region.sync(start, len),
-            Synced::File(path) => open(path, false)?.sync_all(),
+            Synced::File(path) => open(path, false).map_err(NotBegun::from)?.sync_all(),
             Synced::FileSystem(path) => syscall::sync_file_system(path),
             #[cfg(unix)]
-            Synced::Directory(path) => File::open(directory(path))?.sync_all(),
+            Synced::Directory(path) => {
+                let opened = File::open(directory(path));
+                opened.map_err(NotBegun::from)?.sync_all()
+            }
             #[cfg(not(unix))]
             Synced::Directory(_) => Ok(()),
         }
@@ -331,5 +362,45 @@ impl Disk for RealDisk {
 
     fn used_space(&self, path: &Path) -> io::Result<u64> {
         Ok(syscall::space(path)?.used)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+
+    /// A file system without reservation has a range written over, and what the range holds stays.
+    #[test]
+    fn filling_a_range_gives_it_blocks_and_changes_no_byte() {
+        use std::os::unix::fs::MetadataExt;
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        let len = 3 * COPY_LEN as u64 + 100;
+        RealDisk.create(&path, len).unwrap();
+        let stored = [0, 5_000, COPY_LEN as u64 - 1, 2 * COPY_LEN as u64 + 77];
+        for at in stored {
+            RealDisk.write_at(&path, at, &[7; 3]).unwrap();
+        }
+        let before = fs::read(&path).unwrap();
+        let file = open(&path, true).unwrap();
+        for (start, part) in [(0, 10), (10, PAGE as u64), (4_106, len), (len, 1 << 20)] {
+            fill(&file, start, part).unwrap();
+        }
+        assert!(fs::read(&path).unwrap() == before);
+        assert!(file.metadata().unwrap().blocks() * 512 >= len);
+        assert_eq!(file.metadata().unwrap().len(), len);
+    }
+
+    #[test]
+    fn only_pages_that_are_zero_as_a_whole_are_written() {
+        let mut bytes = vec![0; 5 * PAGE];
+        assert_eq!(zero_runs(&bytes, 0), std::slice::from_ref(&(0..5 * PAGE)));
+        bytes[2 * PAGE] = 1;
+        assert_eq!(zero_runs(&bytes, 0), [0..2 * PAGE, 3 * PAGE..5 * PAGE]);
+        // The byte is in the page that begins 100 bytes before it.
+        let runs = [0..2 * PAGE - 100, 3 * PAGE - 100..5 * PAGE];
+        assert_eq!(zero_runs(&bytes, 100), runs);
+        assert!(zero_runs(&[], 7).is_empty());
     }
 }

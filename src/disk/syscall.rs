@@ -180,7 +180,7 @@ pub fn sync_file_system(path: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
         use std::os::fd::AsRawFd;
-        let directory = File::open(path)?;
+        let directory = File::open(path).map_err(super::NotBegun::from)?;
         // SAFETY: the descriptor is open until `directory` is dropped; no memory is passed.
         match unsafe { libc::syncfs(directory.as_raw_fd()) } {
             0 => Ok(()),

@@ -13,6 +13,9 @@ pub const PERMISSION_READ: u32 = 4;
 /// Permission to write.
 pub const PERMISSION_WRITE: u32 = 2;
 
+/// A topic has at most this many queues. Records on a disk may name others, which can be read.
+pub const TOPIC_QUEUES_MAX: u32 = 65_536;
+
 const SCHEDULE_QUEUES: u32 = 18;
 const _: () = assert!(SCHEDULE_QUEUES as usize == properties::DELAY_LEVELS_MS.len());
 
@@ -57,10 +60,13 @@ impl Topic {
         self.permissions.load(Ordering::Relaxed)
     }
 
-    /// Changes what the topic's table says.
+    /// Changes what the topic's table says. More than [`TOPIC_QUEUES_MAX`] queues are that many.
     pub fn configure(&self, write_queues: u32, read_queues: u32, permissions: u32) {
-        self.write_queues.store(write_queues, Ordering::Relaxed);
-        self.read_queues.store(read_queues, Ordering::Relaxed);
+        let bounded = |queues: u32| queues.min(TOPIC_QUEUES_MAX);
+        self.write_queues
+            .store(bounded(write_queues), Ordering::Relaxed);
+        self.read_queues
+            .store(bounded(read_queues), Ordering::Relaxed);
         self.permissions.store(permissions, Ordering::Relaxed);
     }
 
@@ -120,6 +126,7 @@ impl Topics {
         if let Some(topic) = tables.by_name.get(name) {
             return (Arc::clone(topic), false);
         }
+        let queues = queues.min(TOPIC_QUEUES_MAX);
         let topic = Arc::new(Topic {
             id: short(tables.by_id.len()),
             name: name.into(),

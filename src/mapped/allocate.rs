@@ -8,15 +8,17 @@
 //! A request that is made early enough costs the appender nothing; one that is not waits at the
 //! latch, or does the work itself where the allocator has gone.
 
-use super::{MappedFile, PAGE};
+use super::{MappedFile, PAGE, Region};
 use crate::disk::Disk;
 use crate::machine::{Drive, Machine};
 use crate::num::index;
+use crate::warning::{Warning, Warnings};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -25,7 +27,7 @@ use std::time::{Duration, Instant};
 pub struct Preparation {
     /// Store to each page of a new file before it is used. Reserves all blocks.
     pub warm_up: bool,
-    /// Lock new files in memory.
+    /// Lock the files that are appended to in memory.
     pub lock: bool,
     /// Tell the kernel that reads are not in order.
     pub random_reads: bool,
@@ -103,23 +105,60 @@ enum Request {
         start: u64,
         len: u64,
     },
+    Lock(Arc<MappedFile>),
+    Unlock(Arc<MappedFile>),
+}
+
+/// What preparing a file takes.
+#[derive(Clone, Debug)]
+pub struct Preparer {
+    disk: Arc<dyn Disk>,
+    preparation: Preparation,
+    warnings: Arc<Warnings>,
+    /// Whether it was told that files cannot be locked.
+    told: Arc<AtomicBool>,
 }
 
 /// The allocator: a thread that is started by the first request.
 #[derive(Debug)]
 pub struct Allocator {
-    machine: Machine,
-    preparation: Preparation,
+    drive: Drive,
+    preparer: Preparer,
     worker: Mutex<Option<(Sender<Request>, JoinHandle<()>)>>,
 }
 
 impl Allocator {
     /// An allocator that has not started yet.
-    pub fn new(machine: &Machine, preparation: Preparation) -> Allocator {
+    pub fn new(machine: &Machine, preparation: Preparation, warnings: &Arc<Warnings>) -> Allocator {
         Allocator {
-            machine: machine.clone(),
-            preparation,
+            drive: machine.drive,
+            preparer: Preparer {
+                disk: Arc::clone(&machine.disk),
+                preparation,
+                warnings: Arc::clone(warnings),
+                told: Arc::default(),
+            },
             worker: Mutex::new(None),
+        }
+    }
+
+    /// Prepares files in the caller's thread.
+    pub fn preparer(&self) -> &Preparer {
+        &self.preparer
+    }
+
+    /// Says that a file that was there before is appended to: it is locked, where that is asked
+    /// for.
+    pub fn begin(&self, file: &Arc<MappedFile>) {
+        if self.preparer.preparation.lock {
+            self.send(Request::Lock(Arc::clone(file)));
+        }
+    }
+
+    /// Says that nothing more is appended to a file: it need not be locked any more.
+    pub fn end(&self, file: &Arc<MappedFile>) {
+        if self.preparer.preparation.lock {
+            self.send(Request::Unlock(Arc::clone(file)));
         }
     }
 
@@ -163,28 +202,27 @@ impl Allocator {
     }
 
     fn send(&self, request: Request) {
-        let (disk, preparation) = (&self.machine.disk, self.preparation);
-        if self.machine.drive == Drive::Steps {
-            return handle(disk, preparation, request);
+        if self.drive == Drive::Steps {
+            return self.preparer.handle(request);
         }
         let mut worker = self.worker.lock();
         if worker.is_none() {
             let (sender, receiver) = unbounded();
-            let disk = Arc::clone(disk);
-            let run = move || run(&disk, preparation, &receiver);
+            let preparer = self.preparer.clone();
+            let run = move || preparer.run(&receiver);
             match std::thread::Builder::new()
                 .name("forebay-allocate".to_owned())
                 .spawn(run)
             {
                 Ok(thread) => *worker = Some((sender, thread)),
                 // No thread can be had: the caller's own thread does the work.
-                Err(_) => return handle(&self.machine.disk, preparation, request),
+                Err(_) => return self.preparer.handle(request),
             }
         }
         if let Some((sender, _)) = &*worker
             && let Err(unsent) = sender.send(request)
         {
-            handle(disk, preparation, unsent.into_inner());
+            self.preparer.handle(unsent.into_inner());
         }
     }
 
@@ -197,57 +235,90 @@ impl Allocator {
     }
 }
 
-fn run(disk: &Arc<dyn Disk>, preparation: Preparation, requests: &Receiver<Request>) {
-    for request in requests {
-        handle(disk, preparation, request);
+impl Preparer {
+    fn run(&self, requests: &Receiver<Request>) {
+        requests.iter().for_each(|request| self.handle(request));
     }
-}
 
-fn handle(disk: &Arc<dyn Disk>, preparation: Preparation, request: Request) {
-    match request {
-        Request::Create {
-            path,
-            start,
-            len,
-            reserve,
-            latch,
-        } => {
-            latch.open(create(disk, preparation, path, start, len, reserve));
-        }
-        Request::Reserve { file, end, latch } => latch.open(file.reserve(end)),
-        Request::Populate { file, start, len } => {
-            if let Ok(region) = file.region() {
-                region.populate(index(start), index(len));
+    fn handle(&self, request: Request) {
+        match request {
+            Request::Create {
+                path,
+                start,
+                len,
+                reserve,
+                latch,
+            } => latch.open(self.create(path, start, len, reserve)),
+            Request::Reserve { file, end, latch } => latch.open(file.reserve(end)),
+            Request::Populate { file, start, len } => {
+                if let Ok(region) = file.region() {
+                    // A hint: failure costs only speed.
+                    let _ = region.populate(index(start), index(len));
+                }
+            }
+            Request::Lock(file) => self.lock(&file),
+            Request::Unlock(file) => {
+                if let Some(region) = file.mapped() {
+                    region.unlock();
+                }
             }
         }
     }
-}
 
-/// Creates and prepares a file now.
-pub fn create(
-    disk: &Arc<dyn Disk>,
-    preparation: Preparation,
-    path: PathBuf,
-    start: u64,
-    len: u64,
-    reserve: u64,
-) -> io::Result<Arc<MappedFile>> {
-    let reserve = if preparation.warm_up { len } else { reserve };
-    let file = Arc::new(MappedFile::create(disk, path, start, len, reserve)?);
-    let region = file.region()?;
-    if preparation.warm_up {
-        // 16 MiB at a time, each synced, so that dirty pages never pile up.
+    /// Creates and prepares a file now. On an error it is not there.
+    pub fn create(
+        &self,
+        path: PathBuf,
+        start: u64,
+        len: u64,
+        reserve: u64,
+    ) -> io::Result<Arc<MappedFile>> {
+        let reserve = match self.preparation.warm_up {
+            true => len,
+            false => reserve,
+        };
+        let file = MappedFile::create(&self.disk, path, start, len, reserve)?;
+        let warm = || match self.preparation.warm_up {
+            true => self.warm_up(&file),
+            false => Ok(()),
+        };
+        warm().inspect_err(|_| file.discard())?;
+        if self.preparation.lock {
+            self.lock(&file);
+        }
+        if self.preparation.random_reads
+            && let Some(region) = file.mapped()
+        {
+            region.advise_random();
+        }
+        Ok(Arc::new(file))
+    }
+
+    /// Touches every page, 16 MiB at a time, each synced, so that dirty pages never pile up.
+    fn warm_up(&self, file: &MappedFile) -> io::Result<()> {
+        let region = file.region()?;
         let step = 4096 * PAGE;
         for at in (0..region.len()).step_by(step) {
-            region.populate(at, step);
-            disk.sync_range(&region, at, step)?;
+            if region.populate(at, step).is_err() {
+                // A kernel before 5.14 does not know the question.
+                region.rewrite(at, step);
+            }
+            self.disk.sync_range(&region, at, step)?;
+        }
+        Ok(())
+    }
+
+    /// Locks a file in memory, or warns once that it cannot be: messages are as safe as they were.
+    fn lock(&self, file: &MappedFile) {
+        let lock = |region: Arc<Region>| {
+            // A part of it may be locked.
+            region.lock().inspect_err(|_| region.unlock())
+        };
+        if let Err(error) = file.region().and_then(lock)
+            && !self.told.swap(true, Ordering::Relaxed)
+        {
+            let (path, reason) = (file.path().to_path_buf(), error.to_string());
+            self.warnings.add(Warning::Unlocked { path, reason });
         }
     }
-    if preparation.lock {
-        region.lock()?;
-    }
-    if preparation.random_reads {
-        region.advise_random();
-    }
-    Ok(file)
 }

@@ -10,14 +10,16 @@
 
 use super::{Access, Region};
 use crate::disk::Disk;
+use crate::error::{Error, Result, passes};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A file of a row of files; see the module's text for its marks.
 #[derive(Debug)]
@@ -28,11 +30,15 @@ pub struct MappedFile {
     access: Access,
     disk: Arc<dyn Disk>,
     region: Mutex<Option<Arc<Region>>>,
+    /// Whether the map was asked for since the last look.
+    touched: AtomicBool,
     /// The descriptor of a file that is written, and not stored to.
     written: Mutex<Option<File>>,
     wrote: AtomicU64,
     flushed: AtomicU64,
     reserved: AtomicU64,
+    /// Held while blocks are reserved, so that it is done above the mark alone.
+    reserving: Mutex<()>,
 }
 
 /// How much of a file is there when it is opened.
@@ -65,15 +71,17 @@ impl MappedFile {
             access,
             disk: Arc::clone(disk),
             region: Mutex::new(None),
+            touched: AtomicBool::new(false),
             written: Mutex::new(None),
             wrote: AtomicU64::new(wrote),
             flushed: AtomicU64::new(wrote),
             reserved: AtomicU64::new(0),
+            reserving: Mutex::new(()),
         }
     }
 
     /// Creates the file with its full length and the blocks of its first `reserve` bytes, durably:
-    /// blocks and length first, then the name.
+    /// blocks and length first, then the name. It is mapped on return; on an error it is not there.
     pub fn create(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -82,21 +90,22 @@ impl MappedFile {
         reserve: u64,
     ) -> io::Result<MappedFile> {
         disk.create(&path, len)?;
-        let made = disk.reserve(&path, 0, reserve.min(len)).and_then(|()| {
-            disk.sync_file(&path)?;
-            match planted(Bug::NoDirectorySync) {
-                true => Ok(()),
-                false => disk.sync_directory(path.parent().unwrap_or(Path::new("."))),
-            }
-        });
-        if let Err(error) = made {
-            // Nothing was stored in it, and half a file would stand in the way of the next try.
-            let _ = disk.unlink(&path);
-            return Err(error);
-        }
         let file = Self::open(disk, path, start, len, Access::ReadWrite, Extent::Part(0));
-        file.reserved.store(reserve.min(len), Ordering::Relaxed);
+        let make = || {
+            file.reserve(reserve)?;
+            disk.sync_file(&file.path)?;
+            if !planted(Bug::NoDirectorySync) {
+                disk.sync_directory(file.path.parent().unwrap_or(Path::new(".")))?;
+            }
+            file.region().map(drop)
+        };
+        make().inspect_err(|_| file.discard())?;
         Ok(file)
+    }
+
+    /// Takes away a file that was made and is not used: it would stand in the way of the next try.
+    pub fn discard(&self) {
+        let _ = self.disk.unlink(&self.path);
     }
 
     /// Where the file is.
@@ -130,6 +139,7 @@ impl MappedFile {
     /// The map, made where there is none. It stays good for as long as the caller keeps it.
     pub fn region(&self) -> io::Result<Arc<Region>> {
         let mut slot = self.region.lock();
+        self.touched.store(true, Ordering::Relaxed);
         if let Some(region) = &*slot {
             return Ok(Arc::clone(region));
         }
@@ -140,10 +150,17 @@ impl MappedFile {
         Ok(region)
     }
 
-    /// Writes bytes at `start`. Who writes to a file does not store to its map.
+    /// Writes bytes at `start`, where the blocks are reserved and nothing is readable yet. Who
+    /// writes to a file does not store to its map, unless it cannot be written to at the moment.
     pub fn write(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
         let mut kept = self.written.lock();
-        self.disk.write_kept(&mut kept, &self.path, start, bytes)
+        match self.disk.write_kept(&mut kept, &self.path, start, bytes) {
+            Err(error) if passes(&error) => {
+                self.region()?.write(index(start), bytes);
+                Ok(())
+            }
+            written => written,
+        }
     }
 
     /// Lets go of the descriptor that writing has left.
@@ -167,6 +184,13 @@ impl MappedFile {
             self.unmap();
         }
         !self.is_mapped()
+    }
+
+    /// [`MappedFile::unmap_idle`] if the map was not asked for since the last call.
+    pub fn unmap_unused(&self) {
+        if !self.touched.swap(false, Ordering::Relaxed) {
+            self.unmap_idle();
+        }
     }
 
     /// Whether there is a map.
@@ -208,24 +232,101 @@ impl MappedFile {
     }
 
     /// Gives the bytes below `end` their blocks; those that have them keep them.
+    ///
+    /// One thread at a time, from the mark on: nobody stores above the mark, and where reserving
+    /// is writing zeros it would take away what was stored.
     pub fn reserve(&self, end: u64) -> io::Result<()> {
         let end = end.min(self.len);
+        if end <= self.reserved() {
+            return Ok(());
+        }
+        let _alone = self.reserving.lock();
         let from = self.reserved();
         if from < end {
             self.disk.reserve(&self.path, from, end - from)?;
-            self.reserved.fetch_max(end, Ordering::AcqRel);
+            self.reserved.store(end, Ordering::Release);
         }
         Ok(())
     }
 
+    /// Runs of bytes in the range that are in no hole, in their order.
+    pub fn data_runs(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+        let mut runs: Vec<Range<u64>> = Vec::new();
+        let mut at = range.start;
+        while at < range.end
+            && let Some(data) = self.disk.next_data(&self.path, at)?
+            && data.start < range.end
+        {
+            let run = data.start.max(at)..data.end.min(range.end);
+            at = run.end;
+            match runs.last_mut() {
+                Some(last) if last.end == run.start => last.end = run.end,
+                _ => runs.push(run),
+            }
+        }
+        Ok(runs)
+    }
+
     /// Makes `start..end` of the file durable.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], which says whether the map or the sync failed: the latter is final.
     #[cfg_attr(test, track_caller)]
-    pub fn flush(&self, start: u64, end: u64) -> io::Result<()> {
-        let region = self.region()?;
+    pub fn flush(&self, start: u64, end: u64) -> Result<()> {
+        let region = self.region();
+        let region = region.map_err(|e| Error::io("map", &self.path, e))?;
         let end = end.min(self.len);
-        self.disk
-            .sync_range(&region, index(start), index(end.saturating_sub(start)))?;
+        let len = index(end.saturating_sub(start));
+        let synced = self.disk.sync_range(&region, index(start), len);
+        synced.map_err(|e| Error::io("sync", &self.path, e))?;
         self.flushed.fetch_max(end, Ordering::AcqRel);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod test {
+    use super::*;
+    use crate::disk::{Call, HookedDisk};
+    use std::sync::Barrier;
+
+    /// The allocator's thread and the appender reserved one range at the same time. On a file
+    /// system that has to write for it, the slower one put zeros over records of the other.
+    #[test]
+    fn no_block_is_reserved_twice() {
+        const THREADS: u16 = 4;
+        const STEP: u64 = 4096;
+        let dir = tempfile::tempdir().unwrap();
+        let asked: Arc<Mutex<Vec<Range<u64>>>> = Arc::default();
+        let seen = Arc::clone(&asked);
+        let disk: Arc<dyn Disk> = HookedDisk::shared(move |call, _| {
+            if let Call::Reserve(start, len) = call {
+                seen.lock().push(start..start + len);
+                std::thread::yield_now();
+            }
+            Ok(())
+        });
+        for round in 0..50 {
+            let path = dir.path().join(round.to_string());
+            let file = MappedFile::create(&disk, path, 0, 100 * STEP, STEP).unwrap();
+            let start = Barrier::new(usize::from(THREADS));
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (file, start) = (&file, &start);
+                    scope.spawn(move || {
+                        start.wait();
+                        for step in 2..20 {
+                            file.reserve(step * STEP + u64::from(thread)).unwrap();
+                        }
+                    });
+                }
+            });
+            let mut asked = std::mem::take(&mut *asked.lock());
+            asked.sort_by_key(|range| range.start);
+            let follow = asked.windows(2).all(|two| two[0].end == two[1].start);
+            assert!(follow, "{asked:?}");
+        }
     }
 }

@@ -9,7 +9,7 @@ pub mod queue;
 pub mod region;
 pub mod transient;
 
-pub use allocate::{Allocator, Latch, Preparation};
+pub use allocate::{Allocator, Latch, Preparation, Preparer};
 pub use file::{Extent, MappedFile};
 pub use queue::{FoundFile, MappedFileQueue};
 pub use region::{Access, PAGE, Region, Window};

@@ -181,6 +181,14 @@ impl MappedFileQueue {
         copies.push(Arc::clone(file));
     }
 
+    /// Lets go of the maps of files that lie below `position` as a whole, if nobody has asked for
+    /// them since the last call.
+    pub fn unmap_unused(&self, position: u64) {
+        let files = self.files.read().clone();
+        let below = files.iter().filter(|file| file.end() <= position);
+        below.for_each(|file| file.unmap_unused());
+    }
+
     /// The first file.
     pub fn first(&self) -> Option<Arc<MappedFile>> {
         self.files.read().first().cloned()
@@ -227,8 +235,7 @@ impl MappedFileQueue {
         {
             let start = from.saturating_sub(file.start());
             let end = to.min(file.end()) - file.start();
-            file.flush(start, end)
-                .map_err(|e| Error::io("sync", file.path(), e))?;
+            file.flush(start, end)?;
         }
         Ok(())
     }

@@ -387,17 +387,20 @@ impl Region {
         }
     }
 
-    /// Faults in the pages of the range for writing, ahead of use. A hint: failure costs only
-    /// speed.
-    pub fn populate(&self, start: usize, len: usize) {
+    /// Faults in the pages of the range for writing, ahead of use. It fails where the system knows
+    /// no such call.
+    pub fn populate(&self, start: usize, len: usize) -> io::Result<()> {
         let end = start.saturating_add(len).min(self.len());
         let start = start / PAGE * PAGE;
-        if self.writable && start < end {
-            #[cfg(target_os = "linux")]
-            let _ = self
-                .map
-                .advise_range(Advice::PopulateWrite, start, end - start);
+        if !self.writable || start >= end {
+            return Ok(());
         }
+        #[cfg(target_os = "linux")]
+        return self
+            .map
+            .advise_range(Advice::PopulateWrite, start, end - start);
+        #[cfg(not(target_os = "linux"))]
+        Err(io::ErrorKind::Unsupported.into())
     }
 
     /// Tells the kernel how the map is read. A hint.
@@ -406,11 +409,18 @@ impl Region {
         let _ = self.map.advise(Advice::Random);
     }
 
-    /// Locks the map in memory.
+    /// Locks the map in memory, all of which is read in.
     pub fn lock(&self) -> io::Result<()> {
         #[cfg(unix)]
-        self.map.lock()?;
-        Ok(())
+        return self.map.lock();
+        #[cfg(not(unix))]
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    /// Undoes [`Region::lock`], of a part perhaps.
+    pub fn unlock(&self) {
+        #[cfg(unix)]
+        let _ = self.map.unlock();
     }
 }
 

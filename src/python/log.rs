@@ -61,6 +61,11 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
                         no delayed messages";
             warn(py, (text, &**topic, level, path))
         }
+        Warning::Unlocked { path, reason } => {
+            let text = "lock_memory: cannot lock %s in memory: %s; raise the limit (ulimit -l), \
+                        files stay unlocked until then";
+            warn(py, (text, path.display().to_string(), &**reason))
+        }
         Warning::More(count) => {
             let text = "%d more warnings of the store %s: its attribute damage and its stats() \
                         tell the rest";

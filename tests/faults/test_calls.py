@@ -1,6 +1,7 @@
 """Calls of the operating system fail, each once and from then on, wherever a store makes them.
 
 Every outcome is success or an error of Forebay, and what was acknowledged is there afterwards.
+After one error that passes (no descriptors, no memory) the store sends and reads again.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ FAULTS = 300
 AT_ONCE = 3
 #: The numbers with which a kind of call fails.
 NUMBERS = {
-    "open": (errno.EIO, errno.EMFILE, errno.ENOSPC),
+    "open": (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC),
     "fsync": (errno.EIO, errno.ENOSPC),
     "msync": (errno.EIO,),
     "mmap": (errno.ENOMEM,),
-    "fallocate": (errno.ENOSPC, errno.EIO),
+    "fallocate": (errno.ENOSPC, errno.EIO, errno.EOPNOTSUPP),
     "ftruncate": (errno.ENOSPC, errno.EIO),
     "pwrite": (errno.ENOSPC, errno.EIO),
     "pread": (errno.EIO,),
@@ -45,6 +46,8 @@ NUMBERS = {
     "fchmod": (errno.EIO,),
     "linkat": (errno.ENOSPC, errno.EPERM),
 }
+#: The numbers of errors that pass by themselves.
+PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 #: What a store may say when the operating system fails it.
 ERRORS = {
     *("DiskError", "DiskFullError", "StoreFailedError", "FlushTimeoutError", "StoreClosedError"),
@@ -124,7 +127,9 @@ class Sweep:
             "errno": fault.number,
             "below": str(root.parent),
         }
-        met = nursery.run(task("write", root, options, life=1, plan=plan, patient=True))
+        passes = fault.number in PASSING and not fault.forever
+        about = {"plan": plan, "patient": True, "passes": passes}
+        met = nursery.run(task("write", root, options, life=1, **about))
         wrong = [*met.complaints, *self.odd(met)]
         if met.status != 0:
             wrong.append(f"the writer ends with status {met.status}")

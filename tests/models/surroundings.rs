@@ -194,7 +194,9 @@ impl MappedFile {
         false
     }
 
-    pub(crate) fn flush(&self, _start: u64, _end: u64) -> io::Result<()> {
+    pub(crate) fn unmap_unused(&self) {}
+
+    pub(crate) fn flush(&self, _start: u64, _end: u64) -> forebay::Result<()> {
         Ok(())
     }
 }

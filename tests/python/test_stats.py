@@ -1,9 +1,11 @@
 """What a store tells about its puts and flushes, and slow puts in the log of Python."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import textwrap
 import time
 
@@ -114,3 +116,34 @@ def test_a_slow_put_is_logged_by_the_call_that_made_it(handler):
     else:
         # What the logger raises is shown, and does not reach the sender.
         assert "a handler that fails" in errors
+
+
+UNLOCKED = """
+import forebay, logging, os, resource, sys
+
+logging.basicConfig(format="%(name)s %(levelname)s %(message)s", stream=sys.stdout)
+if os.geteuid() == 0:
+    # The superuser has no limit.
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
+with forebay.open(sys.argv[1], lock_memory=True, commitlog_file_size=1 << 20) as store:
+    for number in range(40):
+        assert store.send("orders", bytes(100_000), queue=0).offset == number
+with forebay.open(sys.argv[1]) as store:
+    print(store.verify().records, "records")
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
+def test_files_that_cannot_be_locked_are_told_in_the_log_of_python():
+    """A failed lock left a log file with its name, and every later send met that name."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        command = [sys.executable, "-c", UNLOCKED, f"{folder}/store"]
+        ran = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr
+    lines = ran.stdout.splitlines()
+    assert lines[-1] == "40 records"
+    assert len(lines) == 2
+    assert lines[0].startswith("forebay WARNING lock_memory: cannot lock ")

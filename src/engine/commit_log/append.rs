@@ -11,11 +11,11 @@
 
 use super::dispatch::is_full;
 use super::log::{Log, blank};
+use super::queue_row::QueueRow;
 use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
-use crate::mapped::allocate::create;
-use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Preparation, Region, TransientPool};
+use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Region, TransientPool};
 use crate::num::index;
 use crate::record::Batch;
 use crate::record::layout::BLANK_LEN;
@@ -44,8 +44,8 @@ pub struct Tail {
     current: Option<Current>,
     position: u64,
     last_store_ms: i64,
-    /// Next offset of each queue, by topic, then by queue.
-    offsets: Vec<Vec<u64>>,
+    /// Next offset of each queue, by topic.
+    offsets: Vec<QueueRow<u64>>,
     /// Files behind the current one, in order.
     ahead: VecDeque<Arc<MappedFile>>,
     coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
@@ -92,8 +92,6 @@ pub struct Appender<'a> {
     pub log: &'a Log,
     /// Makes files and reserves blocks.
     pub allocator: &'a Allocator,
-    /// How new files are prepared.
-    pub preparation: Preparation,
     /// The disk.
     pub disk: &'a Arc<dyn crate::disk::Disk>,
     /// Where appends go first, in a store that has one.
@@ -166,20 +164,14 @@ impl Tail {
     /// Next offset of a queue.
     #[inline]
     fn next_offset(&mut self, topic: u32, queue: u32) -> &mut u64 {
-        let (row, column) = (topic as usize, queue as usize);
+        let row = topic as usize;
         if self.offsets.len() <= row {
-            self.offsets.resize_with(row + 1, Vec::new);
+            self.offsets.resize_with(row + 1, QueueRow::default);
         }
         let Some(queues) = self.offsets.get_mut(row) else {
             unreachable!("just resized")
         };
-        if queues.len() <= column {
-            queues.resize(column + 1, 0);
-        }
-        let Some(offset) = queues.get_mut(column) else {
-            unreachable!("just resized")
-        };
-        offset
+        queues.get_or_insert_with(queue, || 0)
     }
 
     fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
@@ -308,6 +300,7 @@ impl Tail {
                 _ => current.region.publish_alone(current.region.len()),
             }
             self.position = current.end;
+            with.allocator.end(&current.file);
         }
         let Some(next) = self.ahead.pop_front() else {
             unreachable!("files were secured")
@@ -440,16 +433,8 @@ impl Tail {
         let path = with.log.files.path_of(start);
         let len = with.log.files.file_len();
         let step = RESERVE_STEP.min(len);
-        let try_with = |reserve| {
-            create(
-                with.disk,
-                with.preparation,
-                path.clone(),
-                start,
-                len,
-                reserve,
-            )
-        };
+        let preparer = with.allocator.preparer();
+        let try_with = |reserve| preparer.create(path.clone(), start, len, reserve);
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
         made.map_err(|error| match is_full(&error) {
             true => no_space(with, &path, step),
@@ -487,6 +472,11 @@ impl Tail {
                 .create(path, start, len, RESERVE_STEP.min(len));
             self.coming.push_back(latch);
         }
+    }
+
+    /// The file that is appended to, once there is one.
+    pub fn current_file(&self) -> Option<&Arc<MappedFile>> {
+        self.current.as_ref().map(|current| &current.file)
     }
 
     /// The current file, and the whole pages behind its end whose blocks are reserved.
@@ -531,3 +521,6 @@ fn no_space(with: &Appender<'_>, path: &std::path::Path, needed: u64) -> Error {
         free,
     }
 }
+
+#[cfg(test)]
+mod test;

@@ -8,6 +8,7 @@
 use super::consume_queue::{ConsumeQueue, EntryMap, QUEUES_MAX, QueueEntry};
 use super::index::Index;
 use super::log::{Log, Step, Walker};
+use super::queue_row::QueueRow;
 use super::queues::Queues;
 use super::report::Report;
 use super::state::Mark;
@@ -292,7 +293,7 @@ struct Found {
     name: Name,
     hash: TopicHash,
     topic: Arc<Topic>,
-    queues: SmallVec<[Option<QueueSlot>; 1]>,
+    queues: QueueRow<QueueSlot>,
 }
 
 /// A queue and the map that its next entries go to.
@@ -345,17 +346,11 @@ impl Finder {
         };
         let number = self.enter(topics, record.topic())?;
         let found = self.found.get(number)?;
-        let column = queue as usize;
-        if found.queues.get(column).is_none_or(Option::is_none) {
+        if found.queues.get(queue).is_none() {
             let queue = queues.get_or_add(&found.topic, queue);
-            self.add_slot(number, column, QueueSlot { queue, map: None });
+            self.add_slot(number, QueueSlot { queue, map: None });
         }
-        let slot = self
-            .found
-            .get_mut(number)?
-            .queues
-            .get_mut(column)?
-            .as_mut()?;
+        let slot = self.found.get_mut(number)?.queues.get_mut(queue)?;
         Some((slot, offset, entry))
     }
 
@@ -366,7 +361,7 @@ impl Finder {
     }
 
     #[cold]
-    fn add_slot(&mut self, number: usize, column: usize, slot: QueueSlot) {
+    fn add_slot(&mut self, number: usize, slot: QueueSlot) {
         if self.slots >= SLOTS_MAX {
             self.found.iter_mut().for_each(|found| found.queues.clear());
             self.slots = 0;
@@ -374,13 +369,8 @@ impl Finder {
         let Some(found) = self.found.get_mut(number) else {
             return;
         };
-        if found.queues.len() <= column {
-            found.queues.resize_with(column + 1, || None);
-        }
-        if let Some(place) = found.queues.get_mut(column) {
-            *place = Some(slot);
-            self.slots += 1;
-        }
+        found.queues.get_or_insert_with(slot.queue.id, || slot);
+        self.slots += 1;
     }
 
     /// Hash for the keys of a topic.
@@ -418,7 +408,7 @@ impl Finder {
             name: name.into(),
             hash: TopicHash::new(name),
             topic: topics.get_or_add(text, 1).0,
-            queues: SmallVec::new(),
+            queues: QueueRow::default(),
         });
         self.numbers.insert(name.into(), number);
         Some(number)
@@ -461,16 +451,15 @@ pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
     properties::tags_code(known.tags)
 }
 
-/// Whether an error of dispatch ends the store for writers: all but a full disk, which passes.
+/// Whether an error of dispatch ends the store for writers: all but what passes.
 pub fn is_final(error: &Error) -> bool {
-    match error {
-        Error::Full { .. } => false,
-        Error::Io { source, .. } => !is_full(source),
-        _ => true,
-    }
+    !error.passes()
 }
 
 /// Whether the file system has no room, or its owner may not use more of it.
 pub fn is_full(error: &std::io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
+
+#[cfg(test)]
+mod test;

@@ -53,6 +53,9 @@ pub fn step_write_out(shared: &Shared, time: Instant, written: &mut Instant) {
 /// Between the end of a full pass and the next lie this many times what it took.
 const PASS_PAUSE: u32 = 20;
 
+/// A log file that is full, durable and not read for so long is unmapped.
+const UNMAP_EACH: Duration = Duration::from_secs(10);
+
 /// The state of the service.
 #[derive(Debug)]
 pub struct FlushService {
@@ -60,6 +63,8 @@ pub struct FlushService {
     flushed: Instant,
     /// When the next full pass is due.
     pass_due: Instant,
+    /// When log files that nobody reads are unmapped.
+    unmap_due: Instant,
 }
 
 impl FlushService {
@@ -68,6 +73,7 @@ impl FlushService {
         FlushService {
             flushed: start,
             pass_due: start + rules.full_pass,
+            unmap_due: start + UNMAP_EACH,
         }
     }
 
@@ -84,6 +90,14 @@ impl FlushService {
         }
         let _ = shared.save_table();
         shared.queues.unmap_idle();
+        if time >= self.unmap_due {
+            // Below the mark nothing is synced or dispatched again.
+            shared
+                .log
+                .files
+                .unmap_unused(shared.log.state.get(Mark::Settled));
+            self.unmap_due = time + UNMAP_EACH;
+        }
         if time >= self.pass_due {
             let started = Instant::now();
             let _ = shared.settle();

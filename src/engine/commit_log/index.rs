@@ -266,13 +266,18 @@ impl Index {
     /// Makes what was put durable, and that files are gone: one that came back would lead to
     /// records that are no longer there.
     pub fn flush(&self) -> Result<()> {
+        let again = |mark: &AtomicBool| mark.store(true, Ordering::Release);
         if self.unlinked.swap(false, Ordering::AcqRel) {
             let synced = self.disk.sync_directory(&self.directory);
-            synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+            synced.map_err(|error| {
+                again(&self.unlinked);
+                Error::io("sync", &self.directory, error)
+            })?;
         }
         if self.access == Access::ReadWrite && self.dirty.swap(false, Ordering::AcqRel) {
             let last = self.files.read().last().cloned();
-            last.map_or(Ok(()), |file| file.flush())?;
+            let flushed = last.map_or(Ok(()), |file| file.flush());
+            flushed.inspect_err(|_| again(&self.dirty))?;
         }
         Ok(())
     }

@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 use crate::mapped::{Access, Extent, MappedFile, Region};
 use crate::num::{index, low_u32};
 use crate::record::layout::{be_u32, be_u64};
+use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -65,6 +67,9 @@ pub struct IndexEntry {
 impl IndexFile {
     /// Opens a file of `len` bytes; `None` where it cannot be an index file. `hint`: how many slots
     /// and entries it probably has.
+    ///
+    /// An entry that the header counts is stored, in no hole. So what later goes through all of
+    /// them takes no longer than the file is large on its disk, whatever the header says.
     pub fn open(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -78,7 +83,9 @@ impl IndexFile {
         let file = MappedFile::open(disk, path.clone(), 0, len, access, Extent::Part(0));
         let region = file.region().map_err(|e| Error::io("map", &path, e))?;
         let file = Arc::new(file);
-        let Some((slots, entries)) = find_geometry(&file, &region, name, hint) else {
+        let io = |error| Error::io("read", &path, error);
+        let found = find_geometry(&file, &region, name, hint);
+        let Some((slots, entries)) = found.map_err(io)? else {
             return Ok(None);
         };
         let found = IndexFile {
@@ -88,6 +95,10 @@ impl IndexFile {
             entries,
             name,
         };
+        let counted = found.entry_at(1) as u64..found.entry_at(found.count()) as u64;
+        if found.file.data_runs(counted.clone()).map_err(io)? != whole(counted) {
+            return Ok(None);
+        }
         if access == Access::ReadWrite {
             // Blocks of the part in use may be holes of a store that another system made.
             let used = (found.entry_at(found.count()) + ENTRY_LEN) as u64;
@@ -289,10 +300,22 @@ impl IndexFile {
         true
     }
 
+    /// The slots that are in no hole: all others lead nowhere.
+    fn stored_slots(&self) -> impl Iterator<Item = u32> {
+        let slots = HEADER_LEN as u64..HEADER_LEN as u64 + 4 * u64::from(self.slots);
+        let runs = self.file.data_runs(slots.clone());
+        // Where the disk does not tell, the holes are looked at too.
+        let runs = runs.unwrap_or_else(|_| whole(slots));
+        runs.into_iter().flat_map(|run| {
+            let slot = |at: u64| low_u32((at - HEADER_LEN as u64) / 4);
+            slot(run.start)..slot(run.end + 3)
+        })
+    }
+
     /// Which of the entries below `count` a chain leads to, by their number.
     pub fn reached(&self, count: u32) -> Vec<bool> {
         let mut reached = vec![false; count as usize];
-        for slot in 0..self.slots {
+        for slot in self.stored_slots() {
             let mut number = self.word(HEADER_LEN + 4 * slot as usize);
             let mut above = self.entries;
             // A chain only leads down, so it ends; entries above `count` are just being added.
@@ -317,7 +340,7 @@ impl IndexFile {
     pub fn is_whole(&self) -> bool {
         let (mut last, end) = self.positions();
         let (mut used, mut newest) = (0, 0);
-        for slot in 0..self.slots {
+        for slot in self.stored_slots() {
             let number = self.word(HEADER_LEN + 4 * slot as usize);
             used += u32::from(number != 0);
             newest = number.max(newest);
@@ -363,24 +386,22 @@ impl IndexFile {
     /// Makes the file durable.
     #[cfg_attr(test, track_caller)]
     pub fn flush(&self) -> Result<()> {
-        let flushed = self
-            .file
-            .flush(0, (self.entry_at(self.count()) + ENTRY_LEN) as u64);
-        flushed.map_err(|e| Error::io("sync", self.file.path(), e))
+        let end = self.entry_at(self.count()) + ENTRY_LEN;
+        self.file.flush(0, end as u64)
     }
 }
 
 /// Finds how many slots and entries a file has, which it does not say.
 ///
 /// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then
-/// every number of slots that the length allows, each checked against what the header says of the
-/// first and the last entry. `None` where nothing fits: the file is damaged.
+/// every number of slots with which the first entry is in no hole, each checked against what the
+/// header says of the first and the last entry. `None` where nothing fits: the file is damaged.
 fn find_geometry(
     file: &Arc<MappedFile>,
     region: &Arc<Region>,
     name: u64,
     hint: (u32, u32),
-) -> Option<(u32, u32)> {
+) -> io::Result<Option<(u32, u32)>> {
     let len = file.len() - HEADER_LEN as u64;
     let with_slots = |slots: u64| -> Option<(u32, u32)> {
         let rest = len.checked_sub(4 * slots)?;
@@ -402,22 +423,35 @@ fn find_geometry(
     let guesses = [u64::from(hint.0), 5_000_000, len / 84];
     let len_with = |(slots, entries): (u32, u32)| 4 * u64::from(slots) + 20 * u64::from(entries);
     if len_with(hint) == len {
-        return fits(hint).then_some(hint);
+        return Ok(fits(hint).then_some(hint));
     }
     if let Some(found) = guesses
         .into_iter()
         .filter_map(with_slots)
         .find(|guess| fits(*guess))
     {
-        return Some(found);
+        return Ok(Some(found));
     }
     // Entry 1 stands behind the slots and leads to the first position.
     let first = region.words::<8>(AT_BEGIN_POSITION);
     let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
-    (1..len / 4)
+    let runs = file.data_runs(at(1) as u64..file.len())?;
+    let slots = runs.into_iter().flat_map(|run| {
+        let slots = |byte: u64| (byte - at(0) as u64) / 4;
+        slots(run.start)..slots(run.end + 3).min(len / 4)
+    });
+    Ok(slots
         .filter(|slots| region.words::<8>(at(*slots)) == first)
         .filter_map(with_slots)
-        .find(|guess| fits(*guess))
+        .find(|guess| fits(*guess)))
+}
+
+/// A range as the only run of its bytes; none of an empty one.
+fn whole(range: Range<u64>) -> Vec<Range<u64>> {
+    match range.is_empty() {
+        true => Vec::new(),
+        false => Vec::from([range]),
+    }
 }
 
 impl IndexFile {

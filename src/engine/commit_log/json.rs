@@ -1,11 +1,84 @@
 //! JSON as RocketMQ writes it: the names of an object may be numbers without quotes, which no JSON
 //! parser takes. Both forms are read.
 
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
+use std::collections::BTreeMap;
 
-/// The value of a text; `None` where it is no JSON in either form.
+/// The most values of a text that is held as a tree, which takes about a hundred bytes for each.
+pub const VALUES_MAX: usize = 4 << 20;
+
+/// The value of a text; `None` where it is no JSON in either form, or has more than [`VALUES_MAX`]
+/// values.
 pub fn parse(text: &[u8]) -> Option<Value> {
-    serde_json::from_slice(&with_quotes(text)).ok()
+    let text = with_quotes(text);
+    (values(&text) <= VALUES_MAX).then_some(())?;
+    serde_json::from_slice(&text).ok()
+}
+
+/// Whether a text is JSON in either form.
+pub fn is_json(text: &[u8]) -> bool {
+    serde_json::from_slice::<IgnoredAny>(&with_quotes(text)).is_ok()
+}
+
+/// No fewer than the values of a text: each but the first follows one of four signs.
+fn values(text: &[u8]) -> usize {
+    let signs = text.iter().filter(|byte| b",:[{".contains(byte));
+    signs.count() + 1
+}
+
+/// The members of an object, each as its text. Of more than `MAX` only some are kept.
+#[derive(Debug, Default)]
+pub struct Members<const MAX: usize> {
+    /// The members by name; of two of one name the last.
+    pub map: BTreeMap<String, Box<RawValue>>,
+    /// Whether there are more than `MAX`.
+    pub more: bool,
+}
+
+impl<const MAX: usize> Members<MAX> {
+    /// The members of the object that a text is; `None` where it is none.
+    pub fn read(text: &[u8]) -> Option<Members<MAX>> {
+        serde_json::from_slice(text).ok()
+    }
+}
+
+impl<'de, const MAX: usize> Deserialize<'de> for Members<MAX> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_map(MembersVisitor::<MAX>)
+    }
+}
+
+struct MembersVisitor<const MAX: usize>;
+
+impl<'de, const MAX: usize> Visitor<'de> for MembersVisitor<MAX> {
+    type Value = Members<MAX>;
+
+    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Members<MAX>, A::Error> {
+        let mut found = Members::default();
+        while found.map.len() <= MAX
+            && let Some((name, text)) = object.next_entry()?
+        {
+            found.map.insert(name, text);
+        }
+        found.more = found.map.len() > MAX;
+        while object.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(found)
+    }
+}
+
+/// A value as its text.
+pub fn raw<T: Serialize + ?Sized>(value: &T) -> Box<RawValue> {
+    match to_raw_value(value) {
+        Ok(text) => text,
+        Err(_) => unreachable!("numbers, texts and maps with texts for names have a text"),
+    }
 }
 
 /// The text with quotes around every key that is a number: a number that a colon follows.
@@ -62,6 +135,26 @@ mod tests {
         assert_eq!(queues["2"], -1);
         assert_eq!(value["list"][1], 2500.0);
         assert_eq!(value["n"], 12);
+    }
+
+    #[test]
+    fn of_an_object_with_too_many_members_few_are_kept() {
+        let members = |text: &str| Members::<2>::read(text.as_bytes());
+        let found = members(r#"{"b":[[1], {}] ,"a":"x","b": 7}"#).unwrap();
+        assert!(!found.more && found.map.len() == 2);
+        assert_eq!((found.map["a"].get(), found.map["b"].get()), ("\"x\"", "7"));
+        let found = members(r#"{"a":1,"b":2,"c":3,"d":[4],"e":{"f":5}}"#).unwrap();
+        assert!(found.more && found.map.len() == 3);
+        assert!(members(r#"{"a":1,"b":2,"c":3,"d"}"#).is_none());
+        assert!(members("[1,2]").is_none() && members("").is_none());
+    }
+
+    #[test]
+    fn a_text_of_too_many_values_is_no_tree() {
+        let list = |count: usize| format!("[{}0]", "0,".repeat(count - 1));
+        assert!(parse(list(1000).as_bytes()).is_some());
+        let long = list(VALUES_MAX + 1);
+        assert!(parse(long.as_bytes()).is_none() && is_json(long.as_bytes()));
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub mod piecemeal;
 mod place;
 mod query;
 mod queue_entry;
+mod queue_row;
 mod queues;
 mod rebuild;
 mod recover;
@@ -57,6 +58,7 @@ mod shared;
 mod spill;
 pub(crate) mod state;
 mod tables;
+mod topic_table;
 mod trim;
 mod verify;
 mod verify_index;
@@ -134,6 +136,9 @@ impl CommitLog {
                 return Err(Error::io("start the threads of", path, error));
             }
             intake::start(&engine.shared);
+        }
+        if let Some(file) = engine.shared.tail.lock().current_file() {
+            engine.shared.allocator.begin(file);
         }
         Ok(engine)
     }
@@ -662,8 +667,8 @@ impl Engine for CommitLog {
         let log = &self.shared.log;
         let is_durable = log.state.get(Mark::Durable) >= self.shared.wrote();
         match settled {
-            // All messages are durable. Without room for what a close leaves the next opening
-            // recovers, as after a halt.
+            // All messages are durable. Without room or descriptors for what a close leaves the
+            // next opening recovers, as after a halt.
             Err(error) if is_durable && !dispatch::is_final(&error) => Ok(()),
             settled => settled,
         }

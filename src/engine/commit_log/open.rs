@@ -19,7 +19,8 @@ use super::retention::Retention;
 use super::running;
 use super::shared::{AppendRules, Shared};
 use super::state::{Cache, Geometry, Mark, StatePage};
-use super::tables::{Inventory, TopicTable};
+use super::tables::Inventory;
+use super::topic_table::TopicTable;
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
 use crate::engine::{Damage, Recovery, Topics};
 use crate::error::{Error, Result};
@@ -463,7 +464,7 @@ impl<'a> Opening<'a> {
             rebuilding: RwLock::default(),
             intake: Intake::default(),
             root: self.root.to_owned(),
-            allocator: Allocator::new(&machine, preparation),
+            allocator: Allocator::new(&machine, preparation, &warnings),
             disk: self.disk,
             log,
             topics: self.topics,
@@ -471,7 +472,6 @@ impl<'a> Opening<'a> {
             index: self.index,
             in_doubt: Mutex::new(None),
             dispatcher,
-            preparation,
             tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),

@@ -1,6 +1,7 @@
 //! All consume queues of a store, by topic and number.
 
 use super::consume_queue::{ConsumeQueue, QueueStore};
+use super::queue_row::QueueRow;
 use crate::engine::{Topic, Topics};
 use crate::error::{Error, Result};
 use parking_lot::RwLock;
@@ -21,8 +22,8 @@ const SYNCED_ALONE_MAX: usize = 64;
 pub struct Queues {
     /// What they share.
     pub store: Arc<QueueStore>,
-    /// By topic, then by queue.
-    table: RwLock<Vec<Vec<Option<Arc<ConsumeQueue>>>>>,
+    /// By topic.
+    table: RwLock<Vec<QueueRow<Arc<ConsumeQueue>>>>,
 }
 
 impl Queues {
@@ -37,11 +38,8 @@ impl Queues {
     /// The queue, where it exists.
     #[inline]
     pub fn get(&self, topic: &Topic, queue: u32) -> Option<Arc<ConsumeQueue>> {
-        self.table
-            .read()
-            .get(topic.id as usize)?
-            .get(queue as usize)?
-            .clone()
+        let table = self.table.read();
+        table.get(topic.id as usize)?.get(queue).cloned()
     }
 
     /// The queue, made where it does not exist.
@@ -58,32 +56,21 @@ impl Queues {
     /// Adds a queue; the one that is there already wins.
     pub fn add(&self, topic: &Topic, queue: Arc<ConsumeQueue>) -> Arc<ConsumeQueue> {
         let mut table = self.table.write();
-        let (row, column) = (topic.id as usize, queue.id as usize);
+        let row = topic.id as usize;
         if table.len() <= row {
-            table.resize_with(row + 1, Vec::new);
+            table.resize_with(row + 1, QueueRow::default);
         }
         let Some(queues) = table.get_mut(row) else {
             unreachable!("just resized")
         };
-        if queues.len() <= column {
-            queues.resize_with(column + 1, || None);
-        }
-        let Some(slot) = queues.get_mut(column) else {
-            unreachable!("just resized")
-        };
-        Arc::clone(slot.get_or_insert(queue))
+        Arc::clone(queues.get_or_insert_with(queue.id, || queue))
     }
 
-    /// Numbers of the queues of a topic that exist.
+    /// The queues of a topic that exist, in the order of their numbers.
     pub fn of(&self, topic: &Topic) -> Vec<Arc<ConsumeQueue>> {
         let table = self.table.read();
-        table
-            .get(topic.id as usize)
-            .into_iter()
-            .flatten()
-            .flatten()
-            .cloned()
-            .collect()
+        let row = table.get(topic.id as usize);
+        row.into_iter().flat_map(values).cloned().collect()
     }
 
     /// All queues with their topics.
@@ -105,7 +92,7 @@ impl Queues {
     pub fn limit_maps(&self) {
         if self.store.mapped.load(Ordering::Relaxed) > MAPPED_MAX {
             for queues in self.table.read().iter() {
-                queues.iter().flatten().for_each(|queue| queue.unmap());
+                values(queues).for_each(|queue| queue.unmap());
             }
         }
     }
@@ -114,21 +101,14 @@ impl Queues {
     pub fn unmap_idle(&self) {
         if self.store.mapped.load(Ordering::Relaxed) > MAPPED_IDLE_MAX {
             for queues in self.table.read().iter() {
-                queues.iter().flatten().for_each(|queue| queue.unmap_idle());
+                values(queues).for_each(|queue| queue.unmap_idle());
             }
         }
     }
 
     /// Makes all queues durable.
     pub fn flush(&self) -> Result<()> {
-        let queues: Vec<_> = self
-            .table
-            .read()
-            .iter()
-            .flatten()
-            .flatten()
-            .cloned()
-            .collect();
+        let queues: Vec<_> = self.table.read().iter().flat_map(values).cloned().collect();
         let behind: Vec<_> = queues
             .into_iter()
             .filter(|queue| queue.is_behind())
@@ -142,10 +122,17 @@ impl Queues {
             .collect();
         let directory = &self.store.directory;
         let synced = self.store.disk.sync_file_system(directory);
-        synced.map_err(|e| Error::io("sync the file system of", directory, e))?;
+        synced.map_err(|error| {
+            taken.iter().for_each(|(queue, it)| queue.give_back(*it));
+            Error::io("sync the file system of", directory, error)
+        })?;
         for (queue, unflushed) in taken {
             queue.set_flushed(unflushed.max);
         }
         Ok(())
     }
+}
+
+fn values(row: &QueueRow<Arc<ConsumeQueue>>) -> impl Iterator<Item = &Arc<ConsumeQueue>> {
+    row.iter().map(|(_, queue)| queue)
 }

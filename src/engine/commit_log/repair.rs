@@ -47,7 +47,7 @@ pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
     }
     let done = changes(shared, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
-        // A full disk passes, and what was done so far is whole, or has failed the store.
+        // What passes is no failure, and what was done so far is whole, or has failed the store.
         if is_final(error) {
             shared.fail(error);
         }

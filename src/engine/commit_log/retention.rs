@@ -24,7 +24,6 @@ mod rules;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod test;
 
-use super::dispatch::is_full;
 use super::shared::Shared;
 use super::state::Mark;
 use crate::engine::Damage;
@@ -97,7 +96,7 @@ impl Retention {
             .due(shared, clock_ms, mapped, &mut progress.ages)
             .and_then(|until| self.retire(shared, until));
         if let Err(error) = done
-            && !is_out_of_room(&error)
+            && !error.passes()
         {
             shared.report.add(Damage {
                 path: shared.log.files.directory().to_path_buf(),
@@ -135,7 +134,7 @@ impl Retention {
         let flushed = shared.flush_all()?;
         let mut until = until.min(log.files.start_of(flushed.inventory.position));
         if let Err(error) = shared.save_inventory(flushed) {
-            if !is_out_of_room(&error) {
+            if !error.passes() {
                 return Err(error);
             }
             // The last file of each queue, durable too, tells the same: one log file may go without
@@ -175,13 +174,5 @@ impl Retention {
             self.retired.lock().push(Arc::downgrade(region));
         }
         Ok(retired)
-    }
-}
-
-fn is_out_of_room(error: &Error) -> bool {
-    match error {
-        Error::Full { .. } => true,
-        Error::Io { source, .. } => is_full(source),
-        _ => false,
     }
 }

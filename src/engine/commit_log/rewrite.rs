@@ -46,6 +46,7 @@ pub fn rewrite(shared: &Shared, start: u64, holes: &[Hole]) -> Result<()> {
             && let Some(replaced) = replaced
         {
             shared.pool.iter().for_each(TransientPool::let_go);
+            shared.allocator.begin(&replaced);
             let exchanged = tail.exchange(replaced);
             exchanged.inspect_err(|error| shared.fail(error))?;
             shared.log.ready.store(0, Ordering::Relaxed);

@@ -65,7 +65,8 @@ fn run_dispatch(shared: &Arc<Shared>) {
                 }
             }
             Err(error) => {
-                // A full disk passes; anything else ends the writing. Reads go on either way.
+                // Want of room, memory or descriptors passes; anything else ends the writing.
+                // Reads go on either way.
                 if super::dispatch::is_final(&error) {
                     shared.fail(&error);
                     return;

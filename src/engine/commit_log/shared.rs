@@ -14,12 +14,13 @@ use super::queues::Queues;
 use super::report::Report;
 use super::retention::Retention;
 use super::state::{Mark, Word};
-use super::tables::{Inventory, TopicTable};
+use super::tables::Inventory;
+use super::topic_table::TopicTable;
 use crate::disk::{Disk, coarse_ms};
 use crate::engine::{Appended, Topic, Topics};
 use crate::error::{Error, Result};
 use crate::machine::Drive;
-use crate::mapped::{Allocator, PAGE, Preparation, TransientPool};
+use crate::mapped::{Allocator, PAGE, TransientPool};
 use crate::meter::FlushMeter;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, RecordStyle};
@@ -70,8 +71,6 @@ pub struct Shared {
     pub dispatcher: Dispatcher,
     /// Makes files ahead of use.
     pub allocator: Allocator,
-    /// How new log files are prepared.
-    pub preparation: Preparation,
     /// How records are made and appended.
     pub append_rules: AppendRules,
     /// Whether nothing is appended any more; set under the append lock.
@@ -162,7 +161,6 @@ impl Shared {
         let with = Appender {
             log: &self.log,
             allocator: &self.allocator,
-            preparation: self.preparation,
             disk: &self.disk,
             pool: self.pool.as_ref(),
             pool_fail_fast: self.write_out_rules.fail_fast,
@@ -355,7 +353,10 @@ impl Shared {
             .and_then(|()| self.queues.flush())
             .and_then(|()| self.index.as_ref().map_or(Ok(()), |index| index.flush()));
         if let Err(error) = flushed {
-            self.fail(&error);
+            // What passes has synced nothing that it does not sync again.
+            if !error.passes() {
+                self.fail(&error);
+            }
             return Err(error);
         }
         self.stamp(&[Stamp::Queues, Stamp::Index], dispatched_ms);

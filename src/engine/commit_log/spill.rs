@@ -18,6 +18,8 @@ const FILE_BLOCK: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub struct Spill {
     used: Mutex<Used>,
+    /// Queue entries without a message, which many queues share.
+    pub(super) fillers: Mutex<Option<(Arc<Region>, usize)>>,
 }
 
 #[derive(Debug, Default)]

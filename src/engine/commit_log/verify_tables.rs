@@ -57,7 +57,7 @@ fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
     for name in names.iter().filter(|name| name.ends_with(".json")) {
         let path = directory.join(name);
         if let Some(bytes) = read(shared, &path)?
-            && json::parse(&bytes).is_none()
+            && !json::is_json(&bytes)
         {
             found.push(whole(path, bytes.len(), "no JSON"));
         }

@@ -49,7 +49,7 @@ impl ByteCursor {
         let region = Region::anonymous(bytes.len(), path);
         let region = region.map_err(|e| Error::io("map", path, e))?;
         // Page by page, as the copy meets them, they would cost more than the copy.
-        region.populate(0, bytes.len());
+        let _ = region.populate(0, bytes.len());
         region.write(0, bytes);
         region.publish(bytes.len());
         let cursor = ByteCursor {

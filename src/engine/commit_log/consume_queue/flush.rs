@@ -20,9 +20,16 @@ pub struct Unflushed {
 impl ConsumeQueue {
     /// Makes what was stored durable; returns whether there was something.
     pub fn flush(&self) -> Result<bool> {
-        let Some(Unflushed { from, max, made }) = self.take_unflushed() else {
+        let Some(unflushed) = self.take_unflushed() else {
             return Ok(false);
         };
+        let synced = self.sync(unflushed);
+        synced.inspect_err(|_| self.give_back(unflushed))?;
+        self.set_flushed(unflushed.max);
+        Ok(true)
+    }
+
+    fn sync(&self, Unflushed { from, max, made }: Unflushed) -> Result<()> {
         self.each_range(from..max, |region, from, len| {
             let synced = self.store.disk.sync_range(region, from, len);
             synced.map_err(|e| Error::io("sync", region.path(), e))
@@ -34,8 +41,13 @@ impl ConsumeQueue {
                 synced.map_err(|e| Error::io("sync", directory, e))?;
             }
         }
-        self.set_flushed(max);
-        Ok(true)
+        Ok(())
+    }
+
+    /// Says that what [`ConsumeQueue::take_unflushed`] gave is not durable yet.
+    pub fn give_back(&self, unflushed: Unflushed) {
+        self.dirty.fetch_min(unflushed.from, Ordering::AcqRel);
+        self.made.fetch_or(unflushed.made, Ordering::AcqRel);
     }
 
     /// Has the next sync write the entries that lead to `position` or behind it, whether the kernel

@@ -6,6 +6,7 @@
 mod cut;
 mod flush;
 mod names;
+mod overlay;
 mod search;
 
 pub use super::queue_entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
@@ -14,9 +15,12 @@ use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::mapped::{Access, Region};
 use crate::num::index;
+use crate::record::layout::RECORD_LEN_MIN;
 pub use names::{QUEUES_MAX, list_queues, list_topics};
+use overlay::Overlay;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -25,6 +29,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 const RESERVE_STEP: u64 = 64 << 10;
 /// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
 pub const GAP_MAX: u64 = 1 << 26;
+/// A gap of so many offsets is bridged wherever it is; a longer one takes a log that is as long.
+const GAP_SHORT: u64 = 1 << 16;
 
 /// Most files that may be missing between two of a queue.
 const FILE_GAP_MAX: u64 = 64;
@@ -82,31 +88,6 @@ struct Files {
 struct QueueFile {
     region: Option<Arc<Region>>,
     reserved: u64,
-}
-
-#[derive(Debug)]
-struct Overlay {
-    from: u64,
-    /// Each with room for [`OVERLAY_ENTRIES`] from a byte of the region on.
-    chunks: Vec<(Arc<Region>, usize)>,
-}
-
-/// Entries of a chunk of an overlay.
-const OVERLAY_ENTRIES: u64 = 512;
-
-impl Overlay {
-    fn map_of(&self, number: u64) -> Option<EntryMap> {
-        let chunk = (number - self.from) / OVERLAY_ENTRIES;
-        let (region, base) = self.chunks.get(chunk as usize)?;
-        let first = self.from + chunk * OVERLAY_ENTRIES;
-        let region = Arc::clone(region);
-        Some(EntryMap {
-            region,
-            base: *base,
-            first,
-            end: first + OVERLAY_ENTRIES,
-        })
-    }
 }
 
 impl ConsumeQueue {
@@ -198,7 +179,7 @@ impl ConsumeQueue {
             .as_ref()
             .filter(|overlay| number >= overlay.from)
         {
-            return Ok(overlay.map_of(number));
+            return overlay.map_of(&self.store.spill, number);
         }
         let limit = files
             .overlay
@@ -290,17 +271,13 @@ impl ConsumeQueue {
             // The first message that is there: those before it were retired with their queue.
             self.dirty.store(0, Ordering::Release);
             let start = number - number % self.store.file_entries;
-            for filler in start..number {
-                self.store_entry(filler, QueueEntry::FILLER)?;
-            }
+            self.store_fillers(start..number)?;
             self.min.store(number, Ordering::Release);
-        } else if number - max > GAP_MAX {
+        } else if number - max > GAP_MAX || !self.has_log_for(number - max, entry.position)? {
             let reason = format!("queue offset {number} behind {max}");
             return Err(Error::corrupt(&self.directory, entry.position, reason));
         } else {
-            for filler in max..number {
-                self.store_entry(filler, QueueEntry::FILLER)?;
-            }
+            self.store_fillers(max..number)?;
         }
         self.store_entry(number, entry)?;
         self.max.store(number + 1, Ordering::Release);
@@ -341,15 +318,33 @@ impl ConsumeQueue {
         Ok(())
     }
 
+    /// Whether the log has bytes for the records of a gap of the queue that ends at `position`. A
+    /// short gap costs little and is not looked at: one record may hold many messages.
+    fn has_log_for(&self, gap: u64, position: u64) -> Result<bool> {
+        if gap <= GAP_SHORT {
+            return Ok(true);
+        }
+        let before = self.last_end_below(u64::MAX)?.unwrap_or(0);
+        let records = position.saturating_sub(before) / RECORD_LEN_MIN as u64;
+        Ok(gap <= records)
+    }
+
+    /// Says of the numbers of a gap that no message has them.
+    fn store_fillers(&self, mut gap: Range<u64>) -> Result<()> {
+        if self.store.access == Access::Read {
+            let mut files = self.files.lock();
+            let overlay = files.overlay.get_or_insert_with(|| Overlay::new(gap.start));
+            return overlay.fill(&self.directory, &self.store.spill, gap);
+        }
+        gap.try_for_each(|number| self.store_entry(number, QueueEntry::FILLER))
+    }
+
     /// The map that entry `number` may be stored to; it ends where the blocks do.
     fn writable_map(&self, number: u64) -> Result<EntryMap> {
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
-            let overlay = files.overlay.get_or_insert_with(|| Overlay {
-                from: number,
-                chunks: Vec::new(),
-            });
-            return self.overlay_map(overlay, number);
+            let overlay = files.overlay.get_or_insert_with(|| Overlay::new(number));
+            return overlay.writable_map(&self.directory, &self.store.spill, number);
         }
         let start = number - number % self.store.file_entries;
         let file = match files.on_disk.entry(start) {
@@ -384,24 +379,6 @@ impl ConsumeQueue {
         })
     }
 
-    fn overlay_map(&self, overlay: &mut Overlay, number: u64) -> Result<EntryMap> {
-        let Some(at) = number.checked_sub(overlay.from) else {
-            // Entries come in the order of the log, so the overlay begins at the first wrong one;
-            // an earlier one still says that the record is a stale copy.
-            let reason = format!("queue offset {number} comes after {}", overlay.from);
-            return Err(Error::corrupt(&self.directory, number, reason));
-        };
-        let chunk = (at / OVERLAY_ENTRIES) as usize;
-        while overlay.chunks.len() <= chunk {
-            let len = index(OVERLAY_ENTRIES * ENTRY_LEN);
-            overlay.chunks.push(self.store.spill.take(len)?);
-        }
-        let Some(map) = overlay.map_of(number) else {
-            unreachable!("the chunk was just added")
-        };
-        Ok(map)
-    }
-
     fn create_file(&self, start: u64) -> Result<()> {
         let disk = &self.store.disk;
         let made = disk.create_directory(&self.directory);
@@ -427,9 +404,7 @@ impl ConsumeQueue {
             return Ok(());
         }
         if next > max && next - max <= GAP_MAX {
-            for filler in max..next {
-                self.store_entry(filler, QueueEntry::FILLER)?;
-            }
+            self.store_fillers(max..next)?;
             self.max.store(next, Ordering::Release);
         }
         Ok(())

@@ -12,6 +12,7 @@
 
 use super::{DIRECTORY, is_query};
 use crate::disk::{Disk, Kind, read_small, replace};
+use crate::engine::commit_log::json;
 use crate::error::{Error, Result};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -100,7 +101,7 @@ impl Manifest {
     /// The manifest that a text states; `None` where it states none, or one that no writer of ours
     /// would have left.
     fn parse(text: &[u8]) -> Option<Manifest> {
-        let value: Value = serde_json::from_slice(text).ok()?;
+        let value = json::parse(text)?;
         let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
         if value.get("version")?.as_u64()? != VERSION {
             return None;
@@ -277,7 +278,7 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
 pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<String>> {
     let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io("read", path, e))?;
     Ok(text.map(|text| {
-        let value = serde_json::from_slice::<Value>(&text).unwrap_or_default();
+        let value = json::parse(&text).unwrap_or_default();
         let reason = value.get("reason").and_then(Value::as_str);
         reason.unwrap_or("no reason is given").to_owned()
     }))

@@ -2,6 +2,7 @@
 
 use super::super::consume_queue::ENTRY_LEN;
 use super::super::queue_entry::QueueEntry;
+use super::super::queue_row::QueueRow;
 use super::Run;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -19,8 +20,8 @@ const BUFFERED_MAX: usize = 32 << 20;
 pub(super) struct Rows<'a> {
     files: Files<'a>,
     numbers: HashMap<String, usize, foldhash::fast::RandomState>,
-    /// By topic, then by queue.
-    rows: Vec<(String, Vec<Option<Row>>)>,
+    /// By topic.
+    rows: Vec<(String, QueueRow<Row>)>,
     last: usize,
     buffered: usize,
 }
@@ -58,14 +59,7 @@ impl<'a> Rows<'a> {
         let Some((_, row)) = self.rows.get_mut(self.last) else {
             unreachable!("the topic was just found")
         };
-        let column = queue as usize;
-        if row.len() <= column {
-            row.resize_with(column + 1, || None);
-        }
-        let Some(place) = row.get_mut(column) else {
-            unreachable!("just resized")
-        };
-        let row = place.get_or_insert_default();
+        let row = row.get_or_insert_with(queue, Row::default);
         match row.runs.last_mut() {
             Some(run) if run.offsets.end == offset => run.offsets.end = offset + 1,
             _ => {
@@ -96,14 +90,13 @@ impl<'a> Rows<'a> {
             return *number;
         }
         self.numbers.insert(topic.to_owned(), self.rows.len());
-        self.rows.push((topic.to_owned(), Vec::new()));
+        self.rows.push((topic.to_owned(), QueueRow::default()));
         self.rows.len() - 1
     }
 
     fn flush(&mut self) -> Result<()> {
         for (topic, row) in &mut self.rows {
-            for (queue, row) in (0..).zip(row) {
-                let Some(row) = row else { continue };
+            for (queue, row) in row.iter_mut() {
                 self.files.store(topic, queue, row.first, &row.bytes)?;
                 // Memory goes back: few entries a queue, of many queues, is the usual case.
                 row.bytes = Vec::new();
@@ -116,8 +109,14 @@ impl<'a> Rows<'a> {
     /// Stores what is left.
     pub(super) fn finish(mut self) -> Result<Vec<Run>> {
         self.flush()?;
-        let rows = self.rows.into_iter().flat_map(|(_, row)| row);
-        Ok(rows.flatten().flat_map(|row| row.runs).collect())
+        let mut runs = Vec::new();
+        for (_, mut row) in self.rows {
+            runs.extend(
+                row.iter_mut()
+                    .flat_map(|(_, row)| std::mem::take(&mut row.runs)),
+            );
+        }
+        Ok(runs)
     }
 }
 

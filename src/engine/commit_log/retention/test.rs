@@ -89,7 +89,6 @@ impl Bench {
         let with = Appender {
             log: &shared.log,
             allocator: &shared.allocator,
-            preparation: shared.preparation,
             disk: &shared.disk,
             pool: None,
             pool_fail_fast: false,

@@ -1,0 +1,128 @@
+//! The real disk with a word of the test before its calls: for faults and orders that no file
+//! system brings about when asked.
+
+use super::{Disk, Entry, NotBegun, RealDisk, Synced};
+use crate::mapped::{Access, Region};
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A call that is about to be made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Call {
+    /// [`Disk::create`].
+    Create,
+    /// [`Disk::reserve`] of a range: its start and its length.
+    Reserve(u64, u64),
+    /// [`Disk::map`].
+    Map,
+    /// A sync of a range of a map, which opens nothing.
+    SyncRange,
+    /// The opening of a file, a directory or the file system for a sync.
+    Sync,
+    /// [`Disk::read_at`].
+    Read,
+    /// [`Disk::write_at`].
+    Write,
+}
+
+type Hook = dyn Fn(Call, &Path) -> io::Result<()> + Send + Sync;
+
+/// See the module's text.
+pub struct HookedDisk {
+    before: Box<Hook>,
+}
+
+impl std::fmt::Debug for HookedDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HookedDisk")
+    }
+}
+
+impl HookedDisk {
+    /// The real disk; a call for which `before` gives an error is not made and fails with it.
+    pub fn shared(
+        before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static,
+    ) -> Arc<dyn Disk> {
+        let before = Box::new(before);
+        Arc::new(HookedDisk { before })
+    }
+}
+
+impl Disk for HookedDisk {
+    fn create(&self, path: &Path, len: u64) -> io::Result<()> {
+        (self.before)(Call::Create, path)?;
+        RealDisk.create(path, len)
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.create_directory(path)
+    }
+
+    fn reserve(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
+        (self.before)(Call::Reserve(start, len), path)?;
+        RealDisk.reserve(path, start, len)
+    }
+
+    fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region> {
+        (self.before)(Call::Map, path)?;
+        RealDisk.map(path, len, access)
+    }
+
+    fn sync(&self, what: Synced<'_>) -> io::Result<()> {
+        match what {
+            Synced::Range { region, .. } => (self.before)(Call::SyncRange, region.path())?,
+            Synced::File(path) | Synced::FileSystem(path) | Synced::Directory(path) => {
+                (self.before)(Call::Sync, path).map_err(NotBegun::from)?;
+            }
+        }
+        RealDisk.sync(what)
+    }
+
+    fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        (self.before)(Call::Read, path)?;
+        RealDisk.read_at(path, start, buffer)
+    }
+
+    fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()> {
+        (self.before)(Call::Write, path)?;
+        RealDisk.write_at(path, start, bytes)
+    }
+
+    fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
+        RealDisk.erase(path, start, len)
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename(from, to)
+    }
+
+    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
+        RealDisk.rename_new(from, to)
+    }
+
+    fn unlink(&self, path: &Path) -> io::Result<()> {
+        RealDisk.unlink(path)
+    }
+
+    fn remove_directory(&self, path: &Path) -> io::Result<()> {
+        RealDisk.remove_directory(path)
+    }
+
+    fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
+        RealDisk.list(path)
+    }
+
+    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
+        RealDisk.look(path)
+    }
+
+    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
+        RealDisk.next_data(path, start)
+    }
+
+    fn free_space(&self, path: &Path) -> io::Result<u64> {
+        RealDisk.free_space(path)
+    }
+}

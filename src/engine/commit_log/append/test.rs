@@ -1,0 +1,169 @@
+//! Log files that are prepared before they are used, and let go of after.
+
+use crate::engine::commit_log::CommitLog;
+use crate::engine::commit_log::flush::FlushService;
+use crate::engine::{Atomicity, Durability, Engine};
+use crate::machine::{Drive, Machine};
+use crate::mapped::queue::file_name;
+use crate::options::Options;
+use crate::record::{Batch, Draft};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const FILE_LEN: u64 = 1 << 20;
+
+fn open(root: &Path, drive: Drive, options: Options) -> CommitLog {
+    let machine = Machine {
+        drive,
+        ..Machine::real()
+    };
+    let options = Options {
+        commitlog_file_size: Some(FILE_LEN),
+        index: false,
+        ..options
+    };
+    CommitLog::open(&machine, root, &options).unwrap()
+}
+
+/// Sends messages of 100 KiB each.
+fn send(engine: &CommitLog, count: usize) {
+    let topic = engine.topic_for_append("orders").unwrap();
+    let body = vec![7; 100 << 10];
+    for _ in 0..count {
+        let mut batch = Batch::new();
+        let draft = Draft {
+            body: &body,
+            ..Draft::default()
+        };
+        let clock_ms = crate::store::now_ms();
+        batch
+            .push("orders", 0, &draft, engine.style(), clock_ms)
+            .unwrap();
+        engine
+            .append(&topic, &mut batch, Atomicity::Rows, Durability::Written)
+            .unwrap();
+    }
+}
+
+/// Waits until the allocator has done what it was asked for.
+fn settle(engine: &CommitLog) {
+    let file = engine.shared().log.files.first().unwrap();
+    let last = engine.shared().allocator.reserve(&file, 0);
+    last.wait(Duration::from_secs(60)).unwrap();
+}
+
+/// Starts of the log files below `root` that are locked in memory.
+#[cfg(target_os = "linux")]
+fn locked(root: &Path) -> Vec<u64> {
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut current = None;
+    let mut found = Vec::new();
+    for line in maps.lines() {
+        if let Some(at) = line.find('/') {
+            let path = Path::new(&line[at..]);
+            let name = path.file_name().unwrap().to_string_lossy();
+            current = path
+                .starts_with(root.join("commitlog"))
+                .then(|| name.parse::<u64>().unwrap());
+        } else if let Some(flags) = line.strip_prefix("VmFlags:")
+            && let Some(start) = current.take()
+            && flags.split_whitespace().any(|flag| flag == "lo")
+        {
+            found.push(start);
+        }
+    }
+    found.sort_unstable();
+    found
+}
+
+/// Each file stayed locked until the store was closed, and that of a reopened store never was.
+#[test]
+#[cfg(target_os = "linux")]
+fn the_file_in_use_and_the_next_one_are_locked_and_no_others() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        lock_memory: true,
+        ..Options::default()
+    };
+    let engine = open(dir.path(), Drive::Threads, options.clone());
+    send(&engine, 36);
+    settle(&engine);
+    if engine.warnings().any() {
+        return eprintln!("skipped: {:?}", engine.warnings().take());
+    }
+    let current = engine.shared().log.published() / FILE_LEN * FILE_LEN;
+    assert!(current >= 3 * FILE_LEN);
+    assert_eq!(locked(dir.path()), [current, current + FILE_LEN]);
+    engine.close().unwrap();
+    drop(engine);
+
+    let engine = open(dir.path(), Drive::Threads, options);
+    settle(&engine);
+    assert_eq!(locked(dir.path()), [current]);
+    send(&engine, 10);
+    settle(&engine);
+    let current = current + FILE_LEN;
+    assert_eq!(locked(dir.path()), [current, current + FILE_LEN]);
+    engine.close().unwrap();
+}
+
+#[test]
+#[cfg(unix)]
+fn a_file_that_is_warmed_up_has_all_its_blocks_and_its_messages_are_read() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options {
+        warm_up: true,
+        ..Options::default()
+    };
+    let engine = open(dir.path(), Drive::Threads, options.clone());
+    send(&engine, 12);
+    settle(&engine);
+    for number in 0..2 {
+        let path = dir
+            .path()
+            .join("commitlog")
+            .join(file_name(number * FILE_LEN));
+        let found = std::fs::metadata(path).unwrap();
+        assert!(found.len() == FILE_LEN && found.blocks() * 512 >= FILE_LEN);
+    }
+    engine.close().unwrap();
+    drop(engine);
+    let engine = open(dir.path(), Drive::Threads, options);
+    let found = engine.verify(&mut |_, _| true).unwrap();
+    assert_eq!((found.records, found.damage.len()), (12, 0));
+    engine.close().unwrap();
+}
+
+/// Every full file stayed mapped until the store was closed.
+#[test]
+fn a_full_file_that_nobody_reads_is_unmapped() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), Drive::Steps, Options::default());
+    send(&engine, 36);
+    engine.shared().dispatcher.catch_up(u64::MAX).unwrap();
+    engine.shared().settle().unwrap();
+    let shared = engine.shared();
+    let mut service = FlushService::new(&shared.flush_rules, Instant::now());
+    let mapped = || -> Vec<bool> {
+        let files = shared.log.files.all();
+        files.iter().map(|file| file.is_mapped()).collect()
+    };
+    let held = shared.log.files.first().unwrap().region().unwrap();
+    assert_eq!(mapped(), [true; 4]);
+    let mut time = Instant::now();
+    for _ in 0..3 {
+        time += Duration::from_secs(20);
+        service.step(shared, time);
+    }
+    // The first is in somebody's hands, the last is in use.
+    assert_eq!(mapped(), [true, false, false, true]);
+    drop(held);
+    service.step(shared, time + Duration::from_secs(20));
+    assert_eq!(mapped(), [false, false, false, true]);
+
+    let found = engine.verify(&mut |_, _| true).unwrap();
+    assert_eq!((found.records, found.damage.len()), (36, 0));
+    send(&engine, 36);
+    engine.close().unwrap();
+}

@@ -1,0 +1,192 @@
+"""Directories that were made to exhaust whoever opens them.
+
+Memory and time are proportional to what a directory holds on its disk, whatever numbers stand in
+it: what is beyond a bound is refused by name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from nursery import HANGS_S
+
+import forebay
+
+OPEN = """
+import forebay, json, sys
+said = {}
+try:
+    store = forebay.open(sys.argv[1], sys.argv[2], adopt=sys.argv[2] == "a")
+    said["topics"] = len(store.topics)
+    said["read"] = sum(len(store.read(t, q.id, q.min_offset).messages)
+        for t in list(store.topics)[:5] for q in store.topics[t].queues if q.max_offset)
+    said["found"] = len(store.query("t0", key="nothing"))
+    store.close()
+except forebay.ForebayError as error:
+    said["error"] = [type(error).__name__, str(error)]
+# The resource usage counts what the process was before it ran this.
+status = open("/proc/self/status").read()
+said["peak"] = int(status.split("VmHWM:")[1].split()[0])
+print(json.dumps(said))
+"""
+#: What an interpreter with a store takes, and then some: less than any of these took.
+PEAK_KIB = 200 << 10
+SMALL = {"commitlog_file_size": 1 << 20, "index_slots": 64, "index_entries": 256}
+
+
+def opened(root: Path, mode: str = "r") -> dict[str, object]:
+    """Open a store in a process of its own; what it finds, or the error, and its memory."""
+    command = [sys.executable, "-c", OPEN, str(root), mode]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)
+    assert ran.returncode == 0, ran.stderr
+    said: dict[str, object] = json.loads(ran.stdout)
+    assert isinstance(said["peak"], int)
+    assert said["peak"] < PEAK_KIB, said
+    return said
+
+
+def record(topic: bytes, queue: int, offset: int, position: int) -> bytes:
+    """Give a record as RocketMQ 4 writes it."""
+    host, now = bytes([127, 0, 0, 1, 0, 0, 0, 0]), 1_800_000_000_000
+    head = (
+        zlib.crc32(b"x") & 0x7FFFFFFF,
+        queue,
+        0,
+        offset,
+        position,
+        0,
+        now,
+        host,
+        now,
+        host,
+        0,
+        0,
+    )
+    rest = struct.pack(">IIiiqqiq8sq8siq", 0xDAA320A7, *head)
+    rest += struct.pack(">ic", 1, b"x")
+    rest += bytes([len(topic)]) + topic + bytes(2)
+    return struct.pack(">I", len(rest) + 4) + rest
+
+
+def foreign(root: Path, places: list[tuple[bytes, int, int]], start: int = 0) -> None:
+    """Make a broker's log of one file with a record at each topic, queue and offset."""
+    log = b""
+    for topic, queue, offset in places:
+        log += record(topic, queue, offset, start + len(log))
+    (root / "commitlog").mkdir(parents=True)
+    with open(root / "commitlog" / f"{start:020}", "wb") as file:
+        file.write(log)
+        file.truncate(16 << 20)
+
+
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_the_number_of_a_queue_takes_no_memory(tmp_path: Path, mode: str) -> None:
+    """Tables by number made 50 MiB of each record of 94 bytes."""
+    root = tmp_path / "store"
+    foreign(root, [(b"t%d" % topic, (1 << 20) - 1, 0) for topic in range(200)])
+    said = opened(root, mode)
+    assert (said.get("topics"), said.get("read")) == (200, 5), said
+
+
+def test_the_offsets_of_a_queue_take_no_memory(tmp_path: Path) -> None:
+    """Each queue begins at the end of a file, and then jumps by 60 million."""
+    root = tmp_path / "store"
+    far = [299_999, 60_000_000, 60_000_001]
+    places = [(b"t%d" % topic, 0, offset) for topic in range(100) for offset in far]
+    foreign(root, places, start=16 << 20)
+    assert opened(root)["topics"] == 100
+
+
+def nest(megabytes: int) -> bytes:
+    return b'{"x":[' + b"[]," * (megabytes * (1 << 20) // 3) + b"0]}"
+
+
+def many(megabytes: int) -> bytes:
+    return b'{"x":[' + b"0," * (megabytes * (1 << 19)) + b"0]}"
+
+
+def members(megabytes: int) -> bytes:
+    names = (b'"%d":0,' % number for number in range(megabytes * (1 << 20) // 11))
+    return b"{" + b"".join(names) + b'"z":0}'
+
+
+def topics(table: bytes) -> bytes:
+    return b'{"topicConfigTable":' + table + b"}"
+
+
+@pytest.mark.parametrize(
+    ("make", "error"),
+    [
+        (lambda: nest(24), None),
+        (lambda: many(24), None),
+        (lambda: b"[" * (24 << 20), None),
+        (lambda: b'{"x":' + b"[" * (12 << 20) + b"]" * (12 << 20) + b"}", None),
+        (lambda: members(24), "more than 1024 members"),
+        (lambda: topics(b'{"t0":' + members(24) + b"}"), None),
+        (lambda: topics(members(16)), "more than 1048576 topics"),
+    ],
+    ids=["nest", "many", "deep", "deeper", "members", "entry", "topics"],
+)
+def test_a_table_of_topics_is_never_a_tree(
+    tmp_path: Path, make: Callable[[], bytes], error: str | None
+) -> None:
+    """250 MiB of text made 9 GiB."""
+    root = tmp_path / "store"
+    with forebay.open(root, **SMALL) as store:
+        store.send("t0", b"x")
+    (root / "config" / "topics.json").write_bytes(make())
+    said = opened(root)
+    if error is None:
+        assert "error" not in said and said["topics"] == 1, said
+    else:
+        assert said["error"][0] == "CorruptError" and error in said["error"][1], said  # type: ignore[index]
+
+
+def test_a_table_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    root = tmp_path / "store"
+    forebay.open(root, **SMALL).close()
+    with open(root / "config" / "topics.json", "wb") as file:
+        file.truncate((256 << 20) + 1)
+    said = opened(root)
+    assert said["error"][0] == "CorruptError" and "limit" in said["error"][1], said  # type: ignore[index]
+
+
+def header(count: int) -> bytes:
+    return struct.pack(">qqqqii", 1, 1, 0, 5, 3, count)
+
+
+def of_no_geometry(file: Path) -> None:
+    """Give it a length that fits no guess: each number of slots was tried over all its pages."""
+    file.write_bytes(header(3))
+    os.truncate(file, (1 << 32) - 16)
+
+
+def of_holes(file: Path) -> None:
+    """Let the header count 200 million entries, none of which is there."""
+    slots, entries = 5_000_000, 200_000_000
+    file.write_bytes(header(entries))
+    os.truncate(file, 40 + 4 * slots + 20 * entries)
+
+
+@pytest.mark.parametrize("make", [of_no_geometry, of_holes])
+@pytest.mark.parametrize("mode", ["r", "a"])
+def test_an_index_is_as_large_as_it_is_on_its_disk(
+    tmp_path: Path, make: Callable[[Path], None], mode: str
+) -> None:
+    root = tmp_path / "store"
+    with forebay.open(root, **SMALL) as store:
+        store.send("t0", b"x", key="k")
+    for file in (root / "index").iterdir():
+        file.unlink()
+    for number in range(4):
+        make(root / "index" / f"2026010100000{number:04}")
+    said = opened(root, mode)
+    assert said.get("read") == 1, said
