@@ -363,7 +363,8 @@ fn add_known(shared: &Shared, survey: &mut Survey) {
     ];
     let commitlog = shared.log.files.directory().to_path_buf();
     for damage in shared.report.all() {
-        if caches.iter().any(|cache| damage.path.starts_with(cache)) {
+        // What is said of the whole store, such as a clock that jumped, is no damage of a file.
+        if damage.path == shared.root || caches.iter().any(|cache| damage.path.starts_with(cache)) {
             continue;
         }
         if damage.path.starts_with(&commitlog)
