@@ -112,8 +112,8 @@ impl Case {
         format!("FOREBAY_SEED={}: {:#?}", self.seed, self.done)
     }
 
-    /// Whether damage has touched a message. What its queue entry still leads to is looked for where
-    /// the log alone was damaged.
+    /// Whether damage may have cost a message: it has touched it in the log, or any file beside the
+    /// log.
     fn may_be_lost(&self, position: u64) -> bool {
         if self.touched.len() + 1 < self.done.len() {
             return true;

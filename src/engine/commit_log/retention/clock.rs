@@ -1,9 +1,9 @@
 //! The time by which messages grow old: the wall clock, unless it jumps.
 //!
 //! A wall clock that is set forward makes every message look old, and what retention takes away for
-//! that is gone for good. So the wall clock is compared with the steady one from step to step, and
-//! when a store was opened with the times that the store knows. One that is more than an hour off is
-//! believed after an hour; until then time goes on from where it was believed to be:
+//! that is gone for good. So the wall clock is compared with the steady one from step to step, and,
+//! when a store was opened, with the times that the store knows. One that is more than an hour off
+//! is believed after an hour; until then time goes on from where it was believed to be:
 //!
 //! ```text
 //!   wall clock   -----+    +----------------------
@@ -88,9 +88,9 @@ fn is_jump(off_ms: i64) -> bool {
 }
 
 /// The time that is believed when a store was opened: the wall clock's, unless there is a gap of
-/// more than an hour in the times that the store knows, and all that comes after the gap lies within
-/// the last hour. Then it is the time before the gap. So a clock that was set is not believed either
-/// where the store was opened and written by it before.
+/// more than an hour in the times that the store knows, and all that comes after the gap lies
+/// within the last hour. Then it is the time before the gap. So a clock that was set is not
+/// believed either where the store was opened and written by it before.
 fn start(wall_ms: i64, mut known: Vec<i64>) -> i64 {
     // What lies ahead of the wall clock was told by one that was wrong, or this one is behind.
     known.retain(|time| (1..=wall_ms).contains(time));
