@@ -61,6 +61,7 @@ mod read;
 mod readonly;
 mod recovery;
 mod repair;
+mod repair_sweep;
 mod retention;
 mod rules;
 mod scan;

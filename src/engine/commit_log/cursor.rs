@@ -1,7 +1,7 @@
 //! Cursors: records of a queue in the order of their offsets, or of the log in the order of
 //! positions.
 
-use super::consume_queue::{ConsumeQueue, EntryMap};
+use super::consume_queue::{ConsumeQueue, ENTRY_LEN, EntryMap};
 use super::locate::Search;
 use super::log::{Log, Step, Walker};
 use super::queue_entry::QueueEntry;
@@ -158,22 +158,21 @@ impl QueueCursor {
         let found = self
             .search
             .locate(&self.log, &self.topic, &self.queue, number)?;
+        let end = self.log.published();
         let entry = self.queue.entry(number)?;
-        let position = entry.map_or(0, |entry| entry.position);
-        let path = match found {
-            Some(_) => self.queue.directory().to_path_buf(),
-            None => self.log.files.path_of(self.log.files.start_of(position)),
+        let ((path, position), length) = match entry.filter(|entry| entry.is_message(end)) {
+            Some(entry) if found.is_none() => {
+                let files = &self.log.files;
+                let path = files.path_of(files.start_of(entry.position));
+                ((path, entry.position), u64::from(entry.size))
+            }
+            // What is damaged is the entry.
+            _ => (self.queue.place_of(number), ENTRY_LEN),
         };
         let lost = match found {
             Some(_) => Vec::new(),
             None => vec![(self.topic.name.to_string(), self.queue.id, number)],
         };
-        let position = if found.is_some() {
-            number * 20
-        } else {
-            position
-        };
-        let length = entry.map_or(0, |entry| u64::from(entry.size));
         let reason = flaw.to_string();
         self.report.add(Damage {
             path,

@@ -19,7 +19,7 @@ use super::retention::Pause;
 use super::rewrite::rewrite;
 use super::salvage;
 use super::shared::Shared;
-use super::verify::{Hole, Survey, place_of, survey, verify};
+use super::verify::{Hole, Survey, survey, verify};
 use crate::engine::{Repair, RepairStep};
 use crate::error::{Error, Result};
 use crate::num::index;
@@ -76,17 +76,17 @@ fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> 
     shared.save_inventory(flushed)
 }
 
-/// Takes what was known of places that are looked at again.
+/// Takes what was known of places that are looked at again, and of log files that are gone: the log
+/// ends before them, or nothing but a filler is left of them.
 fn forget(shared: &Shared) {
-    let files = &shared.log.files;
-    let log: Vec<_> = files.all().iter().map(|f| f.path().to_path_buf()).collect();
-    let caches = [
+    let checked = [
+        shared.log.files.directory().to_path_buf(),
         shared.queues.store.directory.clone(),
         shared.root.join("index"),
     ];
-    shared.report.retain(|damage| {
-        !log.contains(&damage.path) && !caches.iter().any(|cache| damage.path.starts_with(cache))
-    });
+    shared
+        .report
+        .retain(|damage| !checked.iter().any(|place| damage.path.starts_with(place)));
 }
 
 /// Saves what lies in the holes, and fills them, file by file.
@@ -197,7 +197,7 @@ fn entry_step(
     what: &str,
     steps: &mut Vec<RepairStep>,
 ) {
-    let (path, position) = place_of(shared, queue, number);
+    let (path, position) = queue.place_of(number);
     let step = RepairStep {
         path,
         position,

@@ -18,6 +18,7 @@
 //! the log, and corrects queues and index by it.
 
 mod archived;
+mod clock;
 mod consumed;
 mod rules;
 #[cfg(test)]
@@ -30,8 +31,10 @@ use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::mapped::{MappedFile, Region};
 use crate::options::Options;
+use clock::Clock;
 use parking_lot::{Mutex, MutexGuard};
-use rules::{Ages, Rules};
+use rules::{Ages, Rules, Times};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -56,6 +59,7 @@ struct Progress {
     /// When the next step is due.
     next: Option<Instant>,
     ages: Ages,
+    clock: Clock,
 }
 
 impl Retention {
@@ -92,8 +96,16 @@ impl Retention {
         }
         progress.next = Some(now + INTERVAL);
         let mapped = self.mapped_bytes();
+        let look = progress.clock.look(clock_ms, now, || known_times(shared));
+        if let Some(by_ms) = look.jumped {
+            report_jump(shared, clock_ms, by_ms);
+        }
+        let times = Times {
+            wall_ms: clock_ms,
+            believed_ms: look.time_ms,
+        };
         let done = rules
-            .due(shared, clock_ms, mapped, &mut progress.ages)
+            .due(shared, times, mapped, &mut progress.ages)
             .and_then(|until| self.retire(shared, until));
         if let Err(error) = done
             && !error.passes()
@@ -175,4 +187,28 @@ impl Retention {
         }
         Ok(retired)
     }
+}
+
+/// When the store was opened for writing, and when its last message was stored, in ms.
+fn known_times(shared: &Shared) -> Vec<i64> {
+    let epochs = shared.log.state.epochs().known.into_iter();
+    let began = epochs.map(|epoch| (epoch.began_ns / 1_000_000).cast_signed());
+    let stored = shared.log.stored_ms.load(Ordering::Relaxed);
+    began.chain([stored]).collect()
+}
+
+/// Each jump is a place of its own in the report, by the time that the clock jumped to.
+fn report_jump(shared: &Shared, clock_ms: i64, by_ms: i64) {
+    let hours = by_ms.unsigned_abs() / 3_600_000;
+    let to = if by_ms > 0 { "forward" } else { "back" };
+    shared.report.add(Damage {
+        path: shared.root.clone(),
+        position: clock_ms.unsigned_abs(),
+        length: 0,
+        reason: format!(
+            "the clock jumped {to} by {hours} hours: retention by time goes by the earlier clock \
+             for one hour"
+        ),
+        lost: Vec::new(),
+    });
 }

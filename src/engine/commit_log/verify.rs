@@ -17,11 +17,9 @@ use super::verify_index::index_entries;
 use super::verify_tables::tables;
 use crate::engine::{Damage, Topic, Verification};
 use crate::error::Result;
-use crate::mapped::queue::file_name;
 use crate::record::properties::{Known, SCHEDULE_TOPIC};
 use crate::record::{Flaw, Freshness, Record};
 use std::ops::Range;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Bytes of the log between two reports of progress.
@@ -300,7 +298,7 @@ pub(super) fn entries(
             position: entry.map_or(0, |entry| entry.position),
             lost: lost.clone(),
         });
-        let (path, position) = place_of(shared, queue, number);
+        let (path, position) = queue.place_of(number);
         survey.add_entry(Damage {
             path,
             position,
@@ -310,13 +308,6 @@ pub(super) fn entries(
         });
     }
     Ok(())
-}
-
-/// File and byte of a queue entry.
-pub fn place_of(shared: &Shared, queue: &ConsumeQueue, number: u64) -> (PathBuf, u64) {
-    let first = number - number % shared.queues.store.file_entries;
-    let path = queue.directory().join(file_name(first * ENTRY_LEN));
-    (path, (number - first) * ENTRY_LEN)
 }
 
 /// What is wrong with a queue entry.
@@ -363,7 +354,8 @@ fn add_known(shared: &Shared, survey: &mut Survey) {
     ];
     let commitlog = shared.log.files.directory().to_path_buf();
     for damage in shared.report.all() {
-        if caches.iter().any(|cache| damage.path.starts_with(cache)) {
+        // What is said of the whole store, such as a clock that jumped, is no damage of a file.
+        if damage.path == shared.root || caches.iter().any(|cache| damage.path.starts_with(cache)) {
             continue;
         }
         if damage.path.starts_with(&commitlog)

@@ -64,8 +64,8 @@ fn sealed_end(shared: &Shared) -> u64 {
 ///
 /// # Errors
 ///
-/// [`Error::NotFound`] where there is no such file, it is not sealed, or retention has taken it away
-/// meanwhile.
+/// [`Error::NotFound`] where there is no such file, it is not sealed, or retention has taken it
+/// away meanwhile.
 pub fn survey(shared: &Shared, start: u64) -> Result<Survey> {
     let log = &shared.log;
     let file = log.files.find(start).filter(|file| file.start() == start);

@@ -155,6 +155,13 @@ impl ConsumeQueue {
         &self.directory
     }
 
+    /// File and byte of entry `number`, there or not.
+    pub fn place_of(&self, number: u64) -> (PathBuf, u64) {
+        let first = number - number % self.store.file_entries;
+        let path = self.directory.join(file_name(first * ENTRY_LEN));
+        (path, (number - first) * ENTRY_LEN)
+    }
+
     /// Sets the bounds, as found by a look at the files.
     pub fn set_bounds(&self, min: u64, max: u64) {
         self.max.store(max, Ordering::Release);

@@ -32,6 +32,15 @@ pub(super) struct Rules {
     hours: Vec<u32>,
 }
 
+/// What time it is, in ms.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// By the wall clock: hours of the day go by it.
+    pub(super) wall_ms: i64,
+    /// As far as the wall clock is believed: ages go by it.
+    pub(super) believed_ms: i64,
+}
+
 /// Store time of the last record of the file that was asked about last, by its start. The step asks
 /// about the same file each second, until its time has come.
 #[derive(Debug, Default)]
@@ -61,7 +70,7 @@ impl Rules {
     pub(super) fn due(
         &self,
         shared: &Shared,
-        clock_ms: i64,
+        times: Times,
         mapped: u64,
         ages: &mut Ages,
     ) -> Result<u64> {
@@ -74,13 +83,14 @@ impl Rules {
         let dispatched = shared.dispatcher.dispatched();
         let mut total: u64 = files.iter().map(|file| file.len()).sum();
         let mut wanted = self.wanted(shared).saturating_sub(mapped);
-        let in_time = self.is_in_time(clock_ms);
+        let in_time = self.is_in_time(times.wall_ms);
         let mut keep_from = None;
         for (at, file) in old.iter().enumerate() {
             if file.end() > until {
                 let too_long = self.bytes.is_some_and(|bytes| total > bytes);
                 let due = wanted > 0
-                    || in_time && (too_long || self.is_old(shared, &files, at, clock_ms, ages));
+                    || in_time
+                        && (too_long || self.is_old(shared, &files, at, times.believed_ms, ages));
                 if !due || file.end() > dispatched {
                     break;
                 }
@@ -132,7 +142,7 @@ impl Rules {
         shared: &Shared,
         files: &[Arc<MappedFile>],
         at: usize,
-        clock_ms: i64,
+        time_ms: i64,
         ages: &mut Ages,
     ) -> bool {
         let Some(age) = self.age_ms else {
@@ -141,7 +151,7 @@ impl Rules {
         // A file without a record that can be read is as old as the next one.
         let mut files = files.get(at..).unwrap_or_default().iter();
         let stored = files.find_map(|file| ages.last_stored(&shared.log, file));
-        stored.is_some_and(|stored| stored.saturating_add(age) <= clock_ms)
+        stored.is_some_and(|stored| stored.saturating_add(age) <= time_ms)
     }
 }
 

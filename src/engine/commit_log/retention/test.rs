@@ -24,6 +24,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const FILE_LEN: u64 = 4096;
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// A store, and the time of its last step.
 struct Bench {
@@ -31,6 +32,7 @@ struct Bench {
     opened: Option<Opened>,
     options: Options,
     at: Instant,
+    clock_ms: Option<i64>,
 }
 
 impl Bench {
@@ -53,6 +55,7 @@ impl Bench {
             opened,
             options,
             at,
+            clock_ms: None,
         }
     }
 
@@ -116,9 +119,18 @@ impl Bench {
         shared.dispatcher.catch_up(shared.log.published()).unwrap();
     }
 
-    /// A step; starts of the log files that are on the disk then.
+    /// A step, with as much time since the last one as the clock says; starts of the log files that
+    /// are on the disk then.
     fn step(&mut self, clock_ms: i64) -> Vec<u64> {
-        self.at += INTERVAL;
+        let passed = clock_ms.saturating_sub(self.clock_ms.unwrap_or(clock_ms));
+        let passed = Duration::from_millis(passed.max(0).cast_unsigned());
+        self.step_after(passed.max(INTERVAL), clock_ms)
+    }
+
+    /// A step with this time since the last one, whatever the clock says.
+    fn step_after(&mut self, passed: Duration, clock_ms: i64) -> Vec<u64> {
+        self.at += passed;
+        self.clock_ms = Some(clock_ms);
         let shared = self.shared();
         shared.retention.step(shared, clock_ms, self.at);
         self.files("commitlog")
@@ -207,6 +219,57 @@ fn the_last_record_of_a_file_is_found_behind_long_and_damaged_ones() {
     );
 }
 
+const DAY_MS: i64 = 86_400_000;
+
+fn by_a_day(options: &mut Options) {
+    options.retention = Some(Duration::from_secs(86_400));
+}
+
+#[test]
+fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
+    let minute = Duration::from_secs(60);
+    let (now, hour) = (crate::store::now_ms(), DAY_MS / 24);
+    let mut bench = Bench::new(by_a_day);
+    bench.fill("a", &[now - DAY_MS + 2 * hour, now]);
+    let far = now + 400 * DAY_MS;
+    assert_eq!(bench.step_after(INTERVAL, now), [0, 1, 2]);
+    assert_eq!(bench.step_after(INTERVAL, far), [0, 1, 2]);
+    for _ in 0..59 {
+        assert_eq!(bench.step_after(minute, far), [0, 1, 2]);
+    }
+    let told = bench.shared().report.all();
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].reason.contains("jumped forward"), "{told:?}");
+    let verified = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    assert_eq!(verified.damage, []);
+    // It is put right, and what grows old goes.
+    assert_eq!(bench.step_after(minute / 2, now + hour), [0, 1, 2]);
+    assert_eq!(bench.step_after(2 * HOUR, now + 3 * hour), [1, 2]);
+    // It is set, and stays so.
+    assert_eq!(bench.step_after(minute, far + 1), [1, 2]);
+    assert_eq!(bench.step_after(60 * minute, far + 1), [2]);
+    assert_eq!(bench.shared().report.all().len(), 2);
+}
+
+#[test]
+fn a_clock_that_was_set_between_two_openings_takes_nothing_for_an_hour() {
+    let now = crate::store::now_ms();
+    let mut bench = Bench::new(by_a_day);
+    bench.fill("a", &[now - 2 * DAY_MS, now]);
+    bench.reopen();
+    let far = now + 400 * DAY_MS;
+    assert_eq!(bench.step_after(INTERVAL, far), [1, 2]);
+    assert_eq!(bench.step_after(INTERVAL, far), [1, 2]);
+    bench.reopen();
+    assert_eq!(
+        bench.step_after(2 * HOUR, far),
+        [1, 2],
+        "an hour of this opening"
+    );
+    assert_eq!(bench.step_after(HOUR, far), [2]);
+    assert_eq!(bench.shared().report.all(), []);
+}
+
 #[test]
 fn steps_are_a_second_apart() {
     let mut bench = Bench::new(by_age);
@@ -214,11 +277,9 @@ fn steps_are_a_second_apart() {
     assert_eq!(bench.step(1000), [0, 1, 2]);
     let shared = Arc::clone(bench.shared());
     let soon = bench.at + INTERVAL - Duration::from_millis(1);
-    shared.retention.step(&shared, i64::MAX, soon);
+    shared.retention.step(&shared, 3000, soon);
     assert_eq!(bench.files("commitlog"), [0, 1, 2]);
-    shared
-        .retention
-        .step(&shared, i64::MAX, bench.at + INTERVAL);
+    shared.retention.step(&shared, 3000, bench.at + INTERVAL);
     assert_eq!(bench.files("commitlog"), [2]);
 }
 
