@@ -4,7 +4,8 @@
 //! Half of the cases are the same in every run, half are drawn; `FOREBAY_SEED` runs the one case of
 //! that seed, `FOREBAY_PROOF` many.
 
-use crate::damage::{Random, change, names, open, small};
+use crate::damage::{change, names, open, small};
+use crate::draw::Random;
 use crate::world::{Place, World};
 use forebay::{Draft, Durability, Error, Mode, Store};
 use std::collections::hash_map::RandomState;
