@@ -140,12 +140,13 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
             // Its record is gone; its number stays taken.
             return Ok(true);
         }
-        Ok(shared.log.record_at(entry.position).is_ok_and(|message| {
-            let record = message.record();
-            record.topic() == topic.name.as_bytes()
-                && record.queue_id() == queue.id as i32
-                && record.queue_offset() == number as i64
-        }))
+        let Some(message) = shared.log.record_at(entry.position)?.record() else {
+            return Ok(false);
+        };
+        let record = message.record();
+        Ok(record.topic() == topic.name.as_bytes()
+            && record.queue_id() == queue.id.cast_signed()
+            && record.queue_offset() == number.cast_signed())
     };
     queue.follow_min(minimum)?;
     let mut max = queue.max();

@@ -6,6 +6,7 @@ use super::log::{Log, Step, Walker};
 use super::recover::next_record;
 use crate::engine::Topic;
 use crate::error::Result;
+use crate::record::Message;
 use std::sync::Arc;
 
 /// Entries on either side that are tried as bounds of a search.
@@ -37,11 +38,12 @@ impl Search {
         let place = |number: u64| -> Result<Option<(u64, u64)>> {
             let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
             let Some(entry) = entry else { return Ok(None) };
-            let sound = log.record_at(entry.position).is_ok_and(|message| {
-                let meant = (topic, queue.id, number);
+            let meant = (topic, queue.id, number);
+            let own = |message: &Message| {
                 check_record(message.record().bytes(), entry.position, meant).is_ok()
-            });
-            Ok(sound.then(|| (entry.position, entry.end())))
+            };
+            let found = log.record_at(entry.position)?.record().filter(own);
+            Ok(found.map(|_| (entry.position, entry.end())))
         };
         let from = match self.next {
             Some((next, _)) if next == number && self.dry => return Ok(self.skip(number)),

@@ -476,9 +476,10 @@ impl Engine for CommitLog {
             )));
         }
         // Bytes that do not even look like a record here are a wrong position, not damage.
-        log.record_at(position)
-            .map_err(|_| nowhere("no record begins there".to_owned()))?;
-        log.checked_record_at(position)
+        match log.record_at(position)? {
+            log::Found::Record(_) => log.require(position),
+            log::Found::Flawed(_) => Err(nowhere("no record begins there".to_owned())),
+        }
     }
 
     fn query(

@@ -5,7 +5,7 @@ use super::cursor::check_record;
 use super::dispatch::is_indexed;
 use super::index_file::IndexFile;
 use super::locate::Search;
-use super::log::{Step, Walker};
+use super::log::{Found, Step, Walker};
 use super::recover::next_record;
 use super::shared::Shared;
 use crate::engine::{Damage, Topic};
@@ -77,6 +77,7 @@ fn in_file(
 ) -> Result<()> {
     let min = shared.log.min_position();
     let before = found.len();
+    let mut failed = None;
     let sound = file.chain(hash, |entry| {
         let known = |message: &Message| message.record().position() as u64 == entry.position;
         if entry.position < min {
@@ -84,17 +85,18 @@ fn in_file(
         }
         if !unindexed.contains(&entry.position) {
             match shared.log.checked_record_at(entry.position) {
-                Ok(message) if question.fits(&message.record()) => {
-                    if !found.last().is_some_and(known) {
+                Ok(Found::Record(message)) => {
+                    if question.fits(&message.record()) && !found.last().is_some_and(known) {
                         found.push(message);
                     }
                 }
-                Ok(_) => {}
-                Err(error) => report(shared, entry.position, 1, &error.to_string()),
+                Ok(Found::Flawed(flaw)) => report(shared, entry.position, 1, &flaw.to_string()),
+                Err(error) => failed = Some(error),
             }
         }
-        found.len() < question.max
+        failed.is_none() && found.len() < question.max
     });
+    failed.map_or(Ok(()), Err)?;
     if !sound {
         // The chain is damaged: what it would have led to lies in this stretch of the log.
         found.truncate(before);
@@ -149,9 +151,9 @@ fn scan(
         .rev()
         .take(question.max - found.len().min(question.max))
     {
-        match log.checked_record_at(position) {
-            Err(_) if position < log.min_position() => {}
-            message => found.push(message?),
+        match log.checked_record_at(position)? {
+            Found::Flawed(_) if position < log.min_position() => {}
+            _ => found.push(log.require(position)?),
         }
     }
     Ok(())
@@ -186,23 +188,27 @@ pub fn offset_at(shared: &Shared, topic: &Topic, queue: &ConsumeQueue, time: i64
         if entry.is_some_and(|entry| entry.is_filler()) {
             return Ok(None);
         }
-        let own = |position: u64| {
-            let message = log.record_at(position).ok()?;
+        let own = |position: u64| -> Result<Option<i64>> {
+            let Some(message) = log.record_at(position)?.record() else {
+                return Ok(None);
+            };
+            let meant = (topic, queue.id, number);
             let record = message.record();
-            check_record(record.bytes(), position, (topic, queue.id, number))
-                .ok()
-                .map(|record| record.store_timestamp())
+            let own = check_record(record.bytes(), position, meant);
+            Ok(own.ok().map(|record| record.store_timestamp()))
         };
         let entry = entry.filter(|entry| entry.is_message(end));
         if number < queue.min() || entry.is_some_and(|entry| entry.position < log.min_position()) {
             // Retention has taken it away meanwhile: it is older than all that is there.
             return Ok(Some(i64::MIN));
         }
-        if let Some(found) = entry.and_then(|entry| own(entry.position)) {
+        if let Some(entry) = entry
+            && let Some(found) = own(entry.position)?
+        {
             return Ok(Some(found));
         }
         let position = search.locate(log, topic, queue, number)?;
-        Ok(position.and_then(own))
+        position.map_or(Ok(None), own)
     };
     let (mut low, mut high) = (queue.min(), queue.max());
     while low < high {

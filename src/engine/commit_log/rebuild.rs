@@ -82,7 +82,7 @@ impl Opening<'_> {
             let Some(entry) = last.map(|last| queue.entry(last)).transpose()?.flatten() else {
                 continue;
             };
-            if let Ok(message) = log.record_at(entry.position) {
+            if let Some(message) = log.record_at(entry.position)?.record() {
                 newest = newest.max(message.record().store_timestamp());
             }
         }
@@ -164,11 +164,14 @@ impl Opening<'_> {
         }
         for (topic, queue) in queues {
             for number in queue.corners() {
-                let sound = queue.entry(number)?.is_some_and(|entry| {
-                    entry.is_filler()
-                        || entry.end() <= log.min_position()
-                        || leads_home(log, &topic, queue.id, number, entry)
-                });
+                let sound = match queue.entry(number)? {
+                    None => false,
+                    Some(entry) => {
+                        entry.is_filler()
+                            || entry.end() <= log.min_position()
+                            || leads_home(log, &topic, queue.id, number, entry)?
+                    }
+                };
                 if !sound {
                     return Ok(false);
                 }
@@ -368,26 +371,32 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>
     let last = queue.last_on_disk()?;
     let mut max = last;
     while max > first {
-        let entry = queue.entry(max - 1)?;
         let taken = |entry: &QueueEntry| {
             let below = |at| !entry.is_filler() && entry.position < at;
             counted.is_some_and(|(position, next)| below(position) && max > next)
         };
-        let sound = entry.filter(|entry| !taken(entry)).is_some_and(|entry| {
-            entry.is_filler()
-                || entry.end() <= log.min_position()
-                || log.record_at(entry.position).is_ok_and(|message| {
-                    let record = message.record();
-                    record.queue_offset() == (max - 1) as i64
-                        && record.queue_id() == queue.id as i32
-                        && record.layout().total_len == entry.size
-                })
-        });
-        if sound {
+        if let Some(entry) = queue.entry(max - 1)?.filter(|entry| !taken(entry))
+            && holds(queue, log, max - 1, entry)?
+        {
             break;
         }
         max -= 1;
     }
     queue.set_bounds(first, max);
     Ok(max < last)
+}
+
+/// Whether an entry says that its offset has been used: it leads to a record that claims it, or to
+/// one that is retired, or no message has it.
+fn holds(queue: &ConsumeQueue, log: &Log, number: u64, entry: QueueEntry) -> Result<bool> {
+    if entry.is_filler() || entry.end() <= log.min_position() {
+        return Ok(true);
+    }
+    let Some(message) = log.record_at(entry.position)?.record() else {
+        return Ok(false);
+    };
+    let record = message.record();
+    Ok(record.queue_offset() == number.cast_signed()
+        && record.queue_id() == queue.id.cast_signed()
+        && record.layout().total_len == entry.size)
 }

@@ -197,7 +197,7 @@ fn correct_entries(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>)
     for bad in &found.entries {
         let entry = match bad.record {
             Some(position) => {
-                let message = shared.log.checked_record_at(position)?;
+                let message = shared.log.require(position)?;
                 entry_of(&message.record(), position)
             }
             None => {
@@ -231,7 +231,7 @@ fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
 /// as it is.
 fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) -> Result<()> {
     for position in strays.iter().copied() {
-        let message = shared.log.checked_record_at(position)?;
+        let message = shared.log.require(position)?;
         let record = message.record();
         let name = String::from_utf8_lossy(record.topic()).into_owned();
         let id = u32::try_from(record.queue_id()).unwrap_or_default();
@@ -240,8 +240,9 @@ fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) ->
             let mut tail = shared.tail.lock();
             let (topic, _) = shared.topics.get_or_add(&name, id + 1);
             let queue = shared.queues.get_or_add(&topic, id);
-            let taken = queue.entry(offset)?;
-            if taken.is_some_and(|e| leads_home(&shared.log, &topic, id, offset, e)) {
+            if let Some(there) = queue.entry(offset)?
+                && leads_home(&shared.log, &topic, id, offset, there)?
+            {
                 return Ok(None);
             }
             match queue.put(offset, entry_of(&record, position)) {
