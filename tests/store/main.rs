@@ -42,6 +42,7 @@ mod batches;
 mod bed;
 mod damage;
 mod damage_sweep;
+mod damaged_queues;
 mod folder;
 mod full;
 mod fuzz;

@@ -100,8 +100,18 @@ impl Opening<'_> {
             }
             (_, _, true) => {
                 let trust = Trust::Below(state.get(Mark::Published));
+                // Queues and index are in the page cache, as far as they were dispatched. What they
+                // hold since the last full pass is checked against the log all the same: nothing
+                // else would tell that the last entry of a queue is damaged.
+                let settled = begin
+                    .inventory
+                    .as_ref()
+                    .map(|it| it.position.max(begin.from));
                 let from = known(Mark::Dispatched).zip(known(Mark::Durable));
-                from.map(|(dispatched, durable)| (dispatched.min(durable), trust))
+                from.map(|(dispatched, durable)| {
+                    let ready = dispatched.min(durable);
+                    (settled.map_or(ready, |settled| settled.min(ready)), trust)
+                })
             }
             _ => {
                 let settled = known(match planted(Bug::TrustIndex) {

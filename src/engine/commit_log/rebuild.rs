@@ -146,6 +146,7 @@ impl Opening<'_> {
             return Ok(true);
         }
         let queues = self.queues.all(&self.topics);
+        let min_position = log.min_position();
         match &begin.inventory {
             // Without one, something has to be there; a mark says that Forebay wrote the store, and
             // has flushed nothing as a whole yet.
@@ -156,9 +157,15 @@ impl Opening<'_> {
                 for (name, id, min, next) in &inventory.queues {
                     let topic = self.topics.get(name);
                     let queue = topic.and_then(|topic| self.queues.get(&topic, *id));
-                    if queue.is_none_or(|queue| queue.max() < *next || !queue.covers(*min)) {
+                    let Some(queue) = queue.filter(|it| it.max() >= *next && it.covers(*min))
+                    else {
+                        return Ok(false);
+                    };
+                    // Entries alone do not tell that more is retired: they may be damaged.
+                    if !queue.is_filled(*min..queue.first_from(min_position)?)? {
                         return Ok(false);
                     }
+                    self.queues.limit_maps();
                 }
             }
         }
@@ -168,7 +175,7 @@ impl Opening<'_> {
                     None => false,
                     Some(entry) => {
                         entry.is_filler()
-                            || entry.end() <= log.min_position()
+                            || entry.end() <= min_position
                             || leads_home(log, &topic, queue.id, number, entry)?
                     }
                 };

@@ -257,6 +257,10 @@ fn is_stray(shared: &Shared, record: &Record<'_>, position: u64) -> Result<Optio
     let Some(queue) = shared.queues.get(&topic, id) else {
         return Ok(Some("its queue is missing"));
     };
+    // In this order: retention moves the first position before it moves the first offsets.
+    if offset < queue.min() && position >= shared.log.min_position() {
+        return Ok(Some("its queue begins behind it"));
+    }
     if shared.log.source.is_none() && offset >= queue.max() {
         return Ok(Some("its queue ends before it"));
     }

@@ -67,8 +67,13 @@ impl ConsumeQueue {
             None => self.first_from(min_position)?,
         };
         // Another thread may have followed a log that begins later meanwhile.
-        self.min.fetch_max(low, Ordering::AcqRel);
+        self.raise_min_to(low);
         Ok(())
+    }
+
+    /// Moves the first offset to `number`, unless it lies behind that already.
+    pub fn raise_min_to(&self, number: u64) {
+        self.min.fetch_max(number, Ordering::AcqRel);
     }
 
     /// [`ConsumeQueue::raise_min`] beside a process that takes files away: they are not looked for

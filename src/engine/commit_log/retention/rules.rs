@@ -70,7 +70,8 @@ impl Rules {
             return Ok(0);
         };
         // What a step has begun to take away goes, whatever the rules say by then.
-        let mut until = shared.log.state.get(Mark::Minimum);
+        let begun = shared.log.state.get(Mark::Minimum);
+        let mut until = begun;
         let dispatched = shared.dispatcher.dispatched();
         let mut total: u64 = files.iter().map(|file| file.len()).sum();
         let mut wanted = self.wanted(shared).saturating_sub(mapped);
@@ -80,7 +81,13 @@ impl Rules {
             if file.end() > until {
                 let too_long = self.bytes.is_some_and(|bytes| total > bytes);
                 let due = wanted > 0
-                    || in_time && (too_long || self.is_old(shared, &files, at, clock_ms, ages)?);
+                    || in_time
+                        && (too_long
+                            || match self.is_old(shared, &files, at, clock_ms, ages) {
+                                // Nothing is known of this file; those before it may go.
+                                Err(_) if until > begun => false,
+                                old => old?,
+                            });
                 if !due || file.end() > dispatched {
                     break;
                 }
