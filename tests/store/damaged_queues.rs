@@ -128,14 +128,19 @@ fn damage(root: &Path, queue: u32, numbers: std::ops::Range<u64>, how: Damage) {
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// Every message is read in each mode, offsets go on where they ended, and nothing is wrong then.
+/// Every message is read in each mode, offsets go on where they ended, and nothing is lost.
 fn check(root: &Path, expected: &Messages, what: &str) {
     let store = open(root, Mode::Read, |_| {});
     assert_eq!(read_all(&store), *expected, "{what}, for reading");
     store.close().unwrap();
     let store = open(root, Mode::Append, |_| {});
     assert_eq!(read_all(&store), *expected, "{what}, for writing");
-    assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, [], "{what}");
+    // An entry whose record the log gives back may be named, but nothing is lost.
+    let found = store.verify(&mut |_, _| true).unwrap().damage;
+    assert!(
+        found.iter().all(|it| it.lost.is_empty()),
+        "{what}: {found:?}"
+    );
     for queue in 0..QUEUES {
         let producer = store.producer("orders", Some(queue)).unwrap();
         let sent = producer.send(&Draft::default(), 0, Durability::Default);

@@ -245,7 +245,7 @@ impl Placer {
 ///
 /// As [`Log::record_at`].
 pub(super) fn leads_home(
-    log: &Arc<Log>,
+    log: &Log,
     topic: &Topic,
     queue: u32,
     offset: u64,

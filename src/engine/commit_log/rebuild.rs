@@ -8,8 +8,8 @@ use super::open::Opening;
 use super::place::{Bridge, Placer, leads_home};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
-use crate::engine::Damage;
 use crate::engine::topic::initial_queues;
+use crate::engine::{Damage, Topic};
 use crate::error::Result;
 use crate::mapped::Access;
 use crate::record::Record;
@@ -44,7 +44,7 @@ impl Opening<'_> {
         }
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
-        self.cut_queues(outcome.end, &stale)?;
+        self.cut_queues(&log, &begin, outcome.end, &stale)?;
         self.restart_empty_queues(&begin)?;
         self.complete_index(&log, &begin, &plan, &outcome)?;
         bridges.extend(self.keep_next_offsets(&begin, from, &outcome)?);
@@ -223,12 +223,19 @@ impl Opening<'_> {
     /// Entries behind the end of the log lead nowhere, and those before its begin are gone. Those
     /// of messages that a crash took lie behind the end of a queue: another log could grow under
     /// them, and then they would count.
-    fn cut_queues(&self, end: u64, stale: &[Arc<ConsumeQueue>]) -> Result<()> {
+    fn cut_queues(
+        &self,
+        log: &Arc<Log>,
+        begin: &Begin,
+        end: u64,
+        stale: &[Arc<ConsumeQueue>],
+    ) -> Result<()> {
         let min = self.min_position();
+        let known = Counted::of(begin);
         for queue in stale {
             queue.truncate(queue.max())?;
         }
-        for (_, queue) in self.queues.all(&self.topics) {
+        for (topic, queue) in self.queues.all(&self.topics) {
             let mut max = queue.max();
             while max > queue.min() {
                 match queue.entry(max - 1)? {
@@ -239,12 +246,27 @@ impl Opening<'_> {
             if max < queue.max() {
                 queue.truncate(max)?;
             }
-            queue.correct_min(min)?;
+            // Entries below what the table tells count where a log file came back: then they lead
+            // to their records.
+            let first = known.first(&topic.name, queue.id).min(queue.max());
+            let mut low = queue.first_in_log(min)?;
+            while low < first && !self.is_home(log, &topic, &queue, low)? {
+                low += 1;
+            }
+            queue.raise_min_to(low);
+            queue.retire_files()?;
             self.queues.limit_maps();
         }
         match &self.index {
             Some(index) if self.access == Access::ReadWrite => index.retire_below(min),
             _ => Ok(()),
+        }
+    }
+
+    fn is_home(&self, log: &Log, topic: &Topic, queue: &ConsumeQueue, number: u64) -> Result<bool> {
+        match queue.entry(number)? {
+            Some(entry) => leads_home(log, topic, queue.id, number, entry),
+            None => Ok(false),
         }
     }
 
@@ -345,10 +367,10 @@ fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
     })
 }
 
-/// The next offset of each queue at one position of the log, as the inventory tells it.
+/// The bounds of each queue at one position of the log, as the inventory tells them.
 struct Counted<'a> {
     position: Option<u64>,
-    next: HashMap<(&'a str, u32), u64>,
+    bounds: HashMap<(&'a str, u32), (u64, u64)>,
 }
 
 impl Counted<'_> {
@@ -356,16 +378,25 @@ impl Counted<'_> {
         let queues = begin.inventory.iter().flat_map(|known| &known.queues);
         Counted {
             position: begin.inventory.as_ref().map(|known| known.position),
-            next: queues
-                .map(|(name, id, _, next)| ((name.as_str(), *id), *next))
+            bounds: queues
+                .map(|(name, id, min, next)| ((name.as_str(), *id), (*min, *next)))
                 .collect(),
         }
     }
 
+    fn bounds(&self, topic: &str, queue: u32) -> (u64, u64) {
+        let bounds = self.bounds.get(&(topic, queue));
+        bounds.copied().unwrap_or_default()
+    }
+
+    /// First offset of the queue; 0 where nothing tells.
+    fn first(&self, topic: &str, queue: u32) -> u64 {
+        self.bounds(topic, queue).0
+    }
+
     /// A position and the next offset of the queue there; `None` where nothing tells.
     fn next(&self, topic: &str, queue: u32) -> Option<(u64, u64)> {
-        let next = self.next.get(&(topic, queue)).copied().unwrap_or(0);
-        Some((self.position?, next))
+        Some((self.position?, self.bounds(topic, queue).1))
     }
 }
 
