@@ -131,8 +131,8 @@ impl Region {
         }
     }
 
-    /// Whether the file holds zeros in a range of a page, as far as it can be read: reading takes no
-    /// room, even from a hole.
+    /// Whether the file holds zeros in a range of a page, as far as it can be read: reading takes
+    /// no room, even from a hole.
     #[cfg(target_os = "linux")]
     fn reads_as_zeros(&self, start: usize, len: usize) -> bool {
         use std::os::unix::fs::FileExt;

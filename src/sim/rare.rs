@@ -228,9 +228,9 @@ pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
     Ok(())
 }
 
-/// A process dies whose log and queues are in the page cache, and the next ones open the store while
-/// a map fails, another one each time: an opening that succeeds finds every message all the same,
-/// and one that fails has taken none away.
+/// A process dies whose log and queues are in the page cache, and the next ones open the store
+/// while a map fails, another one each time: an opening that succeeds finds every message all the
+/// same, and one that fails has taken none away.
 pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let settled = 1 + random.below(60) as u32;

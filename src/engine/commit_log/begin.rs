@@ -100,18 +100,15 @@ impl Opening<'_> {
             }
             (_, _, true) => {
                 let trust = Trust::Below(state.get(Mark::Published));
-                // Queues and index are in the page cache, as far as they were dispatched. What they
-                // hold since the last full pass is checked against the log all the same: nothing
-                // else would tell that the last entry of a queue is damaged.
+                // What queues hold since the last full pass is checked against the log: nothing
+                // else tells that the last entry of one is damaged.
                 let settled = begin
                     .inventory
                     .as_ref()
                     .map(|it| it.position.max(begin.from));
                 let from = known(Mark::Dispatched).zip(known(Mark::Durable));
-                from.map(|(dispatched, durable)| {
-                    let ready = dispatched.min(durable);
-                    (settled.map_or(ready, |settled| settled.min(ready)), trust)
-                })
+                let least = |(one, other): (u64, u64)| one.min(other).min(settled.unwrap_or(one));
+                from.map(|marks| (least(marks), trust))
             }
             _ => {
                 let settled = known(match planted(Bug::TrustIndex) {
