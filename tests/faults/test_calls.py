@@ -44,7 +44,7 @@ NUMBERS = {
     "opendir": (errno.EIO, errno.EMFILE),
     "fchmod": (errno.EIO,),
     "linkat": (errno.ENOSPC, errno.EPERM),
-    "stat": (errno.EIO, errno.ENOMEM),
+    "stat": (errno.ENOMEM,),
 }
 #: What a store may say when the operating system fails it.
 ERRORS = {
