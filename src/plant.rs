@@ -38,6 +38,8 @@ pub enum Bug {
     ReplaceManifest,
     /// Retention takes the last marker of a query away.
     RetireMarkers,
+    /// A record that cannot be read is taken for one that is not there.
+    TakeErrorForAbsence,
 }
 
 /// Whether a mistake is to be made.

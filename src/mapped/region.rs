@@ -104,7 +104,8 @@ impl Region {
         }
     }
 
-    /// Faults pages in for loads; `false` where there is no room for them.
+    /// Faults pages in for loads; `false` for a hole that there is no room for, which holds zeros.
+    /// What fails for another reason may hold bytes: it is no hole, and loading from it tells.
     #[cold]
     fn populate_read(&self, pages: Range<usize>) -> bool {
         #[cfg(target_os = "linux")]
@@ -114,13 +115,29 @@ impl Region {
                 .map
                 .advise_range(Advice::PopulateRead, pages.start, len);
             // A kernel before 5.14 does not know the question.
-            asked.map_or_else(|no| no.raw_os_error() == Some(libc::EINVAL), |()| true)
+            match asked {
+                Err(no) if no.raw_os_error() != Some(libc::EINVAL) => {
+                    len <= PAGE && !self.reads_as_zeros(pages.start, len)
+                }
+                _ => true,
+            }
         }
         #[cfg(not(target_os = "linux"))]
         {
             let _ = pages;
             true
         }
+    }
+
+    /// Whether the file holds zeros in a range of a page, as far as it can be read: reading takes
+    /// no room, even from a hole.
+    #[cfg(target_os = "linux")]
+    fn reads_as_zeros(&self, start: usize, len: usize) -> bool {
+        use std::os::unix::fs::FileExt;
+        let mut page = [1; PAGE];
+        let bytes = page.get_mut(..len).unwrap_or_default();
+        let read = File::open(&self.path).and_then(|file| file.read_exact_at(bytes, start as u64));
+        read.is_ok() && bytes.iter().all(|byte| *byte == 0)
     }
 
     /// Memory without a file, for engines and overlays that keep nothing on disk.

@@ -106,6 +106,8 @@ impl Story {
             dies_at: (!last).then(|| 1 + random.below(260)),
             failing_syncs: 0,
             full: 0,
+            failing_calls: 0,
+            failing_map: None,
             written_back: random.pick(&[0, 2]),
         }
     }

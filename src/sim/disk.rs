@@ -46,8 +46,20 @@ pub struct Faults {
     pub failing_syncs: u64,
     /// Calls that find no room, of 1,000.
     pub full: u64,
+    /// Calls on a file or a name that fail and do nothing, of 1,000: for want of descriptors or of
+    /// memory, or because the device fails.
+    pub failing_calls: u64,
+    /// One map of a file that fails likewise, counted from here on.
+    pub failing_map: Option<u64>,
     /// Sectors that may go to the platter by themselves at a call.
     pub written_back: u64,
+}
+
+impl Faults {
+    /// Whether calls fail that do nothing then.
+    fn fail_calls(&self) -> bool {
+        self.failing_calls > 0 || self.failing_map.is_some()
+    }
 }
 
 /// How a machine stops.
@@ -75,6 +87,7 @@ struct State {
     /// Directories that were given other names, which are not durable yet, in their order.
     moved: Vec<(PathBuf, PathBuf)>,
     calls: u64,
+    maps: u64,
     /// What is left, once the machine has stopped.
     left: Option<Box<State>>,
     boot: u8,
@@ -161,7 +174,7 @@ impl SimDisk {
     /// Whether calls may fail before the machine stops.
     pub fn has_faults(&self) -> bool {
         let faults = self.state.lock().faults;
-        faults.failing_syncs > 0 || faults.full > 0
+        faults.failing_syncs > 0 || faults.full > 0 || faults.fail_calls()
     }
 
     /// Has so many of 1,000 syncs fail from here on.
@@ -178,6 +191,28 @@ impl SimDisk {
     pub fn end_within(&self, calls: u64) {
         let mut state = self.state.lock();
         state.faults.dies_at = Some(state.calls + calls);
+    }
+
+    /// Does what `act` does while no call fails that would do nothing then.
+    pub fn without_failing_calls<T>(&self, act: impl FnOnce() -> T) -> T {
+        let faults = self.state.lock().faults;
+        self.set_failing_calls(0, None);
+        let done = act();
+        self.set_failing_calls(faults.failing_calls, None);
+        done
+    }
+
+    /// Has so many of 1,000 calls fail from here on, and one map.
+    pub fn set_failing_calls(&self, of_1000: u64, map: Option<u64>) {
+        let mut state = self.state.lock();
+        state.faults.failing_calls = of_1000;
+        state.faults.failing_map = map;
+        state.maps = 0;
+    }
+
+    /// Maps of files since the last call of [`SimDisk::set_failing_calls`].
+    pub fn maps(&self) -> u64 {
+        self.state.lock().maps
     }
 
     /// Files that were synced since the last call, and up to where.
@@ -210,15 +245,17 @@ impl SimDisk {
     fn call<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state.lock();
         state.tick()?;
+        state.fails()?;
         act(&mut state)
     }
 
-    fn look_at<T>(&self, act: impl FnOnce(&State) -> io::Result<T>) -> io::Result<T> {
-        let state = self.state.lock();
+    fn look_at<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+        let mut state = self.state.lock();
         if state.left.is_some() {
             return Err(dead());
         }
-        act(&state)
+        state.fails()?;
+        act(&mut state)
     }
 }
 
@@ -241,6 +278,27 @@ impl State {
             }
         }
         Ok(())
+    }
+
+    fn fails(&mut self) -> io::Result<()> {
+        if self.faults.failing_calls == 0 || self.random.below(1000) >= self.faults.failing_calls {
+            return Ok(());
+        }
+        Err(self.refusal())
+    }
+
+    /// The error of a call that fails for no fault of the caller's.
+    fn refusal(&mut self) -> io::Error {
+        let number = self.random.pick(&[libc::EMFILE, libc::ENOMEM, libc::EIO]);
+        io::Error::from_raw_os_error(number)
+    }
+
+    fn fails_to_map(&mut self) -> io::Result<()> {
+        self.maps += 1;
+        match self.faults.failing_map == Some(self.maps) {
+            true => Err(self.refusal()),
+            false => Ok(()),
+        }
     }
 
     fn has_room(&mut self) -> io::Result<()> {
@@ -374,6 +432,7 @@ impl State {
             names,
             moved: Vec::new(),
             calls: 0,
+            maps: 0,
             left: None,
             boot,
             mount: 1,
@@ -507,6 +566,7 @@ impl Disk for SimDisk {
 
     fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region> {
         self.look_at(|state| {
+            state.fails_to_map()?;
             let inode = &state.inodes[state.file(path)?];
             match inode.len < len {
                 true => Err(io::ErrorKind::UnexpectedEof.into()),

@@ -126,6 +126,8 @@ impl Story {
             dies_at: random.chance(70).then(|| 1 + random.below(120)),
             failing_syncs: random.pick(&[0, 0, 0, 20, 200]),
             full: random.pick(&[0, 0, 0, 30]),
+            failing_calls: random.pick(&[0, 0, 0, 0, 5, 30]),
+            failing_map: random.chance(40).then(|| 1 + random.below(16)),
             written_back: random.pick(&[0, 1, 3]),
         }
     }
@@ -140,6 +142,8 @@ impl Story {
                 dies_at: None,
                 failing_syncs: 0,
                 full: 0,
+                failing_calls: 0,
+                failing_map: None,
                 ..faults
             },
             false => faults,
@@ -166,7 +170,9 @@ impl Story {
         };
         trace!("open: {:?}", engine.recovery());
         if !disk.is_dead() {
-            let checked = self.model.check(&engine, self.kept);
+            // What the store holds is looked at without faults, however it was opened.
+            let check = || self.model.check(&engine, self.kept);
+            let checked = disk.without_failing_calls(check);
             // The check itself may meet the end.
             if !disk.is_dead() {
                 checked?;

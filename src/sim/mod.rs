@@ -42,7 +42,7 @@ use seeds::Seeds;
 /// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
 /// Within so many crashes every planted bug has to show.
-const CRASHES_TO_FIND: u64 = 20_000;
+const CRASHES_TO_FIND: u64 = 40_000;
 
 /// Tells stories until `crashes` have happened; their number, or the seed and the breach of the
 /// first that breaks the law.
@@ -168,6 +168,15 @@ fn a_sync_of_dispatch_that_failed_is_never_tried_again() {
 }
 
 #[test]
+fn a_map_that_fails_on_opening_costs_no_message() {
+    tell_all(rare::failing_map_on_opening);
+    plant(Some(Bug::TakeErrorForAbsence));
+    let found = (0..300).any(|seed| rare::failing_map_on_opening(seed).is_err());
+    plant(None);
+    assert!(found, "the planted bug is not found");
+}
+
+#[test]
 fn the_simulator_finds_every_planted_bug() {
     let mut missed = Vec::new();
     for bug in [
@@ -183,6 +192,7 @@ fn the_simulator_finds_every_planted_bug() {
         Bug::SyncPopulated,
         Bug::SwapLate,
         Bug::ProgressAhead,
+        Bug::TakeErrorForAbsence,
     ] {
         plant(Some(bug));
         let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_lives);

@@ -21,6 +21,8 @@ pub(super) fn faults(stop: Stop) -> Faults {
         dies_at: None,
         failing_syncs: 0,
         full: 0,
+        failing_calls: 0,
+        failing_map: None,
         written_back: 0,
     }
 }
@@ -256,5 +258,43 @@ pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
         engine.shared().dispatcher.step().is_err(),
         "the sync that failed passes when it is tried again"
     );
+    Ok(())
+}
+
+/// A process dies whose log and queues are in the page cache, and the next ones open the store
+/// while a map fails, another one each time: an opening that succeeds finds every message all the
+/// same, and one that fails has taken none away.
+pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let settled = 1 + random.below(60) as u32;
+    let all = settled + 1 + random.below(60) as u32;
+    let mut disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    let engine = open(&disk)?;
+    send(&engine, 0..settled, true).map_err(said)?;
+    engine.shared().settle().map_err(said)?;
+    send(&engine, settled..all, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    drop(engine);
+    for failing in 1.. {
+        disk = Arc::new(disk.restart(Faults {
+            failing_map: Some(failing),
+            ..faults(Stop::Process)
+        }));
+        let opened = open(&disk);
+        let met = disk.maps() >= failing;
+        disk.set_failing_calls(0, None);
+        if let Ok(engine) = opened {
+            let found = engine.verify(&mut |_, _| true).map_err(said)?;
+            hold!(
+                found.damage.is_empty() && found.queue_entries == u64::from(all),
+                "without map {failing}: {} of {all} messages, {:?}",
+                found.queue_entries,
+                found.damage
+            );
+        }
+        if !met {
+            return Ok(());
+        }
+    }
     Ok(())
 }

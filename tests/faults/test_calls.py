@@ -45,6 +45,7 @@ NUMBERS = {
     "opendir": (errno.EIO, errno.EMFILE),
     "fchmod": (errno.EIO,),
     "linkat": (errno.ENOSPC, errno.EPERM),
+    "stat": (errno.ENOMEM,),
 }
 #: The numbers of errors that pass by themselves.
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -62,6 +63,16 @@ OPTIONS: dict[str, Any] = {
     "flush_interval": 0.01,
     "queue_flush_interval": 0.02,
 }
+#: Queues are made durable by a close alone. What a death leaves behind them stands in no table, so
+#: nothing makes up for what an opening takes for absent.
+UNSETTLED: dict[str, Any] = {**OPTIONS, "queue_flush_interval": 3600.0}
+BEGINNINGS = ("fresh", "closed", "dead", "behind")
+#: Opens of files that an opening for writing makes, at most.
+OPENS = 36
+#: Stores and lives of each in which calls fail now and then, and how many of a million calls do.
+HAZY_STORES = 100 if PROOF else 10
+HAZY_LIVES = 4
+PER_MILLION = (300, 1_000, 5_000)
 
 
 @dataclass(frozen=True)
@@ -92,8 +103,8 @@ class Sweep:
         self.said: Counter[str] = Counter()
 
     def prepare(self, nursery: Nursery) -> None:
-        """Make a store that was closed, and one whose writer was killed."""
-        for name in ("fresh", "closed", "dead"):
+        """Make a store that was closed, and two whose writers were killed."""
+        for name in BEGINNINGS:
             root = self.folder / name / "store"
             root.parent.mkdir()
             ledger = root.with_name("ledger")
@@ -109,8 +120,13 @@ class Sweep:
                     os.kill(child, signal.SIGKILL)
 
             outcome = nursery.run(task("write", root, OPTIONS, life=0), heard=die)
-            assert outcome.status == (0 if name == "closed" else -signal.SIGKILL)
-            ledger.write_text("".join(line + "\n" for line in outcome.of("ack")))
+            assert outcome.status == (-signal.SIGKILL if name == "dead" else 0)
+            said = outcome.of("ack")
+            if name == "behind":
+                outcome = nursery.run(task("write", root, UNSETTLED, life=2, dies=True))
+                assert outcome.status == -signal.SIGKILL
+                said += outcome.of("ack")
+            ledger.write_text("".join(line + "\n" for line in said))
 
     def attempt(self, nursery: Nursery, fault: Fault) -> tuple[dict[str, int], list[str]]:
         """Let a process meet the fault; how often it made each call, and what is wrong."""
@@ -175,7 +191,7 @@ def nurseries() -> Iterator[list[Nursery]]:
 def faults_of(sweep: Sweep, nursery: Nursery) -> list[Fault]:
     """Every fault that a run without any shows to be possible, and a few behind its end."""
     found = []
-    for begin in ("fresh", "closed", "dead"):
+    for begin in BEGINNINGS:
         for flush in ("async", "sync"):
             untouched = Fault(begin, flush, "open", errno.EIO, 0, forever=False)
             counts, wrong = sweep.attempt(nursery, untouched)
@@ -209,4 +225,77 @@ def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
     with ThreadPoolExecutor(len(nurseries)) as pool:
         list(pool.map(work, nurseries))
     print(f"{len(chosen)} of {len(faults)} faults, seed {SEED}: {dict(sweep.said)}")
+    assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])
+
+
+def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
+    nurseries: list[Nursery], tmp_path: Path, fast_path: Path
+) -> None:
+    """The n-th file that is opened gives EMFILE, once, in a store whose writer was killed.
+
+    An error that is taken for the absence of a record cuts a queue: messages are gone, and their
+    offsets are given again.
+    """
+    sweep = Sweep(tmp_path, nurseries, fast_path)
+    sweep.prepare(nurseries[0])
+    complaints: list[str] = []
+    left = iter(range(1, OPENS + 1))
+
+    def work(nursery: Nursery) -> None:
+        for at in left:
+            fault = Fault("behind", "sync", "open", errno.EMFILE, at, forever=False)
+            _, wrong = sweep.attempt(nursery, fault)
+            if wrong:
+                complaints.append("\n  ".join([str(fault), *wrong[:12]]))
+
+    with ThreadPoolExecutor(len(nurseries)) as pool:
+        list(pool.map(work, nurseries))
+    assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])
+
+
+def hazy(nursery: Nursery, root: Path, seed: int) -> list[str]:
+    """Let a store live a few times while calls fail now and then, and hold it against the law."""
+    draw = random.Random(f"{SEED}.{seed}")
+    said: list[str] = []
+    wrong: list[str] = []
+    for life in range(HAZY_LIVES):
+        plan = {
+            "per_million": draw.choice(PER_MILLION),
+            "seed": draw.getrandbits(63),
+            "below": str(root.parent),
+        }
+        options = draw.choice((OPTIONS, UNSETTLED)) | {"flush": draw.choice(("async", "sync"))}
+        about = {"plan": plan, "patient": True, "dies": draw.random() < 0.6}
+        met = nursery.run(task("write", root, options, life=life, **about))
+        said += met.of("ack")
+        wrong += met.complaints
+        if met.status not in (0, -signal.SIGKILL):
+            wrong.append(f"the writer of life {life} ends with status {met.status}")
+    ledger = root.with_name("ledger")
+    ledger.write_text("".join(line + "\n" for line in said))
+    modes = ["r", "a", "r"] if any((root / "commitlog").glob("*")) else ["a", "r"]
+    about = {"ledger": str(ledger), "modes": modes, "gapless": False}
+    checked = nursery.run(task("check", root, OPTIONS, **about))
+    wrong += checked.complaints
+    if checked.status != 0:
+        wrong.append(f"the checker ends with status {checked.status}")
+    return wrong
+
+
+def test_calls_that_fail_now_and_then_cost_nothing_acknowledged_and_no_offset_is_given_twice(
+    nurseries: list[Nursery], fast_path: Path
+) -> None:
+    complaints: list[str] = []
+    left = iter(range(HAZY_STORES))
+
+    def work(nursery: Nursery) -> None:
+        for seed in left:
+            root = fast_path / f"hazy-{seed}" / "store"
+            root.parent.mkdir()
+            if wrong := hazy(nursery, root, seed):
+                complaints.append("\n  ".join([f"store {seed}", *wrong[:12]]))
+            shutil.rmtree(root.parent)
+
+    with ThreadPoolExecutor(len(nurseries)) as pool:
+        list(pool.map(work, nurseries))
     assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])

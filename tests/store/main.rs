@@ -43,6 +43,7 @@ mod bed;
 mod checks;
 mod damage;
 mod damage_sweep;
+mod damaged_queues;
 mod draw;
 mod folder;
 mod full;

@@ -31,7 +31,7 @@ import forebay
 #: Kinds of calls, in the order of the C file that fails them.
 CALLS = (
     *("open", "fsync", "msync", "mmap", "fallocate", "ftruncate", "pwrite", "pread"),
-    *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod", "linkat"),
+    *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod", "linkat", "stat"),
 )
 ACTIONS = ("pass", "fail", "kill before", "kill after", "lie")
 TOPICS = ("orders", "bills", "rare")
@@ -155,6 +155,10 @@ def arm(plan: dict[str, Any] | None) -> Callable[[str], int]:
     if plan is None:
         return lambda _call: 0
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
+    if "per_million" in plan:
+        haze = (ctypes.c_long(plan["per_million"]), ctypes.c_ulong(plan["seed"]))
+        shim.shim_haze(plan["below"].encode(), *haze)
+        return lambda name: int(shim.shim_count(CALLS.index(name)))
     call = CALLS.index(plan["call"])
     action = ACTIONS.index(plan["action"])
     at, forever, error = plan["at"], int(plan.get("forever", False)), plan.get("errno", 5)
@@ -205,7 +209,10 @@ def recover(store: forebay.Store, sender: Sender) -> None:
 
 
 def write(task: dict[str, Any]) -> None:
-    """Open, send, flush, close. With ``patient`` errors are said, else they end the process."""
+    """Open, send, flush, close. With ``patient`` errors are said, else they end the process.
+
+    With ``dies`` the process is killed in the place of a close: all is flushed and dispatched then.
+    """
     counted = arm(task.get("plan"))
     patient = task.get("patient", False)
     store = None
@@ -231,6 +238,10 @@ def write(task: dict[str, Any]) -> None:
         told = [it for sender in senders for it in sender.told]
         if task.get("passes"):
             recover(store, senders[0])
+        if task.get("dies"):
+            attempt(store.flush)
+            attempt(lambda: read(store, told))
+            os.kill(os.getpid(), signal.SIGKILL)
         for doing in (store.flush, lambda: read(store, told), store.verify, store.close):
             if patient:
                 attempt(doing)

@@ -1,5 +1,6 @@
 /* Stands between a program and the C library: the n-th call of a kind fails, or is the last thing that
- * the process does, or says that it is done and is not. Loaded by LD_PRELOAD; does nothing before `shim_arm` is called.
+ * the process does, or says that it is done and is not; or calls of all kinds fail now and then.
+ * Loaded by LD_PRELOAD; does nothing before `shim_arm` or `shim_haze` is called.
  *
  * Only calls on files below the armed directory count. `msync` takes an address: every one counts,
  * since nothing but a store calls it in the processes that are tested.
@@ -20,7 +21,7 @@
 #include <dirent.h>
 
 enum call { OPEN, FSYNC, MSYNC, MMAP, FALLOCATE, FTRUNCATE, PWRITE, PREAD, RENAME, UNLINK, MKDIR, SYNCFS,
-            OPENDIR, FCHMOD, LINKAT, CALLS };
+            OPENDIR, FCHMOD, LINKAT, STAT, CALLS };
 enum action { PASS, FAIL, KILL_BEFORE, KILL_AFTER, LIE };
 
 static char root[4096];
@@ -28,6 +29,16 @@ static size_t root_len;
 static int armed_call = -1, armed_action, armed_error, armed_forever;
 static long armed_at;
 static atomic_long counts[CALLS];
+static atomic_ulong hazed;
+static unsigned long haze_per_million, haze_seed;
+static __thread int met_error;
+
+/* What a kind of call fails with now and then: what passes, and a disk that fails. */
+static const int haze_errors[CALLS] = {
+    [OPEN] = EMFILE, [FSYNC] = EIO, [MSYNC] = EIO, [MMAP] = ENOMEM, [FALLOCATE] = ENOSPC, [FTRUNCATE] = EIO,
+    [PWRITE] = EIO, [PREAD] = EIO, [RENAME] = EIO, [UNLINK] = EIO, [MKDIR] = ENOSPC, [SYNCFS] = EIO,
+    [OPENDIR] = EMFILE, [FCHMOD] = EIO, [LINKAT] = ENOSPC, [STAT] = ENOMEM,
+};
 
 void shim_arm(const char *below, int call, int action, long at, int forever, int error) {
     root_len = strlen(below);
@@ -35,6 +46,14 @@ void shim_arm(const char *below, int call, int action, long at, int forever, int
     for (int i = 0; i < CALLS; i++) atomic_store(&counts[i], 0);
     armed_action = action, armed_at = at, armed_forever = forever, armed_error = error;
     armed_call = call;
+}
+
+void shim_haze(const char *below, long per_million, unsigned long seed) {
+    root_len = strlen(below);
+    memcpy(root, below, root_len + 1);
+    haze_seed = seed;
+    atomic_store(&hazed, 0);
+    haze_per_million = per_million;
 }
 
 long shim_count(int call) { return atomic_load(&counts[call]); }
@@ -58,8 +77,22 @@ static void die(void) {
     for (;;) pause();
 }
 
+/* Whether the next call fails: numbers as splitmix64 gives them. */
+static int is_hazed(void) {
+    if (!haze_per_million) return 0;
+    unsigned long n = haze_seed + (atomic_fetch_add(&hazed, 1) + 1) * 0x9e3779b97f4a7c15ul;
+    n = (n ^ (n >> 30)) * 0xbf58476d1ce4e5b9ul;
+    n = (n ^ (n >> 27)) * 0x94d049bb133111ebul;
+    return (n ^ (n >> 31)) % 1000000 < haze_per_million;
+}
+
 static int meet(int call) {
     long count = atomic_fetch_add(&counts[call], 1) + 1;
+    if (is_hazed()) {
+        met_error = haze_errors[call];
+        return FAIL;
+    }
+    met_error = armed_error;
     if (call != armed_call || (armed_forever ? count < armed_at : count != armed_at)) return PASS;
     if (armed_action == KILL_BEFORE) die();
     return armed_action;
@@ -71,7 +104,7 @@ static int meet(int call) {
         if (!real) real = (type(*) parameters)dlsym(RTLD_NEXT, #name);    \
         int action = (inside) ? meet(call) : PASS;                        \
         if (action == FAIL) {                                             \
-            errno = armed_error;                                          \
+            errno = met_error;                                            \
             return failed;                                                \
         }                                                                 \
         if (action == LIE) return (type)0;                                \
@@ -101,6 +134,14 @@ STAND_IN(OPENDIR, path_is_below(path), DIR *, NULL, opendir, (const char *path),
 STAND_IN(FCHMOD, file_is_below(fd), int, -1, fchmod, (int fd, mode_t mode), (fd, mode))
 STAND_IN(LINKAT, path_is_below(to), int, -1, linkat, (int at, const char *from, int in, const char *to, int flags),
          (at, from, in, to, flags))
+/* Asked whether the call exists, Rust gives no path, which the header says nobody does. */
+static int is_looked_at(int at, const char *volatile given) {
+    const char *path = given;
+    return path && *path ? path_is_below(path) : file_is_below(at);
+}
+
+STAND_IN(STAT, is_looked_at(at, path), int, -1, statx,
+         (int at, const char *path, int flags, unsigned mask, struct statx *to), (at, path, flags, mask, to))
 
 int open64(const char *path, int flags, ...) {
     static int (*real)(const char *, int, ...);
@@ -114,7 +155,7 @@ int open64(const char *path, int flags, ...) {
     }
     int action = path_is_below(path) ? meet(OPEN) : PASS;
     if (action == FAIL) {
-        errno = armed_error;
+        errno = met_error;
         return -1;
     }
     int result = real(path, flags, mode);

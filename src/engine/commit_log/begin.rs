@@ -10,7 +10,7 @@ use super::recover::{Belief, Trust, next_record};
 use super::running;
 use super::state::{Cache, Mark};
 use super::tables::Inventory;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapped::queue::file_name;
 use crate::plant::{Bug, planted};
 use std::sync::Arc;
@@ -101,8 +101,15 @@ impl Opening<'_> {
             }
             (_, _, true) => {
                 let trust = Trust::Below(state.get(Mark::Published));
+                // What queues hold since the last full pass is checked against the log: nothing
+                // else tells that the last entry of one is damaged.
+                let settled = begin
+                    .inventory
+                    .as_ref()
+                    .map(|it| it.position.max(begin.from));
                 let from = known(Mark::Dispatched).zip(known(Mark::Durable));
-                from.map(|(dispatched, durable)| (dispatched.min(durable), trust))
+                let least = |(one, other): (u64, u64)| one.min(other).min(settled.unwrap_or(one));
+                from.map(|marks| (least(marks), trust))
             }
             _ => {
                 let settled = known(match planted(Bug::TrustIndex) {
@@ -143,7 +150,7 @@ impl Opening<'_> {
     /// Whether a record ends or begins at `at`.
     fn is_boundary(&self, log: &Arc<Log>, at: u64) -> Result<bool> {
         let start = log.files.start_of(at).max(self.min_position());
-        if at <= start || log.record_at(at).is_ok() {
+        if at <= start || log.record_at(at)?.record().is_some() {
             return Ok(true);
         }
         let mut from = start;
@@ -180,7 +187,7 @@ impl Opening<'_> {
             return Ok(min);
         }
         for file in &self.files {
-            if let Ok(message) = log.record_at(file.start)
+            if let Some(message) = log.record_at(file.start)?.record()
                 && !self.is_in_its_queue(&message.record(), file.start)?
             {
                 return Ok(min);
@@ -192,7 +199,7 @@ impl Opening<'_> {
             dispatched = dispatched.max(end);
         }
         let newest = log.files.start_of(dispatched);
-        Ok(self.last_used_file().min(newest).max(min))
+        Ok(self.last_used_file()?.min(newest).max(min))
     }
 
     fn is_in_its_queue(&self, record: &crate::record::Record<'_>, position: u64) -> Result<bool> {
@@ -210,13 +217,17 @@ impl Opening<'_> {
     }
 
     /// Start of the newest log file that holds something at its begin.
-    fn last_used_file(&self) -> u64 {
+    fn last_used_file(&self) -> Result<u64> {
         let directory = self.root.join("commitlog");
-        let used = self.files.iter().rev().find(|file| {
+        for file in self.files.iter().rev() {
             let mut head = [0; 8];
             let path = directory.join(file_name(file.start));
-            self.disk.read_at(&path, 0, &mut head).is_ok() && head != [0; 8]
-        });
-        used.or(self.files.first()).map_or(0, |file| file.start)
+            let read = self.disk.read_at(&path, 0, &mut head);
+            read.map_err(|e| Error::io("read", &path, e))?;
+            if head != [0; 8] {
+                return Ok(file.start);
+            }
+        }
+        Ok(self.min_position())
     }
 }

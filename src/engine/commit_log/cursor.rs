@@ -182,7 +182,7 @@ impl QueueCursor {
             lost,
         });
         if let Some(position) = found {
-            let message = self.log.record_at(position)?;
+            let message = self.log.require(position)?;
             let record = message.record();
             let kept = keep(self.check, &self.filter, &self.report, &record, position);
             if kept == Ok(true) {

@@ -13,6 +13,7 @@ use crate::engine::Topic;
 use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Access, Extent, MappedFile};
+use crate::record::Record;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -140,12 +141,8 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
             // Its record is gone; its number stays taken.
             return Ok(true);
         }
-        Ok(shared.log.record_at(entry.position).is_ok_and(|message| {
-            let record = message.record();
-            record.topic() == topic.name.as_bytes()
-                && record.queue_id() == queue.id as i32
-                && record.queue_offset() == number as i64
-        }))
+        let found = shared.log.record_at(entry.position)?.record();
+        Ok(found.is_some_and(|message| is_of(&message.record(), topic, queue, number)))
     };
     queue.follow_min(minimum)?;
     let mut max = queue.max();
@@ -195,4 +192,10 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
         queue.raise_min(minimum)?;
     }
     Ok(())
+}
+
+fn is_of(record: &Record<'_>, topic: &Topic, queue: &ConsumeQueue, number: u64) -> bool {
+    record.topic() == topic.name.as_bytes()
+        && record.queue_id() == queue.id.cast_signed()
+        && record.queue_offset() == number.cast_signed()
 }

@@ -3,10 +3,48 @@
 use super::consume_queue::ConsumeQueue;
 use super::cursor::check_record;
 use super::log::{Log, Step, Walker};
+use super::place::leads_home;
 use super::recover::next_record;
 use crate::engine::Topic;
 use crate::error::Result;
+use crate::record::Message;
 use std::sync::Arc;
+
+/// Number of the first message of a queue that lies in the log at or behind `until`, which is no
+/// more than its end; the end of the queue where none does.
+///
+/// Entries find it, and the log proves it: the offsets of a queue grow with the positions, so the
+/// record before the border and the one behind it, each with its own offset, settle all others.
+/// Entries that lead to no record of theirs, as damage leaves them, are looked for in the log.
+pub fn first_kept(log: &Arc<Log>, topic: &Topic, queue: &ConsumeQueue, until: u64) -> Result<u64> {
+    let home = |number: u64| -> Result<Option<u64>> {
+        Ok(match queue.entry(number)? {
+            Some(entry) if leads_home(log, topic, queue.id, number, entry)? => Some(entry.position),
+            _ => None,
+        })
+    };
+    let is_filler = |number: u64| -> Result<bool> {
+        Ok(queue.entry(number)?.is_some_and(|entry| entry.is_filler()))
+    };
+    let (min, max) = (queue.min(), queue.max());
+    let mut number = queue.first_from(until)?;
+    while number > min && home(number - 1)?.is_none_or(|position| position >= until) {
+        number -= 1;
+    }
+    let mut search = Search::default();
+    while number < max {
+        let found = match home(number)? {
+            None if is_filler(number)? => None,
+            None => search.locate(log, topic, queue, number)?,
+            found => found,
+        };
+        if found.is_some_and(|position| position >= until) {
+            break;
+        }
+        number += 1;
+    }
+    Ok(number)
+}
 
 /// Entries on either side that are tried as bounds of a search.
 const NEIGHBOURS: u64 = 1000;
@@ -37,11 +75,12 @@ impl Search {
         let place = |number: u64| -> Result<Option<(u64, u64)>> {
             let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
             let Some(entry) = entry else { return Ok(None) };
-            let sound = log.record_at(entry.position).is_ok_and(|message| {
-                let meant = (topic, queue.id, number);
+            let meant = (topic, queue.id, number);
+            let own = |message: &Message| {
                 check_record(message.record().bytes(), entry.position, meant).is_ok()
-            });
-            Ok(sound.then(|| (entry.position, entry.end())))
+            };
+            let found = log.record_at(entry.position)?.record().filter(own);
+            Ok(found.map(|_| (entry.position, entry.end())))
         };
         let from = match self.next {
             Some((next, _)) if next == number && self.dry => return Ok(self.skip(number)),

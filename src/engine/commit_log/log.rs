@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window};
 use crate::num::{index, low_u32};
+use crate::plant::{Bug, planted};
 use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, RECORD_LEN_MAX, be_u32, extent};
 use crate::record::{Flaw, Layout, Message, Record};
 use std::path::Path;
@@ -106,47 +107,97 @@ impl Log {
         error.is_not_found() && file.start() < self.min_position()
     }
 
-    /// The record at `position`, its structure checked and that it says it lies there.
+    /// What lies at `position`: a record whose structure is sound and which says that it lies
+    /// there, or what is wrong with the bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] where there is none, or [`Error::Io`] where the file cannot be mapped.
-    pub fn record_at(&self, position: u64) -> Result<Message> {
-        let missing = || {
-            Error::corrupt(
-                self.files.path_of(self.files.start_of(position)),
-                position,
-                "no record: the position is outside the log",
-            )
-        };
-        if position >= self.published() {
-            return Err(missing());
+    /// [`Error::Io`] where the file cannot be opened, mapped or read: then nothing is known of the
+    /// bytes, and no decision may rest on them.
+    pub fn record_at(&self, position: u64) -> Result<Found> {
+        match self.look_at(position) {
+            // The process that writes has taken the file away.
+            Err(error) if error.is_not_found() && position < self.min_position() => {
+                Ok(Found::Flawed(OUTSIDE))
+            }
+            Err(_) if planted(Bug::TakeErrorForAbsence) => Ok(Found::Flawed(Flaw::Empty)),
+            looked => looked,
         }
-        let file = self.files.find(position).ok_or_else(missing)?;
+    }
+
+    fn look_at(&self, position: u64) -> Result<Found> {
+        let file = self.files.find(position);
+        let Some(file) = file.filter(|_| position < self.published()) else {
+            return Ok(Found::Flawed(OUTSIDE));
+        };
         let (region, start) = match self.files.disk().copies() && !file.is_mapped() {
             true => (copy_record(self.files.disk(), &file, position)?, 0),
             false => (self.files.map(&file)?, index(position - file.start())),
         };
-        let found = Message::new(region, start);
-        let flawed = |flaw: Flaw| Error::corrupt(file.path(), position, flaw.to_string());
-        let message = found.map_err(flawed)?;
-        let stated = message.record().position();
-        if stated != position as i64 {
-            return Err(flawed(Flaw::Position(stated)));
-        }
-        Ok(message)
+        Ok(match Message::new(region, start) {
+            Err(flaw) => Found::Flawed(flaw),
+            Ok(message) => match message.record().position() {
+                stated if stated == position.cast_signed() => Found::Record(message),
+                stated => Found::Flawed(Flaw::Position(stated)),
+            },
+        })
     }
 
     /// [`Log::record_at`] with all checksums checked.
-    pub fn checked_record_at(&self, position: u64) -> Result<Message> {
-        let message = self.record_at(position)?;
-        message
-            .record()
-            .check(position)
-            .map_err(|flaw| Error::corrupt(message.place().0.path(), position, flaw.to_string()))?;
-        Ok(message)
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::record_at`].
+    pub fn checked_record_at(&self, position: u64) -> Result<Found> {
+        let found = self.record_at(position)?;
+        if let Found::Record(message) = &found
+            && let Err(flaw) = message.record().check(position)
+        {
+            return Ok(Found::Flawed(flaw));
+        }
+        Ok(found)
+    }
+
+    /// The record at `position`, which has to be there, with all checksums checked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] where no record lies there; else as [`Log::record_at`].
+    pub fn require(&self, position: u64) -> Result<Message> {
+        match self.checked_record_at(position)? {
+            Found::Record(message) => Ok(message),
+            Found::Flawed(flaw) => {
+                let path = self.files.path_of(self.files.start_of(position));
+                Err(Error::corrupt(path, position, flaw.to_string()))
+            }
+        }
     }
 }
+
+/// What bytes of the log that were read turned out to be.
+///
+/// Bytes that could not be read are neither: they are an error, which is handed on. So nobody can
+/// take a moment without descriptors or memory for the absence of a record.
+#[derive(Debug)]
+pub enum Found {
+    /// A record.
+    Record(Message),
+    /// No record, and what is wrong with the bytes.
+    Flawed(Flaw),
+}
+
+impl Found {
+    /// The record, where there is one.
+    pub fn record(self) -> Option<Message> {
+        match self {
+            Found::Record(message) => Some(message),
+            Found::Flawed(_) => None,
+        }
+    }
+}
+
+/// What is wrong with a position that no file holds.
+const OUTSIDE: Flaw = Flaw::Field("position: it lies outside the log");
 
 /// A copy of the record at `position` of a file, as far as it goes.
 fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
@@ -233,6 +284,7 @@ impl Walker {
             };
             let region = match self.log.files.map(&file) {
                 Err(error) if self.log.is_retired(&file, &error) => return Ok(None),
+                Err(_) if planted(Bug::TakeErrorForAbsence) => return Ok(None),
                 mapped => mapped?,
             };
             self.current = Some((start, Window::new(region)));

@@ -483,10 +483,10 @@ impl Engine for CommitLog {
             )));
         }
         // Bytes that do not even look like a record here are a wrong position, not damage.
-        let found = log
-            .record_at(position)
-            .map_err(|_| nowhere("no record begins there".to_owned()))?;
-        let message = log.checked_record_at(position);
+        let log::Found::Record(found) = log.record_at(position)? else {
+            return Err(nowhere("no record begins there".to_owned()));
+        };
+        let message = log.require(position);
         if let Err(Error::Corrupt { reason, .. }) = &message {
             let name = String::from_utf8_lossy(found.record().topic()).into_owned();
             let topic = self.shared.topics.get(&name);

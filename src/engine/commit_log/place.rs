@@ -122,7 +122,7 @@ impl Placer {
                 // One that leads to this record and differs is torn.
                 Some(there)
                     if there.position != position
-                        && leads_home(&self.log, &topic, queue.id, offset, there) =>
+                        && leads_home(&self.log, &topic, queue.id, offset, there)? =>
                 {
                     self.refuse(&entry, "another record has its queue offset");
                     return Ok(());
@@ -240,19 +240,23 @@ impl Placer {
 }
 
 /// Whether an entry leads to the record that it stands for.
+///
+/// # Errors
+///
+/// As [`Log::record_at`].
 pub(super) fn leads_home(
-    log: &Arc<Log>,
+    log: &Log,
     topic: &Topic,
     queue: u32,
     offset: u64,
     entry: QueueEntry,
-) -> bool {
-    log.record_at(entry.position).is_ok_and(|message| {
-        let record = message.record();
-        record.topic() == topic.name.as_bytes()
-            && record.queue_id() == queue as i32
-            && record.queue_offset() == offset as i64
-            && record.layout().total_len == entry.size
-            && record.check(entry.position).is_ok()
-    })
+) -> Result<bool> {
+    let Some(message) = log.checked_record_at(entry.position)?.record() else {
+        return Ok(false);
+    };
+    let record = message.record();
+    Ok(record.topic() == topic.name.as_bytes()
+        && record.queue_id() == queue.cast_signed()
+        && record.queue_offset() == offset.cast_signed()
+        && record.layout().total_len == entry.size)
 }

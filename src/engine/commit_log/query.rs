@@ -5,11 +5,11 @@ use super::cursor::check_record;
 use super::dispatch::is_indexed;
 use super::index_file::IndexFile;
 use super::locate::Search;
-use super::log::{Step, Walker};
+use super::log::{Found, Step, Walker};
 use super::recover::next_record;
 use super::shared::Shared;
 use crate::engine::{Damage, Topic};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::record::properties::{Known, index_hash};
 use crate::record::{Message, Record};
 use std::ops::Range;
@@ -89,21 +89,16 @@ fn in_file(
         }
         if !unindexed.contains(&entry.position) {
             match shared.log.checked_record_at(entry.position) {
-                Ok(message) if question.fits(&message.record()) => {
-                    if !found.last().is_some_and(known) {
+                Ok(Found::Record(message)) => {
+                    if question.fits(&message.record()) && !found.last().is_some_and(known) {
                         found.push(message);
                     }
                 }
-                Ok(_) => {}
-                Err(Error::Corrupt { reason, .. }) => flawed.push((entry.position, reason)),
-                Err(_) if entry.position < shared.log.min_position() => {}
-                Err(error) => {
-                    failed = Err(error);
-                    return false;
-                }
+                Ok(Found::Flawed(flaw)) => flawed.push((entry.position, flaw.to_string())),
+                Err(error) => failed = Err(error),
             }
         }
-        found.len() < question.max
+        failed.is_ok() && found.len() < question.max
     });
     failed?;
     for (position, reason) in flawed {
@@ -163,9 +158,9 @@ fn scan(
         .rev()
         .take(question.max - found.len().min(question.max))
     {
-        match log.checked_record_at(position) {
-            Err(_) if position < log.min_position() => {}
-            message => found.push(message?),
+        match log.checked_record_at(position)? {
+            Found::Flawed(_) if position < log.min_position() => {}
+            _ => found.push(log.require(position)?),
         }
     }
     Ok(())
@@ -232,11 +227,9 @@ pub fn offset_at(shared: &Shared, topic: &Topic, queue: &ConsumeQueue, time: i64
             return Ok(None);
         }
         let own = |position: u64| -> Result<Result<i64, String>> {
-            let message = match log.record_at(position) {
-                Ok(message) => message,
-                Err(Error::Corrupt { reason, .. }) => return Ok(Err(reason)),
-                Err(_) if position < log.min_position() => return Ok(Err("retired".to_owned())),
-                Err(error) => return Err(error),
+            let message = match log.record_at(position)? {
+                Found::Record(message) => message,
+                Found::Flawed(flaw) => return Ok(Err(flaw.to_string())),
             };
             let record = message.record();
             let own = check_record(record.bytes(), position, (topic, queue.id, number));

@@ -8,8 +8,8 @@ use super::open::Opening;
 use super::place::{Bridge, Placer, leads_home};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
-use crate::engine::Damage;
 use crate::engine::topic::initial_queues;
+use crate::engine::{Damage, Topic};
 use crate::error::Result;
 use crate::mapped::Access;
 use crate::record::Record;
@@ -44,7 +44,7 @@ impl Opening<'_> {
         }
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
-        self.cut_queues(outcome.end, &stale)?;
+        self.cut_queues(&log, &begin, outcome.end, &stale)?;
         self.restart_empty_queues(&begin)?;
         self.complete_index(&log, &begin, &plan, &outcome)?;
         bridges.extend(self.keep_next_offsets(&begin, from, &outcome)?);
@@ -82,7 +82,7 @@ impl Opening<'_> {
             let Some(entry) = last.map(|last| queue.entry(last)).transpose()?.flatten() else {
                 continue;
             };
-            if let Ok(message) = log.record_at(entry.position) {
+            if let Some(message) = log.record_at(entry.position)?.record() {
                 newest = newest.max(message.record().store_timestamp());
             }
         }
@@ -146,6 +146,7 @@ impl Opening<'_> {
             return Ok(true);
         }
         let queues = self.queues.all(&self.topics);
+        let min_position = log.min_position();
         match &begin.inventory {
             // Without one, something has to be there; a mark says that Forebay wrote the store, and
             // has flushed nothing as a whole yet.
@@ -156,19 +157,28 @@ impl Opening<'_> {
                 for (name, id, min, next) in &inventory.queues {
                     let topic = self.topics.get(name);
                     let queue = topic.and_then(|topic| self.queues.get(&topic, *id));
-                    if queue.is_none_or(|queue| queue.max() < *next || !queue.covers(*min)) {
+                    let Some(queue) = queue.filter(|it| it.max() >= *next && it.covers(*min))
+                    else {
+                        return Ok(false);
+                    };
+                    // Entries alone do not tell that more is retired: they may be damaged.
+                    if !queue.is_filled(*min..queue.first_from(min_position)?)? {
                         return Ok(false);
                     }
+                    self.queues.limit_maps();
                 }
             }
         }
         for (topic, queue) in queues {
             for number in queue.corners() {
-                let sound = queue.entry(number)?.is_some_and(|entry| {
-                    entry.is_filler()
-                        || entry.end() <= log.min_position()
-                        || leads_home(log, &topic, queue.id, number, entry)
-                });
+                let sound = match queue.entry(number)? {
+                    None => false,
+                    Some(entry) => {
+                        entry.is_filler()
+                            || entry.end() <= min_position
+                            || leads_home(log, &topic, queue.id, number, entry)?
+                    }
+                };
                 if !sound {
                     return Ok(false);
                 }
@@ -213,12 +223,19 @@ impl Opening<'_> {
     /// Entries behind the end of the log lead nowhere, and those before its begin are gone. Those
     /// of messages that a crash took lie behind the end of a queue: another log could grow under
     /// them, and then they would count.
-    fn cut_queues(&self, end: u64, stale: &[Arc<ConsumeQueue>]) -> Result<()> {
+    fn cut_queues(
+        &self,
+        log: &Arc<Log>,
+        begin: &Begin,
+        end: u64,
+        stale: &[Arc<ConsumeQueue>],
+    ) -> Result<()> {
         let min = self.min_position();
+        let known = Counted::of(begin);
         for queue in stale {
             queue.truncate(queue.max())?;
         }
-        for (_, queue) in self.queues.all(&self.topics) {
+        for (topic, queue) in self.queues.all(&self.topics) {
             let mut max = queue.max();
             while max > queue.min() {
                 match queue.entry(max - 1)? {
@@ -229,12 +246,27 @@ impl Opening<'_> {
             if max < queue.max() {
                 queue.truncate(max)?;
             }
-            queue.correct_min(min)?;
+            // Entries below what the table tells count where a log file came back: then they lead
+            // to their records.
+            let first = known.first(&topic.name, queue.id).min(queue.max());
+            let mut low = queue.first_in_log(min)?;
+            while low < first && !self.is_home(log, &topic, &queue, low)? {
+                low += 1;
+            }
+            queue.raise_min_to(low);
+            queue.retire_files()?;
             self.queues.limit_maps();
         }
         match &self.index {
             Some(index) if self.access == Access::ReadWrite => index.retire_below(min),
             _ => Ok(()),
+        }
+    }
+
+    fn is_home(&self, log: &Log, topic: &Topic, queue: &ConsumeQueue, number: u64) -> Result<bool> {
+        match queue.entry(number)? {
+            Some(entry) => leads_home(log, topic, queue.id, number, entry),
+            None => Ok(false),
         }
     }
 
@@ -335,10 +367,10 @@ fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
     })
 }
 
-/// The next offset of each queue at one position of the log, as the inventory tells it.
+/// The bounds of each queue at one position of the log, as the inventory tells them.
 struct Counted<'a> {
     position: Option<u64>,
-    next: HashMap<(&'a str, u32), u64>,
+    bounds: HashMap<(&'a str, u32), (u64, u64)>,
 }
 
 impl Counted<'_> {
@@ -346,16 +378,25 @@ impl Counted<'_> {
         let queues = begin.inventory.iter().flat_map(|known| &known.queues);
         Counted {
             position: begin.inventory.as_ref().map(|known| known.position),
-            next: queues
-                .map(|(name, id, _, next)| ((name.as_str(), *id), *next))
+            bounds: queues
+                .map(|(name, id, min, next)| ((name.as_str(), *id), (*min, *next)))
                 .collect(),
         }
     }
 
+    fn bounds(&self, topic: &str, queue: u32) -> (u64, u64) {
+        let bounds = self.bounds.get(&(topic, queue));
+        bounds.copied().unwrap_or_default()
+    }
+
+    /// First offset of the queue; 0 where nothing tells.
+    fn first(&self, topic: &str, queue: u32) -> u64 {
+        self.bounds(topic, queue).0
+    }
+
     /// A position and the next offset of the queue there; `None` where nothing tells.
     fn next(&self, topic: &str, queue: u32) -> Option<(u64, u64)> {
-        let next = self.next.get(&(topic, queue)).copied().unwrap_or(0);
-        Some((self.position?, next))
+        Some((self.position?, self.bounds(topic, queue).1))
     }
 }
 
@@ -368,26 +409,32 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>
     let last = queue.last_on_disk()?;
     let mut max = last;
     while max > first {
-        let entry = queue.entry(max - 1)?;
         let taken = |entry: &QueueEntry| {
             let below = |at| !entry.is_filler() && entry.position < at;
             counted.is_some_and(|(position, next)| below(position) && max > next)
         };
-        let sound = entry.filter(|entry| !taken(entry)).is_some_and(|entry| {
-            entry.is_filler()
-                || entry.end() <= log.min_position()
-                || log.record_at(entry.position).is_ok_and(|message| {
-                    let record = message.record();
-                    record.queue_offset() == (max - 1) as i64
-                        && record.queue_id() == queue.id as i32
-                        && record.layout().total_len == entry.size
-                })
-        });
-        if sound {
+        if let Some(entry) = queue.entry(max - 1)?.filter(|entry| !taken(entry))
+            && holds(queue, log, max - 1, entry)?
+        {
             break;
         }
         max -= 1;
     }
     queue.set_bounds(first, max);
     Ok(max < last)
+}
+
+/// Whether an entry says that its offset has been used: it leads to a record that claims it, or to
+/// one that is retired, or no message has it.
+fn holds(queue: &ConsumeQueue, log: &Log, number: u64, entry: QueueEntry) -> Result<bool> {
+    if entry.is_filler() || entry.end() <= log.min_position() {
+        return Ok(true);
+    }
+    let Some(message) = log.record_at(entry.position)?.record() else {
+        return Ok(false);
+    };
+    let record = message.record();
+    Ok(record.queue_offset() == number.cast_signed()
+        && record.queue_id() == queue.id.cast_signed()
+        && record.layout().total_len == entry.size)
 }

@@ -219,7 +219,7 @@ fn correct_entries(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>)
         }
         let entry = match bad.record {
             Some(position) => {
-                let message = shared.log.checked_record_at(position)?;
+                let message = shared.log.require(position)?;
                 entry_of(&message.record(), position)
             }
             None => {
@@ -256,7 +256,7 @@ fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) ->
         let Some(_kept) = keep(shared, position) else {
             continue;
         };
-        let message = shared.log.checked_record_at(position)?;
+        let message = shared.log.require(position)?;
         let record = message.record();
         let name = String::from_utf8_lossy(record.topic()).into_owned();
         let id = u32::try_from(record.queue_id()).unwrap_or_default();
@@ -265,8 +265,9 @@ fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) ->
             let mut tail = shared.tail.lock();
             let (topic, _) = shared.topics.get_or_add(&name, id + 1);
             let queue = shared.queues.get_or_add(&topic, id);
-            let taken = queue.entry(offset)?;
-            if taken.is_some_and(|e| leads_home(&shared.log, &topic, id, offset, e)) {
+            if let Some(there) = queue.entry(offset)?
+                && leads_home(&shared.log, &topic, id, offset, there)?
+            {
                 return Ok(None);
             }
             match queue.put(offset, entry_of(&record, position)) {

@@ -25,6 +25,7 @@ mod rules;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod test;
 
+use super::locate::first_kept;
 use super::shared::Shared;
 use super::state::Mark;
 use crate::engine::Damage;
@@ -143,8 +144,17 @@ impl Retention {
         if !super::intake::keep_markers(shared, until)? {
             return Ok(());
         }
+        let mut until = until.min(log.files.start_of(shared.dispatcher.dispatched()));
+        if until < first_end {
+            return Ok(());
+        }
+        log.state.set(Mark::Minimum, until.max(log.min_position()));
+        for (topic, queue) in shared.queues.all(&shared.topics) {
+            queue.raise_min_to(first_kept(log, &topic, &queue, until)?);
+            shared.queues.limit_maps();
+        }
+        // The table tells what goes before it goes, so that an opening need not believe an entry.
         let flushed = shared.flush_all()?;
-        let mut until = until.min(log.files.start_of(flushed.inventory.position));
         if let Err(error) = shared.save_inventory(flushed) {
             if !error.passes() {
                 return Err(error);
@@ -152,14 +162,6 @@ impl Retention {
             // The last file of each queue, durable too, tells the same: one log file may go without
             // the table, and gives room for it.
             until = until.min(first_end);
-        }
-        if until < first_end {
-            return Ok(());
-        }
-        log.state.set(Mark::Minimum, until.max(log.min_position()));
-        for (_, queue) in shared.queues.all(&shared.topics) {
-            queue.raise_min(until)?;
-            shared.queues.limit_maps();
         }
         while let Some(file) = self.retire_first(shared, until)? {
             drop(file);

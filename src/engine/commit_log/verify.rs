@@ -120,7 +120,7 @@ pub fn survey(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
         shared.queues.limit_maps();
     }
     for file in shared.index.iter().flat_map(|index| index.files()) {
-        index_entries(shared, &file, &mut survey);
+        index_entries(shared, &file, &mut survey)?;
     }
     finish(shared, &mut survey)?;
     Ok(survey)
@@ -249,14 +249,21 @@ fn is_stray(shared: &Shared, record: &Record<'_>, position: u64) -> Result<Optio
     let Some(queue) = shared.queues.get(&topic, id) else {
         return Ok(Some("its queue is missing"));
     };
+    // In this order: retention moves the first position before it moves the first offsets.
+    if offset < queue.min() && position >= shared.log.min_position() {
+        return Ok(Some("its queue begins behind it"));
+    }
     if shared.log.source.is_none() && offset >= queue.max() {
         return Ok(Some("its queue ends before it"));
     }
     let other = queue
         .entry(offset)?
-        .filter(|entry| entry.position != position)
-        .is_some_and(|entry| leads_home(&shared.log, &topic, id, offset, entry));
-    Ok(other.then_some("another record has its queue offset"))
+        .filter(|entry| entry.position != position);
+    let taken = match other {
+        Some(other) => leads_home(&shared.log, &topic, id, offset, other)?,
+        None => false,
+    };
+    Ok(taken.then_some("another record has its queue offset"))
 }
 
 /// Checks the entries of a queue with these numbers, as far as they are there.
@@ -323,9 +330,8 @@ fn flaw_of(
     if !entry.is_message(log.published()) {
         return Ok(Some("the entry leads out of the log".to_owned()));
     }
-    let message = match log.record_at(entry.position) {
-        Ok(message) => message,
-        Err(_) => return Ok(Some("the entry leads to no record".to_owned())),
+    let Some(message) = log.record_at(entry.position)?.record() else {
+        return Ok(Some("the entry leads to no record".to_owned()));
     };
     let record = message.record();
     if named(&record).is_none_or(|(name, id, offset)| {

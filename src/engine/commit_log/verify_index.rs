@@ -6,11 +6,16 @@ use super::log::Log;
 use super::shared::Shared;
 use super::verify::Survey;
 use crate::engine::Damage;
+use crate::error::Result;
 use crate::mapped::Access;
 use crate::record::properties::{Known, index_hash};
 
 /// Checks the entries of a file. One that leads into a hole is a part of the hole.
-pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) {
+///
+/// # Errors
+///
+/// As [`Log::record_at`].
+pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> Result<()> {
     let log = &shared.log;
     let min = log.min_position();
     let count = count_of(shared, file);
@@ -26,7 +31,7 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) {
             holed = true;
             continue;
         }
-        let reason = match flaw_of(log, &entry) {
+        let reason = match flaw_of(log, &entry)? {
             // Retention may have taken the record away meanwhile.
             Some(_) if entry.position < log.min_position() => continue,
             Some(reason) => reason,
@@ -46,7 +51,7 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) {
             lost: Vec::new(),
         });
     }
-    if !times_hold(log, file, count) {
+    if !times_hold(log, file, count)? {
         survey.found.damage.push(Damage {
             path: file.path().to_path_buf(),
             position: 0,
@@ -59,6 +64,7 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) {
         let first = survey.index_from.get_or_insert(file.name);
         *first = file.name.min(*first);
     }
+    Ok(())
 }
 
 /// Number of the entries to look at. A process that writes adds some while a reader keeps to the
@@ -76,9 +82,9 @@ fn count_of(shared: &Shared, file: &IndexFile) -> u32 {
     count
 }
 
-fn flaw_of(log: &Log, entry: &IndexEntry) -> Option<&'static str> {
-    let Ok(message) = log.record_at(entry.position) else {
-        return Some("the entry leads to no record");
+fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
+    let Some(message) = log.record_at(entry.position)?.record() else {
+        return Ok(Some("the entry leads to no record"));
     };
     let record = message.record();
     let known = Known::read(record.raw_properties());
@@ -89,15 +95,21 @@ fn flaw_of(log: &Log, entry: &IndexEntry) -> Option<&'static str> {
         .index_keys()
         .any(|key| index_hash(topic, key) == entry.hash)
         || tag.is_some_and(|tag| index_hash(topic, &tag) == entry.hash);
-    (!holds).then_some("the entry leads to a record without its key")
+    Ok((!holds).then_some("the entry leads to a record without its key"))
 }
 
 /// Whether the times by which a query passes over the file are those of its records.
-fn times_hold(log: &Log, file: &IndexFile, count: u32) -> bool {
-    let holds = |(position, time): (u64, i64)| {
-        let message = log.record_at(position);
-        message.map_or(true, |it| it.record().store_timestamp() == time)
-    };
+fn times_hold(log: &Log, file: &IndexFile, count: u32) -> Result<bool> {
+    if count <= 1 {
+        return Ok(true);
+    }
     let (positions, times) = (file.positions(), file.times());
-    count <= 1 || (holds((positions.0, times.0)) && holds((positions.1, times.1)))
+    for (position, time) in [(positions.0, times.0), (positions.1, times.1)] {
+        if let Some(message) = log.record_at(position)?.record()
+            && message.record().store_timestamp() != time
+        {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }

@@ -82,7 +82,7 @@ pub fn verify_stretch(shared: &Shared, stretch: &Stretch, holes: &[Range<u64>]) 
         Stretch::Index { name, .. } => {
             let files = shared.index.iter().flat_map(|index| index.files());
             for file in files.filter(|file| file.name == *name) {
-                index_entries(shared, &file, &mut survey);
+                index_entries(shared, &file, &mut survey)?;
             }
         }
     }

@@ -52,23 +52,26 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Moves the first offset behind what is no longer in the log, which begins at `min_position`,
-    /// and takes away the files that lie before it, but never the last.
-    pub fn correct_min(&self, min_position: u64) -> Result<()> {
-        self.raise_min(min_position)?;
-        self.retire_files()
+    /// First offset whose entry does not lead below `min_position`, by the entries alone.
+    pub fn first_in_log(&self, min_position: u64) -> Result<u64> {
+        let first = self.readable(self.min())?;
+        match first.filter(|first| first.position >= min_position) {
+            Some(_) => Ok(self.min()),
+            None => self.first_from(min_position),
+        }
     }
 
     /// Moves the first offset behind what lies in the log below `min_position`.
     pub fn raise_min(&self, min_position: u64) -> Result<()> {
-        let first = self.readable(self.min())?;
-        let low = match first.filter(|first| first.position >= min_position) {
-            Some(_) => self.min(),
-            None => self.first_from(min_position)?,
-        };
+        let low = self.first_in_log(min_position)?;
         // Another thread may have followed a log that begins later meanwhile.
-        self.min.fetch_max(low, Ordering::AcqRel);
+        self.raise_min_to(low);
         Ok(())
+    }
+
+    /// Moves the first offset to `number`, unless it lies behind that already.
+    pub fn raise_min_to(&self, number: u64) {
+        self.min.fetch_max(number, Ordering::AcqRel);
     }
 
     /// [`ConsumeQueue::raise_min`] beside a process that takes files away: they are not looked for

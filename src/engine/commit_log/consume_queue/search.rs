@@ -128,6 +128,16 @@ impl ConsumeQueue {
         corners
     }
 
+    /// Whether the entries of a range, if any, are all fillers.
+    pub fn is_filled(&self, numbers: Range<u64>) -> Result<bool> {
+        for number in numbers {
+            if !self.entry(number)?.is_some_and(|entry| entry.is_filler()) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
     /// Whether files hold every entry from `min` to the end.
     pub fn covers(&self, min: u64) -> bool {
         let files = self.files.lock();

@@ -79,7 +79,8 @@ impl Rules {
             return Ok(0);
         };
         // What a step has begun to take away goes, whatever the rules say by then.
-        let mut until = shared.log.state.get(Mark::Minimum);
+        let begun = shared.log.state.get(Mark::Minimum);
+        let mut until = begun;
         let dispatched = shared.dispatcher.dispatched();
         let mut total: u64 = files.iter().map(|file| file.len()).sum();
         let mut wanted = self.wanted(shared).saturating_sub(mapped);
@@ -90,7 +91,12 @@ impl Rules {
                 let too_long = self.bytes.is_some_and(|bytes| total > bytes);
                 let due = wanted > 0
                     || in_time
-                        && (too_long || self.is_old(shared, &files, at, times.believed_ms, ages));
+                        && (too_long
+                            || match self.is_old(shared, &files, at, times.believed_ms, ages) {
+                                // Nothing is known of this file; those before it may go.
+                                Err(_) if until > begun => false,
+                                old => old?,
+                            });
                 if !due || file.end() > dispatched {
                     break;
                 }
@@ -144,14 +150,17 @@ impl Rules {
         at: usize,
         time_ms: i64,
         ages: &mut Ages,
-    ) -> bool {
+    ) -> Result<bool> {
         let Some(age) = self.age_ms else {
-            return false;
+            return Ok(false);
         };
         // A file without a record that can be read is as old as the next one.
-        let mut files = files.get(at..).unwrap_or_default().iter();
-        let stored = files.find_map(|file| ages.last_stored(&shared.log, file));
-        stored.is_some_and(|stored| stored.saturating_add(age) <= time_ms)
+        for file in files.get(at..).unwrap_or_default() {
+            if let Some(stored) = ages.last_stored(&shared.log, file)? {
+                return Ok(stored.saturating_add(age) <= time_ms);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -164,19 +173,20 @@ pub(super) fn missing(free: u64, used: u64, reserve: u64, ratio: f64) -> u64 {
 }
 
 impl Ages {
-    fn last_stored(&mut self, log: &Arc<Log>, file: &MappedFile) -> Option<i64> {
+    fn last_stored(&mut self, log: &Arc<Log>, file: &MappedFile) -> Result<Option<i64>> {
         if let Some((start, time)) = self.known
             && start == file.start()
         {
-            return time;
+            return Ok(time);
         }
         let was_mapped = file.is_mapped();
-        let time = last_stored(log, file).unwrap_or(None);
+        let time = last_stored(log, file);
         if !was_mapped {
             file.unmap();
         }
+        let time = time?;
         self.known = Some((file.start(), time));
-        time
+        Ok(time)
     }
 }
 

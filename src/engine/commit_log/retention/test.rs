@@ -4,6 +4,7 @@ use super::INTERVAL;
 use crate::disk::RealDisk;
 use crate::engine::commit_log::append::Appender;
 use crate::engine::commit_log::archive;
+use crate::engine::commit_log::consume_queue::QueueEntry;
 use crate::engine::commit_log::log::{Step, Walker};
 use crate::engine::commit_log::open::{Opened, open};
 use crate::engine::commit_log::recover::next_record;
@@ -463,12 +464,16 @@ fn what_a_step_could_not_end_the_next_one_ends() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1, 1]);
     let path = bench.shared().log.files.path_of(FILE_LEN);
+    // What is in the way of the name is not in the way of reading.
+    let file = bench.shared().log.files.find(FILE_LEN).unwrap();
+    file.region().unwrap();
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     fs::create_dir_all(path.join("in the way")).unwrap();
     assert_eq!(bench.shared().log.files.all().len(), 4);
     bench.at += INTERVAL;
     let shared = Arc::clone(bench.shared());
+    assert!(shared.retention.retire(&shared, 3 * FILE_LEN).is_err());
     shared.retention.step(&shared, i64::MAX, bench.at);
     assert_eq!(shared.log.files.first().unwrap().start(), FILE_LEN);
     assert_eq!(shared.log.min_position(), 3 * FILE_LEN);
@@ -580,4 +585,54 @@ fn a_death_in_the_middle_leaves_the_next_offsets() {
         bench.dispatch();
         assert_eq!(bench.bounds("gone").1, 5);
     }
+}
+
+/// Bytes of a queue's file go bad while the store is written: by zeros, or by entries of messages
+/// that are retired. What a step takes away is settled by the log, so no message that it keeps is
+/// hidden.
+#[test]
+fn damaged_entries_do_not_decide_what_is_retired() {
+    for copied in [false, true] {
+        for first in 3..9 {
+            for count in 1..=4 {
+                let mut bench = Bench::new(by_age);
+                bench.fill("a", &[1, 1, 9000]);
+                bench.fill("b", &[9000]);
+                let queue = {
+                    let topic = bench.shared().topics.get("a").unwrap();
+                    bench.shared().queues.get(&topic, 0).unwrap()
+                };
+                let old = queue.entry(0).unwrap().unwrap();
+                let zero = QueueEntry {
+                    position: 0,
+                    size: 0,
+                    tags_code: 0,
+                };
+                for number in first..first + count {
+                    let map = queue.map_of(number).unwrap().unwrap();
+                    map.store(number, if copied { old } else { zero });
+                }
+                assert_eq!(bench.step(2000)[0], 2);
+                let what = format!("{count} from {first} on, copied {copied}");
+                assert_eq!(bench.bounds("a"), (6, 10), "{what}");
+            }
+        }
+    }
+}
+
+/// A queue that begins behind messages of the log hides them: a verification goes from the log to
+/// the queues, too.
+#[test]
+fn a_verification_names_messages_before_the_begin_of_their_queue() {
+    let bench = Bench::new(by_age);
+    bench.fill("a", &[1, 2]);
+    let whole = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    assert_eq!((whole.damage.len(), whole.queue_entries), (0, 7));
+    let topic = bench.shared().topics.get("a").unwrap();
+    let queue = bench.shared().queues.get(&topic, 0).unwrap();
+    queue.raise_min_to(3);
+    let found = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    let lost: Vec<_> = found.damage.into_iter().flat_map(|it| it.lost).collect();
+    let named = |offset| ("a".to_owned(), 0, offset);
+    assert_eq!(lost, [named(0), named(1), named(2)]);
 }
