@@ -234,6 +234,8 @@ pub struct Walker {
     log: Arc<Log>,
     position: u64,
     end: u64,
+    /// Whether files may be retired meanwhile.
+    retires: bool,
     current: Option<(u64, Window)>,
 }
 
@@ -244,7 +246,17 @@ impl Walker {
             log: Arc::clone(log),
             position,
             end,
+            retires: true,
             current: None,
+        }
+    }
+
+    /// A walk of recovery, while nothing is retired: a file that is missing is a flaw, also where
+    /// it would be the first of the log.
+    pub fn recovering(log: &Arc<Log>, position: u64, end: u64) -> Walker {
+        Walker {
+            retires: false,
+            ..Walker::new(log, position, end)
         }
     }
 
@@ -300,7 +312,7 @@ impl Walker {
         }
         let Some(at) = self.enter()? else {
             let min = self.log.min_position();
-            if self.position < min {
+            if self.retires && self.position < min {
                 self.position = min;
                 return Ok(Step::Blank);
             }

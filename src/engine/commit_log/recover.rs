@@ -80,7 +80,7 @@ pub fn walk(
 ) -> Result<Outcome> {
     let limit = log.files.last().map_or(from, |file| file.end());
     let mut walk = Walk {
-        walker: Walker::new(log, from, limit),
+        walker: Walker::recovering(log, from, limit),
         log,
         trust: belief.trust,
         checksums_from: belief.checksums_from,
