@@ -86,6 +86,8 @@ struct State {
     synced_names: Names,
     /// Directories that were given other names, which are not durable yet, in their order.
     moved: Vec<(PathBuf, PathBuf)>,
+    /// Files that were given other names.
+    renamed: BTreeSet<usize>,
     calls: u64,
     maps: u64,
     /// What is left, once the machine has stopped.
@@ -431,6 +433,7 @@ impl State {
             synced_names: names.clone(),
             names,
             moved: Vec::new(),
+            renamed: BTreeSet::new(),
             calls: 0,
             maps: 0,
             left: None,
@@ -468,6 +471,7 @@ impl State {
                     names: self.names.clone(),
                     synced_names: self.synced_names.clone(),
                     moved: self.moved.clone(),
+                    renamed: self.renamed.clone(),
                     mount: self.mount + u64::from(self.faults.stop == Stop::Moved),
                     kept,
                     ..State::of_image(Image::new(), Random::new(0), self.faults, self.boot)
@@ -490,11 +494,21 @@ impl State {
         let mut paths: BTreeSet<&PathBuf> = self.names.keys().collect();
         paths.extend(self.synced_names.keys());
         let mut image = Image::new();
+        let mut renames = BTreeMap::new();
         for path in paths {
             let (now, synced) = (self.names.get(path), self.synced_names.get(path));
-            let node = match now == synced || self.random.chance(50) {
-                true => now,
-                false => synced,
+            let mut random = || self.random.chance(50);
+            let survives = match now.or(synced) {
+                // A file that was renamed has its old name or its new one.
+                Some(Node::File(number)) if self.renamed.contains(number) => {
+                    *renames.entry(*number).or_insert_with(random)
+                }
+                _ => random(),
+            };
+            let node = if now == synced || survives {
+                now
+            } else {
+                synced
             };
             let Some(node) = node else { continue };
             if path
@@ -667,8 +681,9 @@ impl Disk for SimDisk {
         self.call(|state| {
             let node = state.names.get(from).copied();
             let node = node.ok_or(io::ErrorKind::NotFound)?;
-            if node == Node::Directory {
-                state.moved.push((from.to_path_buf(), to.to_path_buf()));
+            match node {
+                Node::Directory => state.moved.push((from.to_path_buf(), to.to_path_buf())),
+                Node::File(number) => drop(state.renamed.insert(number)),
             }
             move_names(&mut state.names, from, to);
             Ok(())

@@ -44,23 +44,29 @@ pub fn save(
     }
     let directory = directory(shared)?;
     let mut path = directory.join(name);
-    let mut number = 1;
+    let len = end - range.start;
+    let (mut number, mut is_saved, mut others) = (1, false, Vec::new());
     while let Some(there) = disk.look(&path).map_err(io)? {
-        let len = end - range.start;
-        if there.len == len && is_same(disk, from, range.start, &path, len).map_err(io)? {
-            return Ok(Some(path));
+        is_saved = there.len == len && is_same(disk, from, range.start, &path, len).map_err(io)?;
+        if is_saved {
+            break;
         }
+        others.push(path);
         path = directory.join(format!("{name}.{number}"));
         number += 1;
     }
-    disk.create(&path, end - range.start).map_err(io)?;
-    let saved = copy(disk, from, range.start..end, &path)
-        .and_then(|()| disk.sync_file(&path))
-        .and_then(|()| disk.sync_directory(&directory));
-    if let Err(error) = saved {
-        let _ = disk.unlink(&path);
-        return Err(io(error));
+    if !is_saved {
+        disk.create(&path, len).map_err(io)?;
+        if let Err(error) = copy(disk, from, range.start..end, &path) {
+            let _ = disk.unlink(&path);
+            return Err(io(error));
+        }
     }
+    // What an earlier repair has saved, too: it may have died before its sync.
+    for path in others.iter().chain([&path]) {
+        disk.sync_file(path).map_err(io)?;
+    }
+    disk.sync_directory(&directory).map_err(io)?;
     Ok(Some(path))
 }
 
