@@ -136,7 +136,7 @@ const UNSHOWN: [(&str, &str, What, &str); 20] = [
     ),
     (
         "src/mapped/allocate.rs",
-        "create 1",
+        "warm_up 1",
         What::Range,
         "the pages are zeros: it keeps dirty ones from piling up",
     ),
@@ -215,6 +215,14 @@ fn notice(site: &Site, kinds: &[usize], seeds: Seeds, rounds: &[u64]) -> Option<
     None
 }
 
+/// Whether an excuse is of one place in the source.
+fn names_one(source: &BTreeMap<Site, String>, excuse: &(&str, &str, What, &str)) -> bool {
+    let (file, of, what, _) = *excuse;
+    let is_meant =
+        |(site, text): &(&Site, &String)| (&*site.file, &***text, site.what) == (file, of, what);
+    source.iter().filter(is_meant).count() == 1
+}
+
 #[test]
 fn every_sync_that_is_left_out_is_noticed() {
     let met = meet();
@@ -224,11 +232,13 @@ fn every_sync_that_is_left_out_is_noticed() {
         let mut excuses = UNSHOWN.iter();
         excuses.any(|(file, of, what, _)| (*file, *of, *what) == (&*site.file, text, site.what))
     };
-    let excused = source.keys().filter(|site| is_excused(site)).count();
-    assert_eq!(
-        excused,
-        UNSHOWN.len(),
-        "an excuse is of no place, or of two"
+    let of_no_place: Vec<_> = UNSHOWN
+        .iter()
+        .filter(|excuse| !names_one(&source, excuse))
+        .collect();
+    assert!(
+        of_no_place.is_empty(),
+        "an excuse is of no place, or of two: {of_no_place:#?}"
     );
     let unmet = source
         .keys()
