@@ -25,6 +25,8 @@ use std::time::{Duration, Instant};
 pub struct Preparation {
     /// Store to each page of a new file before it is used. Reserves all blocks.
     pub warm_up: bool,
+    /// Pages between two syncs while a file is warmed up; at least 1.
+    pub warm_up_pages: u32,
     /// Lock new files in memory.
     pub lock: bool,
     /// Tell the kernel that reads are not in order.
@@ -236,8 +238,8 @@ pub fn create(
     let file = Arc::new(MappedFile::create(disk, path, start, len, reserve)?);
     let region = file.region()?;
     if preparation.warm_up {
-        // 16 MiB at a time, each synced, so that dirty pages never pile up.
-        let step = 4096 * PAGE;
+        // So many at a time, each synced, so that dirty pages never pile up.
+        let step = preparation.warm_up_pages.max(1) as usize * PAGE;
         for at in (0..region.len()).step_by(step) {
             region.populate(at, step);
             disk.sync_range(&region, at, step)?;

@@ -411,6 +411,7 @@ impl<'a> Opening<'a> {
     fn shared(self, log: Arc<Log>, end: u64) -> Result<Shared> {
         let preparation = Preparation {
             warm_up: self.options.warm_up,
+            warm_up_pages: self.options.warm_up_flush_pages,
             lock: self.options.lock_memory,
             random_reads: !self.options.read_ahead,
         };
