@@ -331,6 +331,34 @@ impl Store {
         Ok(position)
     }
 
+    /// Seal the log file that is written, so that `archive` and retention may take it.
+    ///
+    /// Durable on return. The rest of the file stays unused, and the file keeps its length; the
+    /// next message goes to another one.
+    ///
+    /// Returns
+    /// -------
+    /// int or None
+    ///     The position where the next file begins; None where nothing was sent since the last
+    ///     file was sealed, and in a store in memory, which has no files.
+    ///
+    /// Raises
+    /// ------
+    /// DiskFullError
+    ///     If there is no room for the next file: nothing was sealed.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(path, commitlog_file_size=1 << 20) as store:
+    /// ...     _ = store.send("orders", b"body")
+    /// ...     store.roll(), store.roll()
+    /// (1048576, None)
+    fn roll(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let position = self.call(py, crate::Store::roll)?;
+        py.check_signals()?;
+        Ok(position)
+    }
+
     /// Return the message at an offset of a queue.
     ///
     /// Parameters

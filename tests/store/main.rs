@@ -60,6 +60,7 @@ mod readonly;
 mod recovery;
 mod repair;
 mod retention;
+mod roll;
 mod rules;
 mod scan;
 mod send;

@@ -47,6 +47,8 @@ class Archived:
         Whether the position was noted in the store's directory, where retention finds it. It is
         not in directories of other systems, in those that cannot be written, and where the note
         that is there cannot be read.
+    reason
+        Why nothing was copied; None where something was.
     """
 
     target: str
@@ -55,6 +57,7 @@ class Archived:
     skipped: int
     position: int
     recorded: bool
+    reason: str | None = None
 
 
 def name_of(start: int) -> str:
@@ -126,7 +129,26 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
         position = max(position, start + length)
     recorded = _record(store.path, files.key, position)
     count = len(missing) - len(gone)
-    return Archived(files.describe(), count, copier.copied, len(known), position, recorded)
+    reason = None if count else _why_nothing(sealed, gone, position, store.stats().published)
+    return Archived(files.describe(), count, copier.copied, len(known), position, recorded, reason)
+
+
+def _why_nothing(sealed: list[Any], gone: set[int], position: int, published: int) -> str:
+    if gone:
+        return "retention has taken the log files away that were to be copied"
+    if sealed:
+        rest = published - (sealed[-1][1] + sealed[-1][2])
+        told = "all log files that are full are in the archive already"
+        return f"{told}; {_written(rest)}" if rest > 0 else told
+    if published > position:
+        return f"no log file is full and durable yet; {_written(published - position)}"
+    return "the store is empty"
+
+
+def _written(count: int) -> str:
+    return (
+        f"the one that is written holds {count:,} bytes, and roll() of the writing store seals it"
+    )
 
 
 class _Copier:

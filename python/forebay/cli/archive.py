@@ -49,6 +49,8 @@ def _archive(arguments: argparse.Namespace) -> int:
         f"{done.files} log files copied to {done.target} ({human(done.bytes)}), "
         f"{done.skipped} were there already"
     )
+    if done.reason is not None:
+        write_line(f"nothing was copied: {done.reason}")
     write_line(f"archived up to position {done.position}")
     if not done.recorded:
         write_line(

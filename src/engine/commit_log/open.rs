@@ -16,6 +16,7 @@ use super::queues::Queues;
 use super::recover::{Outcome, Trust};
 use super::report::Report;
 use super::retention::Retention;
+use super::roll::Rolling;
 use super::running;
 use super::shared::{AppendRules, Shared};
 use super::state::{Geometry, Mark, StatePage};
@@ -467,6 +468,7 @@ impl<'a> Opening<'a> {
             // Other than it is, so that the first look opens what is there by then.
             exchanges: AtomicU32::new(self.state.exchanges().wrapping_sub(1)),
             retention: Retention::new(self.options)?,
+            rolling: Rolling::new(self.options),
             flush_rules: flush_rules(self.options),
             checkpoint,
             pool,
