@@ -437,7 +437,6 @@ impl<'a> Opening<'a> {
             disk: Arc::clone(&self.disk),
             drive: self.drive,
         };
-        let warnings = Arc::clone(&self.report.warnings);
         Ok(Shared {
             append_rules: self.append_rules(),
             closed: AtomicBool::new(false),
@@ -456,10 +455,10 @@ impl<'a> Opening<'a> {
             tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),
+            flushes: FlushMeter::new(&self.report.warnings),
             report: self.report,
             group: GroupCommit::default(),
             drive: self.drive,
-            flushes: FlushMeter::new(&warnings),
             work: Default::default(),
             full: Default::default(),
             news: Default::default(),
