@@ -89,8 +89,13 @@ pub struct Options {
     pub commit_interval: Duration,
     /// Fewer pages of 4 KiB than this may wait in the pool for one more look.
     pub commit_least_pages: u32,
+    /// A log file is sealed when this time has passed since its first record was stored; `None`:
+    /// when it is full.
+    pub roll_after: Option<Duration>,
     /// Write to each page of a log file before use.
     pub warm_up: bool,
+    /// Pages of 4 KiB between two syncs while a file is warmed up.
+    pub warm_up_flush_pages: u32,
     /// Lock the log file in use and the next one in memory; warn where the system does not allow it.
     pub lock_memory: bool,
     /// Let the kernel read ahead in log files.
@@ -148,7 +153,9 @@ impl Default for Options {
             transient_pool_fail_fast: false,
             commit_interval: Duration::from_millis(200),
             commit_least_pages: 4,
+            roll_after: None,
             warm_up: false,
+            warm_up_flush_pages: 4096,
             lock_memory: false,
             read_ahead: true,
             append_lock: AppendLockKind::Mutex,
@@ -212,6 +219,12 @@ impl Options {
             0,
             1024,
         )?;
+        let pages = u64::from(self.warm_up_flush_pages);
+        check_range("warm_up_flush_pages", Some(pages), 1, 1 << 19)?;
+        if self.roll_after.is_some_and(|age| age.is_zero()) {
+            let rule = "it is longer than 0; None seals a log file when it is full";
+            return Err(Error::option("roll_after", 0, rule));
+        }
         if self.transient_pool > 0 && self.flush == Flush::Sync {
             return Err(Error::option(
                 "transient_pool",

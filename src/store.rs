@@ -217,6 +217,17 @@ impl Store {
         self.engine()?.flush()
     }
 
+    /// Seals the log file that is written, so that archives and retention may take it, and makes it
+    /// durable. Returns the position where the next file begins; `None` where nothing is written
+    /// since the last file was sealed, and for a store in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::ReadOnly`]; those of sending and of [`Store::flush`].
+    pub fn roll(&self) -> Result<Option<u64>> {
+        self.writer()?.roll()
+    }
+
     /// Takes up what other processes have staged and committed; see [`crate::stages`]. Durable on
     /// return.
     pub fn take_commits(&self) -> Result<()> {

@@ -1,7 +1,7 @@
 //! Warnings: what a store has to say that is no error of the call that met it.
 //!
-//! The core keeps them until somebody takes them. It calls no logger: a sender that is in the append
-//! lock, or a thread of the core, would run foreign code there.
+//! The core keeps them until somebody takes them. It calls no logger: a sender that is in the
+//! append lock, or a thread of the core, would run foreign code there.
 
 use crate::engine::Damage;
 use crate::meter::SlowPut;

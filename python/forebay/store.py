@@ -75,12 +75,13 @@ def open(
         agree with a store that is there; ``index``, ``default_queues``, ``max_message_size``,
         ``flush_interval``, ``flush_least_pages``, ``flush_thorough_interval``, ``flush_timeout``,
         ``queue_flush_interval``, ``transient_pool``, ``transient_pool_fail_fast``,
-        ``commit_interval``, ``commit_least_pages``, ``warm_up``, ``lock_memory``,
-        ``read_ahead``, ``append_lock``, ``busy_timeout``, ``checksum``, ``unique_ids`` and
-        ``store_host`` may differ from one opening to the next. ``append_lock``
-        is ``"mutex"``, or ``"spin"`` where senders have a processor each. ``transient_pool`` is a
-        number of buffers of 4 MiB that take appends in front of the file; what is not written out
-        yet, for up to ``commit_interval``, is lost if the process dies.
+        ``commit_interval``, ``commit_least_pages``, ``roll_after``, ``warm_up``,
+        ``warm_up_flush_pages``, ``lock_memory``, ``read_ahead``, ``append_lock``, ``busy_timeout``,
+        ``checksum``, ``unique_ids`` and ``store_host`` may differ from one opening to the next.
+        ``append_lock`` is ``"mutex"``, or ``"spin"`` where senders have a processor each.
+        ``transient_pool`` is a number of buffers of 4 MiB that take appends in front of the file;
+        what is not written out yet, for up to ``commit_interval``, is lost if the process dies. A
+        log file is sealed when it is full, or once its first message is older than ``roll_after``.
 
         All messages stay unless ``retention`` (the age that a log file reaches) or
         ``retention_bytes`` (the length of all log files) is given: then the oldest files go. They

@@ -402,6 +402,12 @@ pub trait Engine: Send + Sync {
     /// Makes all that was appended before the call durable and returns the durable position.
     fn flush(&self) -> Result<u64>;
 
+    /// Seals the log file that is written, which has something in it, and makes it durable. Returns
+    /// where the next file begins; `None` where there is nothing to seal, or no file.
+    fn roll(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Position up to which the log is durable.
     fn durable_position(&self) -> u64;
 

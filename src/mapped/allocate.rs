@@ -27,6 +27,8 @@ use std::time::{Duration, Instant};
 pub struct Preparation {
     /// Store to each page of a new file before it is used. Reserves all blocks.
     pub warm_up: bool,
+    /// Pages between two syncs while a file is warmed up; at least 1.
+    pub warm_up_pages: u32,
     /// Lock the files that are appended to in memory.
     pub lock: bool,
     /// Tell the kernel that reads are not in order.
@@ -294,10 +296,10 @@ impl Preparer {
         Ok(Arc::new(file))
     }
 
-    /// Touches every page, 16 MiB at a time, each synced, so that dirty pages never pile up.
+    /// Touches every page, so many at a time, each synced, so that dirty pages never pile up.
     fn warm_up(&self, file: &MappedFile) -> io::Result<()> {
         let region = file.region()?;
-        let step = 4096 * PAGE;
+        let step = self.preparation.warm_up_pages.max(1) as usize * PAGE;
         for at in (0..region.len()).step_by(step) {
             if region.populate(at, step).is_err() {
                 // A kernel before 5.14 does not know the question.

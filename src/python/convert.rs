@@ -274,3 +274,9 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     }
     Ok(Limit::Offsets(offsets))
 }
+
+/// How many queues a topic is to have.
+pub(super) fn queue_count(queues: &Bound<'_, PyAny>) -> PyResult<u32> {
+    let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
+    number.ok_or_else(|| invalid("queues", queues, "a topic has 1 to 65536 queues"))
+}

@@ -11,6 +11,7 @@ mod errors;
 mod jobs;
 mod log;
 mod message;
+mod open;
 mod options;
 mod pickle;
 mod places;
@@ -42,6 +43,8 @@ mod _forebay {
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]
+    use super::open::open_store;
+    #[pymodule_export]
     use super::pickle::values_again;
     #[pymodule_export]
     use super::places::{bounds_below, epochs, fit};
@@ -55,7 +58,7 @@ mod _forebay {
         take_commits, wait_for_commit, withdraw_commit, writer_of,
     };
     #[pymodule_export]
-    use super::store::{Store, open_store};
+    use super::store::Store;
     #[pymodule_export]
     use super::tail::Tail;
     #[pymodule_export]

@@ -91,6 +91,8 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "transient_pool_fail_fast" => options.transient_pool_fail_fast = truth(name, value)?,
         "commit_interval" => options.commit_interval = duration(name, value)?,
         "commit_least_pages" => options.commit_least_pages = size(name, value)?,
+        "roll_after" => options.roll_after = optional_duration(name, value)?,
+        "warm_up_flush_pages" => options.warm_up_flush_pages = size(name, value)?,
         "warm_up" => options.warm_up = truth(name, value)?,
         "lock_memory" => options.lock_memory = truth(name, value)?,
         "read_ahead" => options.read_ahead = truth(name, value)?,

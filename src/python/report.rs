@@ -225,7 +225,8 @@ encode_time, append_time
 append_held
     Seconds that the append that is under way has gone on; 0 where none is.
 flushes, flush_time, longest_flush
-    Syncs of the log, the seconds spent in them, and in the longest.
+    Syncs of the log, the seconds spent in them, and in the longest. Each that took longer than
+    500 ms is logged as a warning to the logger ``forebay``.
 flush_wait
     How long senders and tickets waited until their message was durable: a `Latency`.
 published, dispatched, durable

@@ -1,12 +1,11 @@
 //! The store's handle.
 
 use super::arrow::Scan;
-use super::convert::{Count, Offset, Queue, Time, limit, tags, text, whole_number};
+use super::convert::{Count, Offset, Queue, Time, limit, queue_count, tags, text, whole_number};
 use super::draft::{DelayLevel, Given, durability};
 use super::errors::invalid;
 use super::log;
 use super::message::{Message, ReadBatch, messages};
-use super::options;
 use super::producer::{Producer, SendResult};
 use super::progress::with_progress;
 use super::report::{Recovery, Repair, Stats, Verification, damages};
@@ -59,6 +58,16 @@ pub(crate) struct Store {
 }
 
 impl Store {
+    /// A handle of `core`, which was opened at `path` with the arguments `given`.
+    pub(super) fn new(core: crate::Store, path: PathBuf, given: Py<PyDict>) -> Store {
+        Store {
+            core,
+            given,
+            absolute: std::path::absolute(&path).unwrap_or(path),
+            generation: crate::disk::fork_generation(),
+        }
+    }
+
     pub(super) fn core(&self) -> &crate::Store {
         &self.core
     }
@@ -92,33 +101,6 @@ impl Drop for Store {
             let _ = Python::try_attach(|py| self.close_detached(py));
         }
     }
-}
-
-/// Open a store; `forebay.open` checks and documents the arguments.
-#[pyfunction]
-pub(crate) fn open_store(
-    py: Python<'_>,
-    path: PathBuf,
-    mode: &str,
-    engine: Option<&str>,
-    flush: &str,
-    adopt: bool,
-    options: Bound<'_, PyDict>,
-) -> PyResult<Store> {
-    let parsed = options::read(mode, engine, flush, adopt, &options)?;
-    let given = options.copy()?;
-    given.set_item("mode", mode)?;
-    given.set_item("engine", engine)?;
-    given.set_item("flush", flush)?;
-    given.set_item("adopt", adopt)?;
-    let core = py.detach(|| crate::Store::open(&path, parsed))?;
-    log::warnings(py, &core);
-    Ok(Store {
-        core,
-        given: given.unbind(),
-        absolute: std::path::absolute(&path).unwrap_or(path),
-        generation: crate::disk::fork_generation(),
-    })
 }
 
 /// What pickling asks for: a function, and its arguments.
@@ -298,14 +280,7 @@ impl Store {
         topic: &str,
         queues: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Topic> {
-        let queues = match queues {
-            None => None,
-            Some(queues) => {
-                let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
-                let reason = "a topic has 1 to 65536 queues";
-                Some(number.ok_or_else(|| invalid("queues", queues, reason))?)
-            }
-        };
+        let queues = queues.map(queue_count).transpose()?;
         let create = |store: &crate::Store| match queues {
             None => store.ensure_topic(topic),
             Some(queues) => store.create_topic(topic, queues),
@@ -327,6 +302,31 @@ impl Store {
     ///     If the disk refused: what was sent is in the log, its durability unknown.
     fn flush(&self, py: Python<'_>) -> PyResult<u64> {
         let position = self.call(py, crate::Store::flush)?;
+        py.check_signals()?;
+        Ok(position)
+    }
+
+    /// Seal the log file that is written, so that `archive` and retention may take it.
+    ///
+    /// Durable on return. The rest of the file stays unused, and the file keeps its length; the
+    /// next message goes to another one.
+    ///
+    /// Returns
+    /// -------
+    /// int or None
+    ///     The position where the next file begins; None where nothing was sent since the last
+    ///     file was sealed, and in a store in memory, which has no files.
+    ///
+    /// Examples
+    /// --------
+    /// >>> import tempfile
+    /// >>> with tempfile.TemporaryDirectory() as path:
+    /// ...     with forebay.open(path, commitlog_file_size=1 << 20) as store:
+    /// ...         _ = store.send("orders", b"body")
+    /// ...         store.roll(), store.roll()
+    /// (1048576, None)
+    fn roll(&self, py: Python<'_>) -> PyResult<Option<u64>> {
+        let position = self.call(py, crate::Store::roll)?;
         py.check_signals()?;
         Ok(position)
     }

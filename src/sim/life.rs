@@ -90,6 +90,7 @@ impl Story {
             },
             transient_pool_fail_fast: random.chance(30),
             retention_bytes: random.chance(30).then_some(1 << 14),
+            roll_after: random.chance(20).then_some(Duration::from_secs(5)),
             flush_interval: Duration::from_millis(500),
             ..Options::default()
         };
@@ -273,6 +274,7 @@ impl Story {
                     let _ = life.engine.shared().write_out();
                 }
                 let shared = life.engine.shared();
+                shared.rolling.step(shared, self.clock_ms);
                 shared.retention.step(shared, self.clock_ms, life.time);
             }
             88..92 => {

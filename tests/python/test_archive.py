@@ -744,3 +744,22 @@ def until(holds) -> None:
     patience = threading.Event()
     while not holds():
         patience.wait(0.02)
+
+
+def test_an_archive_says_why_it_copied_nothing(tmp_path):
+    path, target = tmp_path / "store", tmp_path / "archive"
+    with support.small(path) as store:
+        assert store.archive(target).reason == "the store is empty"
+        store.send("orders", b"x")
+        store.flush()
+        reason = store.archive(target).reason
+        assert reason.startswith("no log file is full") and "roll()" in reason
+        assert store.roll() == support.FILE
+        done = store.archive(target)
+        assert (done.files, done.position, done.reason) == (1, support.FILE, None)
+        reason = store.archive(target).reason
+        assert reason == "all log files that are full are in the archive already"
+        store.send("orders", b"y")
+        store.flush()
+        assert "roll()" in store.archive(target).reason
+    assert len(forebay.archive.open(target).topics["orders"].queues) >= 1

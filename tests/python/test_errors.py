@@ -319,6 +319,8 @@ def test_options_take_what_documents_say(open_store):
         default_queues=numpy.int64(3),
         unique_ids=True,
         index=True,
+        roll_after=timedelta(days=1),
+        warm_up_flush_pages=512,
     )
     result = store.send("orders", b"x")
     message = store.get("orders", result.queue, result.offset)

@@ -113,3 +113,13 @@ def test_options_of_retention_take_what_documents_say(open_small):
     )
     send(store, 1)
     assert store.get("orders", 0, 0).body == b"0" + BODY
+
+
+def test_a_sealed_file_of_a_quiet_store_goes_by_its_age(tmp_path):
+    options = {"retention": 0.01, "roll_after": timedelta(milliseconds=1), "disk_reserve": 0}
+    with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20, **options) as store:
+        store.producer("orders", queue=0).send_batch([b"a", b"b"])
+        until(lambda: store.stats().min_position > 0)
+        assert store.send("orders", b"c", queue=0).offset == 2
+    with pytest.raises(forebay.InvalidOptionError, match="roll_after"):
+        forebay.open(tmp_path / "store", roll_after=0)

@@ -64,6 +64,7 @@ mod recovery;
 mod repair;
 mod repair_sweep;
 mod retention;
+mod roll;
 mod rules;
 mod scan;
 mod send;

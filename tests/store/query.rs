@@ -1,7 +1,8 @@
 //! Messages found by key, offsets found by time.
 
-use crate::bed::{Bed, to_queue};
-use forebay::{Draft, Error, Message};
+use crate::bed::{Bed, small_options, to_queue};
+use forebay::{Draft, Durability, Error, Message, Options, Store};
+use std::os::unix::fs::MetadataExt;
 
 fn query(bed: &Bed, key: &str) -> Vec<Message> {
     bed.store
@@ -135,4 +136,53 @@ suite! {
         let error = bed.store.offset_at("orders", 9, first).unwrap_err();
         assert!(matches!(error, Error::UnknownQueue { queue: 9, .. }), "{error}");
     }
+}
+
+#[test]
+fn a_few_keys_take_few_blocks_of_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let open = || {
+        let options = Options {
+            index_slots: None,
+            index_entries: None,
+            ..small_options()
+        };
+        Store::open(dir.path(), options).unwrap()
+    };
+    let send = |store: &Store, key: &str| {
+        let draft = Draft {
+            keys: &[key],
+            ..to_queue(0, b"x")
+        };
+        let producer = store.producer("orders", None).unwrap();
+        producer.send(&draft, 0, Durability::Default).unwrap();
+    };
+    let found = |store: &Store, key: &str| {
+        store
+            .query("orders", key, i64::MIN, i64::MAX, 9)
+            .unwrap()
+            .len()
+    };
+    let taken = || {
+        let file = std::fs::read_dir(dir.path().join("index"))
+            .unwrap()
+            .next()
+            .unwrap();
+        let facts = file.unwrap().metadata().unwrap();
+        assert_eq!(facts.len(), 40 + 4 * 5_000_000 + 20 * 20_000_000);
+        facts.blocks() * 512
+    };
+    let store = open();
+    send(&store, "first");
+    assert_eq!(found(&store, "first"), 1);
+    assert!(taken() < 6 << 20, "{} bytes for one key", taken());
+    store.close().unwrap();
+    let store = open();
+    assert!(taken() < 6 << 20, "{} bytes after opening again", taken());
+    for number in 0..500 {
+        send(&store, &number.to_string());
+    }
+    assert_eq!(found(&store, "first"), 1);
+    assert!((0..500).all(|number| found(&store, &number.to_string()) == 1));
+    assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
 }

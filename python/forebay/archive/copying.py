@@ -49,6 +49,8 @@ class Archived:
         that is there cannot be read.
     retired
         Log files that retention took away before they were copied. The archive lacks them.
+    reason
+        Why nothing was copied; None where something was.
     """
 
     target: str
@@ -58,6 +60,7 @@ class Archived:
     position: int
     recorded: bool
     retired: int = 0
+    reason: str | None = None
 
 
 def name_of(start: int) -> str:
@@ -129,8 +132,34 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
         position = max(position, start + length)
     recorded = _record(store.path, files.key, position)
     count = len(missing) - len(gone)
+    reason = None if count else _why_nothing(sealed, gone, position, store.stats().published)
     return Archived(
-        files.describe(), count, copier.copied, len(known), position, recorded, len(gone)
+        files.describe(),
+        count,
+        copier.copied,
+        len(known),
+        position,
+        recorded,
+        len(gone),
+        reason,
+    )
+
+
+def _why_nothing(sealed: list[Any], gone: set[int], position: int, published: int) -> str:
+    if gone:
+        return "retention has taken the log files away that were to be copied"
+    if sealed:
+        rest = published - (sealed[-1][1] + sealed[-1][2])
+        told = "all log files that are full are in the archive already"
+        return f"{told}; {_written(rest)}" if rest > 0 else told
+    if published > position:
+        return f"no log file is full and durable yet; {_written(published - position)}"
+    return "the store is empty"
+
+
+def _written(count: int) -> str:
+    return (
+        f"the one that is written holds {count:,} bytes, and roll() of the writing store seals it"
     )
 
 

@@ -51,6 +51,8 @@ def _archive(arguments: argparse.Namespace) -> int:
     )
     if done.retired:
         write_line(f"{done.retired} log files were retired before they were copied")
+    if done.reason is not None:
+        write_line(f"nothing was copied: {done.reason}")
     write_line(f"archived up to position {done.position}")
     if not done.recorded:
         write_line(

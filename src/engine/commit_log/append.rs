@@ -244,12 +244,44 @@ impl Tail {
         appended.end = self.position;
         self.publish(with);
         with.log.stored_ms.store(store_ms, Ordering::Release);
+        self.show_ready(with);
+        self.look_ahead(with, self.position - begin);
+        Ok(())
+    }
+
+    /// Fills the current file up, however much room it has, and goes to the next; readers see it at
+    /// once. Returns where the next file begins. Nothing is done where the current file is empty,
+    /// or is not the one that begins at `start`, where that is given.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tail::append`]: nothing was stored.
+    pub fn seal(&mut self, with: &Appender<'_>, start: Option<u64>) -> Result<Option<u64>> {
+        let Some(current) = &self.current else {
+            return Ok(None);
+        };
+        let (begin, end) = (current.file.start(), current.end);
+        if self.position == begin || start.is_some_and(|start| start != begin) {
+            return Ok(None);
+        }
+        if let Some(pool) = with.pool {
+            self.have_buffers(with, pool, BLANK_LEN, 2)?;
+        }
+        self.reserve(with, 0, (self.position + BLANK_LEN as u64).min(end))?;
+        self.have_ahead(with, 1)?;
+        self.roll(with)?;
+        self.publish(with);
+        self.show_ready(with);
+        Ok(Some(self.position))
+    }
+
+    /// Lets senders know how far blocks are reserved.
+    #[inline]
+    fn show_ready(&self, with: &Appender<'_>) {
         if let Some(current) = &self.current {
             let ready = current.file.start() + current.file.reserved();
             with.log.ready.store(ready, Ordering::Relaxed);
         }
-        self.look_ahead(with, self.position - begin);
-        Ok(())
     }
 
     /// Stores the sealed records of a batch, which end where the log ends.
@@ -340,6 +372,17 @@ impl Tail {
             // Two records that follow one another are longer than a file together, or fit one.
             false => 2 * total / index(with.log.files.file_len()) + 2,
         };
+        self.have_buffers(with, pool, total, rolls)
+    }
+
+    /// Has buffers ready for `total` bytes that go over into the next file `rolls` times.
+    fn have_buffers(
+        &self,
+        with: &Appender<'_>,
+        pool: &TransientPool,
+        total: usize,
+        rolls: usize,
+    ) -> Result<()> {
         if pool.lacking(total, rolls) == 0 {
             return Ok(());
         }

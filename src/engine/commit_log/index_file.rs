@@ -26,6 +26,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 40;
@@ -39,16 +40,54 @@ const AT_SLOTS_USED: usize = 32;
 const AT_COUNT: usize = 36;
 /// Blocks of entries are reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 4 << 20;
+/// Blocks of slots are reserved in pieces of this many bytes, each before the first slot in it is
+/// used. All slots of a file take 20 MB, and a store with few keys needs few of them.
+const SLOT_STEP: u64 = 64 << 10;
 
 /// One index file.
 #[derive(Debug)]
 pub struct IndexFile {
+    disk: Arc<dyn Disk>,
     file: Arc<MappedFile>,
     region: Arc<Region>,
     slots: u32,
     entries: u32,
     /// Its name as a number, which grows from file to file.
     pub name: u64,
+    reserved: Reserved,
+}
+
+/// Which parts of a file are known to have their blocks.
+#[derive(Debug)]
+struct Reserved {
+    /// A bit for each piece of [`SLOT_STEP`] bytes.
+    slots: Box<[AtomicU64]>,
+    /// Entries before this byte.
+    entries: AtomicU64,
+}
+
+impl Reserved {
+    /// Of nothing but the header.
+    fn none(slots: u32) -> Reserved {
+        let pieces = slots_end(slots).div_ceil(SLOT_STEP);
+        Reserved {
+            slots: (0..pieces.div_ceil(64))
+                .map(|_| AtomicU64::new(0))
+                .collect(),
+            entries: AtomicU64::new(0),
+        }
+    }
+
+    /// The word and the bit of a piece.
+    #[inline]
+    fn piece(&self, number: u64) -> Option<(&AtomicU64, u64)> {
+        Some((self.slots.get(index(number / 64))?, 1 << (number % 64)))
+    }
+}
+
+/// Byte behind the slots.
+fn slots_end(slots: u32) -> u64 {
+    HEADER_LEN as u64 + 4 * u64::from(slots)
 }
 
 /// One entry as stored.
@@ -84,16 +123,18 @@ impl IndexFile {
         let region = file.region().map_err(|e| Error::io("map", &path, e))?;
         let file = Arc::new(file);
         let io = |error| Error::io("read", &path, error);
-        let found = find_geometry(&file, &region, name, hint);
+        let found = find_geometry(disk, &file, &region, name, hint);
         let Some((slots, entries)) = found.map_err(io)? else {
             return Ok(None);
         };
         let found = IndexFile {
+            disk: Arc::clone(disk),
             file,
             region,
             slots,
             entries,
             name,
+            reserved: Reserved::none(slots),
         };
         let counted = found.entry_at(1) as u64..found.entry_at(found.count()) as u64;
         if found.file.data_runs(counted.clone()).map_err(io)? != whole(counted) {
@@ -101,11 +142,11 @@ impl IndexFile {
         }
         if access == Access::ReadWrite {
             // Blocks of the part in use may be holes of a store that another system made.
+            found.reserve(0..HEADER_LEN as u64)?;
             let used = (found.entry_at(found.count()) + ENTRY_LEN) as u64;
             // On a full disk the step ahead has to wait: what is in use is enough to open.
-            let reserved = found.file.reserve(used + RESERVE_STEP);
-            let reserved = reserved.or_else(|_| found.file.reserve(used));
-            reserved.map_err(|e| Error::io("reserve", &path, e))?;
+            let reserved = found.reserve_entries(used + RESERVE_STEP);
+            reserved.or_else(|_| found.reserve_entries(used))?;
         }
         Ok(Some(found))
     }
@@ -118,9 +159,9 @@ impl IndexFile {
         (slots, entries): (u32, u32),
         last: Option<(i64, u64)>,
     ) -> Result<IndexFile> {
-        let slots_end = HEADER_LEN as u64 + 4 * u64::from(slots);
+        let slots_end = slots_end(slots);
         let len = slots_end + ENTRY_LEN as u64 * u64::from(entries);
-        let made = MappedFile::create(disk, path.clone(), 0, len, slots_end + RESERVE_STEP);
+        let made = MappedFile::create(disk, path.clone(), 0, len, HEADER_LEN as u64);
         let file = Arc::new(made.map_err(|e| Error::io("create", &path, e))?);
         let region = file.region().map_err(|e| Error::io("map", &path, e))?;
         if let Some((time, position)) = last {
@@ -133,12 +174,51 @@ impl IndexFile {
         }
         region.set_words(AT_COUNT, &1u32.to_be_bytes());
         Ok(IndexFile {
+            disk: Arc::clone(disk),
             file,
             region,
             slots,
             entries,
             name,
+            reserved: Reserved::none(slots),
         })
+    }
+
+    fn reserve(&self, range: Range<u64>) -> Result<()> {
+        let path = self.file.path();
+        let reserved = self
+            .disk
+            .reserve(path, range.start, range.end - range.start);
+        reserved.map_err(|e| Error::io("reserve", path, e))
+    }
+
+    /// Gives the entries before byte `end` of the file their blocks.
+    #[cold]
+    fn reserve_entries(&self, end: u64) -> Result<()> {
+        let end = end.min(self.file.len());
+        let known = self.reserved.entries.load(Ordering::Relaxed);
+        let from = known.max(slots_end(self.slots));
+        if from < end {
+            self.reserve(from..end)?;
+            self.reserved.entries.store(end, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Gives the piece that a slot lies in its blocks.
+    #[inline]
+    fn reserve_slot(&self, slot_at: usize) -> Result<()> {
+        let number = slot_at as u64 / SLOT_STEP;
+        let Some((word, bit)) = self.reserved.piece(number) else {
+            unreachable!("a slot lies before the end of the slots")
+        };
+        if word.load(Ordering::Relaxed) & bit != 0 {
+            return Ok(());
+        }
+        let start = number * SLOT_STEP;
+        self.reserve(start..(start + SLOT_STEP).min(self.file.len()))?;
+        word.fetch_or(bit, Ordering::Relaxed);
+        Ok(())
     }
 
     #[inline]
@@ -220,12 +300,11 @@ impl IndexFile {
     pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
         let count = self.count();
         let end = (self.entry_at(count) + ENTRY_LEN) as u64;
-        if end > self.file.reserved() {
-            let until = (end + RESERVE_STEP).min(self.file.len());
-            let reserved = self.file.reserve(until);
-            reserved.map_err(|e| Error::io("reserve", self.file.path(), e))?;
+        if end > self.reserved.entries.load(Ordering::Relaxed) {
+            self.reserve_entries(end + RESERVE_STEP)?;
         }
         let slot_at = self.slot_at(hash);
+        self.reserve_slot(slot_at)?;
         let slot = self.word(slot_at);
         let previous = if slot as i32 <= 0 || slot > count {
             0
@@ -397,6 +476,7 @@ impl IndexFile {
 /// every number of slots with which the first entry is in no hole, each checked against what the
 /// header says of the first and the last entry. `None` where nothing fits: the file is damaged.
 fn find_geometry(
+    disk: &Arc<dyn Disk>,
     file: &Arc<MappedFile>,
     region: &Arc<Region>,
     name: u64,
@@ -412,11 +492,13 @@ fn find_geometry(
     let fits = |(slots, entries): (u32, u32)| {
         let (file, region) = (Arc::clone(file), Arc::clone(region));
         IndexFile {
+            disk: Arc::clone(disk),
             file,
             region,
             slots,
             entries,
             name,
+            reserved: Reserved::none(0),
         }
         .is_consistent()
     };

@@ -51,6 +51,7 @@ mod repair;
 mod report;
 mod retention;
 mod rewrite;
+mod roll;
 mod running;
 mod salvage;
 mod service;
@@ -338,6 +339,10 @@ impl Engine for CommitLog {
             self.catch_up();
         }
         Ok(self.durable_position())
+    }
+
+    fn roll(&self) -> Result<Option<u64>> {
+        roll::seal(&self.shared, None)
     }
 
     fn durable_position(&self) -> u64 {

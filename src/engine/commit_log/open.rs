@@ -16,6 +16,7 @@ use super::queues::Queues;
 use super::recover::{Outcome, Trust};
 use super::report::Report;
 use super::retention::Retention;
+use super::roll::Rolling;
 use super::running;
 use super::shared::{AppendRules, Shared};
 use super::state::{Cache, Geometry, Mark, StatePage};
@@ -433,6 +434,7 @@ impl<'a> Opening<'a> {
     fn shared(self, log: Arc<Log>, end: u64) -> Result<Shared> {
         let preparation = Preparation {
             warm_up: self.options.warm_up,
+            warm_up_pages: self.options.warm_up_flush_pages,
             lock: self.options.lock_memory,
             random_reads: !self.options.read_ahead,
         };
@@ -457,14 +459,13 @@ impl<'a> Opening<'a> {
             disk: Arc::clone(&self.disk),
             drive: self.drive,
         };
-        let warnings = Arc::clone(&self.report.warnings);
         Ok(Shared {
             append_rules: self.append_rules(),
             closed: AtomicBool::new(false),
             rebuilding: RwLock::default(),
             intake: Intake::default(),
             root: self.root.to_owned(),
-            allocator: Allocator::new(&machine, preparation, &warnings),
+            allocator: Allocator::new(&machine, preparation, &self.report.warnings),
             disk: self.disk,
             log,
             topics: self.topics,
@@ -475,10 +476,10 @@ impl<'a> Opening<'a> {
             tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),
+            flushes: FlushMeter::new(&self.report.warnings),
             report: self.report,
             group: GroupCommit::default(),
             drive: self.drive,
-            flushes: FlushMeter::new(&warnings),
             work: Default::default(),
             full: Default::default(),
             news: Default::default(),
@@ -487,6 +488,7 @@ impl<'a> Opening<'a> {
             // Other than it is, so that the first look opens what is there by then.
             exchanges: AtomicU32::new(self.state.exchanges().wrapping_sub(1)),
             retention: Retention::new(self.options)?,
+            rolling: Rolling::new(self.options),
             flush_rules: flush_rules(self.options),
             checkpoint,
             pool,

@@ -191,6 +191,9 @@ pub fn report_record(
     position: u64,
     reason: &str,
 ) -> Result<()> {
+    if !(shared.log.min_position()..shared.log.published()).contains(&position) {
+        return Ok(());
+    }
     let queues = topic.map(|topic| (topic, shared.queues.of(topic)));
     let queues = queues
         .into_iter()
@@ -208,8 +211,17 @@ pub fn report_record(
         }
     }
     let end = shared.log.published();
-    let next = next_record(&shared.log, position + 1, end)?.unwrap_or(end);
-    report(shared, position, next - position, reason, Vec::new());
+    let next = match next_record(&shared.log, position + 1, end) {
+        Err(_) if position < shared.log.min_position() => return Ok(()),
+        next => next?.unwrap_or(end),
+    };
+    report(
+        shared,
+        position,
+        next.saturating_sub(position),
+        reason,
+        Vec::new(),
+    );
     Ok(())
 }
 

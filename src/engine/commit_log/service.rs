@@ -105,6 +105,7 @@ fn run_flush(shared: &Arc<Shared>) {
             next = service.step(shared, Instant::now());
         }
         let clock_ms = crate::store::now_ms();
+        shared.rolling.step(shared, clock_ms);
         shared.retention.step(shared, clock_ms, Instant::now());
     }
 }

@@ -1,6 +1,6 @@
 //! What the engine and its threads share: the parts of an open store, its flush and its checkpoint.
 
-use super::append::Appender;
+use super::append::{Appender, Tail};
 use super::append_lock::AppendLock;
 use super::bell::{Bell, ring_all};
 use super::checkpoint::{Checkpoint, Stamp};
@@ -13,6 +13,7 @@ use super::log::Log;
 use super::queues::Queues;
 use super::report::Report;
 use super::retention::Retention;
+use super::roll::Rolling;
 use super::state::{Mark, Word};
 use super::tables::Inventory;
 use super::topic_table::TopicTable;
@@ -93,6 +94,8 @@ pub struct Shared {
     pub write_out_rules: WriteOutRules,
     /// Takes old files away.
     pub retention: Retention,
+    /// When the file that is written is sealed.
+    pub rolling: Rolling,
     /// Senders that wait for a sync.
     pub group: GroupCommit,
     /// How long flushes take.
@@ -151,23 +154,40 @@ impl Shared {
             [(_, batch)] if batch.rows().len() == 1 => clock_ms,
             _ => coarse_ms(),
         };
-        let mut tail = self
+        let mut tail = self.writable_tail(began_ms)?;
+        tail.append(&self.appender(), parts, clock_ms, appended)?;
+        self.tail.show_counters(&tail);
+        Ok(())
+    }
+
+    /// Seals the log file that is written; see [`Tail::seal`].
+    pub fn seal(&self, start: Option<u64>) -> Result<Option<u64>> {
+        let mut tail = self.writable_tail(coarse_ms())?;
+        tail.seal(&self.appender(), start)
+    }
+
+    /// The tail, locked, of a store that may be written.
+    #[inline]
+    fn writable_tail(&self, began_ms: i64) -> Result<MutexGuard<'_, Tail>> {
+        let tail = self
             .tail
             .acquire(began_ms, self.append_rules.busy_timeout)?;
         if self.closed.load(Ordering::Acquire) {
             return Err(Error::Closed);
         }
         self.check_failed(false)?;
-        let with = Appender {
+        Ok(tail)
+    }
+
+    #[inline]
+    fn appender(&self) -> Appender<'_> {
+        Appender {
             log: &self.log,
             allocator: &self.allocator,
             disk: &self.disk,
             pool: self.pool.as_ref(),
             pool_fail_fast: self.write_out_rules.fail_fast,
-        };
-        tail.append(&with, parts, clock_ms, appended)?;
-        self.tail.show_counters(&tail);
-        Ok(())
+        }
     }
 
     /// Wakes who has something to do with what was appended up to `end`, and helps dispatch where

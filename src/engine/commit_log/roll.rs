@@ -1,0 +1,90 @@
+//! Sealing the log file that is written before it is full, on demand or by its age.
+//!
+//! Archives and retention take whole files, and never the one that is written. On a quiet store
+//! that one would stay for ever, and all that is in it. A file that is sealed ends in a filler, as
+//! one that is full does; the filler is longer, and nothing else tells the two apart.
+
+use super::dispatch::is_final;
+use super::log::{Step, Walker};
+use super::shared::Shared;
+use crate::error::Result;
+use crate::options::Options;
+use parking_lot::Mutex;
+use std::sync::atomic::Ordering;
+
+/// When the file that is written is sealed by its age.
+#[derive(Debug)]
+pub struct Rolling {
+    after_ms: Option<i64>,
+    /// Start of a log file, and the store time of its first record, in ms.
+    first: Mutex<Option<(u64, i64)>>,
+}
+
+impl Rolling {
+    /// As the options have it.
+    pub fn new(options: &Options) -> Rolling {
+        let after = options.roll_after;
+        Rolling {
+            after_ms: after.map(|after| i64::try_from(after.as_millis()).unwrap_or(i64::MAX)),
+            first: Mutex::new(None),
+        }
+    }
+
+    /// Seals the file that is written if its first record was stored longer ago than is asked for.
+    /// What fails, for want of room for another file, is tried again.
+    pub fn step(&self, shared: &Shared, clock_ms: i64) {
+        let Some(after_ms) = self.after_ms else {
+            return;
+        };
+        let is_due = |first_ms: i64| clock_ms.saturating_sub(first_ms) >= after_ms;
+        if let Ok(Some((start, first_ms))) = self.first(shared)
+            && is_due(first_ms)
+        {
+            let _ = seal(shared, Some(start));
+        }
+    }
+
+    /// The start of the file that is written, and the store time of its first record.
+    fn first(&self, shared: &Shared) -> Result<Option<(u64, i64)>> {
+        let log = &shared.log;
+        let end = log.published();
+        let start = log.files.start_of(end);
+        let mut known = self.first.lock();
+        if known.is_some_and(|(of, _)| of == start) {
+            return Ok(*known);
+        }
+        *known = None;
+        let mut walker = Walker::new(log, start.max(log.min_position()), end);
+        if let Step::Record(at, layout) = walker.step()?
+            && let Some(record) = walker.record(at, layout)
+        {
+            *known = Some((start, record.store_timestamp()));
+        } else if start < end {
+            // What lies first is damaged: the file is as old as the newest message.
+            let stored_ms = log.stored_ms.load(Ordering::Acquire);
+            return Ok(Some((start, stored_ms)));
+        }
+        Ok(*known)
+    }
+}
+
+/// Seals the file that is written, if it holds something and begins at `start` where that is given,
+/// and makes it durable. Returns where the next file begins.
+///
+/// # Errors
+///
+/// Those of an append: nothing was sealed. Those of a flush: the file is sealed, and not durable.
+pub fn seal(shared: &Shared, start: Option<u64>) -> Result<Option<u64>> {
+    let Some(end) = shared.seal(start)? else {
+        return Ok(None);
+    };
+    shared.announce(end);
+    shared.flush_to(end)?;
+    // Archives and retention take what is dispatched alone.
+    if let Err(error) = shared.dispatcher.catch_up(end)
+        && is_final(&error)
+    {
+        shared.fail(&error);
+    }
+    Ok(Some(end))
+}
