@@ -47,6 +47,8 @@ pub struct IndexFile {
     entries: u32,
     /// Its name as a number, which grows from file to file.
     pub name: u64,
+    /// Number of the next entry when the file was opened.
+    pub opened_at: u32,
 }
 
 /// One entry as stored.
@@ -81,13 +83,15 @@ impl IndexFile {
         let Some((slots, entries)) = find_geometry(&file, &region, name, hint) else {
             return Ok(None);
         };
-        let found = IndexFile {
+        let mut found = IndexFile {
             file,
             region,
             slots,
             entries,
             name,
+            opened_at: 1,
         };
+        found.opened_at = found.count();
         if access == Access::ReadWrite {
             // Blocks of the part in use may be holes of a store that another system made.
             let used = (found.entry_at(found.count()) + ENTRY_LEN) as u64;
@@ -127,6 +131,7 @@ impl IndexFile {
             slots,
             entries,
             name,
+            opened_at: 1,
         })
     }
 
@@ -395,6 +400,7 @@ fn find_geometry(
             slots,
             entries,
             name,
+            opened_at: 1,
         }
         .is_consistent()
     };
