@@ -54,6 +54,8 @@ pub struct IndexFile {
     entries: u32,
     /// Its name as a number, which grows from file to file.
     pub name: u64,
+    /// Number of the next entry when the file was opened.
+    pub opened_at: u32,
     reserved: Reserved,
 }
 
@@ -127,15 +129,17 @@ impl IndexFile {
         let Some((slots, entries)) = found.map_err(io)? else {
             return Ok(None);
         };
-        let found = IndexFile {
+        let mut found = IndexFile {
             disk: Arc::clone(disk),
             file,
             region,
             slots,
             entries,
             name,
+            opened_at: 1,
             reserved: Reserved::none(slots),
         };
+        found.opened_at = found.count();
         let counted = found.entry_at(1) as u64..found.entry_at(found.count()) as u64;
         if found.file.data_runs(counted.clone()).map_err(io)? != whole(counted) {
             return Ok(None);
@@ -180,6 +184,7 @@ impl IndexFile {
             slots,
             entries,
             name,
+            opened_at: 1,
             reserved: Reserved::none(slots),
         })
     }
@@ -498,6 +503,7 @@ fn find_geometry(
             slots,
             entries,
             name,
+            opened_at: 1,
             reserved: Reserved::none(0),
         }
         .is_consistent()

@@ -67,17 +67,20 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> 
     Ok(())
 }
 
-/// Number of the entries to look at. A process that writes adds some while a reader keeps to the
-/// log that it knows: it passes over those at the end that lead behind it, where the header leads
-/// there too.
+/// Number of the next entry, as far as the entries are to be looked at. Another process that writes
+/// adds some behind the end of the log that a reader knows.
 fn count_of(shared: &Shared, file: &IndexFile) -> u32 {
     let mut count = file.count();
+    if shared.queues.store.access == Access::ReadWrite {
+        return count;
+    }
+    if shared.log.source.is_none() {
+        // It keeps to what it found.
+        return count.min(file.opened_at);
+    }
     let end = shared.log.published();
-    // Behind the count: the writer moves the header's position before it.
-    if shared.queues.store.access == Access::Read && file.positions().1 >= end {
-        while count > 1 && file.entry(count - 1).position >= end {
-            count -= 1;
-        }
+    while count > 1 && file.entry(count - 1).position >= end {
+        count -= 1;
     }
     count
 }
