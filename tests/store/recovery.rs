@@ -548,8 +548,7 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
         // And from where the first file was just full.
         let store = write(&full.root());
         let producer = store.producer("t", Some(0)).unwrap();
-        let default = forebay::Durability::Default;
-        producer.send(&draft, 0, default).unwrap();
+        producer.send(&draft, 0, Durability::Default).unwrap();
         assert_eq!(bodies(&store).len(), sent.len() + 1);
     }
 }
