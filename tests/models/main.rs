@@ -3,8 +3,8 @@
 //!
 //! The modules below are sources of the store, compiled a second time with loom's primitives in the
 //! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
-//! their waiters, the mark below which bytes are readable, the bell that wakes sleepers, and the row
-//! of files that retirement shortens under its readers. Each model has a mistake planted, which
+//! their waiters, the mark below which bytes are readable, the bell that wakes sleepers, and the
+//! row of files that retirement shortens under its readers. Each model has a mistake planted, which
 //! loom has to find.
 
 #![allow(

@@ -127,8 +127,8 @@ pub(crate) fn snapshot(from: &Path, to: &Path) {
     assert!(taken, "{} does not come to rest", from.display());
 }
 
-/// Of two files that are replaced one after the other, the second is never ahead of the first, at no
-/// moment and in no copy.
+/// Of two files that are replaced one after the other, the second is never ahead of the first: at
+/// no moment and in no copy.
 #[test]
 fn a_copy_of_a_live_store_shows_one_moment() {
     let (place, copies) = (Place::fast(), Place::fast());

@@ -471,6 +471,16 @@ fn garbage_and_stale_records_behind_the_end_are_no_messages() {
     }
 }
 
+/// How many bytes a file may have left, where an empty record takes `empty`: the lengths at which
+/// it decides what fits, a blank or a record with a blank after it, and some of the others.
+fn bytes_left(empty: u64) -> Vec<u64> {
+    let edges = [8, 9, empty - 1, empty, empty + 7, empty + 8, empty + 9];
+    let between = (10..=empty + 20).filter(|left| !edges.contains(left));
+    let mut all: Vec<u64> = edges.into_iter().chain([500, 4000]).collect();
+    all.extend(Draw::new().some(16, between.collect()));
+    all
+}
+
 #[test]
 fn a_file_may_end_with_any_number_of_bytes_left() {
     // The length of a record whose body is empty, by the distance of two of them.
@@ -490,12 +500,7 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
     };
     let empty = (send(b""), send(b"")).1;
     drop(store);
-    // What fits decides at a blank's length, and at that of an empty record with a blank after it.
-    let edges = [8, 9, empty - 1, empty, empty + 7, empty + 8, empty + 9];
-    let between = (10..=empty + 20).filter(|left| !edges.contains(left));
-    let mut all: Vec<u64> = edges.into_iter().chain([500, 4000]).collect();
-    all.extend(Draw::new().some(16, between.collect()));
-    for (number, left) in all.into_iter().enumerate() {
+    for (number, left) in bytes_left(empty).into_iter().enumerate() {
         println!("{left} left");
         let place = Place::nth(number);
         let store = write(&place.root());
@@ -543,8 +548,7 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
         // And from where the first file was just full.
         let store = write(&full.root());
         let producer = store.producer("t", Some(0)).unwrap();
-        let default = forebay::Durability::Default;
-        producer.send(&draft, 0, default).unwrap();
+        producer.send(&draft, 0, Durability::Default).unwrap();
         assert_eq!(bodies(&store).len(), sent.len() + 1);
     }
 }
