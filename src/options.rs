@@ -91,7 +91,7 @@ pub struct Options {
     pub commit_least_pages: u32,
     /// Write to each page of a log file before use.
     pub warm_up: bool,
-    /// Lock the log file in use and the next one in memory; warn where the system does not allow it.
+    /// Lock the log file in use and the next one in memory; a warning where the system refuses.
     pub lock_memory: bool,
     /// Let the kernel read ahead in log files.
     pub read_ahead: bool,
