@@ -96,7 +96,7 @@ pub struct Options {
     pub warm_up: bool,
     /// Pages of 4 KiB between two syncs while a file is warmed up.
     pub warm_up_flush_pages: u32,
-    /// Lock the log file in use and the next one in memory; warn where the system does not allow it.
+    /// Lock the log file in use and the next one in memory; a warning where the system refuses.
     pub lock_memory: bool,
     /// Let the kernel read ahead in log files.
     pub read_ahead: bool,

@@ -14,6 +14,7 @@ import sys
 import zlib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from nursery import HANGS_S
@@ -42,13 +43,12 @@ PEAK_KIB = 200 << 10
 SMALL = {"commitlog_file_size": 1 << 20, "index_slots": 64, "index_entries": 256}
 
 
-def opened(root: Path, mode: str = "r") -> dict[str, object]:
+def opened(root: Path, mode: str = "r") -> dict[str, Any]:
     """Open a store in a process of its own; what it finds, or the error, and its memory."""
     command = [sys.executable, "-c", OPEN, str(root), mode]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)
     assert ran.returncode == 0, ran.stderr
-    said: dict[str, object] = json.loads(ran.stdout)
-    assert isinstance(said["peak"], int)
+    said: dict[str, Any] = json.loads(ran.stdout)
     assert said["peak"] < PEAK_KIB, said
     return said
 
@@ -147,7 +147,7 @@ def test_a_table_of_topics_is_never_a_tree(
     if error is None:
         assert "error" not in said and said["topics"] == 1, said
     else:
-        assert said["error"][0] == "CorruptError" and error in said["error"][1], said  # type: ignore[index]
+        assert said["error"][0] == "CorruptError" and error in said["error"][1], said
 
 
 def test_a_table_that_is_too_long_is_refused(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ def test_a_table_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with open(root / "config" / "topics.json", "wb") as file:
         file.truncate((256 << 20) + 1)
     said = opened(root)
-    assert said["error"][0] == "CorruptError" and "limit" in said["error"][1], said  # type: ignore[index]
+    assert said["error"][0] == "CorruptError" and "limit" in said["error"][1], said
 
 
 def header(count: int) -> bytes:
