@@ -253,9 +253,9 @@ def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
     assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])
 
 
-def hazy(nursery: Nursery, root: Path, seed: int) -> list[str]:
+def hazy(nursery: Nursery, root: Path, number: int) -> list[str]:
     """Let a store live a few times while calls fail now and then, and hold it against the law."""
-    draw = random.Random(f"{SEED}.{seed}")
+    draw = random.Random(f"{SEED}.{number}")
     said: list[str] = []
     wrong: list[str] = []
     for life in range(HAZY_LIVES):
@@ -289,11 +289,11 @@ def test_calls_that_fail_now_and_then_cost_nothing_acknowledged_and_no_offset_is
     left = iter(range(HAZY_STORES))
 
     def work(nursery: Nursery) -> None:
-        for seed in left:
-            root = fast_path / f"hazy-{seed}" / "store"
+        for number in left:
+            root = fast_path / f"hazy-{number}" / "store"
             root.parent.mkdir()
-            if wrong := hazy(nursery, root, seed):
-                complaints.append("\n  ".join([f"store {seed}", *wrong[:12]]))
+            if wrong := hazy(nursery, root, number):
+                complaints.append("\n  ".join([f"store {number}", *wrong[:12]]))
             shutil.rmtree(root.parent)
 
     with ThreadPoolExecutor(len(nurseries)) as pool:
