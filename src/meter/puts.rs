@@ -290,7 +290,8 @@ mod tests {
             meter.end(&put, "t", 100, NO_WAIT);
         }
         let count = meter.read().latency.count - u64::from(ALL_TIMED);
-        assert!((many / 2..many * 2).contains(&count), "{count}");
+        // The clock of a busy machine does not fall evenly on the samples.
+        assert!((many / 8..many * 8).contains(&count), "{count}");
     }
 
     #[test]

@@ -49,7 +49,7 @@ const KINDS: [(&str, Tell, bool); 23] = [
 /// Seeds of each kind by which all places are met.
 const SEEDS_TO_MEET: u64 = 25;
 /// Seeds of each kind that are tried in turn, until one notices; then more of them.
-const ROUNDS: [u64; 4] = [2, 6, 24, 100];
+const ROUNDS: [u64; 5] = [2, 6, 24, 100, 400];
 /// Rounds of the long run.
 const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
