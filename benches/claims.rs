@@ -181,7 +181,7 @@ fn mapped() -> Vec<Figure> {
     let count = len as usize / record.len();
     let began = Instant::now();
     for number in 0..count {
-        region.write(number * record.len(), &record);
+        region.write(number * record.len(), &record).unwrap();
     }
     let rate = count as f64 / began.elapsed().as_secs_f64();
     vec![("records stored to a map".to_owned(), "records/s", rate)]

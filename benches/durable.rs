@@ -74,7 +74,7 @@ fn raw_syncs() -> Vec<Figure> {
     let record = vec![0xA5; len];
     let (began, mut count) = (Instant::now(), 0);
     while began.elapsed() < RUN {
-        region.write(count * len, &record);
+        region.write(count * len, &record).unwrap();
         disk.sync_range(&region, count * len, len).unwrap();
         count += 1;
     }

@@ -4,6 +4,7 @@
 //! such as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
 
 use crate::disk::NotBegun;
+use crate::mapped::Fault;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -79,10 +80,12 @@ pub enum Error {
     FlushTimeout { timeout_ms: u64 },
     /// One row of a batch was refused; nothing of its chunk was appended.
     Row { row: usize, source: Box<Error> },
-    /// The operating system refused an operation.
+    /// The operating system refused an operation, or could not serve a load or store in a map: then
+    /// `position` is the byte of the file.
     Io {
         doing: &'static str,
         path: PathBuf,
+        position: Option<u64>,
         source: io::Error,
     },
 }
@@ -91,6 +94,11 @@ impl Error {
     /// Whether a file was not there.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    /// Whether a load or store in a map failed.
+    pub(crate) fn is_fault(&self) -> bool {
+        matches!(self, Error::Io { position, .. } if position.is_some())
     }
 
     /// Whether what is in the way goes by itself: no room, no descriptors, no memory. Nothing is
@@ -109,14 +117,14 @@ impl Error {
     /// An operating system error with what was tried and where. A sync that was not begun could
     /// not open what it is of.
     pub fn io(doing: &'static str, path: impl AsRef<Path>, source: io::Error) -> Error {
-        let path = path.as_ref().to_path_buf();
         let (doing, source) = match NotBegun::cause(source) {
             Ok(cause) => ("open", cause),
             Err(source) => (doing, source),
         };
         Error::Io {
             doing,
-            path,
+            path: path.as_ref().to_path_buf(),
+            position: Fault::of(&source).map(|fault| fault.position),
             source,
         }
     }
@@ -214,13 +222,6 @@ impl fmt::Display for Error {
                  again, flush"
             ),
             Error::Row { row, source } => write!(f, "row {row}: {source}"),
-            Error::Io {
-                doing,
-                path,
-                source,
-            } => {
-                write!(f, "cannot {doing} {}: {source}", path.display())
-            }
             handle => handle.fmt_of_handle(f),
         }
     }
@@ -287,6 +288,26 @@ impl Error {
                 f,
                 "the log has been busy for {waited_ms} ms: nothing was appended, try again"
             ),
+            disk => disk.fmt_of_disk(f),
+        }
+    }
+
+    /// What is wrong with the disk.
+    fn fmt_of_disk(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io {
+                doing,
+                path,
+                position,
+                source,
+            } => match position {
+                Some(at) => write!(
+                    f,
+                    "cannot {doing} byte {at} of {}: {source}",
+                    path.display()
+                ),
+                None => write!(f, "cannot {doing} {}: {source}", path.display()),
+            },
             _ => Ok(()),
         }
     }

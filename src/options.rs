@@ -98,6 +98,9 @@ pub struct Options {
     pub warm_up_flush_pages: u32,
     /// Lock the log file in use and the next one in memory; a warning where the system refuses.
     pub lock_memory: bool,
+    /// Handle SIGBUS, so that a load or store in a map that fails is an error. A handler that is
+    /// installed stays: `false` in one store takes it from no other of the process.
+    pub guard_maps: bool,
     /// Let the kernel read ahead in log files.
     pub read_ahead: bool,
     /// How a sender waits for the append lock.
@@ -157,6 +160,7 @@ impl Default for Options {
             warm_up: false,
             warm_up_flush_pages: 4096,
             lock_memory: false,
+            guard_maps: true,
             read_ahead: true,
             append_lock: AppendLockKind::Mutex,
             busy_timeout: Duration::from_secs(1),

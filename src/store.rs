@@ -109,6 +109,9 @@ impl Store {
         } else {
             // What it means must not change when the process changes its directory.
             let root = std::path::absolute(path).map_err(|e| Error::io("find", path, e))?;
+            if options.guard_maps {
+                crate::mapped::guard::install();
+            }
             Box::new(CommitLog::open(&Machine::real(), &root, &options)?)
         };
         let path = path.to_path_buf();

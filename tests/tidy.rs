@@ -17,12 +17,17 @@ const ALLOWED: &[(&str, &str, &str)] = &[];
 
 /// The only files in which `unsafe` may stand.
 const UNSAFE_FILES: &[&str] = &[
-    "src/mapped/region.rs",   // the mappings themselves
-    "src/disk/syscall.rs",    // system calls that std does not have
-    "src/arrow/ffi.rs",       // the C structures of Arrow's interfaces
-    "src/arrow/test/edge.rs", // calls the callbacks as a consumer does
-    "src/python/edge.rs",     // the buffer protocol and the capsules of Arrow
-    "src/python/message.rs",  // the slot of the buffer protocol, unsafe by its signature
+    "src/mapped/region.rs",         // the mappings themselves
+    "src/mapped/guard.rs",          // loads and stores that survive a fault of the page
+    "src/mapped/guard/routines.rs", // their instructions
+    "src/mapped/guard/test.rs",     // calls a copy by its addresses
+    "src/mapped/guard/plain.rs",    // the same where nothing is guarded
+    "src/mapped/guard/handler.rs",  // the signal handler
+    "src/disk/syscall.rs",          // system calls that std does not have
+    "src/arrow/ffi.rs",             // the C structures of Arrow's interfaces
+    "src/arrow/test/edge.rs",       // calls the callbacks as a consumer does
+    "src/python/edge.rs",           // the buffer protocol and the capsules of Arrow
+    "src/python/message.rs",        // the slot of the buffer protocol, unsafe by its signature
 ];
 
 const ROOTS: &[&str] = &[

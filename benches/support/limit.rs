@@ -27,7 +27,7 @@ pub(crate) fn records(body_len: usize) -> Span {
         let record = black_box(record.as_slice());
         black_box(crc32fast::hash(&record[88..88 + body_len]));
         black_box(crc32fast::hash(&record[..len - LEN_OF_CHECKSUM]));
-        region.write(number * len, record);
+        region.write(number * len, record).unwrap();
     }
     clock.stop()
 }
@@ -52,7 +52,8 @@ pub(crate) fn parts(body_len: usize) -> (Span, Span) {
     let region = reserved(&scratch, bytes);
     let clock = Clock::start();
     for number in 0..count {
-        region.write(number * len, black_box(record.as_slice()));
+        let stored = region.write(number * len, black_box(record.as_slice()));
+        stored.unwrap();
     }
     let copied = clock.stop();
     let clock = Clock::start();

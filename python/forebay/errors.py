@@ -215,9 +215,13 @@ class UnsupportedError(ForebayError, NotImplementedError):
 
 
 class DiskError(ForebayError, OSError):
-    """The operating system refused an operation on `path`; `errno` says why."""
+    """The operating system refused an operation on `path`; `errno` says why.
+
+    Where a load or store in a mapped file failed, `position` is the byte of the file; else None.
+    """
 
     path: str
+    position: int | None
 
 
 class DiskPermissionError(DiskError, PermissionError):

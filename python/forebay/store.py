@@ -76,12 +76,14 @@ def open(
         ``flush_interval``, ``flush_least_pages``, ``flush_thorough_interval``, ``flush_timeout``,
         ``queue_flush_interval``, ``transient_pool``, ``transient_pool_fail_fast``,
         ``commit_interval``, ``commit_least_pages``, ``roll_after``, ``warm_up``,
-        ``warm_up_flush_pages``, ``lock_memory``, ``read_ahead``, ``append_lock``, ``busy_timeout``,
-        ``checksum``, ``unique_ids`` and ``store_host`` may differ from one opening to the next.
-        ``append_lock`` is ``"mutex"``, or ``"spin"`` where senders have a processor each.
-        ``transient_pool`` is a number of buffers of 4 MiB that take appends in front of the file;
-        what is not written out yet, for up to ``commit_interval``, is lost if the process dies. A
-        log file is sealed when it is full, or once its first message is older than ``roll_after``.
+        ``warm_up_flush_pages``, ``lock_memory``, ``guard_maps``, ``read_ahead``, ``append_lock``,
+        ``busy_timeout``, ``checksum``, ``unique_ids`` and ``store_host`` may differ from one
+        opening to the next. ``append_lock`` is ``"mutex"``, or ``"spin"`` where senders have a
+        processor each. ``guard_maps=False`` installs no handler of SIGBUS: a page of a file that
+        cannot be had then kills the process, and is no ``DiskError``. ``transient_pool`` is a
+        number of buffers of 4 MiB that take appends in front of the file; what is not written out
+        yet, for up to ``commit_interval``, is lost if the process dies. A log file is sealed when
+        it is full, or once its first message is older than ``roll_after``.
 
         All messages stay unless ``retention`` (the age that a log file reaches) or
         ``retention_bytes`` (the length of all log files) is given: then the oldest files go. They

@@ -30,7 +30,7 @@ pub use arrow_schema::ffi::FFI_ArrowSchema as CSchema;
 pub(super) fn region_buffer(region: &Arc<Region>, part: Range<u64>) -> Option<Buffer> {
     let start = usize::try_from(part.start).ok()?;
     let len = usize::try_from(part.end).ok()?.checked_sub(start)?;
-    let bytes = region.slice(start, len)?;
+    let bytes = region.slice_again(start, len)?;
     let address = NonNull::from(bytes).cast::<u8>();
     let owner = Arc::clone(region);
     // SAFETY: `address..+len` are readable bytes of the region, which no one stores to again; the

@@ -135,6 +135,8 @@ impl Stream {
         if self.generation != crate::disk::fork_generation() {
             return Err(Error::Forked);
         }
+        // Their pages may have left memory while the consumer was at the batch before.
+        self.rows.touch(self.next_row)?;
         let mut columns = Columns::new(&self.shape, self.body_len_hint);
         let mut fill = Fill::default();
         while fill.rows < self.shape.batch_rows {

@@ -136,12 +136,12 @@ fn messages(before: usize, records: &[Vec<u8>]) -> Vec<Message> {
     let mut at = before;
     let mut starts = Vec::new();
     for record in records {
-        region.write(at, record);
+        region.write(at, record).unwrap();
         starts.push(at);
         at += record.len();
     }
     region.publish(len);
-    let message = |start| Message::new(Arc::clone(&region), start).unwrap();
+    let message = |start| Message::new(Arc::clone(&region), start).unwrap().unwrap();
     starts.into_iter().map(message).collect()
 }
 

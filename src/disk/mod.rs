@@ -85,7 +85,8 @@ pub trait Disk: Send + Sync + Debug {
     /// Creates a directory and the missing ones above it.
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Gives the range of a file its blocks, so that a store into a map of it cannot fail.
+    /// Gives the range of a file its own blocks, shared with no other file, so that a store into a
+    /// map of it cannot fail.
     ///
     /// Nobody stores to the range meanwhile: a file system that cannot reserve has its zeros read
     /// and written.
@@ -111,8 +112,8 @@ pub trait Disk: Send + Sync + Debug {
 
     /// Dirties every page of the range without changing a byte, so that the next sync writes it: a
     /// sync that failed may have left it clean and missing on the disk.
-    fn dirty_range(&self, region: &Region, start: usize, len: usize) {
-        region.rewrite(start, len);
+    fn dirty_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
+        region.rewrite(start, len)
     }
 
     /// Begins to write a range of a file that a sync will ask for soon, so that there is less to

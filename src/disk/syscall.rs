@@ -74,10 +74,19 @@ pub fn give_name(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a range its blocks without changing the file's length.
+/// Gives a range its blocks without changing the file's length: those that it shares with another
+/// file become its own, where the file system can share any.
 pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
-    return fallocate(file, libc::FALLOC_FL_KEEP_SIZE, start, len);
+    {
+        let mode = libc::FALLOC_FL_UNSHARE_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+        match fallocate(file, mode, start, len) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                fallocate(file, libc::FALLOC_FL_KEEP_SIZE, start, len)
+            }
+            done => done,
+        }
+    }
     #[cfg(not(target_os = "linux"))]
     {
         let _ = (file, start, len);

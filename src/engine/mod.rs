@@ -127,8 +127,19 @@ impl Rows {
     #[inline]
     pub fn record(&self, row: &RowRef) -> Option<Record<'_>> {
         let region = self.regions.get(row.region as usize)?;
-        let bytes = region.slice(row.start as usize, row.layout.total_len as usize)?;
+        let bytes = region.slice_again(row.start as usize, row.layout.total_len as usize)?;
         Record::with_layout(bytes, row.layout).ok()
+    }
+
+    /// Loads from each page of the rows from `first` on, which were read a while ago.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where a page cannot be had any more.
+    pub fn touch(&self, first: usize) -> Result<()> {
+        let rows = self.rows.iter().skip(first);
+        rows.filter_map(|row| self.message(row))
+            .try_for_each(|message| message.touch())
     }
 
     /// The message of a row, sharing its region.

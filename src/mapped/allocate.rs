@@ -303,7 +303,7 @@ impl Preparer {
         for at in (0..region.len()).step_by(step) {
             if region.populate(at, step).is_err() {
                 // A kernel before 5.14 does not know the question.
-                region.rewrite(at, step);
+                region.rewrite(at, step)?;
             }
             self.disk.sync_range(&region, at, step)?;
         }

@@ -8,7 +8,7 @@
 //! flushed      bytes are durable
 //! ```
 
-use super::{Access, Region};
+use super::{Access, PAGE, Region};
 use crate::disk::Disk;
 use crate::error::{Error, Result, passes};
 use crate::num::index;
@@ -155,10 +155,7 @@ impl MappedFile {
     pub fn write(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
         let mut kept = self.written.lock();
         match self.disk.write_kept(&mut kept, &self.path, start, bytes) {
-            Err(error) if passes(&error) => {
-                self.region()?.write(index(start), bytes);
-                Ok(())
-            }
+            Err(error) if passes(&error) => self.region()?.write(index(start), bytes),
             written => written,
         }
     }
@@ -241,7 +238,9 @@ impl MappedFile {
             return Ok(());
         }
         let _alone = self.reserving.lock();
-        let from = self.reserved();
+        // Nothing is stored below what is written: blocks that it shares with a copy may stay so.
+        let written = self.wrote() / PAGE as u64 * PAGE as u64;
+        let from = self.reserved().max(written);
         if from < end {
             self.disk.reserve(&self.path, from, end - from)?;
             self.reserved.store(end, Ordering::Release);

@@ -1,8 +1,9 @@
 //! Mapped files: regions of memory, files of fixed size in a row, and their allocation ahead of
-//! use. All `unsafe` over mapped bytes is in [`region`].
+//! use. All `unsafe` over mapped bytes is in [`region`] and [`guard`].
 
 pub mod allocate;
 pub mod file;
+pub mod guard;
 mod mark;
 mod presence;
 pub mod queue;
@@ -11,6 +12,7 @@ pub mod transient;
 
 pub use allocate::{Allocator, Latch, Preparation, Preparer};
 pub use file::{Extent, MappedFile};
+pub use guard::Fault;
 pub use queue::{FoundFile, MappedFileQueue};
 pub use region::{Access, PAGE, Region, Window};
 pub use transient::TransientPool;

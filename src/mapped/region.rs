@@ -11,10 +11,14 @@
 //!
 //! A mapped file is never shrunk while it can be mapped (retirement is unlink), its blocks are
 //! reserved before they are stored to, and where a load needs room too it is asked for first (see
-//! `presence.rs`). So no access here can fault for want of room; what a disk cannot read still can.
+//! `presence.rs`). A device that fails, extents that are shared on a full disk and files that
+//! others truncate make an access fault all the same: each is made by [`guard`] and gives an error
+//! that holds a [`Fault`]. A slice that is handed out is touched first, page by page; what loads
+//! from it later is not guarded, so it is used at once.
 
 #![allow(unsafe_code)]
 
+use super::guard::{self, Fault, Faulted};
 use super::mark::ReadableMark;
 use super::presence::Presence;
 use memmap2::{Advice, MmapOptions, MmapRaw};
@@ -23,7 +27,6 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
@@ -74,6 +77,7 @@ impl Region {
             let text = format!("file has {have} bytes, {len} were to be mapped");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
+        guard::renew();
         let mut options = MmapOptions::new();
         options.len(len);
         let map = match access {
@@ -199,15 +203,44 @@ impl Region {
         self.readable.reset();
     }
 
-    /// The readable bytes at `start`, `None` where a part of them is not readable.
+    /// The error that tells of an access that faulted at an address of this map.
+    #[cold]
+    fn fault(&self, at: Faulted) -> io::Error {
+        let position = at.saturating_sub(self.address()) as u64;
+        io::Error::other(Fault { position })
+    }
+
+    /// The readable bytes at `start`, each page of which was just loaded from; `None` where a part
+    /// of them is not readable.
+    ///
+    /// # Errors
+    ///
+    /// One that holds a [`Fault`], where a page cannot be had.
     #[inline]
-    pub fn slice(&self, start: usize, len: usize) -> Option<&[u8]> {
+    pub fn slice(&self, start: usize, len: usize) -> io::Result<Option<&[u8]>> {
         self.slice_below(self.readable(), start, len)
     }
 
     /// The bytes at `start` below `mark`, a value that the readable mark of this region has had.
     #[inline]
-    fn slice_below(&self, mark: usize, start: usize, len: usize) -> Option<&[u8]> {
+    fn slice_below(&self, mark: usize, start: usize, len: usize) -> io::Result<Option<&[u8]>> {
+        let Some(bytes) = self.untouched_below(mark, start, len) else {
+            return Ok(None);
+        };
+        // SAFETY: the bytes lie within the map.
+        let touched = unsafe { guard::touch(bytes.as_ptr(), len) };
+        touched.map_err(|at| self.fault(at))?;
+        Ok(Some(bytes))
+    }
+
+    /// [`Region::slice`] of bytes that the caller, or who handed them to it, has just had as one.
+    #[inline]
+    pub fn slice_again(&self, start: usize, len: usize) -> Option<&[u8]> {
+        self.untouched_below(self.readable(), start, len)
+    }
+
+    #[inline]
+    fn untouched_below(&self, mark: usize, start: usize, len: usize) -> Option<&[u8]> {
         let end = start.checked_add(len)?;
         if end > mark || self.reach(start..end) < len {
             return None;
@@ -219,19 +252,44 @@ impl Region {
     }
 
     /// Readable bytes from `start` on, at most `len`; empty at or above the mark.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::slice`].
     #[inline]
-    pub fn run(&self, start: usize, len: usize) -> &[u8] {
+    pub fn run(&self, start: usize, len: usize) -> io::Result<&[u8]> {
         self.run_below(self.readable(), start, len)
     }
 
     #[inline]
-    fn run_below(&self, mark: usize, start: usize, len: usize) -> &[u8] {
+    fn run_below(&self, mark: usize, start: usize, len: usize) -> io::Result<&[u8]> {
         let start = start.min(mark);
         let len = self.reach(start..start + len.min(mark - start));
-        self.slice_below(mark, start, len).unwrap_or_default()
+        let bytes = self.slice_below(mark, start, len)?;
+        Ok(bytes.unwrap_or_default())
+    }
+
+    /// Copies the readable bytes at `start` to `to`; whether all of them are readable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::slice`]; part of `to` may be filled then.
+    pub fn copy_out(&self, start: usize, to: &mut [u8]) -> io::Result<bool> {
+        let Some(from) = self.untouched_below(self.readable(), start, to.len()) else {
+            return Ok(false);
+        };
+        // SAFETY: `from` lies within the map and `to`, which is as long, is the caller's alone.
+        let copied = unsafe { guard::copy(from.as_ptr(), to.as_mut_ptr(), to.len()) };
+        copied.map_err(|at| self.fault(at))?;
+        Ok(true)
     }
 
     /// Copies `bytes` to `start`. The caller is the only writer: it holds the append lock.
+    ///
+    /// # Errors
+    ///
+    /// One that holds a [`Fault`], where the kernel finds no room for a page or cannot read it. A
+    /// part of the bytes may be there.
     ///
     /// # Panics
     ///
@@ -239,7 +297,7 @@ impl Region {
     /// otherwise change bytes that readers hold.
     #[inline]
     #[allow(clippy::panic)]
-    pub fn write(&self, start: usize, bytes: &[u8]) {
+    pub fn write(&self, start: usize, bytes: &[u8]) -> io::Result<()> {
         let fits = start
             .checked_add(bytes.len())
             .is_some_and(|end| end <= self.len());
@@ -250,14 +308,14 @@ impl Region {
                 self.path.display()
             );
         }
+        let to = self.map.as_mut_ptr().wrapping_add(start);
         // SAFETY: the range lies within the map, is writable and above the readable mark, so that
         // no `&[u8]` covers it; the one writer is the caller.
-        unsafe {
-            let to = self.map.as_mut_ptr().add(start);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
+        let copied = unsafe { guard::copy(bytes.as_ptr(), to, bytes.len()) };
+        copied.map_err(|at| self.fault(at))
     }
 
+    /// The address of a word that lies within the map and is aligned.
     #[inline]
     fn word_at<T>(&self, at: usize) -> Option<*mut T> {
         let end = at.checked_add(size_of::<T>())?;
@@ -265,21 +323,75 @@ impl Region {
             .then(|| self.map.as_mut_ptr().wrapping_add(at).cast::<T>())
     }
 
-    /// The 4-byte word at `at`, a multiple of 4 within the map; `None` elsewhere.
+    /// The address of a word that may be stored to.
     #[inline]
-    pub fn atomic_u32(&self, at: usize) -> Option<&AtomicU32> {
-        let word = self.word_at::<u32>(at)?;
-        // SAFETY: the word lies within the map, is aligned, and words are only accessed as atomics;
-        // the map lives as long as `self`. Stores happen on writable maps alone, see `set_words`.
-        Some(unsafe { AtomicU32::from_ptr(word) })
+    fn place_of<T>(&self, at: usize) -> Option<*mut T> {
+        self.word_at(at).filter(|_| self.writable)
     }
 
-    /// The 8-byte word at `at`, a multiple of 8 within a writable map; `None` elsewhere.
+    /// Loads the 4-byte word at `at`, acquiring; 0 where it is no multiple of 4 within the map.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::slice`].
     #[inline]
-    pub fn atomic_u64(&self, at: usize) -> Option<&AtomicU64> {
-        let word = self.word_at::<u64>(at)?;
-        // SAFETY: as in `atomic_u32`.
-        Some(unsafe { AtomicU64::from_ptr(word) })
+    pub fn load_u32(&self, at: usize) -> io::Result<u32> {
+        let Some(word) = self.word_at(at) else {
+            return Ok(0);
+        };
+        // SAFETY: the word lies within the map and is aligned.
+        unsafe { guard::load_u32(word) }.map_err(|at| self.fault(at))
+    }
+
+    /// Loads the 8-byte word at `at`, acquiring; 0 where it is no multiple of 8 within the map.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::slice`].
+    #[inline]
+    pub fn load_u64(&self, at: usize) -> io::Result<u64> {
+        let Some(word) = self.word_at(at) else {
+            return Ok(0);
+        };
+        // SAFETY: as in `load_u32`.
+        unsafe { guard::load_u64(word) }.map_err(|at| self.fault(at))
+    }
+
+    /// Stores the 8-byte word at `at`, releasing. Nothing is stored to a read-only map or where it
+    /// is no multiple of 8 within the map.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::write`].
+    #[inline]
+    pub fn store_u64(&self, at: usize, value: u64) -> io::Result<()> {
+        let Some(word) = self.place_of(at) else {
+            return Ok(());
+        };
+        // SAFETY: the word lies within the map, which is writable, and is aligned.
+        unsafe { guard::store_u64(word, value) }.map_err(|at| self.fault(at))
+    }
+
+    /// Changes the 8-byte word at `at` as `change` says, as one atomic step; `None` of it changes
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::write`].
+    pub fn update_u64(&self, at: usize, change: impl Fn(u64) -> Option<u64>) -> io::Result<()> {
+        let Some(word) = self.place_of(at) else {
+            return Ok(());
+        };
+        let mut old = self.load_u64(at)?;
+        while let Some(new) = change(old) {
+            // SAFETY: as in `store_u64`.
+            let found = unsafe { guard::exchange_u64(word, old, new) };
+            match found.map_err(|at| self.fault(at))? {
+                found if found == old => break,
+                found => old = found,
+            }
+        }
+        Ok(())
     }
 
     /// Whether the map may be stored to.
@@ -290,21 +402,23 @@ impl Region {
     /// Reads `N` bytes at `at` as words: for ranges that change in place. `N` and `at` are
     /// multiples of 4; zeros where they do not lie within the map, or in a hole that there is no
     /// room to read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::slice`].
     #[inline]
-    pub fn words<const N: usize>(&self, at: usize) -> [u8; N] {
+    pub fn words<const N: usize>(&self, at: usize) -> io::Result<[u8; N]> {
         let mut bytes = [0; N];
         let fits = at.checked_add(N).is_some_and(|end| end <= self.len());
         if !fits || !at.is_multiple_of(4) || self.reach(at..at + N) < N {
-            return bytes;
+            return Ok(bytes);
         }
-        for (index, to) in bytes.chunks_exact_mut(4).enumerate() {
-            let word = self.map.as_mut_ptr().wrapping_add(at + 4 * index).cast();
-            // SAFETY: the word lies within `at..at + N` and so within the map, is aligned, and
-            // words are only accessed as atomics.
-            let word = unsafe { AtomicU32::from_ptr(word) };
-            to.copy_from_slice(&word.load(Ordering::Relaxed).to_ne_bytes());
-        }
-        bytes
+        let from = self.map.as_ptr().wrapping_add(at).cast();
+        // SAFETY: the words lie within `at..at + N` and so within the map, and are aligned; as many
+        // bytes are in `bytes`.
+        let loaded = unsafe { guard::load_words(from, bytes.as_mut_ptr(), N / 4) };
+        loaded.map_err(|at| self.fault(at))?;
+        Ok(bytes)
     }
 
     /// Asks the processor for the cache lines of a range that is about to be used. A hint.
@@ -324,23 +438,28 @@ impl Region {
     /// sees those behind it.
     ///
     /// Nothing is stored to a read-only map or outside the map.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::write`].
     #[inline]
-    pub fn set_words(&self, at: usize, bytes: &[u8]) {
-        if !self.writable {
-            return;
-        }
-        for (index, from) in bytes.chunks_exact(4).enumerate().rev() {
-            if let (Some(word), Some(from)) = (self.atomic_u32(at + 4 * index), from.first_chunk())
-            {
-                word.store(u32::from_ne_bytes(*from), Ordering::Release);
-            }
-        }
+    pub fn set_words(&self, at: usize, bytes: &[u8]) -> io::Result<()> {
+        let fits = at
+            .checked_add(bytes.len())
+            .is_some_and(|end| end <= self.len());
+        let Some(to) = self.place_of::<u32>(at).filter(|_| fits) else {
+            return Ok(());
+        };
+        // SAFETY: the words lie within the map, which is writable, and are aligned; `bytes` has as
+        // many.
+        let stored = unsafe { guard::store_words(bytes.as_ptr(), to, bytes.len() / 4) };
+        stored.map_err(|at| self.fault(at))
     }
 
     /// Sleeps until the word at `at` is rung, unless it is other than `seen`; at most for
     /// `timeout`, and perhaps less. The word may be shared with other processes.
     pub fn sleep_on(&self, at: usize, seen: u32, timeout: Duration) {
-        let Some(word) = self.atomic_u32(at) else {
+        let Some(word) = self.word_at::<u32>(at) else {
             return;
         };
         #[cfg(target_os = "linux")]
@@ -350,35 +469,32 @@ impl Region {
                 tv_nsec: i64::from(timeout.subsec_nanos()),
             };
             // SAFETY: the word is aligned, lies within the map and outlives the call, and so does
-            // the time; the kernel only reads them. Every early return is one that callers expect.
+            // the time; the kernel only reads them, and a page that it cannot have is an error of
+            // the call. Every early return is one that callers expect.
             unsafe {
-                libc::syscall(
-                    libc::SYS_futex,
-                    word.as_ptr(),
-                    libc::FUTEX_WAIT,
-                    seen,
-                    &time,
-                );
+                libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, seen, &time);
             }
         }
         // Elsewhere the word is looked at now and then.
         #[cfg(not(target_os = "linux"))]
-        if word.load(Ordering::Acquire) == seen {
+        if !word.is_null() && self.load_u32(at).is_ok_and(|now| now == seen) {
             std::thread::sleep(timeout.min(Duration::from_millis(20)));
         }
     }
 
-    /// Changes the word at `at` of a writable map and wakes all who sleep on it.
+    /// Changes the word at `at` of a writable map and wakes all who sleep on it. Where it cannot be
+    /// changed they wake by themselves in time.
     pub fn ring(&self, at: usize) {
-        let Some(word) = self.atomic_u32(at).filter(|_| self.writable) else {
+        let Some(word) = self.place_of::<u32>(at) else {
             return;
         };
-        word.fetch_add(1, Ordering::AcqRel);
+        // SAFETY: the word lies within the map, which is writable, and is aligned.
+        let _ = unsafe { guard::add_u32(word, 1) };
         // SAFETY: the word is aligned, lies within the map and outlives the call, which stores
         // nothing.
         #[cfg(target_os = "linux")]
         unsafe {
-            libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, i32::MAX);
+            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX);
         }
     }
 
@@ -395,13 +511,20 @@ impl Region {
     }
 
     /// Dirties every page of the range without changing a byte, so that the next sync writes it.
-    pub fn rewrite(&self, start: usize, len: usize) {
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::write`].
+    pub fn rewrite(&self, start: usize, len: usize) -> io::Result<()> {
         let end = start.saturating_add(len).min(self.len());
         for page in (start / PAGE * PAGE..end).step_by(PAGE) {
-            if let (true, Some(word)) = (self.writable, self.atomic_u32(page)) {
-                word.fetch_or(0, Ordering::Relaxed);
+            if let Some(word) = self.place_of::<u32>(page) {
+                // SAFETY: the word lies within the map, which is writable, and is aligned; to add
+                // nothing changes nothing.
+                unsafe { guard::add_u32(word, 0) }.map_err(|at| self.fault(at))?;
             }
         }
+        Ok(())
     }
 
     /// Faults in the pages of the range for writing, ahead of use. It fails where the system knows
@@ -498,15 +621,15 @@ impl Window {
         &self.region
     }
 
-    /// As [`Region::slice`].
+    /// As [`Region::slice_again`].
     #[inline]
-    pub fn slice(&self, start: usize, len: usize) -> Option<&[u8]> {
-        self.region.slice_below(self.mark, start, len)
+    pub fn slice_again(&self, start: usize, len: usize) -> Option<&[u8]> {
+        self.region.untouched_below(self.mark, start, len)
     }
 
     /// As [`Region::run`].
     #[inline]
-    pub fn run(&self, start: usize, len: usize) -> &[u8] {
+    pub fn run(&self, start: usize, len: usize) -> io::Result<&[u8]> {
         self.region.run_below(self.mark, start, len)
     }
 }

@@ -150,7 +150,7 @@ impl TransientPool {
 
     /// Takes the bytes that belong at `start` of `file`, behind those taken before. The caller has
     /// seen to it that nothing is [`TransientPool::lacking`].
-    pub fn take(&self, file: &Arc<MappedFile>, start: usize, mut bytes: &[u8]) {
+    pub fn take(&self, file: &Arc<MappedFile>, start: usize, mut bytes: &[u8]) -> io::Result<()> {
         let mut chunks = self.chunks.lock();
         let mut start = start as u64;
         while !bytes.is_empty() {
@@ -174,11 +174,12 @@ impl TransientPool {
             };
             let at = chunk.filled();
             let (now, later) = bytes.split_at(bytes.len().min(chunk.room()));
-            chunk.buffer.write(at, now);
+            chunk.buffer.write(at, now)?;
             chunk.buffer.publish_alone(at + now.len());
             start += now.len() as u64;
             bytes = later;
         }
+        Ok(())
     }
 
     /// Says that nothing more of `file` comes.
@@ -236,7 +237,7 @@ impl TransientPool {
             let (buffer, done) = (Arc::clone(&chunk.buffer), chunk.done);
             // The lock is not held over a write: senders go on meanwhile.
             drop(chunks);
-            let bytes = buffer.slice(done, upto - done).unwrap_or_default();
+            let bytes = buffer.slice_again(done, upto - done).unwrap_or_default();
             let written = file.write(start, bytes);
             written.map_err(|e| Error::io("write", file.path(), e))?;
             file.publish(start + bytes.len() as u64);
@@ -277,10 +278,10 @@ mod tests {
         let path = dir.path().join("file");
         let file = Arc::new(MappedFile::create(&disk, path, 0, 4096, 4096).unwrap());
         let pool = TransientPool::new(2, 4096, 0).unwrap();
-        pool.take(&file, 0, &[7; 100]);
+        pool.take(&file, 0, &[7; 100]).unwrap();
         pool.set_wrote(100);
         // The filler is there, and the appender has not said so yet.
-        pool.take(&file, 100, &[9; 8]);
+        pool.take(&file, 100, &[9; 8]).unwrap();
         pool.end_file(&file);
         let mut published = 0;
         pool.write_out(|end| published = end).unwrap();

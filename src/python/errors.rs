@@ -52,11 +52,23 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
         .getattr(class)?
         .call((error.to_string(),), Some(&facts))?;
     let exception = PyErr::from_value(made);
-    if let Error::Io { source, path, .. } = inner {
-        let cause = PyOSError::new_err((source.raw_os_error(), source.to_string(), text(path)));
+    if let Error::Io {
+        source,
+        path,
+        position,
+        ..
+    } = inner
+    {
+        let number = errno(source, *position);
+        let cause = PyOSError::new_err((number, source.to_string(), text(path)));
         exception.set_cause(py, Some(cause));
     }
     Ok(exception)
+}
+
+/// The number of an error of the system. A load or store in a map that failed has none: it is EIO.
+fn errno(source: &std::io::Error, position: Option<u64>) -> Option<i32> {
+    source.raw_os_error().or(position.map(|_| libc::EIO))
 }
 
 fn text(path: &Path) -> String {
@@ -162,9 +174,15 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
         Error::FlushTimeout { timeout_ms } => {
             put(facts, [("timeout_ms", timeout_ms)], "FlushTimeoutError")
         }
-        Error::Io { path, source, .. } => {
+        Error::Io {
+            path,
+            position,
+            source,
+            ..
+        } => {
             facts.set_item("path", text(path))?;
-            facts.set_item("errno", source.raw_os_error())?;
+            facts.set_item("position", *position)?;
+            facts.set_item("errno", errno(source, *position))?;
             match source.kind() {
                 std::io::ErrorKind::PermissionDenied => Ok("DiskPermissionError"),
                 std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {

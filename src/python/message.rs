@@ -77,150 +77,159 @@ impl From<crate::Message> for Message {
 }
 
 impl Message {
-    fn record(&self) -> Record<'_> {
-        self.core.record()
+    /// The message, whose pages were just loaded from: they may have left memory since it was read,
+    /// and what cannot be had again is an error and no signal.
+    fn core(&self) -> PyResult<&crate::Message> {
+        self.core.touch()?;
+        Ok(&self.core)
     }
 
-    fn place(&self) -> (&[u8], i32, i64, i64) {
-        let record = self.record();
-        (
+    fn record(&self) -> PyResult<Record<'_>> {
+        Ok(self.core()?.record())
+    }
+
+    fn place(&self) -> PyResult<(&[u8], i32, i64, i64)> {
+        let record = self.record()?;
+        Ok((
             record.topic(),
             record.queue_id(),
             record.queue_offset(),
             record.position(),
-        )
+        ))
     }
 }
 
 #[pymethods]
 impl Message {
     #[getter]
-    fn topic<'py>(&self, py: Python<'py>) -> Bound<'py, PyString> {
-        PyString::new(py, &self.core.topic())
+    fn topic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
+        Ok(PyString::new(py, &self.core()?.topic()))
     }
 
     #[getter]
-    fn queue(&self) -> i32 {
-        self.record().queue_id()
+    fn queue(&self) -> PyResult<i32> {
+        Ok(self.record()?.queue_id())
     }
 
     #[getter]
-    fn offset(&self) -> i64 {
-        self.record().queue_offset()
+    fn offset(&self) -> PyResult<i64> {
+        Ok(self.record()?.queue_offset())
     }
 
     #[getter]
-    fn position(&self) -> i64 {
-        self.record().position()
+    fn position(&self) -> PyResult<i64> {
+        Ok(self.record()?.position())
     }
 
     #[getter]
-    fn size(&self) -> usize {
-        self.record().bytes().len()
+    fn size(&self) -> PyResult<usize> {
+        Ok(self.record()?.bytes().len())
     }
 
     #[getter]
     fn body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.core.body()?))
+        Ok(PyBytes::new(py, &self.core()?.body()?))
     }
 
     #[getter]
-    fn stored_body<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.record().stored_body())
+    fn stored_body<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.record()?.stored_body()))
     }
 
     #[getter]
     fn keys<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        PyTuple::new(py, self.core.keys())
+        PyTuple::new(py, self.core()?.keys())
     }
 
     #[getter]
-    fn key<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.core.keys().first().map(|key| PyString::new(py, key))
+    fn key<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        let keys = self.core()?.keys();
+        Ok(keys.first().map(|key| PyString::new(py, key)))
     }
 
     #[getter]
-    fn tags<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyString>> {
-        self.core.tags().map(|tags| PyString::new(py, &tags))
+    fn tags<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyString>>> {
+        let tags = self.core()?.tags();
+        Ok(tags.map(|tags| PyString::new(py, &tags)))
     }
 
     #[getter]
-    fn properties(&self) -> BTreeMap<String, String> {
-        self.core.properties(PropertyKind::User)
+    fn properties(&self) -> PyResult<BTreeMap<String, String>> {
+        Ok(self.core()?.properties(PropertyKind::User))
     }
 
     #[getter]
-    fn system_properties(&self) -> BTreeMap<String, String> {
-        self.core.properties(PropertyKind::System)
+    fn system_properties(&self) -> PyResult<BTreeMap<String, String>> {
+        Ok(self.core()?.properties(PropertyKind::System))
     }
 
     #[getter]
-    fn raw_properties<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
-        PyBytes::new(py, self.record().raw_properties())
+    fn raw_properties<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        Ok(PyBytes::new(py, self.record()?.raw_properties()))
     }
 
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let named = pairs(self.record().raw_properties())
+        let named = pairs(self.record()?.raw_properties())
             .map(|(name, value)| (String::from_utf8_lossy(name), PyBytes::new(py, value)));
         let own: Vec<_> = named.filter(|(name, _)| !is_reserved(name)).collect();
         PyTuple::new(py, own)
     }
 
     #[getter]
-    fn flag(&self) -> i32 {
-        self.record().flag()
+    fn flag(&self) -> PyResult<i32> {
+        Ok(self.record()?.flag())
     }
 
     #[getter]
-    fn sys_flag(&self) -> u32 {
-        self.record().sys_flag()
+    fn sys_flag(&self) -> PyResult<u32> {
+        Ok(self.record()?.sys_flag())
     }
 
     #[getter]
-    fn born_timestamp(&self) -> i64 {
-        self.record().born_timestamp()
+    fn born_timestamp(&self) -> PyResult<i64> {
+        Ok(self.record()?.born_timestamp())
     }
 
     #[getter]
-    fn store_timestamp(&self) -> i64 {
-        self.record().store_timestamp()
+    fn store_timestamp(&self) -> PyResult<i64> {
+        Ok(self.record()?.store_timestamp())
     }
 
     #[getter]
     fn born_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        datetime(py, self.record().born_timestamp())
+        datetime(py, self.record()?.born_timestamp())
     }
 
     #[getter]
     fn store_time<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        datetime(py, self.record().store_timestamp())
+        datetime(py, self.record()?.store_timestamp())
     }
 
     #[getter]
-    fn born_host(&self) -> String {
-        self.record().born_host().to_string()
+    fn born_host(&self) -> PyResult<String> {
+        Ok(self.record()?.born_host().to_string())
     }
 
     #[getter]
-    fn store_host(&self) -> String {
-        self.record().store_host().to_string()
+    fn store_host(&self) -> PyResult<String> {
+        Ok(self.record()?.store_host().to_string())
     }
 
     #[getter]
-    fn reconsume_times(&self) -> i32 {
-        self.record().reconsume_times()
+    fn reconsume_times(&self) -> PyResult<i32> {
+        Ok(self.record()?.reconsume_times())
     }
 
     #[getter]
-    fn message_id(&self) -> String {
-        self.core.id()
+    fn message_id(&self) -> PyResult<String> {
+        Ok(self.core()?.id())
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
         /// Bytes of a body that are shown.
         const SHOWN: usize = 40;
-        let record = self.record();
+        let record = self.record()?;
         let stored = record.stored_body();
         let shown = PyBytes::new(py, stored.get(..SHOWN).unwrap_or(stored)).repr()?;
         let more = if stored.len() > SHOWN { "..." } else { "" };
@@ -235,15 +244,18 @@ impl Message {
         ))
     }
 
-    fn __eq__(&self, other: &Bound<'_, PyAny>) -> Option<bool> {
-        let other = other.cast::<Message>().ok()?;
-        Some(self.record().bytes() == other.get().record().bytes())
+    fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+        let Ok(other) = other.cast::<Message>() else {
+            return Ok(None);
+        };
+        let (own, other) = (self.record()?, other.get().record()?);
+        Ok(Some(own.bytes() == other.bytes()))
     }
 
-    fn __hash__(&self) -> u64 {
+    fn __hash__(&self) -> PyResult<u64> {
         let mut hasher = DefaultHasher::new();
-        self.place().hash(&mut hasher);
-        hasher.finish()
+        self.place()?.hash(&mut hasher);
+        Ok(hasher.finish())
     }
 
     fn __reduce__<'py>(
@@ -253,7 +265,7 @@ impl Message {
         let again = py
             .import("forebay._forebay")?
             .getattr("message_from_record")?;
-        Ok((again, (PyBytes::new(py, self.record().bytes()),)))
+        Ok((again, (PyBytes::new(py, self.record()?.bytes()),)))
     }
 
     #[allow(
@@ -266,7 +278,7 @@ impl Message {
         flags: c_int,
     ) -> PyResult<()> {
         let message = slf.get();
-        match message.core.body()? {
+        match message.core()?.body()? {
             std::borrow::Cow::Borrowed(bytes) => {
                 let owner = slf.clone().into_any();
                 // SAFETY: Python hands out a view to fill, and the bytes lie in the region that the
@@ -293,9 +305,10 @@ pub(crate) fn message_from_record(record: &[u8]) -> PyResult<Message> {
     let wrong = |reason: String| PyValueError::new_err(format!("not a record: {reason}"));
     let region = Region::anonymous(record.len(), Path::new("pickle"));
     let region = region.map_err(|error| wrong(error.to_string()))?;
-    region.write(0, record);
+    let copied = region.write(0, record);
+    copied.map_err(|error| wrong(error.to_string()))?;
     region.publish(record.len());
-    let message = crate::Message::new(Arc::new(region), 0);
+    let message = crate::Message::new(Arc::new(region), 0)?;
     message
         .map(Message::from)
         .map_err(|flaw| wrong(flaw.to_string()))

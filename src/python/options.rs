@@ -95,6 +95,7 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "warm_up_flush_pages" => options.warm_up_flush_pages = size(name, value)?,
         "warm_up" => options.warm_up = truth(name, value)?,
         "lock_memory" => options.lock_memory = truth(name, value)?,
+        "guard_maps" => options.guard_maps = truth(name, value)?,
         "read_ahead" => options.read_ahead = truth(name, value)?,
         "checksum" => options.checksum = truth(name, value)?,
         "unique_ids" => options.unique_ids = truth(name, value)?,

@@ -25,6 +25,7 @@
 //! ```
 
 use crate::num::{low_u8, low_u16, short};
+use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// Magic of a record with a topic length of one byte.
@@ -171,12 +172,16 @@ impl Layout {
 
 /// The bytes of the record that begins where `run` does, or the first ones of what is no record.
 /// `run` gives as many of the next bytes as it is asked for, or all there are.
+///
+/// # Errors
+///
+/// That of `run`.
 #[inline]
-pub fn extent<'a>(run: impl Fn(usize) -> &'a [u8]) -> &'a [u8] {
-    let head = run(BLANK_LEN);
+pub fn extent<'a>(run: impl Fn(usize) -> io::Result<&'a [u8]>) -> io::Result<&'a [u8]> {
+    let head = run(BLANK_LEN)?;
     match be_u32(head, AT_MAGIC) {
         MAGIC_V1 | MAGIC_V2 => run((be_u32(head, 0) as usize).clamp(BLANK_LEN, RECORD_LEN_MAX)),
-        _ => head,
+        _ => Ok(head),
     }
 }
 

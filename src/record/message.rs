@@ -2,8 +2,9 @@
 
 use super::layout::{CRC_PROPERTY, Flaw, Layout, Record, extent, sys_flag};
 use super::properties::{self, KEYS, TAGS};
+use crate::disk::coarse_ms;
 use crate::error::{Error, Result};
-use crate::mapped::Region;
+use crate::mapped::{Region, guard};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -21,18 +22,20 @@ pub struct Message {
 }
 
 impl Message {
-    /// The record whose first byte is `start` of `region`.
+    /// The record whose first byte is `start` of `region`, or the [`Flaw`] that keeps the bytes
+    /// from being one. Checksums are the caller's to check.
     ///
     /// # Errors
     ///
-    /// The [`Flaw`] that keeps the bytes from being a record. Checksums are the caller's to check.
-    pub fn new(region: Arc<Region>, start: usize) -> Result<Message, Flaw> {
-        let layout = Layout::parse(extent(|len| region.run(start, len)))?;
-        Ok(Message {
+    /// [`Error::Io`] where the bytes cannot be read.
+    pub fn new(region: Arc<Region>, start: usize) -> Result<Result<Message, Flaw>> {
+        let bytes = extent(|len| region.run(start, len));
+        let bytes = bytes.map_err(|e| Error::io("read", region.path(), e))?;
+        Ok(Layout::parse(bytes).map(|layout| Message {
             region,
             start,
             layout,
-        })
+        }))
     }
 
     /// The record at `start` of `region` whose layout is known.
@@ -44,11 +47,26 @@ impl Message {
         }
     }
 
-    /// The fields of the record.
-    pub fn record(&self) -> Record<'_> {
-        let bytes = self
+    /// Loads from each page of the record: to be called before one that was read a while ago is
+    /// looked at again, for its pages may have left memory, and may not be had a second time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] with the path and the byte of the file.
+    pub fn touch(&self) -> Result<()> {
+        guard::renew_at(coarse_ms());
+        let touched = self
             .region
             .slice(self.start, self.layout.total_len as usize);
+        touched
+            .map(drop)
+            .map_err(|e| Error::io("read", self.region.path(), e))
+    }
+
+    /// The fields of the record.
+    pub fn record(&self) -> Record<'_> {
+        let len = self.layout.total_len as usize;
+        let bytes = self.region.slice_again(self.start, len);
         let Ok(record) = Record::with_layout(bytes.unwrap_or_default(), self.layout) else {
             unreachable!("the record was readable when the message was made, and regions only grow")
         };

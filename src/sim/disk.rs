@@ -618,7 +618,7 @@ impl Disk for SimDisk {
         Ok(())
     }
 
-    fn dirty_range(&self, region: &Region, start: usize, len: usize) {
+    fn dirty_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
         let mut state = self.state.lock();
         let same = |inode: &&mut Inode| inode.cache.address() == region.address();
         if let Some(inode) = state.inodes.iter_mut().find(same) {
@@ -627,6 +627,7 @@ impl Disk for SimDisk {
             let platter = inode.platter[start..end].to_vec();
             inode.clean[start..end].copy_from_slice(&platter);
         }
+        Ok(())
     }
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {

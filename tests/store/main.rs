@@ -45,6 +45,7 @@ mod damage;
 mod damage_sweep;
 mod damaged_queues;
 mod draw;
+mod faults;
 mod folder;
 mod full;
 mod fuzz;

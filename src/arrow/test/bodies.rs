@@ -242,11 +242,12 @@ fn views_into_a_region_beyond_one_gigabyte_keep_offsets_of_31_bits() {
     let starts = [0, GIB - 5000, GIB + 10_000];
     let sent: Vec<Vec<u8>> = (1..4).map(|n| vec![n; 9000]).collect();
     for (start, body) in starts.iter().zip(&sent) {
-        region.write(*start, &plain(body, 0));
+        region.write(*start, &plain(body, 0)).unwrap();
     }
     region.publish(region.len());
     let region = Arc::new(region);
-    let made = starts.map(|start| Message::new(Arc::clone(&region), start).unwrap());
+    let message = |start| Message::new(Arc::clone(&region), start).unwrap().unwrap();
+    let made = starts.map(message);
     let (found, _) = run(made.into(), BodyType::BinaryView, 1 << 20);
     assert_eq!(bodies(&found), sent);
     let column = found[0]["body"].as_binary_view();

@@ -70,13 +70,14 @@ struct Current {
 
 impl Current {
     #[inline]
-    fn store(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) {
-        match with.pool {
+    fn store(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) -> Result<()> {
+        let stored = match with.pool {
             Some(pool) if self.pooled => pool.take(&self.file, start, bytes),
-            _ if bytes.len() >= WRITE_LEN && self.write(with, start, bytes) => {}
-            // The blocks are reserved, so this cannot fail.
+            _ if bytes.len() >= WRITE_LEN && self.write(with, start, bytes) => Ok(()),
+            // The blocks are reserved: only a device or a file system that is lost fails this.
             _ => self.region.write(start, bytes),
-        }
+        };
+        stored.map_err(|e| Error::io("store to", self.file.path(), e))
     }
 
     #[cold]
@@ -192,7 +193,8 @@ impl Tail {
     }
 
     /// Appends the parts in order, published together, and fills `appended`, which is empty, with
-    /// what became of them. On an error nothing was stored.
+    /// what became of them. On an error nothing was stored, but for one of a store that faulted
+    /// ([`Error::is_fault`]): nothing is published then, and nothing may be appended any more.
     ///
     /// In place: to move what was just written in smaller pieces is to wait until all
     /// stores before it, those to the log among them, have reached the cache.
@@ -217,7 +219,7 @@ impl Tail {
                 };
                 let fits = self.has_room(u64::from(row.len));
                 if !fits || run.len() >= RUN_LEN {
-                    self.store(with, batch, &mut run);
+                    self.store(with, batch, &mut run)?;
                 }
                 if !fits {
                     self.roll(with)?;
@@ -236,7 +238,7 @@ impl Tail {
                     offset,
                 });
             }
-            self.store(with, batch, &mut run);
+            self.store(with, batch, &mut run)?;
         }
         self.last_store_ms = store_ms;
         self.messages += count;
@@ -286,15 +288,16 @@ impl Tail {
 
     /// Stores the sealed records of a batch, which end where the log ends.
     #[inline]
-    fn store(&self, with: &Appender<'_>, batch: &Batch, run: &mut Range<usize>) {
+    fn store(&self, with: &Appender<'_>, batch: &Batch, run: &mut Range<usize>) -> Result<()> {
         let sealed = batch.bytes().get(run.clone()).unwrap_or_default();
         run.start = run.end;
         if let Some(current) = &self.current
             && !sealed.is_empty()
         {
             let end = index(self.position - current.file.start());
-            current.store(with, end - sealed.len(), sealed);
+            current.store(with, end - sealed.len(), sealed)?;
         }
+        Ok(())
     }
 
     /// Lets readers see what was appended, or the write-out do so.
@@ -326,7 +329,7 @@ impl Tail {
             let filler = blank(current.end - self.position);
             // In a log that others wrote there may be less room than a filler takes.
             let room = index(current.end - self.position).min(filler.len());
-            current.store(with, at, filler.get(..room).unwrap_or_default());
+            current.store(with, at, filler.get(..room).unwrap_or_default())?;
             match with.pool {
                 Some(pool) if current.pooled => pool.end_file(&current.file),
                 _ => current.region.publish_alone(current.region.len()),

@@ -12,7 +12,6 @@ use crate::disk::{Disk, replace};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 /// The mapped page.
 #[derive(Debug)]
@@ -48,23 +47,21 @@ impl Checkpoint {
     }
 
     /// Moves a time forward; an earlier one than it has changes nothing.
-    pub fn set(&self, stamp: Stamp, ms: i64) {
-        let Some(word) = self.region.atomic_u64(stamp as usize) else {
-            return;
-        };
-        let _ = word.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+    pub fn set(&self, stamp: Stamp, ms: i64) -> Result<()> {
+        let set = self.region.update_u64(stamp as usize, |old| {
             let ours = old == 0 || i64::from_be(old.cast_signed()) < ms;
             ours.then_some(ms.to_be().cast_unsigned())
         });
+        set.map_err(|e| Error::io("store to", self.region.path(), e))
     }
 
     /// Sets all times, whatever they are: for a file that is damaged.
-    pub fn reset(&self, ms: i64) {
-        for stamp in [Stamp::Log, Stamp::Queues, Stamp::Index] {
-            if let Some(word) = self.region.atomic_u64(stamp as usize) {
-                word.store(ms.to_be().cast_unsigned(), Ordering::Release);
-            }
-        }
+    pub fn reset(&self, ms: i64) -> Result<()> {
+        let time = ms.to_be().cast_unsigned();
+        [Stamp::Log, Stamp::Queues, Stamp::Index]
+            .into_iter()
+            .try_for_each(|stamp| self.region.store_u64(stamp as usize, time))
+            .map_err(|e| Error::io("store to", self.region.path(), e))
     }
 
     /// Makes the times durable.

@@ -7,9 +7,10 @@ use super::log::{Log, Step, Walker};
 use super::queue_entry::QueueEntry;
 use super::recover::next_record;
 use super::report::Report;
+use crate::disk::coarse_ms;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
-use crate::error::Result;
-use crate::mapped::Region;
+use crate::error::{Error, Result};
+use crate::mapped::{Region, guard};
 use crate::num::index;
 use crate::record::properties::java_hash;
 use crate::record::{Flaw, Freshness, Record};
@@ -83,7 +84,7 @@ impl QueueCursor {
         let Some(entries) = &self.entries else {
             return Ok(Some(Flaw::Empty));
         };
-        let entry = entries.entry(number);
+        let entry = entries.entry(number)?;
         if entry.is_filler() {
             return Ok(None);
         }
@@ -110,7 +111,9 @@ impl QueueCursor {
             return Ok(None);
         };
         let start = index(entry.position - range.start);
-        let Some(bytes) = region.slice(start, entry.size as usize) else {
+        let bytes = region.slice(start, entry.size as usize);
+        let bytes = bytes.map_err(|e| Error::io("read", region.path(), e))?;
+        let Some(bytes) = bytes else {
             return Ok(Some(Flaw::Length(i64::from(entry.size))));
         };
         prefetch(entries, number, &entry, range, region);
@@ -205,12 +208,12 @@ fn prefetch(
 ) {
     let records = PREFETCH_AHEAD >> (u32::BITS - entry.size.leading_zeros());
     let number = number + records.max(1);
-    if number < entries.end {
-        let next = entries.entry(number);
-        if file.contains(&next.position) {
-            let start = index(next.position - file.start);
-            region.prefetch(start, next.size.min(PREFETCH_LEN) as usize);
-        }
+    if number < entries.end
+        && let Ok(next) = entries.entry(number)
+        && file.contains(&next.position)
+    {
+        let start = index(next.position - file.start);
+        region.prefetch(start, next.size.min(PREFETCH_LEN) as usize);
     }
 }
 
@@ -252,6 +255,7 @@ pub(super) fn check_record<'a>(
 
 impl Cursor for QueueCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        guard::renew_at(coarse_ms());
         let target = rows.rows.len() + max_rows;
         while self.range.start < self.range.end && rows.rows.len() < target {
             let number = self.range.start;
@@ -319,6 +323,7 @@ impl LogCursor {
 
 impl Cursor for LogCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        guard::renew_at(coarse_ms());
         let target = rows.rows.len() + max_rows;
         while rows.rows.len() < target {
             let position = self.walker.position();

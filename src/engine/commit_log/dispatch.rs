@@ -262,7 +262,7 @@ impl Dispatcher {
         let file = index.current()?;
         let mut touched = 0;
         for key in keys.iter() {
-            touched ^= file.touch(key.hash);
+            touched ^= file.touch(key.hash)?;
         }
         std::hint::black_box(touched);
         let triples = keys.iter().map(|key| (key.hash, key.position, key.time));

@@ -23,18 +23,21 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
     let Some(source) = &log.source else {
         return Ok(());
     };
-    log.files.forget_below(source.get(Mark::Minimum));
-    log.state.set(Mark::Durable, source.get(Mark::Durable));
+    let (minimum, durable) = (source.get(Mark::Minimum), source.get(Mark::Durable));
+    source.check()?;
+    log.files.forget_below(minimum);
+    log.state.set(Mark::Durable, durable);
     // Exchanges are read behind the end: files that hold it were exchanged before it was told of.
     let look = || (source.get(Mark::Dispatched), source.exchanges());
     let is_news = |(end, exchanges): (u64, u32)| {
         end > log.published() || exchanges != shared.exchanges.load(Ordering::Acquire)
     };
     if !is_news(look()) {
-        return Ok(());
+        return source.check();
     }
     let _alone = shared.follow_lock.lock();
     let (end, exchanges) = look();
+    source.check()?;
     if exchanges != shared.exchanges.load(Ordering::Acquire) {
         open_again(shared)?;
         shared.exchanges.store(exchanges, Ordering::Release);
@@ -56,7 +59,7 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
             break;
         }
     }
-    log.state.set(Mark::Minimum, source.get(Mark::Minimum));
+    log.state.set(Mark::Minimum, minimum);
     log.state.set(Mark::Dispatched, end);
     log.state.set(Mark::Published, end);
     Ok(())

@@ -59,14 +59,14 @@ impl Index {
             let Some(file) = file else {
                 return Ok(false);
             };
-            let (begin, last) = file.positions();
-            let used = file.count() > 1;
+            let (begin, last) = file.positions()?;
+            let used = file.count()? > 1;
             if used && (begin < last_end || last < begin || last >= end) {
                 return Ok(false);
             }
             last_end = if used { last } else { last_end };
             if used && self.access == Access::ReadWrite {
-                file.drop_uncounted();
+                file.drop_uncounted()?;
                 self.dirty.store(true, Ordering::Release);
             }
             if used {
@@ -121,8 +121,8 @@ impl Index {
         for (name, len) in list_names(&*self.disk, &self.directory)? {
             if name > last
                 && let Some(file) = self.open_file_if_there(name, len)?
-                && file.count() > 1
-                && file.positions().0 < end
+                && file.count()? > 1
+                && file.positions()?.0 < end
             {
                 opened.push(Arc::new(file));
             }
@@ -136,25 +136,26 @@ impl Index {
     }
 
     /// Name of each file and number of its next entry, oldest first.
-    pub fn listing(&self) -> Vec<(String, u32)> {
+    pub fn listing(&self) -> Result<Vec<(String, u32)>> {
         let files = self.files.read();
         let listed = files.iter().map(|file| {
             let name = file.path().file_name().unwrap_or_default();
-            (name.to_string_lossy().into_owned(), file.count())
+            Ok((name.to_string_lossy().into_owned(), file.count()?))
         });
         listed.collect()
     }
 
     /// Position of the last record that has an entry; `None` for an empty index.
-    pub fn end_position(&self) -> Option<u64> {
-        self.files.read().last().map(|file| file.positions().1)
+    pub fn end_position(&self) -> Result<Option<u64>> {
+        let last = self.files.read().last().cloned();
+        last.map(|file| Ok(file.positions()?.1)).transpose()
     }
 
     /// The file that the next entry goes to, made where the last one is full.
     pub fn current(&self) -> Result<Arc<IndexFile>> {
         let last = self.files.read().last().cloned();
         match last {
-            Some(file) if !file.is_full() => Ok(file),
+            Some(file) if !file.is_full()? => Ok(file),
             last => self.add_file(last.as_deref()),
         }
     }
@@ -169,7 +170,7 @@ impl Index {
             None => None,
             Some(last) => {
                 last.flush()?;
-                Some((last.times().1, last.positions().1))
+                Some((last.times()?.1, last.positions()?.1))
             }
         };
         let file = Arc::new(IndexFile::create(&self.disk, path, name, geometry, end)?);
@@ -193,7 +194,7 @@ impl Index {
         let put_each = || {
             let mut file = self.current()?;
             for (hash, position, time) in keys {
-                if file.is_full() {
+                if file.is_full()? {
                     file = self.current()?;
                 }
                 file.put(hash, position, time)?;
@@ -229,8 +230,12 @@ impl Index {
     pub fn cut(&self, position: u64) -> Result<Option<u64>> {
         let mut files = self.files.write();
         let mut from = None;
-        while let Some(file) = files.last().filter(|file| file.positions().1 >= position) {
-            from = Some(file.positions().0);
+        while let Some(file) = files.last() {
+            let (begin, end) = file.positions()?;
+            if end < position {
+                break;
+            }
+            from = Some(begin);
             self.unlink(file.path())?;
             files.pop();
         }
@@ -252,9 +257,10 @@ impl Index {
     pub fn retire_below(&self, position: u64) -> Result<()> {
         let mut files = self.files.write();
         while files.len() > 1 {
-            let Some(file) = files.first().filter(|file| file.positions().1 < position) else {
+            let Some(file) = files.first() else { break };
+            if file.positions()?.1 >= position {
                 break;
-            };
+            }
             if self.access == Access::ReadWrite {
                 self.unlink(file.path())?;
             }
@@ -286,9 +292,11 @@ impl Index {
     /// their pages for clean or not.
     pub fn flush_again(&self, position: u64) -> Result<()> {
         let files = self.files.read().clone();
-        for file in files.iter().filter(|file| file.positions().1 >= position) {
-            file.dirty_from(&*self.disk, position);
-            file.flush()?;
+        for file in files {
+            if file.positions()?.1 >= position {
+                file.dirty_from(&*self.disk, position)?;
+                file.flush()?;
+            }
         }
         Ok(())
     }

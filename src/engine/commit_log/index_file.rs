@@ -22,7 +22,6 @@ use crate::error::{Error, Result};
 use crate::mapped::{Access, Extent, MappedFile, Region};
 use crate::num::{index, low_u32};
 use crate::record::layout::{be_u32, be_u64};
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -124,9 +123,7 @@ impl IndexFile {
         let file = MappedFile::open(disk, path.clone(), 0, len, access, Extent::Part(0));
         let region = file.region().map_err(|e| Error::io("map", &path, e))?;
         let file = Arc::new(file);
-        let io = |error| Error::io("read", &path, error);
-        let found = find_geometry(disk, &file, &region, name, hint);
-        let Some((slots, entries)) = found.map_err(io)? else {
+        let Some((slots, entries)) = find_geometry(disk, &file, &region, name, hint)? else {
             return Ok(None);
         };
         let mut found = IndexFile {
@@ -139,15 +136,16 @@ impl IndexFile {
             opened_at: 1,
             reserved: Reserved::none(slots),
         };
-        found.opened_at = found.count();
-        let counted = found.entry_at(1) as u64..found.entry_at(found.count()) as u64;
-        if found.file.data_runs(counted.clone()).map_err(io)? != whole(counted) {
+        found.opened_at = found.count()?;
+        let counted = found.entry_at(1) as u64..found.entry_at(found.opened_at) as u64;
+        let stored = found.file.data_runs(counted.clone());
+        if stored.map_err(|e| Error::io("read", &path, e))? != whole(counted) {
             return Ok(None);
         }
         if access == Access::ReadWrite {
             // Blocks of the part in use may be holes of a store that another system made.
             found.reserve(0..HEADER_LEN as u64)?;
-            let used = (found.entry_at(found.count()) + ENTRY_LEN) as u64;
+            let used = (found.entry_at(found.count()?) + ENTRY_LEN) as u64;
             // On a full disk the step ahead has to wait: what is in use is enough to open.
             let reserved = found.reserve_entries(used + RESERVE_STEP);
             reserved.or_else(|_| found.reserve_entries(used))?;
@@ -168,15 +166,18 @@ impl IndexFile {
         let made = MappedFile::create(disk, path.clone(), 0, len, HEADER_LEN as u64);
         let file = Arc::new(made.map_err(|e| Error::io("create", &path, e))?);
         let region = file.region().map_err(|e| Error::io("map", &path, e))?;
+        let io = |error| Error::io("store to", &path, error);
         if let Some((time, position)) = last {
             for at in [AT_BEGIN_TIME, AT_END_TIME] {
-                region.set_words(at, &time.to_be_bytes());
+                region.set_words(at, &time.to_be_bytes()).map_err(io)?;
             }
             for at in [AT_BEGIN_POSITION, AT_END_POSITION] {
-                region.set_words(at, &position.to_be_bytes());
+                region.set_words(at, &position.to_be_bytes()).map_err(io)?;
             }
         }
-        region.set_words(AT_COUNT, &1u32.to_be_bytes());
+        region
+            .set_words(AT_COUNT, &1u32.to_be_bytes())
+            .map_err(io)?;
         Ok(IndexFile {
             disk: Arc::clone(disk),
             file,
@@ -227,24 +228,40 @@ impl IndexFile {
     }
 
     #[inline]
-    fn long(&self, at: usize) -> i64 {
-        i64::from_be_bytes(self.region.words(at))
+    fn load<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
+        let loaded = self.region.words(at);
+        loaded.map_err(|e| Error::io("read", self.file.path(), e))
     }
 
     #[inline]
-    fn word(&self, at: usize) -> u32 {
-        u32::from_be_bytes(self.region.words(at))
+    fn store(&self, at: usize, bytes: &[u8]) -> Result<()> {
+        let stored = self.region.set_words(at, bytes);
+        stored.map_err(|e| Error::io("store to", self.file.path(), e))
     }
 
     #[inline]
-    fn set_word(&self, at: usize, value: u32) {
-        self.region.set_words(at, &value.to_be_bytes());
+    fn long(&self, at: usize) -> Result<i64> {
+        self.load(at).map(i64::from_be_bytes)
+    }
+
+    #[inline]
+    fn word(&self, at: usize) -> Result<u32> {
+        self.load(at).map(u32::from_be_bytes)
+    }
+
+    #[inline]
+    fn set_word(&self, at: usize, value: u32) -> Result<()> {
+        self.store(at, &value.to_be_bytes())
     }
 
     /// Number of the next entry, at least 1.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where the file cannot be read, here and below.
     #[inline]
-    pub fn count(&self) -> u32 {
-        self.word(AT_COUNT).max(1)
+    pub fn count(&self) -> Result<u32> {
+        Ok(self.word(AT_COUNT)?.max(1))
     }
 
     /// Where the file is.
@@ -253,21 +270,21 @@ impl IndexFile {
     }
 
     /// First and last store time.
-    pub fn times(&self) -> (i64, i64) {
-        (self.long(AT_BEGIN_TIME), self.long(AT_END_TIME))
+    pub fn times(&self) -> Result<(i64, i64)> {
+        Ok((self.long(AT_BEGIN_TIME)?, self.long(AT_END_TIME)?))
     }
 
     /// Positions of the first and the last record.
-    pub fn positions(&self) -> (u64, u64) {
-        (
-            self.long(AT_BEGIN_POSITION) as u64,
-            self.long(AT_END_POSITION) as u64,
-        )
+    pub fn positions(&self) -> Result<(u64, u64)> {
+        Ok((
+            self.long(AT_BEGIN_POSITION)? as u64,
+            self.long(AT_END_POSITION)? as u64,
+        ))
     }
 
     /// Whether no entry fits any more.
-    pub fn is_full(&self) -> bool {
-        self.count() >= self.entries
+    pub fn is_full(&self) -> Result<bool> {
+        Ok(self.count()? >= self.entries)
     }
 
     #[inline]
@@ -277,14 +294,14 @@ impl IndexFile {
 
     /// Entry `number`.
     #[inline]
-    pub fn entry(&self, number: u32) -> IndexEntry {
-        let bytes: [u8; ENTRY_LEN] = self.region.words(self.entry_at(number));
-        IndexEntry {
+    pub fn entry(&self, number: u32) -> Result<IndexEntry> {
+        let bytes: [u8; ENTRY_LEN] = self.load(self.entry_at(number))?;
+        Ok(IndexEntry {
             hash: be_u32(&bytes, 0),
             position: be_u64(&bytes, 4),
             seconds: be_u32(&bytes, 12).cast_signed(),
             previous: be_u32(&bytes, 16),
-        }
+        })
     }
 
     #[inline]
@@ -294,7 +311,7 @@ impl IndexFile {
 
     /// Loads the slot of a hash, so that it is in the cache when the entry is put.
     #[inline]
-    pub fn touch(&self, hash: u32) -> u32 {
+    pub fn touch(&self, hash: u32) -> Result<u32> {
         self.word(self.slot_at(hash))
     }
 
@@ -303,20 +320,20 @@ impl IndexFile {
     /// The order of stores is such that a process that dies between two of them leaves a file in
     /// which every complete entry is reachable: entry, slot, header.
     pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
-        let count = self.count();
+        let count = self.count()?;
         let end = (self.entry_at(count) + ENTRY_LEN) as u64;
         if end > self.reserved.entries.load(Ordering::Relaxed) {
             self.reserve_entries(end + RESERVE_STEP)?;
         }
         let slot_at = self.slot_at(hash);
         self.reserve_slot(slot_at)?;
-        let slot = self.word(slot_at);
+        let slot = self.word(slot_at)?;
         let previous = if slot as i32 <= 0 || slot > count {
             0
         } else {
             slot
         };
-        let begin = self.long(AT_BEGIN_TIME);
+        let begin = self.long(AT_BEGIN_TIME)?;
         let seconds = if begin <= 0 {
             0
         } else {
@@ -327,61 +344,59 @@ impl IndexFile {
         bytes[4..12].copy_from_slice(&position.to_be_bytes());
         bytes[12..16].copy_from_slice(&seconds.to_be_bytes());
         bytes[16..].copy_from_slice(&previous.to_be_bytes());
-        self.region.set_words(self.entry_at(count), &bytes);
-        self.set_word(slot_at, count);
+        self.store(self.entry_at(count), &bytes)?;
+        self.set_word(slot_at, count)?;
         if count <= 1 {
-            self.region
-                .set_words(AT_BEGIN_POSITION, &position.to_be_bytes());
-            self.region.set_words(AT_BEGIN_TIME, &time.to_be_bytes());
+            self.store(AT_BEGIN_POSITION, &position.to_be_bytes())?;
+            self.store(AT_BEGIN_TIME, &time.to_be_bytes())?;
         }
         if previous == 0 {
-            self.set_word(AT_SLOTS_USED, self.word(AT_SLOTS_USED) + 1);
+            self.set_word(AT_SLOTS_USED, self.word(AT_SLOTS_USED)?.wrapping_add(1))?;
         }
-        self.region
-            .set_words(AT_END_POSITION, &position.to_be_bytes());
-        self.region.set_words(AT_END_TIME, &time.to_be_bytes());
-        self.set_word(AT_COUNT, count + 1);
-        Ok(())
+        self.store(AT_END_POSITION, &position.to_be_bytes())?;
+        self.store(AT_END_TIME, &time.to_be_bytes())?;
+        self.set_word(AT_COUNT, count + 1)
     }
 
     /// Undoes an entry that a dying process began and did not count.
-    pub fn drop_uncounted(&self) {
-        let count = self.count();
+    pub fn drop_uncounted(&self) -> Result<()> {
+        let count = self.count()?;
         if count >= self.entries {
-            return;
+            return Ok(());
         }
-        let entry = self.entry(count);
+        let entry = self.entry(count)?;
         let slot_at = self.slot_at(entry.hash);
-        if self.word(slot_at) == count {
-            self.set_word(slot_at, entry.previous);
+        if self.word(slot_at)? == count {
+            self.reserve_slot(slot_at)?;
+            self.set_word(slot_at, entry.previous)?;
         }
-        let last = self.entry(count - 1).position;
-        self.region.set_words(AT_END_POSITION, &last.to_be_bytes());
-        self.region.set_words(self.entry_at(count), &[0; ENTRY_LEN]);
+        let last = self.entry(count - 1)?.position;
+        self.store(AT_END_POSITION, &last.to_be_bytes())?;
+        self.store(self.entry_at(count), &[0; ENTRY_LEN])
     }
 
     /// Goes down the chain of a hash, newest first, until `visit` returns false. `false` where the
     /// chain is damaged: it leads upwards, out of the file, or into another slot's.
-    pub fn chain(&self, hash: u32, mut visit: impl FnMut(IndexEntry) -> bool) -> bool {
-        let count = self.count();
-        let mut number = self.word(self.slot_at(hash));
+    pub fn chain(&self, hash: u32, mut visit: impl FnMut(IndexEntry) -> bool) -> Result<bool> {
+        let count = self.count()?;
+        let mut number = self.word(self.slot_at(hash))?;
         // A chain only leads down, so it ends.
         let mut above = count;
         while number != 0 {
             if number >= above {
-                return false;
+                return Ok(false);
             }
-            let entry = self.entry(number);
+            let entry = self.entry(number)?;
             if entry.hash % self.slots != hash % self.slots {
-                return false;
+                return Ok(false);
             }
             if entry.hash == hash && !visit(entry) {
-                return true;
+                return Ok(true);
             }
             above = number;
             number = entry.previous;
         }
-        true
+        Ok(true)
     }
 
     /// The slots that are in no hole: all others lead nowhere.
@@ -397,14 +412,14 @@ impl IndexFile {
     }
 
     /// Which of the entries below `count` a chain leads to, by their number.
-    pub fn reached(&self, count: u32) -> Vec<bool> {
+    pub fn reached(&self, count: u32) -> Result<Vec<bool>> {
         let mut reached = vec![false; count as usize];
         for slot in self.stored_slots() {
-            let mut number = self.word(HEADER_LEN + 4 * slot as usize);
+            let mut number = self.word(HEADER_LEN + 4 * slot as usize)?;
             let mut above = self.entries;
             // A chain only leads down, so it ends; entries above `count` are just being added.
             while number != 0 && number < above {
-                let entry = self.entry(number);
+                let entry = self.entry(number)?;
                 if entry.hash % self.slots != slot {
                     break;
                 }
@@ -415,30 +430,32 @@ impl IndexFile {
                 number = entry.previous;
             }
         }
-        reached
+        Ok(reached)
     }
 
     /// Whether all parts of the file are of one moment: as many slots are in use as the header
     /// says, they lead to entries that it counts, a chain leads to each of these, and their records
     /// follow one another between those of the header.
-    pub fn is_whole(&self) -> bool {
-        let (mut last, end) = self.positions();
+    pub fn is_whole(&self) -> Result<bool> {
+        let (mut last, end) = self.positions()?;
         let (mut used, mut newest) = (0, 0);
         for slot in self.stored_slots() {
-            let number = self.word(HEADER_LEN + 4 * slot as usize);
+            let number = self.word(HEADER_LEN + 4 * slot as usize)?;
             used += u32::from(number != 0);
             newest = number.max(newest);
         }
-        if used != self.word(AT_SLOTS_USED) || newest >= self.count() {
-            return false;
+        if used != self.word(AT_SLOTS_USED)? || newest >= self.count()? {
+            return Ok(false);
         }
-        let reached = self.reached(self.count());
-        (1..).zip(reached.iter().skip(1)).all(|(number, reached)| {
-            let position = self.entry(number).position;
-            let follows = (last..=end).contains(&position);
+        let reached = self.reached(self.count()?)?;
+        for (number, reached) in (1..).zip(reached.iter().skip(1)) {
+            let position = self.entry(number)?.position;
+            if !reached || !(last..=end).contains(&position) {
+                return Ok(false);
+            }
             last = position;
-            *reached && follows
-        })
+        }
+        Ok(true)
     }
 
     /// Byte of the file where an entry begins.
@@ -447,30 +464,36 @@ impl IndexFile {
     }
 
     /// Whether the record at `position` is found under a hash.
-    pub fn contains(&self, hash: u32, position: u64) -> bool {
+    pub fn contains(&self, hash: u32, position: u64) -> Result<bool> {
         let mut found = false;
         self.chain(hash, |entry| {
             found = entry.position == position;
             !found && entry.position > position
-        });
-        found
+        })?;
+        Ok(found)
     }
 
     /// Dirties the pages of the entries that lead to `position` or behind it, and of their slots.
-    pub fn dirty_from(&self, disk: &dyn Disk, position: u64) {
-        let numbers = (1..self.count()).rev();
-        let entries = numbers.map(|number| (number, self.entry(number)));
-        for (number, entry) in entries.take_while(|(_, entry)| entry.position >= position) {
-            disk.dirty_range(&self.region, self.entry_at(number), ENTRY_LEN);
-            disk.dirty_range(&self.region, self.slot_at(entry.hash), 4);
+    pub fn dirty_from(&self, disk: &dyn Disk, position: u64) -> Result<()> {
+        let dirty = |at, len| {
+            let dirtied = disk.dirty_range(&self.region, at, len);
+            dirtied.map_err(|e| Error::io("store to", self.file.path(), e))
+        };
+        for number in (1..self.count()?).rev() {
+            let entry = self.entry(number)?;
+            if entry.position < position {
+                break;
+            }
+            dirty(self.entry_at(number), ENTRY_LEN)?;
+            dirty(self.slot_at(entry.hash), 4)?;
         }
-        disk.dirty_range(&self.region, 0, HEADER_LEN);
+        dirty(0, HEADER_LEN)
     }
 
     /// Makes the file durable.
     #[cfg_attr(test, track_caller)]
     pub fn flush(&self) -> Result<()> {
-        let end = self.entry_at(self.count()) + ENTRY_LEN;
+        let end = self.entry_at(self.count()?) + ENTRY_LEN;
         self.file.flush(0, end as u64)
     }
 }
@@ -486,7 +509,7 @@ fn find_geometry(
     region: &Arc<Region>,
     name: u64,
     hint: (u32, u32),
-) -> io::Result<Option<(u32, u32)>> {
+) -> Result<Option<(u32, u32)>> {
     let len = file.len() - HEADER_LEN as u64;
     let with_slots = |slots: u64| -> Option<(u32, u32)> {
         let rest = len.checked_sub(4 * slots)?;
@@ -508,30 +531,38 @@ fn find_geometry(
         }
         .is_consistent()
     };
-    let guesses = [u64::from(hint.0), 5_000_000, len / 84];
+    let guesses = [u64::from(hint.0), 5_000_000, len / 84].into_iter();
     let len_with = |(slots, entries): (u32, u32)| 4 * u64::from(slots) + 20 * u64::from(entries);
     if len_with(hint) == len {
-        return Ok(fits(hint).then_some(hint));
+        return Ok(fits(hint)?.then_some(hint));
     }
-    if let Some(found) = guesses
-        .into_iter()
-        .filter_map(with_slots)
-        .find(|guess| fits(*guess))
-    {
-        return Ok(Some(found));
+    for guess in guesses.filter_map(with_slots) {
+        if fits(guess)? {
+            return Ok(Some(guess));
+        }
     }
     // Entry 1 stands behind the slots and leads to the first position.
-    let first = region.words::<8>(AT_BEGIN_POSITION);
+    let load = |at| {
+        let words = region.words::<8>(at);
+        words.map_err(|e| Error::io("read", file.path(), e))
+    };
+    let first = load(AT_BEGIN_POSITION)?;
     let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
-    let runs = file.data_runs(at(1) as u64..file.len())?;
+    let runs = file.data_runs(at(1) as u64..file.len());
+    let runs = runs.map_err(|e| Error::io("read", file.path(), e))?;
     let slots = runs.into_iter().flat_map(|run| {
         let slots = |byte: u64| (byte - at(0) as u64) / 4;
         slots(run.start)..slots(run.end + 3).min(len / 4)
     });
-    Ok(slots
-        .filter(|slots| region.words::<8>(at(*slots)) == first)
-        .filter_map(with_slots)
-        .find(|guess| fits(*guess)))
+    for slots in slots {
+        if load(at(slots))? == first
+            && let Some(guess) = with_slots(slots)
+            && fits(guess)?
+        {
+            return Ok(Some(guess));
+        }
+    }
+    Ok(None)
 }
 
 /// A range as the only run of its bytes; none of an empty one.
@@ -544,32 +575,33 @@ fn whole(range: Range<u64>) -> Vec<Range<u64>> {
 
 impl IndexFile {
     /// Whether header, first and last entry agree under this number of slots.
-    fn is_consistent(&self) -> bool {
-        let count = self.word(AT_COUNT);
+    fn is_consistent(&self) -> Result<bool> {
+        let count = self.word(AT_COUNT)?;
         if count <= 1 {
-            return true;
+            return Ok(true);
         }
-        if count > self.entries || self.word(AT_SLOTS_USED) > self.slots {
-            return false;
+        if count > self.entries || self.word(AT_SLOTS_USED)? > self.slots {
+            return Ok(false);
         }
-        let (begin, end) = self.positions();
-        let (first, last) = (self.entry(1), self.entry(count - 1));
+        let (begin, end) = self.positions()?;
+        let (first, last) = (self.entry(1)?, self.entry(count - 1)?);
         // A process that dies while it puts an entry leaves one that is not counted.
         let pending = (count < self.entries).then(|| self.entry(count));
-        let newest = self.word(self.slot_at(last.hash));
+        let pending = pending.transpose()?;
+        let newest = self.word(self.slot_at(last.hash))?;
         let chained = newest == count - 1
             || pending.is_some_and(|next| newest == count && next.previous == count - 1);
         let ended =
             last.position == end || pending.is_some_and(|next| next.position == end && end > 0);
-        self.entry(0)
-            == IndexEntry {
-                hash: 0,
-                position: 0,
-                seconds: 0,
-                previous: 0,
-            }
+        let unused = IndexEntry {
+            hash: 0,
+            position: 0,
+            seconds: 0,
+            previous: 0,
+        };
+        Ok(self.entry(0)? == unused
             && (first.position, first.previous) == (begin, 0)
             && chained
-            && ended
+            && ended)
     }
 }

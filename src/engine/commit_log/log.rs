@@ -1,10 +1,10 @@
 //! The commit log: records of all topics, back to back, in files of one size.
 
 use super::state::{Mark, StatePage};
-use crate::disk::Disk;
+use crate::disk::{Disk, coarse_ms};
 use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
-use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window};
+use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window, guard};
 use crate::num::{index, low_u32};
 use crate::plant::{Bug, planted};
 use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, RECORD_LEN_MAX, be_u32, extent};
@@ -115,6 +115,7 @@ impl Log {
     /// [`Error::Io`] where the file cannot be opened, mapped or read: then nothing is known of the
     /// bytes, and no decision may rest on them.
     pub fn record_at(&self, position: u64) -> Result<Found> {
+        guard::renew_at(coarse_ms());
         match self.look_at(position) {
             // The process that writes has taken the file away.
             Err(error) if error.is_not_found() && position < self.min_position() => {
@@ -134,7 +135,7 @@ impl Log {
             true => (copy_record(self.files.disk(), &file, position)?, 0),
             false => (self.files.map(&file)?, index(position - file.start())),
         };
-        Ok(match Message::new(region, start) {
+        Ok(match Message::new(region, start)? {
             Err(flaw) => Found::Flawed(flaw),
             Ok(message) => match message.record().position() {
                 stated if stated == position.cast_signed() => Found::Record(message),
@@ -210,7 +211,7 @@ fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<
     let mut bytes = vec![0; len];
     disk.read_at(file.path(), at, &mut bytes).map_err(io)?;
     let region = Region::anonymous(len, file.path()).map_err(io)?;
-    region.write(0, &bytes);
+    region.write(0, &bytes).map_err(io)?;
     region.publish(len);
     Ok(Arc::new(region))
 }
@@ -322,6 +323,7 @@ impl Walker {
             return Ok(Step::End);
         };
         let bytes = extent(|len| window.run(at, len));
+        let bytes = bytes.map_err(|e| Error::io("read", window.region().path(), e))?;
         let file_len = window.region().len();
         let is_full_length = file_len as u64 == self.log.files.file_len();
         if is_full_length && file_len - at < BLANK_LEN {
@@ -345,7 +347,8 @@ impl Walker {
     /// The record of the last step.
     pub fn record(&self, at: usize, layout: Layout) -> Option<Record<'_>> {
         let (_, window) = self.current.as_ref()?;
-        Record::with_layout(window.slice(at, layout.total_len as usize)?, layout).ok()
+        let bytes = window.slice_again(at, layout.total_len as usize)?;
+        Record::with_layout(bytes, layout).ok()
     }
 }
 

@@ -525,7 +525,8 @@ impl Engine for CommitLog {
         if self.shared.index.is_none() || !writer_indexes {
             // An index that an earlier writer left is good up to its last entry.
             let index = self.shared.index.as_ref();
-            let indexed = index.and_then(|index| index.end_position()).unwrap_or(0);
+            let indexed = index.map_or(Ok(None), |index| index.end_position())?;
+            let indexed = indexed.unwrap_or(0);
             unindexed = indexed.max(log.min_position())..log.readable_end();
         }
         query::by_key(

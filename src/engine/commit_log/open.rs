@@ -374,7 +374,7 @@ impl<'a> Opening<'a> {
             state.set(Mark::Settled, if settled { end } else { min });
             if state.epoch() == 0 && outcome.end > min {
                 // Another system's store: what its queues have used up stands in their files alone.
-                self.first_inventory(end).save(&self.disk, self.root)?;
+                self.first_inventory(end)?.save(&self.disk, self.root)?;
             }
             state.set_unindexed(self.index.is_none());
             state.begin_epoch(end, self.options.checksum);
@@ -502,15 +502,16 @@ impl<'a> Opening<'a> {
     }
 
     /// The bounds of the queues as another system left them, and the index as it is now.
-    fn first_inventory(&self, position: u64) -> Inventory {
+    fn first_inventory(&self, position: u64) -> Result<Inventory> {
         let queues = self.queues.all(&self.topics).into_iter();
         let bounds = queues
             .map(|(topic, queue)| (topic.name.to_string(), queue.id, queue.min(), queue.max()));
-        Inventory {
+        let index = self.index.as_ref().map(|index| index.listing());
+        Ok(Inventory {
             position,
             queues: bounds.collect(),
-            index: self.index.as_ref().map(|index| index.listing()),
-        }
+            index: index.transpose()?,
+        })
     }
 
     /// Joins a store that another process writes: its marks are followed, nothing is walked.

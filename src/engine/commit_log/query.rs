@@ -59,7 +59,7 @@ pub fn by_key(
         if found.len() >= question.max {
             break;
         }
-        let (first, last) = file.times();
+        let (first, last) = file.times()?;
         // Times in the index are whole seconds since the first; the record's own decide.
         if last.saturating_add(1000) < question.begin || first.saturating_sub(1000) > question.end {
             continue;
@@ -104,10 +104,10 @@ fn in_file(
     for (position, reason) in flawed {
         report_record(shared, Some(question.topic), position, &reason)?;
     }
-    if !sound {
+    if !sound? {
         // The chain is damaged: what it would have led to lies in this stretch of the log.
         found.truncate(before);
-        let (first, last) = file.positions();
+        let (first, last) = file.positions()?;
         let mut end = shared.log.published().min(last.saturating_add(1));
         if !unindexed.is_empty() {
             // What lies there was looked at before the index.

@@ -11,9 +11,11 @@
 //! with the tag code 0x4C6F73744C6F7374, which no tag or time has: a repair lets it lead to what
 //! fills the hole that its message lay in.
 
+use crate::error::{Error, Result};
 use crate::mapped::Region;
 use crate::num::{index, low_u32};
 use crate::record::layout::{be_u32, be_u64};
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -112,25 +114,31 @@ impl EntryMap {
     /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored, or not
     /// all of it yet.
     #[inline]
-    pub fn entry(&self, number: u64) -> QueueEntry {
-        let at = self.byte_of(number);
+    pub fn entry(&self, number: u64) -> Result<QueueEntry> {
+        let entry = self.load(self.byte_of(number));
+        entry.map_err(|e| Error::io("read", self.region.path(), e))
+    }
+
+    #[inline]
+    fn load(&self, at: usize) -> io::Result<QueueEntry> {
         // The size is stored last and so loaded first: where it is there, so is the rest.
-        let size = self.region.words::<4>(at + AT_SIZE);
+        let size = self.region.words::<4>(at + AT_SIZE)?;
         fence(Ordering::Acquire);
-        let mut bytes = self.region.words::<{ index(ENTRY_LEN) }>(at);
+        let mut bytes = self.region.words::<{ index(ENTRY_LEN) }>(at)?;
         bytes[AT_SIZE..AT_TAGS].copy_from_slice(&size);
-        QueueEntry::from_bytes(bytes)
+        Ok(QueueEntry::from_bytes(bytes))
     }
 
     /// Stores an entry, which other processes may be looking at: they see it whole or with size 0,
     /// unless it takes the place of another.
     #[inline]
-    pub fn store(&self, number: u64, entry: QueueEntry) {
+    pub fn store(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let (at, bytes) = (self.byte_of(number), entry.to_bytes());
-        self.region.set_words(at, &bytes[..AT_SIZE]);
-        self.region.set_words(at + AT_TAGS, &bytes[AT_TAGS..]);
-        self.region
-            .set_words(at + AT_SIZE, &bytes[AT_SIZE..AT_TAGS]);
+        let set = |at, bytes| self.region.set_words(at, bytes);
+        set(at, &bytes[..AT_SIZE])
+            .and_then(|()| set(at + AT_TAGS, &bytes[AT_TAGS..]))
+            .and_then(|()| set(at + AT_SIZE, &bytes[AT_SIZE..AT_TAGS]))
+            .map_err(|e| Error::io("store to", self.region.path(), e))
     }
 
     #[inline]

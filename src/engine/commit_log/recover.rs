@@ -23,6 +23,7 @@ use crate::plant::{Bug, planted};
 use crate::record::layout::{AT_MAGIC, MAGIC_V1, extent};
 use crate::record::{Flaw, Freshness, Record};
 use std::collections::HashMap;
+use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -326,8 +327,10 @@ fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Resul
         let chunk_end = until
             .min(data_end)
             .min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
-        let bytes = region.run(at, chunk_end - at);
-        if let Some(found) = search(&region, file.start(), at..at + bytes.len(), data_end) {
+        let io = |error| Error::io("read", file.path(), error);
+        let bytes = region.run(at, chunk_end - at).map_err(io)?;
+        let found = search(&region, file.start(), at..at + bytes.len(), data_end);
+        if let Some(found) = found.map_err(io)? {
             return Ok(Some(found));
         }
         // A hole that there is no room to load from holds nothing.
@@ -352,25 +355,28 @@ pub(super) fn search(
     file_start: u64,
     bytes: Range<usize>,
     data_end: usize,
-) -> Option<u64> {
+) -> io::Result<Option<u64>> {
     let first = (MAGIC_V1 >> 24) as u8;
     let mut at = bytes.start;
     while at < bytes.end {
         // A magic may lie behind the last byte where a record begins.
         let until = bytes.end.min(data_end.saturating_sub(AT_MAGIC));
-        let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at));
+        let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at))?;
         // Magics of records begin with one byte, that of a filler with another.
-        at += memchr::memchr2(first, 0xCB, candidates)?;
-        let here = extent(|len| region.run(at, len));
+        let Some(next) = memchr::memchr2(first, 0xCB, candidates) else {
+            break;
+        };
+        at += next;
+        let here = extent(|len| region.run(at, len))?;
         let position = file_start + at as u64;
         if let Ok(record) = Record::parse(here) {
             if record.position() == position as i64 && record.check(position).is_ok() {
-                return Some(position);
+                return Ok(Some(position));
             }
         } else if is_blank(here, region.len() - at) {
-            return Some(position);
+            return Ok(Some(position));
         }
         at += 1;
     }
-    None
+    Ok(None)
 }

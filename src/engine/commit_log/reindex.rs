@@ -70,18 +70,23 @@ impl Opening<'_> {
         // The machine may have gone with its broker, and with it some pages that the broker had
         // stored; one that lives has them all.
         if begin.halted_by_other && !self.disk.copies() {
-            sound = sound && files.iter().all(|file| file.is_whole());
+            for file in &files {
+                sound = sound && file.is_whole()?;
+            }
         }
         let listed = begin.inventory.as_ref().and_then(|it| it.index.as_ref());
-        let mut known = listed.into_iter().flatten();
-        let all_there = known.all(|(name, count)| {
+        let mut all_there = true;
+        for (name, count) in listed.into_iter().flatten() {
             let same = |path: &std::path::Path| {
                 path.file_name()
                     .is_some_and(|found| found.to_string_lossy() == *name)
             };
             let file = files.iter().find(|file| same(file.path()));
-            file.is_some_and(|file| file.count() >= *count)
-        });
+            all_there = match file {
+                Some(file) => all_there && file.count()? >= *count,
+                None => false,
+            };
+        }
         Ok(sound && all_there && (listed.is_some() || !files.is_empty()))
     }
 
@@ -103,7 +108,8 @@ impl Opening<'_> {
         // A writer that builds no index moves the marks all the same, and looks at no index that a
         // power loss may have left torn before it.
         let complete = !self.state.is_unindexed() && self.load_index(index, begin)?;
-        let unmarked = (!begin.marked).then(|| index.end_position().unwrap_or(min));
+        let end_position = index.end_position()?;
+        let unmarked = (!begin.marked).then(|| end_position.unwrap_or(min));
         // Where there is no file and none was known of, nothing shows where the first would begin.
         let listed = begin
             .inventory
@@ -114,7 +120,7 @@ impl Opening<'_> {
         if self.access == Access::Read {
             let unsure = begin
                 .index_until
-                .filter(|until| index.end_position().is_some_and(|end| end >= *until));
+                .filter(|until| end_position.is_some_and(|end| end >= *until));
             plan.again = match complete {
                 true => unsure.or(lagging),
                 false => Some(min),
@@ -137,15 +143,15 @@ impl Opening<'_> {
             plan.again = None;
         }
         if complete {
-            plan.indexed_to = index.end_position();
-            plan.gaps = gaps(index);
+            plan.indexed_to = index.end_position()?;
+            plan.gaps = gaps(index)?;
         }
         Ok(plan)
     }
 
     /// [`Index::cut`].
     fn cut_index(&self, index: &Index, position: u64) -> Result<Option<u64>> {
-        if index.end_position().is_none_or(|end| end < position) {
+        if index.end_position()?.is_none_or(|end| end < position) {
             return Ok(None);
         }
         self.doubt_index()?;
@@ -181,7 +187,7 @@ impl Opening<'_> {
         };
         let min = self.min_position();
         self.recovery.index_entries_rebuilt += plan.put;
-        let ahead = index.end_position().is_some_and(|end| end >= outcome.end);
+        let ahead = index.end_position()?.is_some_and(|end| end >= outcome.end);
         if self.access == Access::Read {
             let all = (ahead || plan.missing).then_some(min);
             let start = [all, plan.again, plan.unindexed]
@@ -220,16 +226,16 @@ impl Opening<'_> {
 }
 
 /// The stretches before the first index file, and between one and the next.
-fn gaps(index: &Index) -> Vec<Range<u64>> {
+fn gaps(index: &Index) -> Result<Vec<Range<u64>>> {
     let mut behind = 0;
     let mut gaps = Vec::new();
     for file in index.files() {
-        let (begin, end) = file.positions();
+        let (begin, end) = file.positions()?;
         gaps.push(behind..begin);
         behind = end + 1;
     }
     gaps.retain(|gap| !gap.is_empty());
-    gaps
+    Ok(gaps)
 }
 
 /// Puts the entries of a record's keys, unless they are there; returns how many were put.
@@ -240,17 +246,16 @@ pub(super) fn put_keys(
     position: u64,
 ) -> Result<u64> {
     let mut put = 0;
-    let last = index.end_position();
+    let last = index.end_position()?;
     for key in known.index_keys() {
         let hash = index_hash(record.topic(), key);
         // A process that died between two keys of a record leaves the first in the index.
-        let there = last == Some(position)
-            && index
-                .files()
-                .iter()
-                .rev()
-                .take(2)
-                .any(|file| file.contains(hash, position));
+        let mut there = false;
+        if last == Some(position) {
+            for file in index.files().iter().rev().take(2) {
+                there = there || file.contains(hash, position)?;
+            }
+        }
         if !there && last.is_none_or(|last| position >= last) {
             index.put(hash, position, record.store_timestamp())?;
             put += 1;

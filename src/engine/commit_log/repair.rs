@@ -299,7 +299,7 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
         page.sync(&*shared.disk)?;
         index.drop_from(name)?;
         let end = shared.dispatcher.dispatched();
-        let from = index.end_position().unwrap_or(shared.log.min_position());
+        let from = index.end_position()?.unwrap_or(shared.log.min_position());
         let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
             if position < end && is_indexed(record) {
                 put += put_keys(
@@ -349,7 +349,7 @@ fn rewrite_tables(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) 
             _ if in_config => "left as it is: it is another system's",
             "checkpoint" => {
                 if let Some(checkpoint) = &shared.checkpoint {
-                    checkpoint.reset(found.last_store_ms);
+                    checkpoint.reset(found.last_store_ms)?;
                     checkpoint.sync(&*shared.disk)?;
                 }
                 "written again"

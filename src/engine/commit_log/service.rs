@@ -101,6 +101,7 @@ fn run_flush(shared: &Arc<Shared>) {
             return;
         }
         super::intake::start(shared);
+        crate::mapped::guard::renew();
         if Instant::now() >= next {
             next = service.step(shared, Instant::now());
         }

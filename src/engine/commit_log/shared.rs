@@ -21,7 +21,7 @@ use crate::disk::{Disk, coarse_ms};
 use crate::engine::{Appended, Topic, Topics};
 use crate::error::{Error, Result};
 use crate::machine::Drive;
-use crate::mapped::{Allocator, PAGE, TransientPool};
+use crate::mapped::{Allocator, PAGE, TransientPool, guard};
 use crate::meter::FlushMeter;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, RecordStyle};
@@ -155,20 +155,25 @@ impl Shared {
             _ => coarse_ms(),
         };
         let mut tail = self.writable_tail(began_ms)?;
-        tail.append(&self.appender(), parts, clock_ms, appended)?;
+        let done = tail.append(&self.appender(), parts, clock_ms, appended);
+        done.inspect_err(|error| self.fail_of_fault(error))?;
         self.tail.show_counters(&tail);
-        Ok(())
+        self.check_marks()
     }
 
     /// Seals the log file that is written; see [`Tail::seal`].
     pub fn seal(&self, start: Option<u64>) -> Result<Option<u64>> {
         let mut tail = self.writable_tail(coarse_ms())?;
-        tail.seal(&self.appender(), start)
+        let sealed = tail.seal(&self.appender(), start);
+        let end = sealed.inspect_err(|error| self.fail_of_fault(error))?;
+        self.check_marks()?;
+        Ok(end)
     }
 
     /// The tail, locked, of a store that may be written.
     #[inline]
     fn writable_tail(&self, began_ms: i64) -> Result<MutexGuard<'_, Tail>> {
+        guard::renew_at(began_ms);
         let tail = self
             .tail
             .acquire(began_ms, self.append_rules.busy_timeout)?;
@@ -228,6 +233,24 @@ impl Shared {
         drop(failure);
         self.failed.store(true, Ordering::Release);
         self.news.ring();
+    }
+
+    /// Ends the writing where a store to a map has faulted: what the map holds is not known.
+    #[cold]
+    fn fail_of_fault(&self, error: &Error) {
+        if error.is_fault() {
+            self.fail(error);
+        }
+    }
+
+    /// Ends the writing where the marks, of this process's appends too, could not be stored.
+    #[inline]
+    fn check_marks(&self) -> Result<()> {
+        self.log.state.check().map_err(|error| {
+            self.fail(&error);
+            let (reason, appended) = (error.to_string(), true);
+            Error::Failed { reason, appended }
+        })
     }
 
     /// [`Error::Failed`] where the writing has ended.
@@ -322,7 +345,10 @@ impl Shared {
 
     fn stamp(&self, stamps: &[Stamp], ms: i64) {
         if let Some(checkpoint) = self.checkpoint.as_ref().filter(|_| ms > 0) {
-            stamps.iter().for_each(|stamp| checkpoint.set(*stamp, ms));
+            let set = |stamp: &Stamp| checkpoint.set(*stamp, ms);
+            if let Err(error) = stamps.iter().try_for_each(set) {
+                self.fail(&error);
+            }
         }
     }
 
@@ -365,7 +391,7 @@ impl Shared {
     pub fn flush_all(&self) -> Result<Flushed<'_>> {
         let alone = self.settle_lock.lock();
         // Taken before the flush: what it tells of is durable when it is written.
-        let (inventory, dispatched_ms) = self.inventory();
+        let (inventory, dispatched_ms) = self.inventory()?;
         // What is in the queues is published, if not yet dispatched as a whole.
         self.flush_to(self.log.readable_end())?;
         let flushed = self
@@ -424,9 +450,10 @@ impl Shared {
 
     /// The bounds of all queues and the index files, and the store time of the last record that is
     /// in them. Dispatch stands still meanwhile, so they are those of one position of the log.
-    pub fn inventory(&self) -> (Inventory, i64) {
+    pub fn inventory(&self) -> Result<(Inventory, i64)> {
         self.dispatcher.hold(|position, stored_ms| {
             let queues = self.queues.all(&self.topics).into_iter();
+            let listing = self.index.as_ref().map(|index| index.listing());
             let inventory = Inventory {
                 position,
                 queues: queues
@@ -434,9 +461,9 @@ impl Shared {
                         (topic.name.to_string(), queue.id, queue.min(), queue.max())
                     })
                     .collect(),
-                index: self.index.as_ref().map(|index| index.listing()),
+                index: listing.transpose()?,
             };
-            (inventory, stored_ms)
+            Ok((inventory, stored_ms))
         })
     }
 

@@ -52,13 +52,15 @@
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::error::{Error, Result};
-use crate::mapped::{Access, PAGE, Region};
+use crate::mapped::{Access, Fault, PAGE, Region};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
+use crossbeam_utils::CachePadded;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// Name of the file.
@@ -103,7 +105,10 @@ const PARTS: [&str; 3] = ["commitlog", "consumequeue", "index"];
 
 /// Epochs whose beginnings are kept.
 const EPOCHS_KEPT: u64 = 128;
-/// Bytes that one of them takes.
+/// Marks, and the bytes that one of them takes.
+const MARKS: usize = (AT_PENDING - AT_PUBLISHED) / MARK_LEN;
+const MARK_LEN: usize = 64;
+/// Bytes that an epoch takes.
 const EPOCH_LEN: usize = 2 * size_of::<u64>();
 
 /// Sizes of a store's files, fixed when it is created, each within its bounds.
@@ -213,6 +218,11 @@ pub enum Word {
 #[derive(Debug)]
 pub struct StatePage {
     region: Region,
+    /// The marks that this process has stored, one after the other as they lie in the page. It
+    /// moves them alone where it may, and then loads none from a map, which can fault.
+    own: [CachePadded<AtomicU64>; MARKS],
+    /// The first access that faulted.
+    fault: OnceLock<Fault>,
     /// Of the machine as it runs, zeros where it does not say.
     boot_id: [u8; 16],
     /// Of the file as it is reached, where the store lies beside it as a whole.
@@ -224,11 +234,7 @@ impl StatePage {
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
         let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io("map", &path, e))?;
-        Ok(StatePage {
-            region,
-            boot_id: [0; 16],
-            identity: None,
-        })
+        Ok(StatePage::new(region, [0; 16], None))
     }
 
     /// The page of the store at `root`; `None` where there is none or it is none of ours.
@@ -245,11 +251,25 @@ impl StatePage {
             }
             _ => return Ok(None),
         }
+        if access == Access::ReadWrite {
+            // A page that is shared with a copy of the store needs another block when it is stored
+            // to: where there is none, opening says so.
+            let reserved = disk.reserve(&path, 0, PAGE as u64);
+            reserved.map_err(|e| Error::io("reserve", &path, e))?;
+        }
         let region = disk
             .map(&path, PAGE, access)
             .map_err(|e| Error::io("map", &path, e))?;
         let page = StatePage::of(disk, root, region);
-        let ours = page.region.words::<8>(0) == MAGIC && page.word(AT_VERSION) == VERSION;
+        let magic = page
+            .region
+            .words::<8>(0)
+            .map_err(|e| Error::io("read", &path, e))?;
+        let ours = magic == MAGIC && page.word(AT_VERSION) == VERSION;
+        for (at, mark) in (AT_PUBLISHED..).step_by(MARK_LEN).zip(&page.own) {
+            mark.store(page.load(at), Ordering::Relaxed);
+        }
+        page.check()?;
         Ok(ours.then_some(page))
     }
 
@@ -281,48 +301,92 @@ impl StatePage {
                 }
             })
         };
+        StatePage::new(region, disk.boot_id(), own.filter(is_beside))
+    }
+
+    fn new(region: Region, boot_id: [u8; 16], identity: Option<Identity>) -> StatePage {
         StatePage {
             region,
-            boot_id: disk.boot_id(),
-            identity: own.filter(is_beside),
+            own: Default::default(),
+            fault: OnceLock::new(),
+            boot_id,
+            identity,
         }
+    }
+
+    /// An error where an access to the page has faulted since it was mapped. To be asked after a
+    /// value was read and before anything is decided on it: what cannot be read is 0.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        self.fault.get().map_or(Ok(()), |fault| {
+            let error = std::io::Error::other(*fault);
+            Err(Error::io("access", self.region.path(), error))
+        })
+    }
+
+    /// Keeps the fault of an access, if it had one.
+    #[inline]
+    fn noted<T: Default>(&self, done: std::io::Result<T>) -> T {
+        done.unwrap_or_else(|error| {
+            if let Some(fault) = Fault::of(&error) {
+                let _ = self.fault.set(fault);
+            }
+            T::default()
+        })
+    }
+
+    fn words<const N: usize>(&self, at: usize) -> [u8; N] {
+        let found = self.region.words(at);
+        self.noted(found.map(Some)).unwrap_or([0; N])
+    }
+
+    fn set_words(&self, at: usize, bytes: &[u8]) {
+        self.noted(self.region.set_words(at, bytes));
     }
 
     fn word(&self, at: usize) -> u32 {
-        u32::from_ne_bytes(self.region.words(at))
-    }
-
-    #[inline]
-    fn long(&self, at: usize) -> Option<&AtomicU64> {
-        self.region.atomic_u64(at)
+        u32::from_ne_bytes(self.words(at))
     }
 
     fn load(&self, at: usize) -> u64 {
-        self.long(at).map_or(0, |word| word.load(Ordering::Acquire))
+        self.noted(self.region.load_u64(at))
     }
 
     fn store(&self, at: usize, value: u64) {
-        if let Some(word) = self.long(at).filter(|_| self.region.is_writable()) {
-            word.store(value, Ordering::Release);
-        }
+        self.noted(self.region.store_u64(at, value));
+    }
+
+    #[inline]
+    fn own(&self, mark: Mark) -> Option<&AtomicU64> {
+        let mark = self.own.get((mark as usize - AT_PUBLISHED) / MARK_LEN)?;
+        self.region.is_writable().then_some(mark)
     }
 
     /// Reads a mark.
     #[inline]
     pub fn get(&self, mark: Mark) -> u64 {
-        self.load(mark as usize)
+        match self.own(mark) {
+            Some(own) => own.load(Ordering::Acquire),
+            None => self.load(mark as usize),
+        }
     }
 
     /// Moves a mark. What it covers was stored before.
     #[inline]
     pub fn set(&self, mark: Mark, position: u64) {
-        self.store(mark as usize, position);
+        if let Some(own) = self.own(mark) {
+            own.store(position, Ordering::Release);
+            self.store(mark as usize, position);
+        }
     }
 
     /// The value of a word, to be slept on later.
     pub fn look(&self, word: Word) -> u32 {
-        let word = self.region.atomic_u32(word as usize);
-        word.map_or(0, |word: &AtomicU32| word.load(Ordering::Acquire))
+        self.noted(self.region.load_u32(word as usize))
     }
 
     /// Sleeps until a word is rung, unless that has happened since it was `seen`; at most for
@@ -338,13 +402,13 @@ impl StatePage {
 
     /// Whether the marks were written since the machine started.
     fn is_of_this_boot(&self) -> bool {
-        self.region.words::<16>(AT_BOOT_ID) == self.boot_id
+        self.words::<16>(AT_BOOT_ID) == self.boot_id
     }
 
     /// What became of the page cache that the last writer stored to, where it did not close the
     /// store.
     pub fn cache(&self) -> Cache {
-        let written = self.region.words::<16>(AT_BOOT_ID);
+        let written = self.words::<16>(AT_BOOT_ID);
         if written == [0; 16] || self.boot_id == [0; 16] {
             return Cache::Unknown;
         }
@@ -432,7 +496,7 @@ impl StatePage {
 
     /// Checksum of what stays as it was when the store was created: host and sizes.
     fn fixed_crc(&self) -> u32 {
-        crc32fast::hash(&self.region.words::<{ AT_CRC - AT_HOST_LEN }>(AT_HOST_LEN))
+        crc32fast::hash(&self.words::<{ AT_CRC - AT_HOST_LEN }>(AT_HOST_LEN))
     }
 
     fn fixed_holds(&self) -> bool {
@@ -463,17 +527,14 @@ impl StatePage {
     pub fn set_fixed(&self, geometry: &Geometry, host: &HostBytes) {
         self.set_geometry(geometry);
         self.set_host(host);
-        self.region
-            .set_words(AT_CRC, &self.fixed_crc().to_ne_bytes());
+        self.set_words(AT_CRC, &self.fixed_crc().to_ne_bytes());
     }
 
     fn set_geometry(&self, geometry: &Geometry) {
         self.store(AT_LOG_FILE_LEN, geometry.log_file_len);
         self.store(AT_QUEUE_FILE_ENTRIES, geometry.queue_file_entries);
-        self.region
-            .set_words(AT_INDEX_SLOTS, &geometry.index_slots.to_ne_bytes());
-        self.region
-            .set_words(AT_INDEX_ENTRIES, &geometry.index_entries.to_ne_bytes());
+        self.set_words(AT_INDEX_SLOTS, &geometry.index_slots.to_ne_bytes());
+        self.set_words(AT_INDEX_ENTRIES, &geometry.index_entries.to_ne_bytes());
     }
 
     /// The store host that was given at creation.
@@ -481,15 +542,14 @@ impl StatePage {
         if !self.fixed_holds() {
             return None;
         }
-        let bytes = self.region.words::<20>(AT_HOST);
+        let bytes = self.words::<20>(AT_HOST);
         HostBytes::from_bytes(bytes.get(..self.word(AT_HOST_LEN) as usize)?)
     }
 
     fn set_host(&self, host: &HostBytes) {
         let bytes = host.as_bytes();
-        self.region.set_words(AT_HOST, bytes);
-        self.region
-            .set_words(AT_HOST_LEN, &short(bytes.len()).to_ne_bytes());
+        self.set_words(AT_HOST, bytes);
+        self.set_words(AT_HOST_LEN, &short(bytes.len()).to_ne_bytes());
     }
 
     /// Whether a recovery of what another system wrote was begun and did not end: the marks say
@@ -500,8 +560,7 @@ impl StatePage {
 
     /// Says that a recovery begins. `foreign`: of what another system may have written.
     pub fn begin_recovery(&self, foreign: bool) {
-        self.region
-            .set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
+        self.set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
         self.doubt();
         self.end_epoch(false);
     }
@@ -513,8 +572,7 @@ impl StatePage {
 
     /// Says whether the epoch that begins will build no index.
     pub fn set_unindexed(&self, unindexed: bool) {
-        self.region
-            .set_words(AT_UNINDEXED, &u32::from(unindexed).to_ne_bytes());
+        self.set_words(AT_UNINDEXED, &u32::from(unindexed).to_ne_bytes());
     }
 
     /// A number that changes when files that were there have become others, under their names or
@@ -526,7 +584,7 @@ impl StatePage {
     /// Tells readers to open files again, before they are told of what is in them.
     pub fn count_exchange(&self) {
         let next = self.exchanges().wrapping_add(1);
-        self.region.set_words(AT_EXCHANGES, &next.to_ne_bytes());
+        self.set_words(AT_EXCHANGES, &next.to_ne_bytes());
     }
 
     /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
@@ -539,10 +597,10 @@ impl StatePage {
         self.count_exchange();
         // First where the epoch begins: what is said of its records is said from there on.
         self.store(AT_EPOCH_START, end);
-        self.region.set_words(AT_CHECKSUMS, &checksums);
-        self.region.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
-        self.region.set_words(AT_CLEAN, &0u32.to_ne_bytes());
-        self.region.set_words(AT_BOOT_ID, &self.boot_id);
+        self.set_words(AT_CHECKSUMS, &checksums);
+        self.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
+        self.set_words(AT_CLEAN, &0u32.to_ne_bytes());
+        self.set_words(AT_BOOT_ID, &self.boot_id);
         let number = self.epoch().saturating_add(1);
         let at = place_of(number);
         self.store(at, now_ns());
@@ -554,13 +612,13 @@ impl StatePage {
     /// Ends an epoch. `clean`: everything is durable, queues and index complete.
     pub fn end_epoch(&self, clean: bool) {
         self.store(AT_PID, 0);
-        self.region
-            .set_words(AT_CLEAN, &u32::from(clean).to_ne_bytes());
+        self.set_words(AT_CLEAN, &u32::from(clean).to_ne_bytes());
     }
 
     /// Makes the page durable.
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
+        self.check()?;
         let synced = disk.sync_range(&self.region, 0, PAGE);
         synced.map_err(|e| Error::io("sync", self.region.path(), e))
     }

@@ -73,7 +73,8 @@ impl Opening<'_> {
         let region = self.disk.map(path, index(len), Access::ReadWrite);
         let region = region.map_err(|e| Error::io("map", path, e))?;
         let (from, to) = (index(from), index(to));
-        self.disk.dirty_range(&region, from, to - from);
+        let dirtied = self.disk.dirty_range(&region, from, to - from);
+        dirtied.map_err(|e| Error::io("store to", path, e))?;
         let page = from / PAGE * PAGE;
         let synced = self.disk.sync_range(&region, page, to - page);
         synced.map_err(|e| Error::io("sync", path, e))

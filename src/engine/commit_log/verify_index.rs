@@ -18,12 +18,12 @@ use crate::record::properties::{Known, index_hash};
 pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> Result<()> {
     let log = &shared.log;
     let min = log.min_position();
-    let count = count_of(shared, file);
+    let count = count_of(shared, file)?;
     let before = survey.found.damage.len();
     let mut holed = false;
-    let reached = file.reached(count);
+    let reached = file.reached(count)?;
     for number in 1..count {
-        let entry = file.entry(number);
+        let entry = file.entry(number)?;
         if entry.position < min {
             continue;
         }
@@ -69,20 +69,20 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> 
 
 /// Number of the next entry, as far as the entries are to be looked at. Another process that writes
 /// adds some behind the end of the log that a reader knows.
-fn count_of(shared: &Shared, file: &IndexFile) -> u32 {
-    let mut count = file.count();
+fn count_of(shared: &Shared, file: &IndexFile) -> Result<u32> {
+    let mut count = file.count()?;
     if shared.queues.store.access == Access::ReadWrite {
-        return count;
+        return Ok(count);
     }
     if shared.log.source.is_none() {
         // It keeps to what it found.
-        return count.min(file.opened_at);
+        return Ok(count.min(file.opened_at));
     }
     let end = shared.log.published();
-    while count > 1 && file.entry(count - 1).position >= end {
+    while count > 1 && file.entry(count - 1)?.position >= end {
         count -= 1;
     }
-    count
+    Ok(count)
 }
 
 fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
@@ -106,7 +106,7 @@ fn times_hold(log: &Log, file: &IndexFile, count: u32) -> Result<bool> {
     if count <= 1 {
         return Ok(true);
     }
-    let (positions, times) = (file.positions(), file.times());
+    let (positions, times) = (file.positions()?, file.times()?);
     for (position, time) in [(positions.0, times.0), (positions.1, times.1)] {
         if let Some(message) = log.record_at(position)?.record()
             && message.record().store_timestamp() != time

@@ -44,7 +44,7 @@ pub fn stretches(shared: &Shared) -> Result<Vec<Stretch>> {
         shared.queues.limit_maps();
     }
     for file in shared.index.iter().flat_map(|index| index.files()) {
-        let entries = u64::from(file.count()) - 1;
+        let entries = u64::from(file.count()?) - 1;
         let name = file.name;
         found.push(Stretch::Index { name, entries });
     }

@@ -132,7 +132,9 @@ impl State {
         let Ok(layout) = Layout::parse(bytes) else {
             unreachable!("a batch encodes nothing that does not read back as a record")
         };
-        chunk.write(self.used, bytes);
+        let Ok(()) = chunk.write(self.used, bytes) else {
+            unreachable!("memory without a file does not fault")
+        };
         self.log.push(Entry {
             chunk: self.chunks.len() - 1,
             start: self.used,
@@ -211,7 +213,7 @@ impl State {
     /// The record at a position.
     pub(super) fn record(&self, position: u64) -> Option<Record<'_>> {
         let (chunk, entry) = self.place(position)?;
-        let bytes = chunk.slice(entry.start, entry.layout.total_len as usize)?;
+        let bytes = chunk.slice_again(entry.start, entry.layout.total_len as usize)?;
         Record::with_layout(bytes, entry.layout).ok()
     }
 

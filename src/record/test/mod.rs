@@ -50,13 +50,13 @@ fn seal(
 /// A region that holds `bytes` from its start.
 fn region(bytes: &[u8]) -> Arc<Region> {
     let region = Region::anonymous(bytes.len(), Path::new("test")).unwrap();
-    region.write(0, bytes);
+    region.write(0, bytes).unwrap();
     region.publish(bytes.len());
     Arc::new(region)
 }
 
 fn message(bytes: &[u8]) -> Message {
-    Message::new(region(bytes), 0).unwrap()
+    Message::new(region(bytes), 0).unwrap().unwrap()
 }
 
 /// CRC-32 bit by bit, as the format's specification has it: no library that could be wrong twice.

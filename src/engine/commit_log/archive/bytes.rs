@@ -50,7 +50,8 @@ impl ByteCursor {
         let region = region.map_err(|e| Error::io("map", path, e))?;
         // Page by page, as the copy meets them, they would cost more than the copy.
         let _ = region.populate(0, bytes.len());
-        region.write(0, bytes);
+        let copied = region.write(0, bytes);
+        copied.map_err(|e| Error::io("map", path, e))?;
         region.publish(bytes.len());
         let cursor = ByteCursor {
             region: Arc::new(region),
@@ -69,7 +70,7 @@ impl ByteCursor {
         let mut at = 0;
         for (length, checksum) in blocks {
             let length = *length as usize;
-            let bytes = self.region.run(at, length);
+            let bytes = self.run(at, length);
             if bytes.len() < length {
                 let missing = length - bytes.len();
                 self.tell(at + bytes.len(), missing, "the log file ends here".into());
@@ -79,6 +80,11 @@ impl ByteCursor {
             }
             at += length;
         }
+    }
+
+    /// The next bytes. They are memory without a file, which does not fault.
+    fn run(&self, at: usize, len: usize) -> &[u8] {
+        self.region.run(at, len).unwrap_or_default()
     }
 
     fn tell(&self, at: usize, length: usize, reason: String) {
@@ -96,7 +102,8 @@ impl ByteCursor {
     fn step(&mut self) -> Option<(usize, Layout)> {
         let at = self.at;
         let position = self.position + at as u64;
-        let here = extent(|len| self.region.run(at, len));
+        let region = Arc::clone(&self.region);
+        let here = extent(|len| region.run(at, len)).unwrap_or_default();
         let record = Record::parse(here).and_then(|record| {
             match self.check {
                 Check::Full => record.check(position).map(|_| ()),
@@ -122,6 +129,8 @@ impl ByteCursor {
                     at + 1..self.region.readable(),
                     self.region.readable(),
                 );
+                // Memory, as in `run`.
+                let next = next.unwrap_or_default();
                 let next = next.map_or(self.region.readable(), |found| {
                     crate::num::index(found - self.position)
                 });

@@ -114,7 +114,10 @@ fn walk(shared: &Shared, file: &MappedFile) -> Result<Survey> {
     let region = file
         .region()
         .map_err(|e| Error::io("map", file.path(), e))?;
-    surveyor.finish(file, |start, len| region.run(start, len))
+    surveyor.finish(file, |start, len| {
+        let bytes = region.run(start, len);
+        bytes.map_err(|e| Error::io("read", file.path(), e))
+    })
 }
 
 struct Surveyor {
@@ -241,7 +244,7 @@ impl Surveyor {
     fn finish<'a>(
         mut self,
         file: &MappedFile,
-        run: impl Fn(usize, usize) -> &'a [u8],
+        run: impl Fn(usize, usize) -> Result<&'a [u8]>,
     ) -> Result<Survey> {
         self.close(file.end());
         let mut table = self.table;
@@ -250,7 +253,7 @@ impl Surveyor {
                 break;
             };
             let start = place(&table, block.position).unwrap_or_default();
-            let bytes = run(start, block.length as usize);
+            let bytes = run(start, block.length as usize)?;
             if bytes.len() != block.length as usize {
                 let reason = "the log file ends before its length";
                 return Err(Error::corrupt(file.path(), block.position, reason));

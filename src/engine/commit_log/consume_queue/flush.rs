@@ -56,8 +56,8 @@ impl ConsumeQueue {
         self.each_range(
             self.first_from(position)?..self.max(),
             |region, from, len| {
-                self.store.disk.dirty_range(region, from, len);
-                Ok(())
+                let dirtied = self.store.disk.dirty_range(region, from, len);
+                dirtied.map_err(|e| Error::io("store to", region.path(), e))
             },
         )
     }

@@ -248,7 +248,7 @@ impl ConsumeQueue {
         let Some(map) = self.map_of(number)? else {
             return Ok(None);
         };
-        Ok(Some(map.entry(number)).filter(|entry| entry.size != 0))
+        Ok(Some(map.entry(number)?).filter(|entry| entry.size != 0))
     }
 
     /// Puts entry `number`: behind the last one, behind a gap that fillers bridge, or in place of a
@@ -305,7 +305,7 @@ impl ConsumeQueue {
             && number >= map.first
             && number < map.end
         {
-            map.store(number, entry);
+            map.store(number, entry)?;
             self.touched.store(true, Ordering::Relaxed);
             self.max.store(number + 1, Ordering::Release);
             return Ok(true);
@@ -321,8 +321,7 @@ impl ConsumeQueue {
     #[inline]
     fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let map = self.writable_map(number)?;
-        map.store(number, entry);
-        Ok(())
+        map.store(number, entry)
     }
 
     /// Whether the log has bytes for the records of a gap of the queue that ends at `position`. A

@@ -94,7 +94,7 @@ impl Overlay {
             }
             let map = self.writable_map(directory, spill, number)?;
             for number in number..end.min(gap.end) {
-                map.store(number, QueueEntry::FILLER);
+                map.store(number, QueueEntry::FILLER)?;
             }
             number = end;
         }
@@ -111,7 +111,7 @@ fn filled(spill: &Spill) -> Result<(Arc<Region>, usize)> {
         first: 0,
         end: CHUNK_ENTRIES,
     };
-    (0..CHUNK_ENTRIES).for_each(|number| map.store(number, QueueEntry::FILLER));
+    (0..CHUNK_ENTRIES).try_for_each(|number| map.store(number, QueueEntry::FILLER))?;
     Ok((region, base))
 }
 
@@ -141,12 +141,12 @@ mod test {
         };
         let store = |overlay: &mut Overlay, number, entry| {
             let map = overlay.writable_map(path, &spill, number).unwrap();
-            map.store(number, entry);
+            map.store(number, entry).unwrap();
         };
         let load = |overlay: &Overlay, number| {
             let map = overlay.map_of(&spill, number).unwrap()?;
             assert!((map.first..map.end).contains(&number));
-            Some(map.entry(number))
+            Some(map.entry(number).unwrap())
         };
         let last = (1 << 40) + 700;
         store(&mut overlay, 7, entry(1));

@@ -75,7 +75,7 @@ impl ConsumeQueue {
             };
             let until = map.end.min(end);
             while number < until {
-                let entry = map.entry(number);
+                let entry = map.entry(number)?;
                 let size = match entry.is_filler() {
                     true => 0,
                     false => u64::from(entry.size),

@@ -610,7 +610,7 @@ fn damaged_entries_do_not_decide_what_is_retired() {
                 };
                 for number in first..first + count {
                     let map = queue.map_of(number).unwrap().unwrap();
-                    map.store(number, if copied { old } else { zero });
+                    map.store(number, if copied { old } else { zero }).unwrap();
                 }
                 assert_eq!(bench.step(2000)[0], 2);
                 let what = format!("{count} from {first} on, copied {copied}");

@@ -1,0 +1,47 @@
+//! The guarded routines, all between two labels. Each is a leaf without a frame, so that a return
+//! instruction is the way out from any of its instructions.
+
+use super::Outcome;
+use std::arch::global_asm;
+
+#[cfg(target_arch = "x86_64")]
+global_asm!(include_str!("x86_64.s"), page = const crate::mapped::PAGE);
+#[cfg(target_arch = "aarch64")]
+global_asm!(include_str!("aarch64.s"), page = const crate::mapped::PAGE);
+
+unsafe extern "C" {
+    #[link_name = "forebay_guard_copy"]
+    pub fn copy(to: *mut u8, from: *const u8, len: usize) -> Outcome;
+    #[link_name = "forebay_guard_touch"]
+    pub fn touch(first: *const u8, last: *const u8) -> Outcome;
+    #[link_name = "forebay_guard_load_words"]
+    pub fn load_words(to: *mut u8, from: *const u32, count: usize) -> Outcome;
+    #[link_name = "forebay_guard_store_words"]
+    pub fn store_words(to: *mut u32, from: *const u8, count: usize) -> Outcome;
+    #[link_name = "forebay_guard_load_u32"]
+    pub fn load_u32(from: *const u32) -> Outcome;
+    #[link_name = "forebay_guard_load_u64"]
+    pub fn load_u64(from: *const u64) -> Outcome;
+    #[link_name = "forebay_guard_store_u64"]
+    pub fn store_u64(to: *mut u64, value: u64) -> Outcome;
+    #[link_name = "forebay_guard_add_u32"]
+    pub fn add_u32(to: *mut u32, value: u32) -> Outcome;
+    #[link_name = "forebay_guard_exchange_u64"]
+    pub fn exchange_u64(to: *mut u64, old: u64, new: u64) -> Outcome;
+
+    /// The first instruction of the routines.
+    fn forebay_guard_begin();
+    /// The return instruction at their end.
+    fn forebay_guard_end();
+}
+
+/// Whether an instruction belongs to one of the routines.
+pub fn holds(instruction: usize) -> bool {
+    let begin = forebay_guard_begin as *const () as usize;
+    (begin..end()).contains(&instruction)
+}
+
+/// The instruction that a routine is left by.
+pub fn end() -> usize {
+    forebay_guard_end as *const () as usize
+}

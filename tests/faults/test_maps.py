@@ -1,0 +1,391 @@
+"""Loads and stores in maps that fault: an error with path and position, and the process lives."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import loopdisk
+import pytest
+
+MIB = 1 << 20
+
+#: What every child begins with: small files, and a way to try calls that may raise.
+PRELUDE = """
+import faulthandler, mmap, os, signal, sys
+import forebay
+
+root = sys.argv[1]
+OPTIONS = dict(commitlog_file_size=1 << 20, index_slots=1024, index_entries=4096,
+               queue_file_entries=1024)
+
+
+def say(*words):
+    print(*words, flush=True)
+
+
+def store(mode="a", **options):
+    return forebay.open(root, mode=mode, **({**OPTIONS, **options} if mode != "r" else options))
+
+
+def send(st, count, flush=None):
+    for n in range(count):
+        st.send("t", b"%d." % n + b"x" * 300, queue=0, keys=["k%d" % n])
+
+
+def read_all(st):
+    seen, offset = 0, st.topics["t"].queues[0].min_offset
+    while True:
+        batch = st.read("t", 0, offset, max_messages=500)
+        seen += sum(len(message.body) > 300 for message in batch.messages)
+        if batch.next_offset <= offset:
+            return seen
+        offset = batch.next_offset
+
+
+def attempt(call):
+    try:
+        return call()
+    except (forebay.ForebayError, OSError) as error:  # pyarrow tells ours as an OSError
+        return error
+
+
+def cut(path, length=0):
+    os.truncate(os.path.join(root, path), length)
+
+
+def wait():
+    sys.stdin.readline()
+"""
+
+
+class Child:
+    """A process that runs a script after the prelude, with ``root`` as its argument."""
+
+    def __init__(self, script: str, root: Path | str) -> None:
+        command = [sys.executable, "-c", PRELUDE + script, str(root)]
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def end(self) -> tuple[list[str], str, int]:
+        """Go on from a ``wait``; the lines, the text of errors and the exit status."""
+        out, err = self.process.communicate("\n", timeout=120)
+        return out.splitlines(), err, self.process.returncode
+
+
+def run(script: str, root: Path | str) -> tuple[list[str], str, int]:
+    return Child(script, root).end()
+
+
+def survived(result: tuple[list[str], str, int]) -> list[str]:
+    lines, err, status = result
+    assert status == 0, (status, lines, err[-3000:])
+    assert err == "", err
+    return lines
+
+
+def fill(point: Path) -> None:
+    """Take all room of a file system."""
+    with open(point / "fill", "wb", buffering=0) as file:
+        for step in (MIB, 4096):
+            try:
+                while True:
+                    file.write(bytes(step))
+            except OSError:
+                pass
+        with suppress(OSError):
+            os.fsync(file.fileno())
+
+
+WRITER = """
+st = store(flush=%r)
+send(st, 2000)
+st.flush()
+say("ready")
+wait()
+sent, error = 0, None
+while error is None and sent < 20_000:
+    error = attempt(lambda: st.send("t", b"y" * 400, queue=0, keys=["k%%d" %% sent]))
+    sent, error = sent + 1, error if isinstance(error, Exception) else None
+say(type(error).__name__)
+say(type(attempt(lambda: st.send("t", b"again", queue=0))).__name__)
+say(attempt(lambda: read_all(st) >= 2000))
+attempt(st.close)
+say("alive")
+"""
+
+
+@pytest.fixture
+def xfs(tmp_path: Path) -> Iterator[Path]:
+    loopdisk.need("xfs")
+    loopdisk.make(tmp_path / "image", 320 * MIB, "xfs")
+    with loopdisk.mounted(tmp_path / "image", tmp_path / "disk") as point:
+        yield point
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_extents_shared_with_a_copy_on_a_full_disk_end_the_writing_and_not_the_process(
+    xfs: Path, flush: str
+) -> None:
+    child = Child(WRITER % flush, xfs / "store")
+    assert child.line() == "ready"
+    os.sync()
+    loopdisk.run("cp", "-a", "--reflink=always", xfs / "store", xfs / "copy")
+    os.sync()
+    fill(xfs)
+    error, after, read, alive = survived(child.end())
+    assert error in {"DiskError", "DiskFullError", "StoreFailedError"}
+    assert after in {"StoreFailedError", "DiskFullError"}
+    assert (read, alive) == ("True", "alive")
+    (xfs / "fill").unlink()
+    again = "with store() as st: send(st, 10); say(read_all(st) >= 2010, st.verify().ok)"
+    assert survived(run(again, xfs / "store")) == ["True True"]
+
+
+def test_a_store_whose_blocks_are_shared_opens_on_a_full_disk_with_a_clean_error(xfs: Path) -> None:
+    assert survived(run("with store() as st: send(st, 2000)", xfs / "store")) == []
+    loopdisk.run("cp", "-a", "--reflink=always", xfs / "store", xfs / "copy")
+    os.sync()
+    fill(xfs)
+    opening = "say(type(attempt(store)).__name__); say(read_all(store('r')))"
+    assert survived(run(opening, xfs / "store")) == ["DiskFullError", "2000"]
+    (xfs / "fill").unlink()
+    again = "with store() as st: send(st, 10); say(read_all(st))"
+    assert survived(run(again, xfs / "store")) == ["2010"]
+
+
+@pytest.mark.parametrize("flush", ["async", "sync"])
+def test_a_file_system_that_shuts_down_ends_the_writing_and_not_the_process(
+    xfs: Path, flush: str
+) -> None:
+    child = Child(WRITER % flush, xfs / "store")
+    assert child.line() == "ready"
+    shut_down(xfs)
+    error, after, _, alive = survived(child.end())
+    assert error in {"DiskError", "StoreFailedError"}
+    assert (after, alive) == ("StoreFailedError", "alive")
+
+
+def shut_down(point: Path) -> None:
+    """Do what a lost device or an aborted journal does, by the call that file system tests use."""
+    descriptor = os.open(point, os.O_RDONLY)
+    try:
+        fcntl.ioctl(descriptor, 0x8004587D, struct.pack("I", 2))
+    finally:
+        os.close(descriptor)
+
+
+def test_a_sector_that_cannot_be_read_is_an_error_and_reading_goes_on_elsewhere(
+    tmp_path: Path,
+) -> None:
+    """The image ends within a log file: the device below cannot give the blocks behind."""
+    loopdisk.need("ext4")
+    image = tmp_path / "image"
+    loopdisk.make(image, 100 * MIB)
+    with loopdisk.mounted(image, tmp_path / "disk") as point:
+        (point / "low").write_bytes(bytes(MIB))
+        survived(run("with store() as st: send(st, 12_000)", point / "store"))
+        os.sync()
+        lost = sorted((point / "store/commitlog").iterdir())[1]
+        told = loopdisk.run("filefrag", "-v", "-b4096", lost).splitlines()[3].split(":")
+        block = int(told[2].split("..")[0])
+    script = f"""
+bad = {lost.name!r}
+st = store("r")
+say("ready")
+wait()
+error = attempt(lambda: read_all(st))
+say(type(error).__name__, error.errno, os.path.basename(error.path) == bad)
+say(error.position < 1 << 20)
+say(len(st.read("t", 0, 0, max_messages=100).messages))
+"""
+    with loopdisk.mounted(image, tmp_path / "disk", "ro", "noload") as point:
+        # Opening looks at some records of each file, and a bad one is an error there too.
+        child = Child(script, point / "store")
+        assert child.line() == "ready"
+        Path("/proc/sys/vm/drop_caches").write_text("3")
+        # All others are in memory, wherever their blocks lie.
+        for file in (point / "store").rglob("*"):
+            if file.is_file() and file.name != lost.name:
+                file.read_bytes()
+        with bad_blocks(image, block * 4096):
+            lines = survived(child.end())
+    assert lines == ["DiskError 5 True", "True", "100"]
+
+
+@contextmanager
+def bad_blocks(image: Path, start: int) -> Iterator[None]:
+    """Cut an image at `start`; reads of a loop device behind the end of its file fail."""
+    with open(image, "r+b") as file:
+        file.seek(start)
+        kept = file.read()
+        file.truncate(start)
+        try:
+            yield
+        finally:
+            file.seek(start)
+            file.write(kept)
+
+
+EVERYTHING = """
+def everything(st, mode):
+    calls = {
+        "topics": lambda: st.topics,
+        "read": lambda: read_all(st),
+        "held": lambda: [(m.body, m.keys, m.properties, m.topic) for m in held],
+        "scan": lambda: scan(st),
+        "query": lambda: st.query("t", key="k7"),
+        "verify": lambda: st.verify(),
+    }
+    if mode == "a":
+        calls |= {"send": lambda: send(st, 50), "flush": lambda: st.flush()}
+    calls["close"] = st.close
+    for name, call in calls.items():
+        attempt(call)
+
+
+def scan(st):
+    try:
+        import pyarrow
+    except ImportError:
+        return None
+    return pyarrow.table(st.scan("t")).num_rows
+"""
+
+#: Files of a store, each to be cut short while it is mapped.
+FILES = ["commitlog/0", "commitlog/1", "consumequeue", "index", "forebay.state", "checkpoint"]
+
+
+@pytest.mark.parametrize("mode", ["r", "a", "beside"])
+@pytest.mark.parametrize("name", FILES)
+def test_a_file_that_somebody_truncates_kills_no_process(
+    tmp_path: Path, name: str, mode: str
+) -> None:
+    script = f"""
+name, mode = {name!r}, {mode!r}
+writer = store()
+send(writer, 4000)
+writer.flush()
+if mode != "beside":
+    writer.close()
+st = store("r" if mode == "beside" else mode)
+held = st.read("t", 0, 0, max_messages=100).messages
+read_all(st), st.query("t", key="k3")
+found = []
+for folder, _, names in sorted(os.walk(root)):
+    found += [os.path.relpath(os.path.join(folder, n), root) for n in sorted(names)]
+folder, _, number = name.partition("/")
+files = [path for path in found if path.startswith(folder)]
+cut(files[int(number or 0)])
+everything(st, "r" if mode == "beside" else mode)
+if mode == "beside":
+    everything(writer, "a")
+say("alive")
+"""
+    assert survived(run(EVERYTHING + script, tmp_path / "store")) == ["alive"]
+
+
+def test_a_load_that_faults_has_path_and_position_and_the_rest_is_read(tmp_path: Path) -> None:
+    script = """
+with store() as st: send(st, 4000)
+with store("r") as st:
+    held = st.read("t", 0, 0, max_messages=100).messages
+    cut("commitlog/00000000000000000000", 8192)
+    error = attempt(lambda: held[-1].body)
+    say(type(error).__name__, error.errno, os.path.basename(error.path), error.position >= 8192)
+    say(len(held[0].body) > 300, len(st.read("t", 0, 3500, max_messages=100).messages))
+"""
+    told = ["DiskError 5 00000000000000000000 True", "True 100"]
+    assert survived(run(script, tmp_path / "store")) == told
+
+
+def test_a_store_that_faults_ends_the_writing(tmp_path: Path) -> None:
+    script = """
+st = store()
+send(st, 100)
+st.read("t", 0, 0)
+cut("commitlog/00000000000000000000", 4096)
+first = attempt(lambda: send(st, 1000))
+say(type(first).__name__, first.errno, os.path.basename(first.path), first.position >= 4096)
+say(type(attempt(lambda: send(st, 1))).__name__)
+say(len(st.read("t", 0, 0, max_messages=3).messages))
+attempt(st.close)
+"""
+    told = ["DiskError 5 00000000000000000000 True", "StoreFailedError", "3"]
+    assert survived(run(script, tmp_path / "store")) == told
+
+
+#: A store is open, then its log is cut short and read; or a map of somebody else is.
+ABSORBED = """
+st.read("t", 0, 0)
+cut("commitlog/00000000000000000000")
+say(type(attempt(lambda: read_all(st))).__name__)
+"""
+OTHERS = """
+with open(os.path.join(root, "other"), "w+b") as file:
+    file.truncate(4096)
+    own = mmap.mmap(file.fileno(), 4096)
+    file.truncate(0)
+    say("before")
+    own[0]
+say("behind")
+"""
+OPEN = "with store() as st: send(st, 100)\nst = store('r'{})\n"
+ENABLE = "faulthandler.enable()\n"
+#: Waits until the next look at who is first: it comes with a tick of a coarse clock.
+TICK = "import time\ntime.sleep(0.05)\nattempt(lambda: read_all(st))\n"
+
+ORDERS = {
+    "alone": OPEN.format(""),
+    "faulthandler before": ENABLE + OPEN.format(""),
+    "faulthandler behind": OPEN.format("") + ENABLE + TICK,
+    "both": ENABLE + OPEN.format("") + "faulthandler.disable()\n" + ENABLE + TICK,
+    "twice": OPEN.format("") + (ENABLE + TICK + "faulthandler.disable()\n" + TICK) * 6 + ENABLE,
+}
+
+
+@pytest.mark.parametrize("order", [name for name in ORDERS if name != "twice"])
+def test_a_fault_of_ours_is_absorbed_in_silence(tmp_path: Path, order: str) -> None:
+    assert survived(run(ORDERS[order] + ABSORBED, tmp_path / "store")) == ["DiskError"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_fault_of_others_kills_as_it_would_without_us(tmp_path: Path, order: str) -> None:
+    lines, err, status = run(ORDERS[order] + OTHERS, tmp_path / "store")
+    assert (lines, status) == (["before"], -signal.SIGBUS)
+    told = err.count("Fatal Python error: Bus error")
+    assert told == (0 if order == "alone" else 1), err
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_signal_that_is_sent_kills_as_it_would_without_us(tmp_path: Path, order: str) -> None:
+    script = ORDERS[order] + "os.kill(os.getpid(), signal.SIGBUS)\nsay('behind')"
+    lines, _, status = run(script, tmp_path / "store")
+    assert (lines, status) == ([], -signal.SIGBUS)
+
+
+def test_a_handler_of_python_still_gets_what_is_sent(tmp_path: Path) -> None:
+    before = "signal.signal(signal.SIGBUS, lambda *_: say('handled'))\n"
+    sent = "os.kill(os.getpid(), signal.SIGBUS)\nsay('on')\n"
+    assert survived(run(before + ORDERS["alone"] + sent, tmp_path / "a")) == ["handled", "on"]
+    ignored = "signal.signal(signal.SIGBUS, signal.SIG_IGN)\n"
+    assert survived(run(ignored + ORDERS["alone"] + sent, tmp_path / "b")) == ["on"]
+    after = ORDERS["alone"] + before + TICK + sent + ABSORBED
+    assert survived(run(after, tmp_path / "c")) == ["handled", "on", "DiskError"]
+
+
+def test_without_the_guard_no_handler_is_installed_and_a_fault_kills(tmp_path: Path) -> None:
+    script = OPEN.format(", guard_maps=False").replace("store()", "store(guard_maps=False)")
+    _, err, status = run(script + ABSORBED, tmp_path / "store")
+    assert status == -signal.SIGBUS, err
