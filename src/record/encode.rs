@@ -185,7 +185,8 @@ impl Batch {
     /// # Errors
     ///
     /// [`InvalidTopic`](crate::Error::InvalidTopic), [`TooLarge`](crate::Error::TooLarge) and
-    /// [`InvalidOption`](crate::Error::InvalidOption), by the checks of the format in its order: length of the topic, body, properties, record.
+    /// [`InvalidOption`](crate::Error::InvalidOption), by the checks of the format in its order:
+    /// length of the topic, body, properties, record.
     pub fn push(
         &mut self,
         topic: &str,

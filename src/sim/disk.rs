@@ -12,6 +12,7 @@
 //! sectors that are clean and not on the platter: the kernel may have dropped them meanwhile.
 
 use super::inode::{Inode, survivor};
+use super::names::{Names, Node, move_names};
 use super::random::Random;
 use super::sites;
 use crate::disk::{Disk, Entry, FileLock, Holder, Identity, Kind, LockState, Synced};
@@ -25,15 +26,6 @@ use std::sync::Arc;
 
 /// After a sync that was left out the power goes within at most so many calls.
 const CALLS_AFTER_LIE: [u64; 3] = [8, 60, 400];
-
-/// What a name stands for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Node {
-    Directory,
-    File(usize),
-}
-
-type Names = BTreeMap<PathBuf, Node>;
 
 /// What a disk does badly, and how its machine stops.
 #[derive(Clone, Copy, Debug)]
@@ -524,22 +516,6 @@ impl State {
             image.insert(path.clone(), contents);
         }
         image
-    }
-}
-
-/// Gives a file, or a directory with all that is in it, another name.
-fn move_names(names: &mut Names, from: &Path, to: &Path) {
-    let below = names.keys().filter(|name| name.starts_with(from));
-    let below: Vec<PathBuf> = below.cloned().collect();
-    for name in below {
-        if let (Some(node), Ok(rest)) = (names.remove(&name), name.strip_prefix(from)) {
-            let to = if rest == Path::new("") {
-                to.to_path_buf()
-            } else {
-                to.join(rest)
-            };
-            names.insert(to, node);
-        }
     }
 }
 

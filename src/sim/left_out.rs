@@ -132,7 +132,7 @@ const UNSHOWN: [(&str, &str, What, &str); 21] = [
         "src/engine/commit_log/intake/manifest.rs",
         "begin 1",
         What::Directory,
-        "no story withdraws or replaces a commit that has its first name again, with parts in the log",
+        "no story withdraws a commit that has its first name again, with parts in the log",
     ),
     (
         "src/engine/commit_log/intake/manifest.rs",

@@ -28,6 +28,7 @@ mod inode;
 mod left_out;
 mod life;
 mod model;
+mod names;
 mod random;
 mod rare;
 mod repairs;

@@ -41,8 +41,8 @@ fn what_the_page_cache_lost_within_a_boot_is_found_in_the_log() {
     open_each_way(&copy.root(), |store| world.check(store));
 }
 
-/// Where the kernel says who a file is, the walk after a death begins at the last full pass; behind
-/// another mount too, and with a page of release 0.1.0, which has zeros there. None loses a message.
+/// Where the kernel says who a file is, the walk after a death begins at the last full pass; after
+/// a change of the mount too, and with a page of release 0.1.0. None loses a message.
 #[test]
 fn a_dead_process_costs_no_message_behind_any_mount() {
     let (place, mut world) = (Place::new(), World::default());
