@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from nursery import HANGS_S
+from harness import LONG_S
 
 import forebay
 
@@ -46,7 +46,7 @@ SMALL = {"commitlog_file_size": 1 << 20, "index_slots": 64, "index_entries": 256
 def opened(root: Path, mode: str = "r") -> dict[str, Any]:
     """Open a store in a process of its own; what it finds, or the error, and its memory."""
     command = [sys.executable, "-c", OPEN, str(root), mode]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
     assert ran.returncode == 0, ran.stderr
     said: dict[str, Any] = json.loads(ran.stdout)
     assert said["peak"] < PEAK_KIB, said

@@ -248,6 +248,10 @@ def _send_batch(store: Store, table: Any) -> None:
     import pyarrow.compute  # type: ignore[import-untyped]
 
     table = table.drop_columns(["position"]).rename_columns({"born_timestamp": "timestamp"})
+    # Spark's Parquet states times in UTC without saying so.
+    at = table.schema.get_field_index("timestamp")
+    times = table.column(at).cast(pyarrow.timestamp("ms"), safe=False)
+    table = table.set_column(at, "timestamp", times.cast(pyarrow.timestamp("ms", "UTC")))
     topics = table.column("topic")
     for topic in topics.unique().to_pylist():
         own = table.filter(pyarrow.compute.equal(topics, topic)).drop_columns(["topic"])
