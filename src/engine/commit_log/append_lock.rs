@@ -103,8 +103,8 @@ impl AppendLock {
         }
     }
 
-    /// Takes the lock however long that takes. Who comes meanwhile waits as for a sender whose call
-    /// began when it got the lock.
+    /// Waits for the lock without a time limit. Senders that want it meanwhile measure their
+    /// `busy_timeout` from the moment at which it was taken.
     pub fn lock(&self) -> MutexGuard<'_, Tail> {
         let tail = self.tail.lock();
         self.holder_ms.store(coarse_ms(), Ordering::Relaxed);

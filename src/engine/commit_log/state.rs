@@ -167,7 +167,7 @@ pub enum Cache {
     /// The machine is the same, and nothing shows that the file system is: what was stored may be
     /// there, or missing, or be there and missing on the disk.
     Unknown,
-    /// The machine was started again: what is there is on the disk.
+    /// The machine was started again: only what the disk holds is left.
     Lost,
 }
 

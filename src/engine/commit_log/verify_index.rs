@@ -67,8 +67,8 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> 
     Ok(())
 }
 
-/// Number of the next entry, as far as the entries are to be looked at. Another process that writes
-/// adds some behind the end of the log that a reader knows.
+/// Number of the entry at which the check ends. A process that writes adds entries after the end of
+/// the log that a reader has opened; these are not checked.
 fn count_of(shared: &Shared, file: &IndexFile) -> Result<u32> {
     let mut count = file.count()?;
     if shared.queues.store.access == Access::ReadWrite {
