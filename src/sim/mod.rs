@@ -86,10 +86,10 @@ fn what_was_acknowledged_outlives_every_power_loss() {
     }
 }
 
-/// Tells a story of a few steps with many seeds.
+/// Tells a story of a few steps with many seeds, the same in every run.
 fn tell_all(story: fn(u64) -> Result<(), Breach>) {
-    let seeds = Seeds::half_drawn();
-    for seed in (0..300).map(|number| seeds.of(number)) {
+    let seeds = Seeds::fixed();
+    for seed in (0..150).map(|number| seeds.of(number)) {
         if let Err(breach) = story(seed) {
             panic!("FOREBAY_SEED={seed}: {breach}");
         }
