@@ -1,5 +1,6 @@
-"""What holds for every test of Python: how Java starts, which files come first, and Ctrl-C."""
+"""What holds for every test of Python: how Java starts, what is logged, which files come first."""
 
+import logging
 import os
 import signal
 
@@ -22,8 +23,10 @@ def pytest_configure() -> None:
     """Start Java as `jvm` says, and take Ctrl-C as Python does, however this process was started.
 
     A shell that starts a command in the background has it ignore the signal; tests of ours send it.
+    A store says how slow its disk is, too; a test that is about this asks a process of its own.
     """
     os.environ.update(jvm.environment())
+    logging.getLogger("forebay").addFilter(lambda record: not record.msg.startswith("slow "))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

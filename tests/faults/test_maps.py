@@ -91,7 +91,8 @@ def run(script: str, root: Path | str) -> tuple[list[str], str, int]:
 def survived(result: tuple[list[str], str, int]) -> list[str]:
     lines, err, status = result
     assert status == 0, (status, lines, err[-3000:])
-    assert err == "", err
+    # Flushes are slow where the disk is.
+    assert [line for line in err.splitlines() if not line.startswith("slow ")] == []
     return lines
 
 

@@ -40,8 +40,9 @@ class Outcome:
     @property
     def complaints(self) -> list[str]:
         """What the child complains of, and what it says that nobody has taught it."""
-        # A put is slow where the disk is.
-        known = ("ack ", "error ", "calls ", "records ", "ready", "behind ", "room ", "slow put: ")
+        known = ("ack ", "error ", "calls ", "records ", "ready", "behind ", "room ")
+        # Puts and flushes are slow where the disk is.
+        known += ("slow put: ", "slow flush: ")
         wrong = [line for line in self.lines if not line.startswith(known)]
         return ["it hangs", *wrong] if self.hung else wrong
 
