@@ -153,7 +153,8 @@ def test_both_releases_list_what_both_have_appended(tmp_path: Path) -> None:
         assert len(listing.hidden) == 16
         # After a halt RocketMQ drops index files that are newer than its checkpoint; whether there
         # are any depends on how long it ran, so nothing is said of keys that are missed.
-        assert (listing.errors, listing.clean) == ((), True)
+        others = [error for error in listing.errors if not error.startswith("key ")]
+        assert (others, listing.clean) == ([], True)
         assert listing.max_position == third.max_position
 
 
