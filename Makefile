@@ -1,10 +1,10 @@
 # Everything that a developer runs. `make help` lists the targets.
 #
-# Three rules keep it quick. The Arrow crates take minutes to compile with optimisation, so the extension
-# is built with the profile `gate`, which compiles them once, and the Rust tests use the dev profile: the
-# two keep their own halves of target/, and are built side by side. No step sets RUSTFLAGS, since a change
-# of flags compiles every dependency again: warnings are denied by clippy, which passes its flags to this
-# crate only and sees all warnings of the compiler. And the gate runs in two lanes, Rust and Python.
+# Three rules keep it quick. The Arrow crates take minutes to compile with optimisation, so all tests, those
+# of Python included, use the dev profile, which shares them and checks arithmetic and assertions besides.
+# No step sets RUSTFLAGS, since a change of flags compiles every dependency again: warnings are denied by
+# clippy, which passes its flags to this crate only and sees all warnings of the compiler. And the gate runs
+# in two lanes, Rust and Python.
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -27,7 +27,9 @@ PYTHON_READY := $(VENV)/.python-ready
 DOCS_READY := $(VENV)/.docs-ready
 OLD_SPARK := .venv-old-spark
 OLD_SPARK_READY := $(OLD_SPARK)/.python-ready
-EXTENSION_READY := $(VENV)/.extension-ready
+# The extension of the tests, and that of people and benchmarks: one library, the last that was asked for.
+CHECKED := $(VENV)/.extension-dev
+OPTIMISED := $(VENV)/.extension-quick
 SPARK_READY := target/spark/.ready
 RUST_SOURCES := $(shell find src -name '*.rs')
 PYTHON_SOURCES := $(wildcard python tests benches examples)
@@ -45,7 +47,7 @@ help:  ## list the targets
 
 # --- set-up ---------------------------------------------------------------------------------------
 
-dev: tools $(EXTENSION_READY)  ## make .venv with every Python dependency and the extension
+dev: tools $(OPTIMISED)  ## make .venv with every Python dependency and the extension
 
 tools:
 	@command -v $(CARGO) >/dev/null || { echo "cargo is missing: install Rust 1.95 or later"; exit 1; }
@@ -74,10 +76,11 @@ $(OLD_SPARK_READY): pyproject.toml | $(PYTHON_READY)
 
 # Another environment may have removed or replaced the library that stands beside the Python source.
 ifeq ($(wildcard python/forebay/_forebay*.so),)
-.PHONY: $(EXTENSION_READY)
+.PHONY: $(CHECKED) $(OPTIMISED)
 endif
-$(EXTENSION_READY): $(PYTHON_READY) Cargo.toml Cargo.lock $(RUST_SOURCES)
-	@$(STEP) "the extension" $(BIN)/maturin develop --quiet --profile gate --locked
+$(CHECKED) $(OPTIMISED): $(VENV)/.extension-%: $(PYTHON_READY) Cargo.toml Cargo.lock $(RUST_SOURCES)
+	@rm -f $(CHECKED) $(OPTIMISED)
+	@$(STEP) "the extension" $(BIN)/maturin develop --quiet --profile $* --locked
 	@touch $@
 
 # Sessions of Spark start in a third of the time where this is; they start without it, too.
@@ -97,7 +100,8 @@ test: tools $(VENV)/bin/python  ## the gate
 
 lane-rust: lint-rust test-rust docs-rust
 
-lane-python: $(EXTENSION_READY) lint-python test-stubs docs-python $(SPARK_READY)
+# Clippy of the other lane has the compiler to itself until the extension is asked for.
+lane-python: lint-python $(SPARK_READY) $(CHECKED) test-stubs docs-python
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE)
 
 lint: lint-rust lint-python  ## check format, lints and types
@@ -116,23 +120,23 @@ test-rust: tools $(VENV)/bin/python
 	@$(STEP) "cargo test, build" $(CARGO) test --locked --quiet --no-run
 	@$(STEP) "cargo test" $(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
 
-test-python: dev $(SPARK_READY)
+test-python: tools $(CHECKED) $(SPARK_READY)
 	@$(STEP) "pytest tests/python" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/python
 
 # These start the real RocketMQ, which Maven fetches; they are skipped where there is no Maven.
-test-compat: dev $(SPARK_READY)
+test-compat: tools $(CHECKED) $(SPARK_READY)
 	@$(STEP) "pytest tests/compat" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/compat
 
 # Processes that are killed, calls that fail, disks that fill up or lose their power.
-test-faults: dev
+test-faults: tools $(CHECKED)
 	@$(STEP) "pytest tests/faults" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/faults
 
 # The oldest Spark that is supported, in an environment of its own.
-test-old-spark: dev $(OLD_SPARK_READY)
+test-old-spark: tools $(CHECKED) $(OLD_SPARK_READY)
 	@PYTHONPATH=$(CURDIR)/python $(STEP) "pytest tests/python/spark, old Spark" \
 		$(OLD_SPARK)/bin/python $(PYTEST) $(SIDE_BY_SIDE) tests/python/spark
 
-test-stubs: dev
+test-stubs: tools $(CHECKED)
 	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -166,7 +170,7 @@ docs: docs-rust docs-python  ## build docs/, the Python reference and the Rust r
 docs-rust: tools
 	@RUSTDOCFLAGS="-D warnings" $(STEP) "cargo doc" $(CARGO) doc --locked --quiet --no-deps --lib
 
-docs-python: dev $(DOCS_READY)
+docs-python: tools $(CHECKED) $(DOCS_READY)
 	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
 
 clean:  ## remove everything that was built
