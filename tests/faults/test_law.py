@@ -188,3 +188,18 @@ def test_damage_on_disk_reaches_the_report_of_the_checking_process(tmp_path: Pat
         assert any("lost: ack orders 0 5" in text for text in nursery.run(task).complaints)
         gone = nursery.run({**task, "root": str(tmp_path / "nothing")})
         assert gone.status == 1 and any("StoreNotFoundError" in text for text in gone.complaints)
+
+
+def test_what_retention_took_is_not_missed_and_what_it_did_not_take_is(
+    store: forebay.Store,
+) -> None:
+    told = fill(store)
+    found, _ = law.messages(store)
+    kept = sorted(found, key=lambda message: message.position)[4:]
+    begins = {("orders", 0): 2, ("orders", 1): 2}
+    assert law.judge(kept, told, gapless=True, retired=begins) == []
+    assert any("lost: " in it for it in law.judge(kept, told, gapless=True))
+    # A queue that begins later than the log hides what is there: the sender's numbers tell.
+    hidden = [message for message in kept if (message.queue, message.offset) != (1, 2)]
+    begins["orders", 1] = 3
+    assert law.judge(hidden, told, gapless=True, retired=begins)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import contextlib
 import ctypes
+import importlib
 import json
 import os
 import random
@@ -340,7 +341,8 @@ def serve() -> None:
             os.close(pipe)
             status = 0
             try:
-                globals()[task["role"]](task)
+                module, _, role = task["role"].rpartition(".")
+                vars(importlib.import_module(module or "__main__"))[role](task)
             except BaseException:
                 say(*("wrong " + line for line in traceback.format_exc().splitlines()))
                 status = 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,6 +21,8 @@ import forebay
 
 #: Records that stand around atomic batches; no sender of ours wrote them.
 OWN_TOPIC = "rmq_sys_forebay_atomic"
+#: First offset of each queue.
+Begins = Mapping[tuple[str, int], int]
 #: Keys of at most this many messages are looked for, drawn from all.
 QUERIES_MAX = 300
 
@@ -109,12 +111,22 @@ def messages(store: forebay.Store) -> tuple[list[Found], list[str]]:
     return found, wrong
 
 
+def begins_of(store: forebay.Store) -> dict[tuple[str, int], int]:
+    return {(t, q.id): q.min_offset for t, topic in store.topics.items() for q in topic.queues}
+
+
 def judge(
-    found: Iterable[Found], acknowledged: Iterable[Acknowledged], *, gapless: bool
+    found: Iterable[Found],
+    acknowledged: Iterable[Acknowledged],
+    *,
+    gapless: bool,
+    retired: Begins | None = None,
 ) -> list[str]:
     """Compare what a store shows with what was acknowledged.
 
-    ``gapless``: the numbers of a sender have no gaps either, since no send failed.
+    ``gapless``: the numbers of a sender have no gaps either, since no send failed. ``retired`` says
+    where queues begin whose first messages retention may have taken; it takes them in the order of
+    the log, so that a sender's numbers still have no gaps after the first.
     """
     wrong: list[str] = []
     found = sorted(found, key=lambda message: message.position)
@@ -124,6 +136,7 @@ def judge(
     last: dict[tuple[int, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
     groups: dict[tuple[int, int, int], list[Fact]] = {}
+    first: dict[tuple[int, int, int], Found] = {}
     for message in found:
         place = f"{message.topic} {message.queue} {message.offset}"
         fact = fact_of(message.body)
@@ -133,7 +146,7 @@ def judge(
         if message.keys != (key_of(fact),):
             wrong.append(f"{place}: keys {message.keys} of {key_of(fact)}")
         sender = (fact.life, fact.sender)
-        before = last.get(sender, -1)
+        before = last.get(sender, -1 if retired is None else fact.number - 1)
         if fact.number <= before or (gapless and fact.number != before + 1):
             wrong.append(f"{place}: number {fact.number} of {sender} follows {before}")
         last[sender] = fact.number
@@ -143,10 +156,16 @@ def judge(
         ends[queue] = message.offset
         if fact.group >= 0:
             groups.setdefault((*sender, fact.group), []).append(fact)
+            first.setdefault((*sender, fact.group), message)
+    begins = retired or {}
     for group, facts in groups.items():
-        if [fact.row for fact in facts] != list(range(facts[0].rows)):
+        begin = first[group]
+        cut = begins.get((begin.topic, begin.queue)) == begin.offset > 0
+        if [fact.row for fact in facts] != list(range(facts[0].row * cut, facts[0].rows)):
             wrong.append(f"batch {group}: rows {len(facts)} of {facts[0].rows}")
     for message in acknowledged:
+        if message.offset < begins.get((message.topic, message.queue), 0):
+            continue
         there = places.get((message.topic, message.queue, message.offset))
         if there is None:
             wrong.append(f"lost: {message.line()}")
@@ -160,11 +179,16 @@ def check(
     acknowledged: Iterable[Acknowledged],
     *,
     gapless: bool = True,
+    retires: bool = False,
     seed: int = 0,
 ) -> list[str]:
-    """Hold an open store against the law; what is wrong with it, in words."""
+    """Hold an open store against the law; what is wrong with it, in words.
+
+    ``retires``: messages that retention has taken are not missed.
+    """
     found, wrong = messages(store)
-    wrong += judge(found, acknowledged, gapless=gapless)
+    retired = begins_of(store) if retires else None
+    wrong += judge(found, acknowledged, gapless=gapless, retired=retired)
     some = random.Random(seed).sample(found, min(len(found), QUERIES_MAX))
     for message in some:
         for key in message.keys:

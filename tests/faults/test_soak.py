@@ -1,0 +1,232 @@
+"""A store lives for long: senders of all kinds, retention, upkeep, readers, and kills in between.
+
+What was acknowledged is there unless retention took it, no offset is given twice, a verification
+finds nothing, and memory and descriptors are bounded.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import law
+import pytest
+from harness import LONG_S, PROOF, seed
+from law import Acknowledged
+from nursery import Nursery, Outcome
+
+import forebay
+
+SEED = seed()
+#: How long the soak takes, in its long form two hours.
+SECONDS = float(os.environ.get("FOREBAY_SOAK_S", 7_200 if PROOF else 3))
+READERS = 6 if PROOF else 2
+#: Lives of writers in a short soak, and how long a life of a long one is, on average and at most.
+LIVES = 8
+LIFE_S, LIFE_S_MAX = 40.0, 300.0
+LIFE_S_MIN = 0.2
+#: Of those that are not killed, the store is closed.
+KILLED = 0.8
+OPTIONS: dict[str, Any] = {
+    "commitlog_file_size": 256 << 10,
+    "queue_file_entries": 256,
+    "index_slots": 256,
+    "index_entries": 1_024,
+    "default_queues": 2,
+    "max_message_size": 16 << 10,
+    "flush_interval": 0.05,
+    "queue_flush_interval": 0.1,
+    "roll_after": 1.0,
+    "retention_bytes": 4 << 20,
+    "disk_reserve": 0,
+    # A machine that does other things too may take long to make the next file.
+    "busy_timeout": 60.0,
+    "flush_timeout": 60.0,
+}
+#: What no process needs: memory of its own in KiB, and descriptors.
+OWN_KIB_MAX = 150 << 10
+DESCRIPTORS_MAX = 64
+
+Place = tuple[str, int, int]
+
+
+@dataclass
+class Soak:
+    """One store, the processes that use it, and what they were told."""
+
+    root: Path
+    seconds: float
+    #: Descriptors that each step of upkeep leaves open.
+    leaks: ClassVar[int] = 0
+    ledger: dict[Place, Acknowledged] = field(default_factory=dict)
+    wrong: list[str] = field(default_factory=list)
+    lives: int = 0
+    kills: int = 0
+    acknowledged: int = 0
+    retired: int = 0
+    read: int = 0
+    own_kib: int = 0
+    descriptors: int = 0
+    begun: threading.Event = field(default_factory=threading.Event)
+
+    @property
+    def stop(self) -> Path:
+        return self.root.with_name("stop")
+
+    def task(self, role: str, number: int, **rest: Any) -> dict[str, Any]:
+        about = {"role": f"soaking.{role}", "root": str(self.root), "seed": SEED + number}
+        return {**about, "options": OPTIONS, "stop": str(self.stop), "leaks": self.leaks, **rest}
+
+    def take(self, outcome: Outcome, *, killed: bool) -> None:
+        """Keep what a process was told, and what it used."""
+        wrong = [line for line in outcome.complaints if not line.startswith(("uses ", "reads "))]
+        if outcome.status != (-signal.SIGKILL if killed else 0):
+            wrong.append(f"status {outcome.status}, {killed=}")
+        self.wrong += wrong[:20]
+        for line in outcome.of("uses"):
+            own, descriptors = map(int, line.split(" ")[1:])
+            self.own_kib = max(self.own_kib, own)
+            self.descriptors = max(self.descriptors, descriptors)
+        if self.own_kib > OWN_KIB_MAX or self.descriptors > DESCRIPTORS_MAX:
+            self.wrong.append(f"uses {self.own_kib} KiB and {self.descriptors} descriptors")
+        self.read += sum(int(line.split(" ")[1]) for line in outcome.of("reads"))
+        for line in outcome.of("ack"):
+            it = Acknowledged.of(line)
+            if self.ledger.setdefault((it.topic, it.queue, it.offset), it) is not it:
+                self.wrong.append(f"given twice: {line}")
+            self.acknowledged += 1
+
+    def live(self, nursery: Nursery, draw: random.Random, seconds: float) -> None:
+        """Let a process write, and kill it or have it close the store in the end."""
+        killed = draw.random() < KILLED
+        archive = str(self.root.with_name("archive"))
+        flush = draw.choice(("async", "sync"))
+        task = self.task("write", 0, life=self.lives, archive=archive, seconds=seconds)
+        task["options"] = {**OPTIONS, "flush": flush}
+        if killed:
+            task["seconds"] = LONG_S + LIFE_S_MAX
+
+        def hear(line: str, _child: int) -> None:
+            if line == "ready":
+                self.begun.set()
+
+        kill_after_s = seconds if killed else None
+        about = {"kill_after_s": kill_after_s, "from_ready": True, "heard": hear}
+        hangs_s = LONG_S + LIFE_S_MAX
+        self.take(nursery.run(task, **about, hangs_s=hangs_s), killed=killed)
+        self.lives += 1
+        self.kills += killed
+
+    def check(self, mode: str) -> None:
+        """Hold the store against the law, and forget what retention has taken."""
+        # Without the options nothing is retired meanwhile.
+        with forebay.open(self.root, mode) as store:
+            wrong = law.check(store, self.ledger.values(), retires=True, seed=SEED)
+            begins = law.begins_of(store)
+        self.wrong += [f"life {self.lives} ({mode}): {what}" for what in wrong[:20]]
+        before = len(self.ledger)
+        self.ledger = {
+            place: it for place, it in self.ledger.items() if place[2] >= begins.get(place[:2], 0)
+        }
+        self.retired += before - len(self.ledger)
+
+    def follow(self, number: int) -> None:
+        with Nursery() as nursery:
+            self.begun.wait(LONG_S)
+            task = self.task("follow", number)
+            self.take(nursery.run(task, hangs_s=self.seconds + LONG_S), killed=False)
+
+    def run(self, nursery: Nursery, life_s: float = LIFE_S) -> None:
+        """Let writers live one after the other, beside readers, until the time is over."""
+        draw = random.Random(SEED)
+        end = time.monotonic() + self.seconds
+        life_s = min(self.seconds / LIVES, life_s)
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(READERS))
+            stack.callback(self.stop.touch)
+            stack.callback(self.begun.set)
+            readers: list[Future[None]] = [pool.submit(self.follow, n + 1) for n in range(READERS)]
+            while not self.wrong and (left := end - time.monotonic()) > 0:
+                length = min(draw.expovariate(1 / life_s), LIFE_S_MAX, left)
+                self.live(nursery, draw, max(length, LIFE_S_MIN))
+                self.check("r")
+                self.plant()
+        for reader in readers:
+            reader.result()
+        for mode in ("a", "r"):
+            self.check(mode)
+
+    def plant(self) -> None:
+        """Do nothing; a soak that is to fail does something here."""
+
+
+@pytest.fixture
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as one:
+        yield one
+
+
+def test_a_store_that_lives_for_long_loses_nothing_and_needs_no_more(
+    nursery: Nursery, tmp_path: Path
+) -> None:
+    soak = Soak(tmp_path / "store", SECONDS)
+    soak.run(nursery)
+    told = [f"{name} {value}" for name, value in vars(soak).items() if isinstance(value, int)]
+    print(f"FOREBAY_SEED={SEED}, {SECONDS:.0f} s: {', '.join(told)}")
+    assert not soak.wrong, "\n".join([f"FOREBAY_SEED={SEED}", *soak.wrong])
+    assert soak.kills and soak.read
+
+
+class Loses(Soak):
+    """A record of the log is overwritten while nobody has the store open."""
+
+    def plant(self) -> None:
+        files = sorted((self.root / "commitlog").iterdir())
+        with open(files[len(files) // 2], "r+b") as file:
+            file.seek(100)
+            file.write(bytes(300))
+
+
+class Forgets(Soak):
+    """A store is put back to what it was a life ago: its offsets are given again."""
+
+    def plant(self) -> None:
+        kept = self.root.with_name("kept")
+        if kept.exists():
+            shutil.rmtree(self.root)
+            kept.rename(self.root)
+        else:
+            shutil.copytree(self.root, kept)
+
+
+class Leaks(Soak):
+    """Upkeep leaves descriptors open."""
+
+    leaks = 100
+
+
+@pytest.mark.parametrize(
+    ("kind", "says"),
+    [
+        (Loses, ("lost: ", "verify: ")),
+        (Forgets, ("lost: ", "another message", "given twice: ", "was read and is gone")),
+        (Leaks, ("uses ",)),
+    ],
+)
+def test_a_soak_notices_what_is_planted(
+    nursery: Nursery, tmp_path: Path, kind: type[Soak], says: tuple[str, ...]
+) -> None:
+    soak = kind(tmp_path / "store", LONG_S)
+    # It ends with the first life in which something is wrong.
+    soak.run(nursery, life_s=2 * LIFE_S_MIN)
+    assert any(one in what for what in soak.wrong for one in says), soak.wrong
