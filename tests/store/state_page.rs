@@ -4,6 +4,7 @@ use crate::fuzz_targets::each_field;
 use crate::world::{Place, World, change_mount, open_each_way, options, read, write};
 use forebay::{Draft, Durability, Mode, Options, Store};
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -152,4 +153,43 @@ fn a_reader_finds_no_damage_in_what_a_later_writer_adds() {
         assert_eq!(counts(&after), counts(&before));
         store.close().unwrap();
     }
+}
+
+/// A writer stores position, time and count of the last index entry one after the other. Between
+/// them the header had the times of other records, to whoever verified just then.
+#[test]
+fn an_index_entry_that_is_being_put_is_no_damage() {
+    let place = Place::new();
+    let store = write(&place.root());
+    let producer = store.producer("t", Some(0)).unwrap();
+    let draft = Draft {
+        keys: &["k"],
+        ..Draft::default()
+    };
+    let send = || {
+        let sent = producer.send(&draft, 0, Durability::Default).unwrap();
+        sent.store_timestamp
+    };
+    let first = send();
+    while send() == first {}
+    assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
+    let index = fs::read_dir(place.root().join("index")).unwrap().next();
+    let index = index.unwrap().unwrap().path();
+    let whole = fs::read(&index).unwrap();
+    let count = u32::from_be_bytes(whole[36..40].try_into().unwrap());
+
+    let verify_with = |time: i64, count: u32| {
+        let file = fs::OpenOptions::new().write(true).open(&index).unwrap();
+        file.write_all_at(&time.to_be_bytes(), 8).unwrap();
+        file.write_all_at(&count.to_be_bytes(), 36).unwrap();
+        let damage = store.verify(&mut |_, _| true).unwrap().damage;
+        file.write_all_at(&whole[..40], 0).unwrap();
+        damage.len()
+    };
+    let last = i64::from_be_bytes(whole[8..16].try_into().unwrap());
+    assert_eq!(verify_with(first, count - 1), 0);
+    assert_eq!(verify_with(last, count - 1), 0);
+    assert_eq!(verify_with(first, count), 1);
+    assert_eq!(verify_with(first + 100_000, count - 1), 1);
+    store.close().unwrap();
 }

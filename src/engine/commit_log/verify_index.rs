@@ -79,7 +79,7 @@ fn count_of(shared: &Shared, file: &IndexFile) -> Result<u32> {
         return Ok(count.min(file.opened_at));
     }
     let end = shared.log.published();
-    while count > 1 && file.entry(count - 1)?.position >= end {
+    while count > 1 && file.entry(count.saturating_sub(1))?.position >= end {
         count -= 1;
     }
     Ok(count)
@@ -103,16 +103,37 @@ fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
 
 /// Whether the times by which a query passes over the file are those of its records.
 fn times_hold(log: &Log, file: &IndexFile, count: u32) -> Result<bool> {
-    if count <= 1 {
-        return Ok(true);
-    }
-    let (positions, times) = (file.positions()?, file.times()?);
-    for (position, time) in [(positions.0, times.0), (positions.1, times.1)] {
-        if let Some(message) = log.record_at(position)?.record()
-            && message.record().store_timestamp() != time
-        {
+    Ok(count <= 1 || (begin_holds(log, file)? && end_holds(log, file)?))
+}
+
+fn begin_holds(log: &Log, file: &IndexFile) -> Result<bool> {
+    is_stored_at(log, file.positions()?.0, file.times()?.0)
+}
+
+/// A writer may be putting entries meanwhile. It stores the entry, then position, time and count of
+/// the header, each by itself, so a header is judged that stayed the same, and that of an entry
+/// which is not counted yet may still have the time of the one before.
+fn end_holds(log: &Log, file: &IndexFile) -> Result<bool> {
+    loop {
+        let count = file.count()?;
+        // Whoever sees the time of an entry sees its position, too.
+        let time = file.times()?.1;
+        let position = file.positions()?.1;
+        if is_stored_at(log, position, time)? {
+            return Ok(true);
+        }
+        let is_being_put = !file.is_full()? && file.entry(count)?.position == position;
+        if is_being_put && is_stored_at(log, file.entry(count.saturating_sub(1))?.position, time)? {
+            return Ok(true);
+        }
+        if file.count()? == count {
             return Ok(false);
         }
     }
-    Ok(true)
+}
+
+/// Whether the record at `position`, if there is one, was stored at `time`.
+fn is_stored_at(log: &Log, position: u64, time: i64) -> Result<bool> {
+    let found = log.record_at(position)?.record();
+    Ok(found.is_none_or(|message| message.record().store_timestamp() == time))
 }
