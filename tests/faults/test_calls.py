@@ -67,8 +67,8 @@ OPTIONS: dict[str, Any] = {
 #: nothing makes up for what an opening takes for absent.
 UNSETTLED: dict[str, Any] = {**OPTIONS, "queue_flush_interval": 3600.0}
 BEGINNINGS = ("fresh", "closed", "dead", "behind")
-#: Opens of files that an opening for writing makes, at most.
-OPENS = 36
+#: Opens of files that an opening for writing makes, and maps that it and a few sends make, at most.
+OPENS, MAPS = 36, 30
 #: Stores and lives of each in which calls fail now and then, and how many of a million calls do.
 HAZY_STORES = 100 if PROOF else 10
 HAZY_LIVES = 4
@@ -228,6 +228,26 @@ def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
     assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])
 
 
+def sweep_once(
+    nurseries: list[Nursery], sweep: Sweep, begin: str, call: str, number: int, calls_max: int
+) -> list[str]:
+    """Let each call of a kind fail in turn, once, in a store of its own; what is wrong."""
+    sweep.prepare(nurseries[0])
+    complaints: list[str] = []
+    left = iter(range(1, calls_max + 1))
+
+    def work(nursery: Nursery) -> None:
+        for at in left:
+            fault = Fault(begin, "sync", call, number, at, forever=False)
+            _, wrong = sweep.attempt(nursery, fault)
+            if wrong:
+                complaints.append("\n  ".join([str(fault), *wrong[:12]]))
+
+    with ThreadPoolExecutor(len(nurseries)) as pool:
+        list(pool.map(work, nurseries))
+    return complaints and [f"FOREBAY_SEED={SEED}", *complaints]
+
+
 def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
     nurseries: list[Nursery], tmp_path: Path, fast_path: Path
 ) -> None:
@@ -237,20 +257,17 @@ def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
     offsets are given again.
     """
     sweep = Sweep(tmp_path, nurseries, fast_path)
-    sweep.prepare(nurseries[0])
-    complaints: list[str] = []
-    left = iter(range(1, OPENS + 1))
+    complaints = sweep_once(nurseries, sweep, "behind", "open", errno.EMFILE, OPENS)
+    assert not complaints, "\n".join(complaints)
 
-    def work(nursery: Nursery) -> None:
-        for at in left:
-            fault = Fault("behind", "sync", "open", errno.EMFILE, at, forever=False)
-            _, wrong = sweep.attempt(nursery, fault)
-            if wrong:
-                complaints.append("\n  ".join([str(fault), *wrong[:12]]))
 
-    with ThreadPoolExecutor(len(nurseries)) as pool:
-        list(pool.map(work, nurseries))
-    assert not complaints, "\n".join([f"FOREBAY_SEED={SEED}", *complaints])
+def test_a_file_that_cannot_be_mapped_for_a_moment_is_made_again(
+    nurseries: list[Nursery], tmp_path: Path, fast_path: Path
+) -> None:
+    """The n-th map gives ENOMEM, once: what is half made must not stand in the way of a roll."""
+    sweep = Sweep(tmp_path, nurseries, fast_path)
+    complaints = sweep_once(nurseries, sweep, "closed", "mmap", errno.ENOMEM, MAPS)
+    assert not complaints, "\n".join(complaints)
 
 
 def hazy(nursery: Nursery, root: Path, number: int) -> list[str]:

@@ -11,13 +11,14 @@ import os
 import struct
 import subprocess
 import sys
+import tempfile
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from harness import LONG_S
+from harness import LONG_S, lacks
 
 import forebay
 
@@ -190,3 +191,30 @@ def test_an_index_is_as_large_as_it_is_on_its_disk(
         make(root / "index" / f"2026010100000{number:04}")
     said = opened(root, mode)
     assert said.get("read") == 1, said
+
+
+#: Opens stores as a user that may pass through the directory above them, and not list it.
+AS_NOBODY = """
+import forebay, os, sys
+os.setgid(65534)
+os.setuid(65534)
+for name in ("own", "own/store"):
+    with forebay.open(os.path.join(sys.argv[1], name)) as store:
+        store.send("t", b"x")
+        print(store.topics["t"].name)
+"""
+
+
+def test_a_directory_above_the_store_need_not_be_readable() -> None:
+    """As /home and /var/lib often are. What is synced is only what was made."""
+    if os.geteuid() != 0:
+        lacks("root", "becoming another user takes root")
+    # What pytest makes is closed to others.
+    with tempfile.TemporaryDirectory() as folder:
+        own = Path(folder, "own")
+        own.mkdir(mode=0o700)
+        os.chown(own, 65534, 65534)
+        Path(folder).chmod(0o711)
+        command = [sys.executable, "-c", AS_NOBODY, folder]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
+    assert (ran.stdout, ran.returncode) == ("t\nt\n", 0), ran.stderr
