@@ -35,7 +35,7 @@ READERS = 6 if PROOF else 2
 LIVES = 8
 LIFE_S, LIFE_S_MAX = 40.0, 300.0
 LIFE_S_MIN = 0.2
-#: Of those that are not killed, the store is closed.
+#: How many writers are killed; the others close the store.
 KILLED = 0.8
 OPTIONS: dict[str, Any] = {
     "commitlog_file_size": 256 << 10,
@@ -69,6 +69,8 @@ class Soak:
     #: Descriptors that each step of upkeep leaves open.
     leaks: ClassVar[int] = 0
     ledger: dict[Place, Acknowledged] = field(default_factory=dict)
+    #: Offset after the last that was acknowledged in a queue.
+    ends: dict[tuple[str, int], int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     lives: int = 0
     kills: int = 0
@@ -100,15 +102,21 @@ class Soak:
         if self.own_kib > OWN_KIB_MAX or self.descriptors > DESCRIPTORS_MAX:
             self.wrong.append(f"uses {self.own_kib} KiB and {self.descriptors} descriptors")
         self.read += sum(int(line.split(" ")[1]) for line in outcome.of("reads"))
+        before = dict(self.ends)
         for line in outcome.of("ack"):
             it = Acknowledged.of(line)
-            if self.ledger.setdefault((it.topic, it.queue, it.offset), it) is not it:
+            queue = (it.topic, it.queue)
+            known = self.ledger.setdefault((*queue, it.offset), it) is not it
+            # What an earlier life gave may be retired.
+            if known or it.offset < before.get(queue, 0):
                 self.wrong.append(f"given twice: {line}")
+            self.ends[queue] = max(self.ends.get(queue, 0), it.offset + 1)
             self.acknowledged += 1
 
     def live(self, nursery: Nursery, draw: random.Random, seconds: float) -> None:
         """Let a process write, and kill it or have it close the store in the end."""
-        killed = draw.random() < KILLED
+        # The first one is, so that the shortest soak has one.
+        killed = not self.lives or draw.random() < KILLED
         archive = str(self.root.with_name("archive"))
         flush = draw.choice(("async", "sync"))
         task = self.task("write", 0, life=self.lives, archive=archive, seconds=seconds)
