@@ -20,8 +20,9 @@ macro_rules! steps {
 
 /// All kinds, and whether the power may go soon after a sync that is left out: a story of a few
 /// steps has its own crashes.
-const KINDS: [(&str, Tell, bool); 23] = [
+const KINDS: [(&str, Tell, bool); 24] = [
     steps!(settled::at_its_end),
+    steps!(settled::meddled_with),
     steps!(settled::at_its_begin),
     steps!(settled::behind_an_erased_end),
     steps!(settled::cut_short),

@@ -42,6 +42,8 @@ use seeds::Seeds;
 
 /// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
+/// Stories of a few steps, of each kind; the long run reads `FOREBAY_SIM_STORIES`.
+const STORIES: u64 = 300;
 /// Within so many crashes every planted bug has to show.
 const CRASHES_TO_FIND: u64 = 40_000;
 
@@ -86,10 +88,11 @@ fn what_was_acknowledged_outlives_every_power_loss() {
     }
 }
 
-/// Tells a story of a few steps with many seeds, the same in every run.
+/// Tells a story of a few steps with many seeds.
 fn tell_all(story: fn(u64) -> Result<(), Breach>) {
-    let seeds = Seeds::fixed();
-    for seed in (0..150).map(|number| seeds.of(number)) {
+    let seeds = Seeds::half_drawn();
+    let stories = number("FOREBAY_SIM_STORIES").unwrap_or(STORIES);
+    for seed in (0..stories).map(|number| seeds.of(number)) {
         if let Err(breach) = story(seed) {
             panic!("FOREBAY_SEED={seed}: {breach}");
         }
@@ -99,6 +102,7 @@ fn tell_all(story: fn(u64) -> Result<(), Breach>) {
 #[test]
 fn what_a_close_or_a_full_pass_leaves_is_durable() {
     tell_all(settled::at_its_end);
+    tell_all(settled::meddled_with);
 }
 
 #[test]

@@ -83,6 +83,63 @@ pub fn at_its_end(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |_| true).map(drop)
 }
 
+/// Something other than a store has changed queue or index of one that was closed. What the next
+/// opening makes of them is durable once it is closed again, or after a full pass.
+pub fn meddled_with(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = new_disk(seed, Stop::Process);
+    let engine = open(&disk)?;
+    let sent = 1 + random.below(60) as u32;
+    send(&engine, 0..sent, true).map_err(said)?;
+    engine.close().map_err(said)?;
+    drop(engine);
+    let disk = next(&disk, Stop::Power);
+    meddle(&mut random, &disk, sent as usize)?;
+    let engine = open(&disk)?;
+    let close = random.chance(70);
+    if !close || random.chance(30) {
+        send(&engine, 0..1, true).map_err(said)?;
+    }
+    match close {
+        true => engine.close().map_err(said)?,
+        false => engine.shared().settle().map_err(said)?,
+    }
+    outlives_power(&disk, |_| true).map(drop)
+}
+
+fn meddle(random: &mut Random, disk: &SimDisk, sent: usize) -> Result<(), Breach> {
+    let queue = Path::new(ROOT).join("consumequeue/orders/0");
+    let first = queue.join("00000000000000000000");
+    let entry = 20 * random.below(sent as u64) as usize;
+    let entries = disk.contents().remove(&first).flatten();
+    let entries = entries.ok_or("the queue has no file")?;
+    let add_file = |start: usize, bytes: &[u8]| {
+        let path = queue.join(format!("{start:020}"));
+        let added = disk.write_at(&path, 0, bytes);
+        let synced = added.and_then(|()| disk.sync(Synced::File(&path)));
+        let named = synced.and_then(|()| disk.sync(Synced::Directory(&queue)));
+        named.map_err(|error| error.to_string())
+    };
+    match random.below(5) {
+        // Entries behind the end of the queue, of messages that are elsewhere.
+        0 => disk.damage(&first, 20 * sent, &entries[entry..entry + 20]),
+        // The last entries are gone.
+        1 => disk.damage(&first, entry, &vec![0; 20 * sent - entry]),
+        2 => add_file(entries.len(), &entries[..20 * sent])?,
+        3 => add_file(entries.len() * (1 + random.below(70) as usize), &entries)?,
+        // An index entry that the header does not count.
+        _ => {
+            let within = |path: &Path| path.starts_with("/store/index");
+            let files = disk.contents().into_iter();
+            let mut files = files.filter(|(path, bytes)| within(path) && bytes.is_some());
+            let (path, _) = files.next().ok_or("there is no index")?;
+            let at = 40 + 4 * 8 + 20 * (sent + 1);
+            disk.damage(&path, at, &random.next().to_be_bytes());
+        }
+    }
+    Ok(())
+}
+
 /// A store is opened after a crash. What it keeps of the log, and its marks, are durable then.
 pub fn at_its_begin(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);

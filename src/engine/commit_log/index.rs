@@ -7,7 +7,7 @@ use crate::mapped::Access;
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// All index files of a store.
 #[derive(Debug)]
@@ -18,7 +18,8 @@ pub struct Index {
     entries: u32,
     access: Access,
     files: RwLock<Vec<Arc<IndexFile>>>,
-    dirty: AtomicBool,
+    /// Name of the first file that was stored to since the last flush; `u64::MAX` without one.
+    dirty: AtomicU64,
     /// Whether files were removed since the directory was synced.
     unlinked: AtomicBool,
 }
@@ -31,15 +32,14 @@ impl Index {
         (slots, entries): (u32, u32),
         access: Access,
     ) -> Index {
-        let (disk, files, dirty) = (Arc::clone(disk), RwLock::default(), AtomicBool::new(false));
         Index {
-            disk,
+            disk: Arc::clone(disk),
             directory,
             slots,
             entries,
             access,
-            files,
-            dirty,
+            files: RwLock::default(),
+            dirty: AtomicU64::new(u64::MAX),
             unlinked: AtomicBool::new(false),
         }
     }
@@ -65,9 +65,8 @@ impl Index {
                 return Ok(false);
             }
             last_end = if used { last } else { last_end };
-            if used && self.access == Access::ReadWrite {
-                file.drop_uncounted()?;
-                self.dirty.store(true, Ordering::Release);
+            if used && self.access == Access::ReadWrite && file.drop_uncounted()? {
+                self.dirty.fetch_min(file.name, Ordering::AcqRel);
             }
             if used {
                 files.push(Arc::new(file));
@@ -181,18 +180,20 @@ impl Index {
     /// Puts a key's entry behind all others.
     #[inline]
     pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
-        self.current()?.put(hash, position, time)?;
+        let file = self.current()?;
+        file.put(hash, position, time)?;
         // Behind the stores: a flush in between would take the mark away and miss them.
-        self.dirty.store(true, Ordering::Release);
+        self.dirty.fetch_min(file.name, Ordering::AcqRel);
         Ok(())
     }
 
     /// [`Index::put`] for many: hash, position and store time of each. Returns how many were put,
     /// all where there is no error. The file is looked up once for all that fit it.
     pub fn put_all(&self, keys: impl Iterator<Item = (u32, u64, i64)>) -> (usize, Result<()>) {
-        let mut put = 0;
+        let (mut put, mut first) = (0, u64::MAX);
         let put_each = || {
             let mut file = self.current()?;
+            first = file.name;
             for (hash, position, time) in keys {
                 if file.is_full()? {
                     file = self.current()?;
@@ -203,7 +204,7 @@ impl Index {
             Ok(())
         };
         let result = put_each();
-        self.dirty.store(true, Ordering::Release);
+        self.dirty.fetch_min(first, Ordering::AcqRel);
         (put, result)
     }
 
@@ -272,20 +273,37 @@ impl Index {
     /// Makes what was put durable, and that files are gone: one that came back would lead to
     /// records that are no longer there.
     pub fn flush(&self) -> Result<()> {
-        let again = |mark: &AtomicBool| mark.store(true, Ordering::Release);
         if self.unlinked.swap(false, Ordering::AcqRel) {
             let synced = self.disk.sync_directory(&self.directory);
             synced.map_err(|error| {
-                again(&self.unlinked);
+                self.unlinked.store(true, Ordering::Release);
                 Error::io("sync", &self.directory, error)
             })?;
         }
-        if self.access == Access::ReadWrite && self.dirty.swap(false, Ordering::AcqRel) {
-            let last = self.files.read().last().cloned();
-            let flushed = last.map_or(Ok(()), |file| file.flush());
-            flushed.inspect_err(|_| again(&self.dirty))?;
+        if self.access == Access::Read {
+            return Ok(());
+        }
+        let first = self.dirty.swap(u64::MAX, Ordering::AcqRel);
+        let files = self.files.read().clone();
+        for file in files.iter().filter(|file| file.name >= first) {
+            file.flush().inspect_err(|_| {
+                self.dirty.fetch_min(first, Ordering::AcqRel);
+            })?;
         }
         Ok(())
+    }
+
+    /// Whether something was changed since the last flush.
+    pub fn is_behind(&self) -> bool {
+        self.unlinked.load(Ordering::Acquire) || self.dirty.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// Has the next flush make durable what was there when the index was opened. All files but the
+    /// last were durable before there was a later one.
+    pub fn doubt(&self) {
+        if let Some(last) = self.files.read().last() {
+            self.dirty.fetch_min(last.name, Ordering::AcqRel);
+        }
     }
 
     /// Makes the entries that lead to `position` or behind it durable, whether the kernel takes

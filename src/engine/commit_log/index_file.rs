@@ -358,21 +358,28 @@ impl IndexFile {
         self.set_word(AT_COUNT, count + 1)
     }
 
-    /// Undoes an entry that a dying process began and did not count.
-    pub fn drop_uncounted(&self) -> Result<()> {
+    /// Undoes an entry that a dying process began and did not count; returns whether there was
+    /// one.
+    pub fn drop_uncounted(&self) -> Result<bool> {
         let count = self.count()?;
         if count >= self.entries {
-            return Ok(());
+            return Ok(false);
         }
+        let begun: [u8; ENTRY_LEN] = self.load(self.entry_at(count))?;
         let entry = self.entry(count)?;
         let slot_at = self.slot_at(entry.hash);
-        if self.word(slot_at)? == count {
+        let is_chained = self.word(slot_at)? == count;
+        let last = self.entry(count - 1)?.position;
+        if begun == [0; ENTRY_LEN] && !is_chained && self.positions()?.1 == last {
+            return Ok(false);
+        }
+        if is_chained {
             self.reserve_slot(slot_at)?;
             self.set_word(slot_at, entry.previous)?;
         }
-        let last = self.entry(count - 1)?.position;
         self.store(AT_END_POSITION, &last.to_be_bytes())?;
-        self.store(self.entry_at(count), &[0; ENTRY_LEN])
+        self.store(self.entry_at(count), &[0; ENTRY_LEN])?;
+        Ok(true)
     }
 
     /// Goes down the chain of a hash, newest first, until `visit` returns false. `false` where the

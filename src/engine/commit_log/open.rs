@@ -100,6 +100,8 @@ pub(super) struct Opening<'a> {
     pub(super) report: Arc<Report>,
     pub(super) table: TopicTable,
     pub(super) recovery: Recovery,
+    /// Whether nobody has written to the log since a writer of ours closed it.
+    pub(super) unused: bool,
     /// Up to where the log was durable before it was opened.
     pub(super) durable: u64,
     pub(super) last_store_ms: i64,
@@ -287,6 +289,7 @@ impl<'a> Opening<'a> {
             report,
             table,
             recovery: Recovery::default(),
+            unused: false,
             durable: 0,
             last_store_ms: 0,
             unindexed: 0..0,
@@ -361,13 +364,7 @@ impl<'a> Opening<'a> {
         state.set(Mark::Minimum, min);
         let mut in_doubt = None;
         if self.access == Access::ReadWrite {
-            let rebuilt = self.recovery.queue_entries_rebuilt + self.recovery.index_entries_rebuilt;
-            let settled = self.recovery.clean && rebuilt == 0;
-            if settled {
-                for (_, queue) in self.queues.all(&self.topics) {
-                    queue.trust_durable();
-                }
-            }
+            let settled = self.caches_are_durable();
             if state.is_halted() {
                 in_doubt = Some(state.get(Mark::Settled).max(min));
             }
@@ -397,6 +394,19 @@ impl<'a> Opening<'a> {
         let shared = self.shared(log, end)?;
         *shared.in_doubt.lock() = in_doubt;
         Ok((Arc::new(shared), recovery))
+    }
+
+    /// Whether queues and index are durable as they are. What opening has changed the next full
+    /// pass makes durable, and unless a writer of ours closed them also what it has found.
+    fn caches_are_durable(&self) -> bool {
+        let queues = self.queues.all(&self.topics).into_iter();
+        let queues: Vec<_> = queues.map(|(_, queue)| queue).collect();
+        if !self.unused {
+            queues.iter().for_each(|queue| queue.doubt());
+            self.index.iter().for_each(|index| index.doubt());
+        }
+        let index_is_behind = self.index.as_ref().is_some_and(|index| index.is_behind());
+        self.unused && !index_is_behind && !queues.iter().any(|queue| queue.is_behind())
     }
 
     /// The buffers between the senders and the log, which ends at `end`, where there are any.

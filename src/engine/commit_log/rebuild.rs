@@ -44,6 +44,8 @@ impl Opening<'_> {
         }
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
+        let closed_at = (begin.clean && begin.marked).then_some(begin.from);
+        self.unused = closed_at == Some(from) && closed_at == Some(outcome.end);
         self.cut_queues(&log, &begin, outcome.end, &stale)?;
         self.restart_empty_queues(&begin)?;
         self.complete_index(&log, &begin, &plan, &outcome)?;
@@ -133,7 +135,7 @@ impl Opening<'_> {
             let (topic, _) = self.topics.get_or_add(name, id + 1);
             let queue = self.queues.get_or_add(&topic, *id);
             if min == next && queue.is_untouched()? {
-                queue.set_bounds(*next, *next);
+                queue.load_bounds(*next, *next);
             }
         }
         Ok(stale)
@@ -420,7 +422,7 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>
         }
         max -= 1;
     }
-    queue.set_bounds(first, max);
+    queue.load_bounds(first, max);
     Ok(max < last)
 }
 

@@ -1,13 +1,14 @@
 //! Cutting a queue at either end.
 
-use super::{ConsumeQueue, ENTRY_LEN};
+use super::{ConsumeQueue, ENTRY_LEN, Files};
 use crate::error::{Error, Result};
 use crate::mapped::Access;
 use crate::mapped::queue::file_name;
 use std::sync::atomic::Ordering;
 
 impl ConsumeQueue {
-    /// Cuts the queue at `max`: later entries become zeros, later files go.
+    /// Cuts the queue at `max`: later entries become zeros, later files go. The next flush makes
+    /// that durable.
     pub fn truncate(&self, max: u64) -> Result<()> {
         let keep = max - max % self.store.file_entries;
         let mut files = self.files.lock();
@@ -22,12 +23,7 @@ impl ConsumeQueue {
             .map(|(start, _)| *start)
             .collect();
         for start in behind {
-            let path = self.directory.join(file_name(start * ENTRY_LEN));
-            self.store
-                .disk
-                .unlink(&path)
-                .map_err(|e| Error::io("unlink", &path, e))?;
-            files.on_disk.remove(&start);
+            self.remove(&mut files, start)?;
         }
         if files.on_disk.contains_key(&keep) {
             let path = self.directory.join(file_name(keep * ENTRY_LEN));
@@ -37,6 +33,8 @@ impl ConsumeQueue {
             if data.map_err(|e| Error::io("read", &path, e))?.is_some() {
                 let erased = self.store.disk.erase(&path, from, len);
                 erased.map_err(|e| Error::io("erase", &path, e))?;
+                let end = keep + self.store.file_entries;
+                self.erased.fetch_max(end, Ordering::AcqRel);
             }
         }
         drop(files);
@@ -98,19 +96,32 @@ impl ConsumeQueue {
             if start + self.store.file_entries > min || files.on_disk.len() == 1 {
                 break;
             }
-            let path = self.directory.join(file_name(start * ENTRY_LEN));
-            match self.store.disk.unlink(&path) {
-                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-                gone => gone.map_err(|e| Error::io("unlink", &path, e))?,
-            }
-            if files
-                .on_disk
-                .remove(&start)
-                .is_some_and(|file| file.region.is_some())
-            {
-                self.store.mapped.fetch_sub(1, Ordering::Relaxed);
-            }
+            self.remove(&mut files, start)?;
         }
+        Ok(())
+    }
+
+    /// Takes the file away that begins with entry `start`.
+    fn remove(&self, files: &mut Files, start: u64) -> Result<()> {
+        self.unlink(start)?;
+        if files
+            .on_disk
+            .remove(&start)
+            .is_some_and(|file| file.region.is_some())
+        {
+            self.store.mapped.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Unlinks the file that begins with entry `start`. The next flush makes that durable.
+    pub(super) fn unlink(&self, start: u64) -> Result<()> {
+        let path = self.directory.join(file_name(start * ENTRY_LEN));
+        match self.store.disk.unlink(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            gone => gone.map_err(|e| Error::io("unlink", &path, e))?,
+        }
+        self.renamed.store(true, Ordering::Release);
         Ok(())
     }
 }

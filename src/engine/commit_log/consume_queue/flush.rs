@@ -7,14 +7,17 @@ use crate::num::index;
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// Entries of a queue that are not durable yet.
+/// What of a queue is not durable yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Unflushed {
+    /// First entry.
     from: u64,
-    /// Number behind the last of them.
+    /// Number behind the last entry.
     pub max: u64,
-    /// Whether the name of a file is not durable yet.
-    made: bool,
+    /// Number behind the last that was turned into zeros, 0 without one.
+    erased: u64,
+    /// Whether the names of the files are not durable yet.
+    renamed: bool,
 }
 
 impl ConsumeQueue {
@@ -29,12 +32,13 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    fn sync(&self, Unflushed { from, max, made }: Unflushed) -> Result<()> {
-        self.each_range(from..max, |region, from, len| {
+    fn sync(&self, unflushed: Unflushed) -> Result<()> {
+        let end = unflushed.max.max(unflushed.erased);
+        self.each_range(unflushed.from..end, |region, from, len| {
             let synced = self.store.disk.sync_range(region, from, len);
             synced.map_err(|e| Error::io("sync", region.path(), e))
         })?;
-        if made {
+        if unflushed.renamed {
             let parts = self.directory.ancestors().take(3);
             for directory in parts {
                 let synced = self.store.disk.sync_directory(directory);
@@ -47,7 +51,8 @@ impl ConsumeQueue {
     /// Says that what [`ConsumeQueue::take_unflushed`] gave is not durable yet.
     pub fn give_back(&self, unflushed: Unflushed) {
         self.dirty.fetch_min(unflushed.from, Ordering::AcqRel);
-        self.made.fetch_or(unflushed.made, Ordering::AcqRel);
+        self.erased.fetch_max(unflushed.erased, Ordering::AcqRel);
+        self.renamed.fetch_or(unflushed.renamed, Ordering::AcqRel);
     }
 
     /// Has the next sync write the entries that lead to `position` or behind it, whether the kernel
@@ -71,7 +76,9 @@ impl ConsumeQueue {
         let mut number = entries.start;
         while number < entries.end {
             let Some(map) = self.map_of(number)? else {
-                number = number - number % self.store.file_entries + self.store.file_entries;
+                let files = self.files.lock();
+                let next = files.on_disk.range(number..).next();
+                number = next.map_or(entries.end, |(start, _)| *start);
                 continue;
             };
             let end = entries.end.min(map.end);
@@ -89,13 +96,16 @@ impl ConsumeQueue {
             return None;
         }
         let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
+        let erased = self.erased.swap(0, Ordering::AcqRel);
+        let renamed = self.renamed.swap(false, Ordering::AcqRel);
         let max = self.max();
         let from = self.flushed.load(Ordering::Acquire).min(corrected);
         let from = from.max(self.first_on_disk().unwrap_or(0));
-        (from < max).then(|| Unflushed {
+        (renamed || from < max.max(erased)).then_some(Unflushed {
             from,
             max,
-            made: self.made.swap(false, Ordering::AcqRel),
+            erased,
+            renamed,
         })
     }
 
@@ -104,15 +114,19 @@ impl ConsumeQueue {
         self.flushed.store(max, Ordering::Release);
     }
 
-    /// Whether something was added since the last flush.
+    /// Whether something was changed since the last flush.
     pub fn is_behind(&self) -> bool {
         self.flushed.load(Ordering::Acquire) < self.max()
             || self.dirty.load(Ordering::Acquire) != u64::MAX
+            || self.erased.load(Ordering::Acquire) != 0
+            || self.renamed.load(Ordering::Acquire)
     }
 
-    /// Takes what is there for durable, as a clean close left it.
-    pub fn trust_durable(&self) {
-        self.made.store(false, Ordering::Release);
-        self.flushed.store(self.max(), Ordering::Release);
+    /// Has the next flush make durable what was there when the queue was opened, names and all.
+    pub fn doubt(&self) {
+        self.flushed.store(0, Ordering::Release);
+        if self.first_on_disk().is_some() {
+            self.renamed.store(true, Ordering::Release);
+        }
     }
 }

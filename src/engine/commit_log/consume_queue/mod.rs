@@ -66,9 +66,11 @@ pub struct ConsumeQueue {
     flushed: AtomicU64,
     /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
     dirty: AtomicU64,
-    /// Whether the name of a file is perhaps not durable: of one that was made since the last
-    /// flush, or by a process that died before its own.
-    made: AtomicBool,
+    /// Number behind the last entry that was turned into zeros since the last flush; 0 without one.
+    erased: AtomicU64,
+    /// Whether the names of the files are perhaps not durable: one was made or removed since the
+    /// last flush, or by a process that died before its own.
+    renamed: AtomicBool,
     touched: AtomicBool,
     /// First position of the log when the first offset was last corrected by another process's
     /// mark.
@@ -108,13 +110,8 @@ impl ConsumeQueue {
                 files
                     .on_disk
                     .insert(file.start / ENTRY_LEN, QueueFile::default());
-                queue.made.store(true, Ordering::Release);
             } else if store.access == Access::ReadWrite {
-                let path = directory.join(file_name(file.start));
-                store
-                    .disk
-                    .unlink(&path)
-                    .map_err(|e| Error::io("unlink", &path, e))?;
+                queue.unlink(file.start / ENTRY_LEN)?;
             }
         }
         drop(files);
@@ -131,7 +128,8 @@ impl ConsumeQueue {
             max: AtomicU64::new(0),
             flushed: AtomicU64::new(0),
             dirty: AtomicU64::new(u64::MAX),
-            made: AtomicBool::new(false),
+            erased: AtomicU64::new(0),
+            renamed: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             files: Mutex::new(Files::default()),
@@ -160,6 +158,13 @@ impl ConsumeQueue {
         let first = number - number % self.store.file_entries;
         let path = self.directory.join(file_name(first * ENTRY_LEN));
         (path, (number - first) * ENTRY_LEN)
+    }
+
+    /// Sets the bounds, as found by a look at the files of a queue that is being opened. What they
+    /// hold counts as durable, until [`ConsumeQueue::doubt`] says otherwise.
+    pub fn load_bounds(&self, min: u64, max: u64) {
+        self.set_bounds(min, max);
+        self.set_flushed(max);
     }
 
     /// Sets the bounds, as found by a look at the files.
@@ -392,7 +397,7 @@ impl ConsumeQueue {
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         let created = disk.create(&path, self.store.file_entries * ENTRY_LEN);
         created.map_err(|e| Error::io("create", &path, e))?;
-        self.made.store(true, Ordering::Release);
+        self.renamed.store(true, Ordering::Release);
         Ok(())
     }
 
