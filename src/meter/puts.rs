@@ -104,9 +104,21 @@ fn is_sample(nanos: u32) -> bool {
     nanos.wrapping_mul(SPREAD) < u32::MAX / PUTS_A_SAMPLE
 }
 
+/// The steady clock and the wall clock, in ms, of one moment. They are read again where the thread
+/// was interrupted in between, for that would look as if the wall clock were set.
+fn clocks() -> (Instant, i64) {
+    loop {
+        let (now, wall_ms) = (Instant::now(), crate::store::now_ms());
+        if now.elapsed() < Duration::from_millis(1) {
+            return (now, wall_ms);
+        }
+    }
+}
+
 impl Default for PutMeter {
     /// A meter of a store that is opened at this moment.
     fn default() -> PutMeter {
+        let (opened, opened_ms) = clocks();
         PutMeter {
             all_timed: CachePadded::new(AtomicU32::new(ALL_TIMED)),
             latency: Histogram::default(),
@@ -114,8 +126,8 @@ impl Default for PutMeter {
             append_ns: AtomicU64::new(0),
             slow: AtomicU64::new(0),
             warnings: Arc::default(),
-            opened: Instant::now(),
-            opened_ms: AtomicI64::new(crate::store::now_ms()),
+            opened,
+            opened_ms: AtomicI64::new(opened_ms),
         }
     }
 }
@@ -133,7 +145,12 @@ impl PutMeter {
     #[inline]
     pub fn begin(&self) -> Put {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        let since = since.unwrap_or_default();
+        self.begin_at(since.unwrap_or_default())
+    }
+
+    /// [`PutMeter::begin`] so long after the epoch.
+    #[inline]
+    fn begin_at(&self, since: Duration) -> Put {
         let all_timed = self.all_timed.load(Ordering::Relaxed) > 0;
         let timed = all_timed || is_sample(since.subsec_nanos());
         Put {
@@ -159,7 +176,19 @@ impl PutMeter {
     /// where it was looked at.
     #[inline]
     pub fn end(&self, put: &Put, topic: &str, bytes: usize, waited: Duration) -> Option<Instant> {
-        let took_ms = coarse_ms() - put.clock_ms;
+        self.end_after(coarse_ms() - put.clock_ms, put, topic, bytes, waited)
+    }
+
+    /// [`PutMeter::end`] so many ms after the put began, by the coarse clock.
+    #[inline]
+    fn end_after(
+        &self,
+        took_ms: i64,
+        put: &Put,
+        topic: &str,
+        bytes: usize,
+        waited: Duration,
+    ) -> Option<Instant> {
         if took_ms < STALL_MS && put.timed.is_none() {
             return None;
         }
@@ -175,11 +204,11 @@ impl PutMeter {
         waited: Duration,
         took_ms: i64,
     ) -> Instant {
-        let now = Instant::now();
+        let (now, wall_ms) = clocks();
         let waited_ms = i64::try_from(waited.as_millis()).unwrap_or(i64::MAX);
         let stalled = took_ms.saturating_sub(waited_ms) >= STALL_MS;
         // The time up to here by the wall clock is true only if nobody has set it meanwhile.
-        let stalled = stalled && self.clock_is_steady(now);
+        let stalled = stalled && self.clock_is_steady(now, wall_ms);
         let (took, weight, encoding) = match &put.timed {
             Some(timed) => {
                 let took = now.saturating_duration_since(timed.began);
@@ -228,10 +257,10 @@ impl PutMeter {
     }
 
     /// Whether the wall clock has gone on like the steady one since the last call of this.
-    fn clock_is_steady(&self, now: Instant) -> bool {
+    fn clock_is_steady(&self, now: Instant, wall_ms: i64) -> bool {
         let steady = now.saturating_duration_since(self.opened).as_millis();
         let steady_ms = i64::try_from(steady).unwrap_or(i64::MAX);
-        let opened_ms = crate::store::now_ms() - steady_ms;
+        let opened_ms = wall_ms - steady_ms;
         let before = self.opened_ms.load(Ordering::Relaxed);
         let steady = (opened_ms - before).abs() <= CLOCK_SET_MS;
         if !steady {
@@ -258,50 +287,71 @@ mod tests {
 
     const NO_WAIT: Duration = Duration::ZERO;
 
-    /// A put that was not chosen to be timed and began so long ago.
-    fn untimed(ago_ms: i64) -> Put {
-        Put {
-            clock_ms: coarse_ms() - ago_ms,
+    /// Ends a put that was not chosen to be timed, so many ms after it began.
+    fn end_untimed(meter: &PutMeter, took_ms: i64, waited: Duration) -> Option<Instant> {
+        let put = Put {
+            clock_ms: 0,
             timed: None,
-        }
+        };
+        meter.end_after(took_ms, &put, "orders", 123, waited)
     }
 
-    #[test]
-    fn one_put_in_sixty_four_is_timed_whatever_the_clocks_grain() {
-        for grain in [1_u32, 3, 16, 100, 1000, 15_625] {
-            let all = (0..64_000_u32).map(|tick| tick.wrapping_mul(grain) % 1_000_000_000);
-            let samples = all.filter(|nanos| is_sample(*nanos)).count();
-            assert!((700..1300).contains(&samples), "grain {grain}: {samples}");
-        }
+    /// Puts that begin at each tick of a clock of this grain, in ns, and take no time by the coarse
+    /// clock; how many of them were timed.
+    fn put_at_ticks(meter: &PutMeter, grain: u64) -> u64 {
+        let put = |tick: u64| {
+            let mut put = meter.begin_at(Duration::from_nanos(tick * grain));
+            put.encoded();
+            meter.end_after(0, &put, "t", 100, NO_WAIT).is_some()
+        };
+        (0..TICKS).map(put).filter(|timed| *timed).count() as u64
     }
+
+    const TICKS: u64 = 64_000;
 
     #[test]
     fn the_first_puts_are_all_timed_and_count_once() {
         let meter = PutMeter::default();
         for _ in 0..ALL_TIMED {
-            let mut put = meter.begin();
-            put.encoded();
-            assert!(meter.end(&put, "t", 100, NO_WAIT).is_some());
+            // This moment is none of those that are chosen.
+            let put = meter.begin_at(Duration::from_nanos(1));
+            assert!(meter.end_after(0, &put, "t", 100, NO_WAIT).is_some());
         }
         assert_eq!(meter.read().latency.count, u64::from(ALL_TIMED));
-        let many = 100_000;
-        for _ in 0..many {
-            let put = meter.begin();
-            meter.end(&put, "t", 100, NO_WAIT);
+        let put = meter.begin_at(Duration::from_nanos(1));
+        assert!(meter.end_after(0, &put, "t", 100, NO_WAIT).is_none());
+        assert_eq!(meter.read().latency.count, u64::from(ALL_TIMED));
+    }
+
+    /// The choice follows from the nanosecond alone, so the numbers are exact.
+    #[test]
+    fn one_put_in_sixty_four_is_timed_and_stands_for_all_whatever_the_clocks_grain() {
+        let grains = [
+            (1, 1000),
+            (3, 1001),
+            (16, 997),
+            (100, 1002),
+            (1000, 1000),
+            (15_625, 999),
+        ];
+        for (grain, expected) in grains {
+            let meter = PutMeter::default();
+            meter.all_timed.store(0, Ordering::Relaxed);
+            let timed = put_at_ticks(&meter, grain);
+            assert_eq!(timed, expected, "grain {grain}");
+            let each = u64::from(PUTS_A_SAMPLE);
+            assert_eq!(meter.read().latency.count, timed * each, "grain {grain}");
         }
-        let count = meter.read().latency.count - u64::from(ALL_TIMED);
-        // The clock of a busy machine does not fall evenly on the samples.
-        assert!((many / 8..many * 8).contains(&count), "{count}");
     }
 
     #[test]
     fn a_stall_of_a_put_that_is_not_timed_is_found() {
         let meter = PutMeter::default();
-        assert!(meter.end(&untimed(0), "t", 100, NO_WAIT).is_none());
-        meter.end(&untimed(40), "t", 100, NO_WAIT).unwrap();
+        assert!(end_untimed(&meter, STALL_MS - 1, NO_WAIT).is_none());
+        end_untimed(&meter, 40, NO_WAIT).unwrap();
         let found = meter.read();
         assert_eq!(found.latency.count, 1);
-        assert!(found.latency.max >= Duration::from_millis(40));
+        assert_eq!(found.latency.max, Duration::from_millis(40));
         assert_eq!(found.slow, 0);
         assert!(!meter.warnings.any());
     }
@@ -309,14 +359,14 @@ mod tests {
     #[test]
     fn a_put_that_takes_longer_than_half_a_second_is_told_once() {
         let meter = PutMeter::default();
-        meter.end(&untimed(700), "orders", 123, NO_WAIT).unwrap();
+        end_untimed(&meter, 700, NO_WAIT).unwrap();
         assert_eq!(meter.read().slow, 1);
         let told = meter.warnings.take();
         let [Warning::SlowPut(put)] = told.as_slice() else {
             panic!("{told:?}");
         };
         assert_eq!((&*put.topic, put.bytes), ("orders", 123));
-        assert!(put.took >= Duration::from_millis(700));
+        assert_eq!(put.took, Duration::from_millis(700));
         assert!(!meter.warnings.any() && meter.warnings.take().is_empty());
         assert_eq!(meter.read().slow, 1);
     }
@@ -324,7 +374,7 @@ mod tests {
     #[test]
     fn the_wait_for_the_disk_is_not_part_of_a_put() {
         let meter = PutMeter::default();
-        meter.end(&untimed(700), "t", 100, Duration::from_millis(699));
+        end_untimed(&meter, 700, Duration::from_millis(699));
         let found = meter.read();
         assert_eq!((found.slow, found.latency.count), (0, 0));
     }
@@ -335,9 +385,9 @@ mod tests {
         let meter = PutMeter::default();
         let set_by_ms = 60_000;
         meter.opened_ms.fetch_sub(set_by_ms, Ordering::Relaxed);
-        meter.end(&untimed(set_by_ms), "t", 100, NO_WAIT);
+        end_untimed(&meter, set_by_ms, NO_WAIT);
         assert_eq!(meter.read().latency.count, 0);
-        meter.end(&untimed(700), "t", 100, NO_WAIT);
+        end_untimed(&meter, 700, NO_WAIT);
         assert_eq!(meter.read().slow, 1);
     }
 }
