@@ -141,8 +141,8 @@ test-stubs: tools $(CHECKED)
 
 # --- the rest -------------------------------------------------------------------------------------
 
-# Tests that draw cases look at FOREBAY_PROOF and draw many more; proptest reads its own variable. They take
-# hours: no step and no test has a limit here.
+# Tests that draw cases look at FOREBAY_PROOF and draw many more; proptest takes its number of cases from a
+# variable of its own. They take hours: no step and no test has a limit here.
 proof: export FOREBAY_PROOF := 1
 proof: export STEP_LIMIT := 0
 proof: export PYTEST_TIMEOUT := 0

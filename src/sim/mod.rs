@@ -38,6 +38,7 @@ mod sites;
 
 use crate::plant::{Bug, plant};
 use model::Breach;
+pub(crate) use seeds::proptest_config;
 use seeds::Seeds;
 
 /// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.

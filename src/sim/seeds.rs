@@ -1,10 +1,29 @@
 //! Which stories are told.
 
 use super::number;
+use proptest::test_runner::{Config, RngSeed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// First of the seeds that every run begins with.
 const FIXED: u64 = 1;
+
+/// A seed that nobody has chosen, far from the fixed ones.
+fn draw() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    1_000_000_000 + now.as_nanos() as u64 % 1_000_000_000_000
+}
+
+/// Has proptest draw by `FOREBAY_SEED`, or by a seed that a failure prints. Its own variables count
+/// for the rest, and nothing is written beside the source.
+pub fn proptest_config() -> Config {
+    let seed = number("FOREBAY_SEED").unwrap_or_else(draw);
+    println!("FOREBAY_SEED={seed}");
+    Config {
+        rng_seed: RngSeed::Fixed(seed),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
 
 /// The seeds of a run.
 #[derive(Clone, Copy, Debug)]
@@ -19,12 +38,10 @@ impl Seeds {
     /// are drawn, so that every run tries something that none has tried. `FOREBAY_SEED` fixes all.
     pub fn half_drawn() -> Seeds {
         let given = number("FOREBAY_SEED");
-        let drawn = given.is_none().then(|| {
-            let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
-            let drawn = 1_000_000_000 + now.as_nanos() as u64 % 1_000_000_000_000;
+        let drawn = given.is_none().then(draw);
+        if let Some(drawn) = drawn {
             println!("every second story from FOREBAY_SEED={drawn} on");
-            drawn
-        });
+        }
         Seeds {
             first: given.unwrap_or(FIXED),
             drawn,

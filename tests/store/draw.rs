@@ -3,6 +3,7 @@
 //! The gate tries some points, `FOREBAY_PROOF` all. Half of those that are drawn are the same each
 //! time; the other half are drawn by `FOREBAY_SEED`, or by a seed that the test prints.
 
+use proptest::test_runner::{Config, RngSeed};
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 
@@ -39,16 +40,31 @@ pub(crate) struct Draw {
     pub(crate) all: bool,
 }
 
+/// `FOREBAY_SEED`, or a seed that nobody has chosen; a failure prints it.
+fn seed() -> u64 {
+    let seed = match std::env::var("FOREBAY_SEED") {
+        Ok(text) => text.parse().unwrap(),
+        Err(_) => RandomState::new().hash_one(0u8) >> 32,
+    };
+    println!("FOREBAY_SEED={seed}");
+    seed
+}
+
+/// Has proptest draw by the same seed. Its own variables count for the rest, and nothing is written
+/// beside the source.
+pub(crate) fn proptest_config() -> Config {
+    Config {
+        rng_seed: RngSeed::Fixed(seed()),
+        failure_persistence: None,
+        ..Config::default()
+    }
+}
+
 impl Draw {
     pub(crate) fn new() -> Draw {
-        let seed = match std::env::var("FOREBAY_SEED") {
-            Ok(text) => text.parse().unwrap(),
-            Err(_) => RandomState::new().hash_one(0u8) >> 32,
-        };
-        println!("FOREBAY_SEED={seed}");
         Draw {
             fixed: Random::of_seed(1),
-            random: Random::of_seed(seed),
+            random: Random::of_seed(seed()),
             all: std::env::var_os("FOREBAY_PROOF").is_some(),
         }
     }

@@ -1,5 +1,6 @@
 //! The fuzz targets with bytes that proptest draws: raw ones, and good ones with changes.
 
+use crate::draw::proptest_config;
 use crate::fuzz_targets::{TARGETS, run};
 use proptest::prelude::*;
 
@@ -7,8 +8,7 @@ fn config() -> ProptestConfig {
     let long = std::env::var_os("FOREBAY_PROOF").is_some();
     ProptestConfig {
         cases: if long { 5_000 } else { 150 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
+        ..proptest_config()
     }
 }
 

@@ -4,11 +4,12 @@
 //! their messages is checked on each engine by itself.
 
 use crate::bed::{Bed, Kind};
+use crate::draw::proptest_config;
 use forebay::engine::Rows;
 use forebay::record::message::PropertyKind;
 use forebay::{Atomicity, Check, Draft, Durability, Error, Filter, Message, Result};
 use proptest::prelude::*;
-use proptest::test_runner::{Config, TestRunner};
+use proptest::test_runner::TestRunner;
 
 const TOPICS: [&str; 5] = ["orders", "bills", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "a b"];
 /// The first two share a hash, the last is no key.
@@ -430,7 +431,7 @@ fn list_topics(bed: &Bed) -> String {
 suite! {
     /// The memory engine itself is compared with one that keeps no index.
     fn random_operations_get_the_answers_of_the_memory_engine(bed) {
-        let mut config = Config { failure_persistence: None, ..Config::default() };
+        let mut config = proptest_config();
         if std::env::var_os("PROPTEST_CASES").is_none() {
             config.cases = 64;
         }
