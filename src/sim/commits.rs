@@ -226,17 +226,85 @@ impl Story {
         };
         story.publish(&disk, &staged).map_err(said)?;
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        story.is_through(&disk)
+    }
+
+    /// The power goes while a batch is committed. Who runs it again is through, with its own rows or
+    /// those of the first attempt.
+    pub fn is_committed_again(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+        drop(story.open(&disk).map_err(said)?);
+        let staged = story.stage(&disk).map_err(said)?;
+        disk.end_within(1 + story.random.below(8));
+        let _ = story.publish(&disk, &staged);
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        let staged = story.stage(&disk).map_err(said)?;
+        story.publish(&disk, &staged).map_err(said)?;
+        story.is_through(&disk)
+    }
+
+    /// The power goes while a batch is taken up. One that was begun cannot be withdrawn: some of
+    /// its rows may be in the log.
+    pub fn is_begun(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
         let engine = story.open(&disk).map_err(said)?;
+        let staged = story.stage(&disk).map_err(said)?;
+        story.publish(&disk, &staged).map_err(said)?;
+        disk.end_within(1 + story.random.below(30));
+        let _ = intake::step(engine.shared(), &|| EPOCH_MS);
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        drop(engine);
+        let withdrawn = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
+        if !withdrawn {
+            return story.is_through(&disk);
+        }
+        let engine = story.open(&disk).map_err(said)?;
+        story.look(&engine, &disk, true)?;
+        let rows = story.seen.len();
+        hold!(rows == 0, "{rows} rows of a batch that was withdrawn");
+        Ok(())
+    }
+
+    /// The only batch of a query was taken up, and retention takes it away. It is not taken up
+    /// again after a power loss.
+    pub fn is_over(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        story.options.retention_bytes = Some(1 << 13);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+        let engine = story.open(&disk).map_err(said)?;
+        let staged = story.stage(&disk).map_err(said)?;
+        story
+            .publish_as(CommitKind::Batch, &disk, &staged)
+            .map_err(said)?;
         intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
-        let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
+        let mut time = Instant::now();
+        for _ in 0..20 {
+            story.make_noise(&engine).map_err(said)?;
+            time += Duration::from_secs(2);
+            let shared = engine.shared();
+            shared.retention.step(shared, EPOCH_MS, time);
+        }
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        drop(engine);
+        let engine = story.open(&disk).map_err(said)?;
+        let end = engine.stats().published;
+        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        let now = engine.stats().published;
+        hold!(now == end, "{} bytes were appended again", now - end);
+        Ok(())
+    }
+
+    /// The batch that was committed is taken up, each row once.
+    fn is_through(&mut self, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
+        let engine = self.open(disk).map_err(said)?;
+        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        let found = state(&**disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
         hold!(found == CommitState::Gone, "it is {found:?}");
-        story.look(&engine, &disk, false)?;
-        let rows = story.rows[0];
-        hold!(
-            story.seen.len() as u64 == rows,
-            "{} rows of {rows}",
-            story.seen.len()
-        );
+        self.look(&engine, disk, false)?;
+        let (rows, found) = (self.rows[0], self.seen.len() as u64);
+        hold!(found == rows, "{found} rows of {rows}");
         Ok(())
     }
 
@@ -283,10 +351,14 @@ impl Story {
     }
 
     fn publish(&mut self, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
+        self.publish_as(CommitKind::Stream, disk, stages)
+    }
+
+    fn publish_as(&self, kind: CommitKind, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
         let commit = Commit {
             query: QUERY,
             batch: self.batch,
-            kind: CommitKind::Stream,
+            kind,
             stages,
         };
         publish_cut(&**disk, Path::new(ROOT), &commit, PART_LEN).map(drop)

@@ -181,6 +181,11 @@ impl SimDisk {
         self.state.lock().unreadable = Some(path.to_path_buf());
     }
 
+    /// Calls so far that could have been the last.
+    pub fn calls(&self) -> u64 {
+        self.state.lock().calls
+    }
+
     /// Has the machine stop at the `calls`th call from here on.
     pub fn end_within(&self, calls: u64) {
         let mut state = self.state.lock();

@@ -38,8 +38,8 @@ mod sites;
 
 use crate::plant::{Bug, plant};
 use model::Breach;
-pub(crate) use seeds::proptest_config;
 use seeds::Seeds;
+pub(crate) use seeds::proptest_config;
 
 /// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
@@ -117,6 +117,12 @@ fn what_opening_keeps_of_the_log_is_durable() {
 fn directories_that_are_made_again_are_durable() {
     tell_all(settled::without_a_directory);
     tell_all(settled::made_by_the_dead);
+    tell_all(settled::renamed);
+}
+
+#[test]
+fn what_another_system_stored_counts_after_a_power_loss_in_opening() {
+    tell_all(settled::left_by_another);
 }
 
 #[test]
@@ -140,6 +146,9 @@ fn a_commit_that_is_refused_or_withdrawn_does_not_come_back() {
 #[test]
 fn what_was_committed_when_the_power_went_is_taken_up() {
     tell_all(commits::Story::is_committed);
+    tell_all(commits::Story::is_committed_again);
+    tell_all(commits::Story::is_begun);
+    tell_all(commits::Story::is_over);
 }
 
 #[test]
@@ -166,6 +175,7 @@ fn the_directories_above_a_store_are_durable_with_it() {
 #[test]
 fn an_index_that_was_being_built_is_built_again() {
     tell_all(rare::killed_rebuild);
+    tell_all(rare::torn_rebuild);
 }
 
 #[test]

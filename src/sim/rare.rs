@@ -4,7 +4,7 @@
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
 use super::random::Random;
-use crate::disk::Disk;
+use crate::disk::{Disk, Synced};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Durability, Engine, Verification};
 use crate::error::Error;
@@ -12,7 +12,7 @@ use crate::machine::{Drive, Machine};
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 pub(super) fn faults(stop: Stop) -> Faults {
@@ -36,11 +36,11 @@ pub(super) fn open_with(
     root: &Path,
     index: bool,
 ) -> Result<CommitLog, Breach> {
-    let machine = Machine {
-        disk: shared(disk),
-        drive: Drive::Steps,
-    };
-    let options = Options {
+    open_by(disk, root, &options(index))
+}
+
+pub(super) fn options(index: bool) -> Options {
+    Options {
         flush: Flush::Async,
         commitlog_file_size: Some(4096),
         queue_file_entries: Some(64),
@@ -48,8 +48,19 @@ pub(super) fn open_with(
         index_entries: Some(70),
         index,
         ..Options::default()
+    }
+}
+
+pub(super) fn open_by(
+    disk: &Arc<SimDisk>,
+    root: &Path,
+    options: &Options,
+) -> Result<CommitLog, Breach> {
+    let machine = Machine {
+        disk: shared(disk),
+        drive: Drive::Steps,
     };
-    let engine = CommitLog::open(&machine, root, &options);
+    let engine = CommitLog::open(&machine, root, options);
     engine.map_err(|error| format!("it does not open: {error}"))
 }
 
@@ -241,6 +252,85 @@ pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
         found.index_entries
     );
     Ok(())
+}
+
+/// The index is damaged, the table that lists its files is gone, and the power goes while the index
+/// is built again: by an opening after a death, since what was closed in order is looked at as a
+/// whole, or by a repair. Half an index is no index.
+pub fn torn_rebuild(seed: u64) -> Result<(), Breach> {
+    // As often as not when the index is there and not yet durable, shortly before the end.
+    let (damaged, calls, _) = torn_within(seed, 1000)?;
+    let last = if damaged.is_some() { 10 } else { 5 };
+    let within = calls - 1 - Random::new(seed).below(last);
+    let (damaged, _, disk) = torn_within(seed, within)?;
+    let engine = open_by(&disk, Path::new("/store"), &torn_options())?;
+    if damaged.is_some_and(|file| disk.contents().contains_key(&file)) {
+        // The repair has not begun with it.
+        return Ok(());
+    }
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(found.damage.is_empty(), "verify finds {:?}", found.damage);
+    hold!(
+        found.index_entries == found.queue_entries,
+        "{} index entries of {}",
+        found.index_entries,
+        found.queue_entries
+    );
+    Ok(())
+}
+
+fn torn_options() -> Options {
+    Options {
+        // Of many sectors.
+        index_entries: Some(400),
+        ..options(true)
+    }
+}
+
+/// [`torn_rebuild`] with the power going within so many calls: the file that a repair has to build
+/// again, the calls until then, and the disk after the power loss.
+fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDisk>), Breach> {
+    let mut random = Random::new(seed);
+    let open = |disk| open_by(disk, Path::new("/store"), &torn_options());
+    let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+    let engine = open(&disk)?;
+    send(&engine, 0..100 + random.below(250) as u32, true).map_err(said)?;
+    let repairs = random.chance(50);
+    match repairs {
+        true => engine.close().map_err(said)?,
+        false => engine.shared().settle().map_err(said)?,
+    }
+    drop(engine);
+    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let files = disk.contents().into_keys();
+    let mut files = files.filter(|path| path.parent() == Some(Path::new("/store/index")));
+    let file = files.next().ok_or("there is no index")?;
+    let begun;
+    if repairs {
+        // Opening does not look at the entries between the first one and the last one.
+        disk.damage(&file, 40 + 4 * 8 + 20 * 50, &[0xEE; 20]);
+        let engine = open(&disk)?;
+        lose_table(&disk)?;
+        begun = disk.calls();
+        disk.end_within(calls);
+        let _ = engine.repair(&mut |_, _| true);
+    } else {
+        lose_table(&disk)?;
+        disk.damage(&file, 36, &[0xEE; 4]);
+        begun = disk.calls();
+        disk.end_within(calls);
+        drop(open(&disk));
+    }
+    let after = disk.calls() - begun;
+    let left = Arc::new(disk.restart(faults(Stop::Power)));
+    Ok((repairs.then_some(file), after, left))
+}
+
+/// Takes the table of queues and index files away.
+fn lose_table(disk: &SimDisk) -> Result<(), Breach> {
+    let gone = disk.unlink(Path::new("/store/forebay.offsets"));
+    let gone = gone.and_then(|()| disk.sync(Synced::Directory(Path::new("/store"))));
+    gone.map_err(|error| error.to_string())
 }
 
 /// A sync of dispatch fails where nobody hears of it. Nothing is taken for durable afterwards.

@@ -130,7 +130,12 @@ impl Story {
                 let files = disk.list(&index).map_err(ended)?;
                 let name = files.into_iter().filter_map(|file| file.name).max();
                 let file = index.join(name.unwrap_or_default());
-                disk.damage(&file, 40 + 8 * 4 + 20, &[0xEE; 20]);
+                // Opening looks at the first entry and the last one, and not at those in between.
+                let in_file = match (self.records.len() - 1) % 69 {
+                    0..3 => 1,
+                    last => 1 + self.random.below(last as u64) as usize,
+                };
+                disk.damage(&file, 40 + 8 * 4 + 20 * in_file, &[0xEE; 20]);
             }
             Part::Checkpoint => disk.damage(&root.join("checkpoint"), 0, &[0x7F; 24]),
         }

@@ -3,10 +3,11 @@
 use super::disk::{Faults, Image, SimDisk, Stop};
 use super::model::{Breach, hold};
 use super::random::Random;
-use super::rare::{faults, open, open_with, said, send};
+use super::rare::{faults, open, open_by, open_with, options, said, send};
 use crate::disk::{Disk, Synced};
 use crate::engine::Engine;
 use crate::engine::commit_log::CommitLog;
+use crate::options::Options;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -83,7 +84,7 @@ pub fn at_its_end(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |_| true).map(drop)
 }
 
-/// Something other than a store has changed queue or index of one that was closed. What the next
+/// Something other than a store has changed queue, index or checkpoint of one that was closed. What the next
 /// opening makes of them is durable once it is closed again, or after a full pass.
 pub fn meddled_with(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
@@ -120,13 +121,17 @@ fn meddle(random: &mut Random, disk: &SimDisk, sent: usize) -> Result<(), Breach
         let named = synced.and_then(|()| disk.sync(Synced::Directory(&queue)));
         named.map_err(|error| error.to_string())
     };
-    match random.below(5) {
+    match random.below(6) {
         // Entries behind the end of the queue, of messages that are elsewhere.
         0 => disk.damage(&first, 20 * sent, &entries[entry..entry + 20]),
         // The last entries are gone.
         1 => disk.damage(&first, entry, &vec![0; 20 * sent - entry]),
         2 => add_file(entries.len(), &entries[..20 * sent])?,
         3 => add_file(entries.len() * (1 + random.below(70) as usize), &entries)?,
+        4 => {
+            let gone = disk.unlink(&Path::new(ROOT).join("checkpoint"));
+            gone.map_err(|error| error.to_string())?;
+        }
         // An index entry that the header does not count.
         _ => {
             let within = |path: &Path| path.starts_with("/store/index");
@@ -146,11 +151,17 @@ pub fn at_its_begin(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, random.pick(&[Stop::Power, Stop::Process]));
     let engine = open(&disk)?;
     unsettled(&mut random, &engine)?;
-    if random.chance(30) {
+    let closed = random.chance(30);
+    if closed {
         engine.close().map_err(said)?;
     }
     let disk = next(&disk, Stop::Power);
     drop(engine);
+    if closed && random.chance(50) {
+        // As a store has it that another system closed.
+        let gone = disk.unlink(&Path::new(ROOT).join("forebay.idle"));
+        gone.map_err(|error| error.to_string())?;
+    }
     let _engine = open(&disk)?;
     let caches = ["consumequeue", "index", "checkpoint"].map(|name| Path::new(ROOT).join(name));
     let cache = |path: &Path| caches.iter().any(|cache| path.starts_with(cache));
@@ -212,14 +223,14 @@ pub fn without_a_directory(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |path| path.starts_with(&directory)).map(drop)
 }
 
-/// The process that makes a store dies while it does. The next one finds it, sends, and the power
-/// goes once that is durable.
+/// The process that makes a store dies while it does, or the power goes. The next one finds it,
+/// sends, and the power goes once that is durable.
 pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let root = Path::new("/data/store");
     let dying = Faults {
         dies_at: Some(1 + random.below(40)),
-        ..faults(Stop::Process)
+        ..faults(random.pick(&[Stop::Power, Stop::Process]))
     };
     let disk = Arc::new(SimDisk::new(Random::new(seed), dying));
     drop(open_with(&disk, root, true));
@@ -232,6 +243,70 @@ pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
     let engine = open_with(&disk, root, true)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
     hold!(found.records == 10, "{} records", found.records);
+    Ok(())
+}
+
+/// A closed store gets another name, and the power goes once a message is durable under it.
+pub fn renamed(seed: u64) -> Result<(), Breach> {
+    let disk = new_disk(seed, Stop::Power);
+    let (from, to) = (Path::new("/data/one"), Path::new("/data/two"));
+    let engine = open_with(&disk, from, true)?;
+    send(&engine, 0..10, true).map_err(said)?;
+    engine.close().map_err(said)?;
+    drop(engine);
+    disk.rename(from, to).map_err(|error| error.to_string())?;
+    let engine = open_with(&disk, to, true)?;
+    send(&engine, 10..20, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    let engine = open_with(&disk, to, true)?;
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(found.records == 20, "{} records of 20", found.records);
+    Ok(())
+}
+
+/// The state page and the table as a writer of ours leaves them that dies; another system, whose
+/// records carry no checksum, then writes, and is closed or dies. The power goes while the store is
+/// opened: what the other system stored counts for the next one all the same.
+pub fn left_by_another(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let root = Path::new(ROOT);
+    let ended = |error: std::io::Error| error.to_string();
+    let disk = new_disk(seed, Stop::Process);
+    let engine = open(&disk)?;
+    unsettled(&mut random, &engine)?;
+    let disk = next(&disk, Stop::Process);
+    drop(engine);
+    let ours = disk.contents();
+    let options = Options {
+        checksum: false,
+        ..options(true)
+    };
+    let engine = open_by(&disk, root, &options)?;
+    send(&engine, 0..1 + random.below(30) as u32, true).map_err(said)?;
+    engine.close().map_err(said)?;
+    let all = engine.verify(&mut |_, _| true).map_err(said)?.records;
+    drop(engine);
+    for name in ["forebay.state", "forebay.offsets", "forebay.idle"] {
+        let path = root.join(name);
+        disk.unlink(&path).map_err(ended)?;
+        if let Some(Some(bytes)) = ours.get(&path) {
+            disk.write_at(&path, 0, bytes).map_err(ended)?;
+        }
+    }
+    if random.chance(50) {
+        let abort = root.join("abort");
+        disk.write_at(&abort, 0, b"4711").map_err(ended)?;
+    }
+    disk.sync(Synced::FileSystem(root)).map_err(ended)?;
+    let disk = next(&disk, Stop::Power);
+    disk.end_within(1 + random.below(16));
+    drop(open(&disk));
+    let disk = next(&disk, Stop::Power);
+    let engine = open(&disk)?;
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(found.records == all, "{} records of {all}", found.records);
     Ok(())
 }
 

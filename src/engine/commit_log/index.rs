@@ -167,10 +167,7 @@ impl Index {
         let geometry = (self.slots, self.entries);
         let end = match last {
             None => None,
-            Some(last) => {
-                last.flush()?;
-                Some((last.times()?.1, last.positions()?.1))
-            }
+            Some(last) => Some((last.times()?.1, last.positions()?.1)),
         };
         let file = Arc::new(IndexFile::create(&self.disk, path, name, geometry, end)?);
         self.files.write().push(Arc::clone(&file));
@@ -298,22 +295,21 @@ impl Index {
         self.unlinked.load(Ordering::Acquire) || self.dirty.load(Ordering::Acquire) != u64::MAX
     }
 
-    /// Has the next flush make durable what was there when the index was opened. All files but the
-    /// last were durable before there was a later one.
+    /// Has the next flush make durable what was there when the index was opened.
     pub fn doubt(&self) {
-        if let Some(last) = self.files.read().last() {
-            self.dirty.fetch_min(last.name, Ordering::AcqRel);
+        if let Some(first) = self.files.read().first() {
+            self.dirty.fetch_min(first.name, Ordering::AcqRel);
         }
     }
 
-    /// Makes the entries that lead to `position` or behind it durable, whether the kernel takes
-    /// their pages for clean or not.
-    pub fn flush_again(&self, position: u64) -> Result<()> {
+    /// Has the next flush write the entries that lead to `position` or behind it, whether the
+    /// kernel takes their pages for clean or not.
+    pub fn dirty_from(&self, position: u64) -> Result<()> {
         let files = self.files.read().clone();
         for file in files {
             if file.positions()?.1 >= position {
                 file.dirty_from(&*self.disk, position)?;
-                file.flush()?;
+                self.dirty.fetch_min(file.name, Ordering::AcqRel);
             }
         }
         Ok(())

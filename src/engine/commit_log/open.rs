@@ -310,19 +310,10 @@ impl<'a> Opening<'a> {
         let begin = self.begin(running::is_there(&*self.disk, self.root)?)?;
         // First the page, which tells what the file says until it is ours.
         self.state.begin_recovery(begin.trust == Trust::Everywhere);
-        self.state.sync(&*self.disk)?;
-        running::leave(&*self.disk, self.root)?;
-        for name in ["commitlog", "consumequeue", "config"] {
-            let path = self.root.join(name);
-            self.disk
-                .create_directory(&path)
-                .map_err(|e| Error::io("create", &path, e))?;
-        }
         self.state.set_fixed(&self.geometry, &self.host());
         self.state.sync(&*self.disk)?;
-        self.disk
-            .sync_directory(self.root)
-            .map_err(|e| Error::io("sync", self.root, e))?;
+        running::leave(&*self.disk, self.root)?;
+        self.make_directories()?;
         if let Some(parent) = self.root.parent() {
             match self.disk.sync_directory(parent) {
                 Err(error) if error.kind() == ErrorKind::PermissionDenied => {
@@ -335,6 +326,26 @@ impl<'a> Opening<'a> {
             }
         }
         Ok(begin)
+    }
+
+    /// Makes the directories that are not there, durably. The names of those that are there became
+    /// durable with that of `abort`.
+    fn make_directories(&self) -> Result<()> {
+        let mut made = false;
+        for name in ["commitlog", "consumequeue", "config"] {
+            let path = self.root.join(name);
+            let there = self.disk.look(&path);
+            if there.map_err(|e| Error::io("look at", &path, e))?.is_none() {
+                let created = self.disk.create_directory(&path);
+                created.map_err(|e| Error::io("create", &path, e))?;
+                made = true;
+            }
+        }
+        if made {
+            let synced = self.disk.sync_directory(self.root);
+            synced.map_err(|e| Error::io("sync", self.root, e))?;
+        }
+        Ok(())
     }
 
     /// Puts the parts together.

@@ -314,8 +314,9 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
         let walked = walk(&shared.log, from, Belief::below(end), &mut visit);
         page.count_exchange();
         walked?;
+        // It need not be durable before the index is: the full pass that comes next syncs both.
         page.set_unindexed(false);
-        page.sync(&*shared.disk)
+        Ok(())
     };
     let paused = || again().inspect_err(|error| shared.fail(error));
     shared.dispatcher.pause(paused)?;

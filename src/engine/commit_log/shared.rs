@@ -395,7 +395,7 @@ impl Shared {
         // What is in the queues is published, if not yet dispatched as a whole.
         self.flush_to(self.log.readable_end())?;
         let flushed = self
-            .flush_what_is_in_doubt()
+            .dirty_what_is_in_doubt()
             .and_then(|()| self.queues.flush())
             .and_then(|()| self.index.as_ref().map_or(Ok(()), |index| index.flush()));
         if let Err(error) = flushed {
@@ -415,9 +415,8 @@ impl Shared {
         })
     }
 
-    /// Has the queues' next sync write what an earlier process may have failed to, and the index do
-    /// so at once.
-    fn flush_what_is_in_doubt(&self) -> Result<()> {
+    /// Has the next sync of queues and index write what an earlier process may have failed to.
+    fn dirty_what_is_in_doubt(&self) -> Result<()> {
         let mut in_doubt = self.in_doubt.lock();
         let Some(position) = *in_doubt else {
             return Ok(());
@@ -427,7 +426,7 @@ impl Shared {
             self.queues.limit_maps();
         }
         if let Some(index) = &self.index {
-            index.flush_again(position)?;
+            index.dirty_from(position)?;
         }
         *in_doubt = None;
         Ok(())
