@@ -229,8 +229,8 @@ impl Story {
         story.is_through(&disk)
     }
 
-    /// The power goes while a batch is committed. Who runs it again is through, with its own rows or
-    /// those of the first attempt.
+    /// The power goes while a batch is committed. Who runs it again is through, with its own rows
+    /// or those of the first attempt.
     pub fn is_committed_again(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));

@@ -68,6 +68,11 @@ fn tell_lives(seed: u64) -> Result<u64, Breach> {
     life::Story::new(seed).tell()
 }
 
+fn tell_erased_ends(seed: u64) -> Result<u64, Breach> {
+    settled::behind_an_erased_end(seed)?;
+    tell_lives(seed)
+}
+
 fn tell_commits(seed: u64) -> Result<u64, Breach> {
     commits::Story::new(seed).tell()
 }
@@ -210,8 +215,13 @@ fn the_simulator_finds_every_planted_bug() {
         Bug::ProgressAhead,
         Bug::TakeErrorForAbsence,
     ] {
+        let tell = match bug {
+            // Random stories meet it once in some thousand.
+            Bug::StaleTail => tell_erased_ends,
+            _ => tell_lives,
+        };
         plant(Some(bug));
-        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell_lives);
+        let found = run(Seeds::fixed(), CRASHES_TO_FIND, tell);
         plant(None);
         match found {
             Ok(stories) => missed.push(format!("{bug:?} in {stories} stories")),

@@ -84,8 +84,8 @@ pub fn at_its_end(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |_| true).map(drop)
 }
 
-/// Something other than a store has changed queue, index or checkpoint of one that was closed. What the next
-/// opening makes of them is durable once it is closed again, or after a full pass.
+/// Something other than a store has changed queue, index or checkpoint of one that was closed. What
+/// the next opening makes of them is durable once it is closed again, or after a full pass.
 pub fn meddled_with(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Process);
