@@ -35,6 +35,15 @@ pub struct Preparation {
     pub random_reads: bool,
 }
 
+/// When a file is used that is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Use {
+    /// When the one that is appended to is full: it is locked, where that is asked for.
+    Next,
+    /// Behind others that are not begun; see [`Allocator::begin_coming`].
+    Later,
+}
+
 /// A result that is waited for: set once.
 #[derive(Debug)]
 pub struct Latch<T> {
@@ -58,6 +67,11 @@ impl<T: Clone> Latch<T> {
     /// Whether the result is there.
     pub fn is_open(&self) -> bool {
         self.slot.lock().is_some()
+    }
+
+    /// Whether the work has ended with an error.
+    pub fn has_failed(&self) -> bool {
+        self.slot.lock().as_ref().is_some_and(Result::is_err)
     }
 
     /// Waits for the result.
@@ -95,6 +109,7 @@ enum Request {
         start: u64,
         len: u64,
         reserve: u64,
+        needed: Use,
         latch: Arc<Latch<Arc<MappedFile>>>,
     },
     Reserve {
@@ -108,6 +123,7 @@ enum Request {
         len: u64,
     },
     Lock(Arc<MappedFile>),
+    LockComing(Arc<Latch<Arc<MappedFile>>>),
     Unlock(Arc<MappedFile>),
 }
 
@@ -157,6 +173,13 @@ impl Allocator {
         }
     }
 
+    /// [`Allocator::begin`] of a file that was asked for earlier.
+    pub fn begin_coming(&self, file: &Arc<Latch<Arc<MappedFile>>>) {
+        if self.preparer.preparation.lock {
+            self.send(Request::LockComing(Arc::clone(file)));
+        }
+    }
+
     /// Says that nothing more is appended to a file: it need not be locked any more.
     pub fn end(&self, file: &Arc<MappedFile>) {
         if self.preparer.preparation.lock {
@@ -171,6 +194,7 @@ impl Allocator {
         start: u64,
         len: u64,
         reserve: u64,
+        needed: Use,
     ) -> Arc<Latch<Arc<MappedFile>>> {
         let latch = Latch::new();
         self.send(Request::Create {
@@ -178,6 +202,7 @@ impl Allocator {
             start,
             len,
             reserve,
+            needed,
             latch: Arc::clone(&latch),
         });
         latch
@@ -249,8 +274,9 @@ impl Preparer {
                 start,
                 len,
                 reserve,
+                needed,
                 latch,
-            } => latch.open(self.create(path, start, len, reserve)),
+            } => latch.open(self.create(path, start, len, reserve, needed)),
             Request::Reserve { file, end, latch } => latch.open(file.reserve(end)),
             Request::Populate { file, start, len } => {
                 if let Ok(region) = file.region() {
@@ -259,6 +285,12 @@ impl Preparer {
                 }
             }
             Request::Lock(file) => self.lock(&file),
+            // Requests are handled in order, so it was made, or could not be.
+            Request::LockComing(latch) => {
+                if let Ok(file) = latch.wait(Duration::ZERO) {
+                    self.lock(&file);
+                }
+            }
             Request::Unlock(file) => {
                 if let Some(region) = file.mapped() {
                     region.unlock();
@@ -274,6 +306,7 @@ impl Preparer {
         start: u64,
         len: u64,
         reserve: u64,
+        needed: Use,
     ) -> io::Result<Arc<MappedFile>> {
         let reserve = match self.preparation.warm_up {
             true => len,
@@ -285,7 +318,7 @@ impl Preparer {
             false => Ok(()),
         };
         warm().inspect_err(|_| file.discard())?;
-        if self.preparation.lock {
+        if self.preparation.lock && needed == Use::Next {
             self.lock(&file);
         }
         if self.preparation.random_reads

@@ -10,7 +10,7 @@ pub mod queue;
 pub mod region;
 pub mod transient;
 
-pub use allocate::{Allocator, Latch, Preparation, Preparer};
+pub use allocate::{Allocator, Latch, Preparation, Preparer, Use};
 pub use file::{Extent, MappedFile};
 pub use guard::Fault;
 pub use queue::{FoundFile, MappedFileQueue};

@@ -15,7 +15,7 @@ use super::queue_row::QueueRow;
 use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Result};
-use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Region, TransientPool};
+use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Region, TransientPool, Use};
 use crate::num::index;
 use crate::record::Batch;
 use crate::record::layout::BLANK_LEN;
@@ -35,6 +35,8 @@ const POPULATE_STEP: u64 = 8 << 20;
 const WRITE_LEN: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
 /// Sealed records are stored when they are this many bytes, while the processor's cache has them.
 const RUN_LEN: usize = 4 * WRITE_LEN;
+/// Files that are made before they are needed.
+const FILES_AHEAD: usize = 2;
 /// How long a roll waits for a file that the allocator is at.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -48,7 +50,10 @@ pub struct Tail {
     offsets: Vec<QueueRow<u64>>,
     /// Files behind the current one, in order.
     ahead: VecDeque<Arc<MappedFile>>,
+    /// Files behind these that were asked for, in order. Only the first of all is locked in memory.
     coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
+    /// How many files are made ahead of use: fewer where the disk is nearly full.
+    files_ahead: usize,
     /// Whether blocks behind the reserved ones have been asked for, up to where.
     asked_until: u64,
     populated: u64,
@@ -118,6 +123,7 @@ impl Tail {
             offsets: Vec::new(),
             ahead: VecDeque::new(),
             coming: VecDeque::new(),
+            files_ahead: FILES_AHEAD,
             asked_until: 0,
             populated: position,
             populate,
@@ -341,6 +347,16 @@ impl Tail {
             unreachable!("files were secured")
         };
         with.log.files.push(Arc::clone(&next));
+        self.files_ahead = FILES_AHEAD;
+        // What could not be made is asked for again.
+        while self.coming.back().is_some_and(|last| last.has_failed()) {
+            self.coming.pop_back();
+        }
+        match (self.ahead.front(), self.coming.front()) {
+            (Some(file), _) => with.allocator.begin(file),
+            (None, Some(coming)) => with.allocator.begin_coming(coming),
+            (None, None) => {}
+        }
         self.enter(next)
     }
 
@@ -428,12 +444,14 @@ impl Tail {
     }
 
     /// Reserves the blocks below `position` of the current file (`ahead` 0) or one behind it.
-    fn reserve(&self, with: &Appender<'_>, ahead: usize, position: u64) -> Result<()> {
+    fn reserve(&mut self, with: &Appender<'_>, ahead: usize, position: u64) -> Result<()> {
         let file = match ahead.checked_sub(1) {
             None => self.current.as_ref().map(|current| &current.file),
             Some(index) => self.ahead.get(index),
         };
-        let Some(file) = file else { return Ok(()) };
+        let Some(file) = file.cloned() else {
+            return Ok(());
+        };
         let need = position - file.start();
         if need <= file.reserved() {
             return Ok(());
@@ -443,8 +461,35 @@ impl Tail {
         if file.reserve(step).is_ok() {
             return Ok(());
         }
-        file.reserve(need)
-            .map_err(|error| full(with, "reserve", file, need, error))
+        let mut reserved = file.reserve(need);
+        if reserved.as_ref().is_err_and(is_full) && self.let_go(ahead.max(1)) {
+            reserved = file.reserve(need);
+        }
+        reserved.map_err(|error| full(with, "reserve", &file, need, error))
+    }
+
+    /// Takes the files ahead away but for the first `kept`, for the room that they take; whether
+    /// there were any. Until the next roll one is enough.
+    fn let_go(&mut self, kept: usize) -> bool {
+        let mut gone = false;
+        self.files_ahead = 1;
+        while self.ahead.len() + self.coming.len() > kept {
+            let last = match self.coming.pop_back() {
+                Some(coming) => match coming.wait(ALLOCATE_TIMEOUT) {
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        self.coming.push_back(coming);
+                        break;
+                    }
+                    made => made.ok(),
+                },
+                None => self.ahead.pop_back(),
+            };
+            if let Some(file) = last {
+                file.discard();
+                gone = true;
+            }
+        }
+        gone
     }
 
     /// Has at least `count` files ready behind the current one.
@@ -455,18 +500,24 @@ impl Tail {
                 (None, Some(current)) => current.end,
                 (None, None) => with.log.files.start_of(self.position),
             };
-            let coming = self.coming.pop_front();
+            // It stays until there is the file in its place: those behind it are in their order.
+            let coming = self.coming.front().cloned();
             let file = match coming.as_ref().map(|latch| latch.wait(ALLOCATE_TIMEOUT)) {
                 Some(Ok(file)) => file,
                 Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
                     // It is still being made, so it cannot be made here too.
-                    self.coming.extend(coming);
                     let waited_ms = ALLOCATE_TIMEOUT.as_secs() * 1000;
                     return Err(Error::Busy { waited_ms });
                 }
                 // It could not be made ahead of use; that it can be made now is worth a try.
-                _ => self.create(with, start)?,
+                _ => match self.create(with, start) {
+                    Err(Error::Full { .. }) if self.let_go(self.ahead.len() + 1) => {
+                        self.create(with, start)?
+                    }
+                    made => made?,
+                },
             };
+            self.coming.pop_front();
             self.ahead.push_back(file);
         }
         Ok(())
@@ -480,7 +531,7 @@ impl Tail {
         let len = with.log.files.file_len();
         let step = RESERVE_STEP.min(len);
         let preparer = with.allocator.preparer();
-        let try_with = |reserve| preparer.create(path.clone(), start, len, reserve);
+        let try_with = |reserve| preparer.create(path.clone(), start, len, reserve, Use::Next);
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
         made.map_err(|error| match is_full(&error) {
             true => no_space(with, &path, step),
@@ -509,13 +560,17 @@ impl Tail {
             let end = self.asked_until - current.file.start();
             drop(with.allocator.reserve(&current.file, end));
         }
-        let half = current.file.start() + current.file.len() / 2;
-        if self.position >= half && self.ahead.is_empty() && self.coming.is_empty() {
-            let (start, len) = (current.end, current.file.len());
+        let (end, len) = (current.end, current.file.len());
+        let asked = self.ahead.len() + self.coming.len();
+        if self.position < end - len / 2 || asked >= self.files_ahead {
+            return;
+        }
+        for number in asked..self.files_ahead {
+            let start = end + len * number as u64;
             let path = with.log.files.path_of(start);
-            let latch = with
-                .allocator
-                .create(path, start, len, RESERVE_STEP.min(len));
+            let needed = if number == 0 { Use::Next } else { Use::Later };
+            let reserve = RESERVE_STEP.min(len);
+            let latch = with.allocator.create(path, start, len, reserve, needed);
             self.coming.push_back(latch);
         }
     }

@@ -1,5 +1,7 @@
 //! Log files that are prepared before they are used, and let go of after.
 
+use super::RESERVE_STEP;
+use crate::disk::{Call, HookedDisk};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::flush::FlushService;
 use crate::engine::{Atomicity, Durability, Engine};
@@ -7,6 +9,7 @@ use crate::machine::{Drive, Machine};
 use crate::mapped::queue::file_name;
 use crate::options::Options;
 use crate::record::{Batch, Draft};
+use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -165,5 +168,98 @@ fn a_full_file_that_nobody_reads_is_unmapped() {
     let found = engine.verify(&mut |_, _| true).unwrap();
     assert_eq!((found.records, found.damage.len()), (36, 0));
     send(&engine, 36);
+    engine.close().unwrap();
+}
+
+/// Where the log files below `root` begin.
+fn files(root: &Path) -> Vec<u64> {
+    let names = std::fs::read_dir(root.join("commitlog")).unwrap();
+    let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
+    let mut files: Vec<u64> = names.map(|name| name.parse().unwrap()).collect();
+    files.sort_unstable();
+    files
+}
+
+#[test]
+fn a_store_that_is_half_full_has_two_files_ahead_and_a_small_one_has_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let engine = open(dir.path(), Drive::Steps, Options::default());
+    send(&engine, 4);
+    assert_eq!(files(dir.path()), [0]);
+    send(&engine, 2);
+    assert_eq!(files(dir.path()), [0, FILE_LEN, 2 * FILE_LEN]);
+    // The next file is begun, and half of it is not used.
+    send(&engine, 6);
+    assert_eq!(files(dir.path()), [0, FILE_LEN, 2 * FILE_LEN]);
+    send(&engine, 6);
+    assert_eq!(files(dir.path()), [0, 1, 2, 3].map(|file| file * FILE_LEN));
+    engine.close().unwrap();
+    assert_eq!(files(dir.path()), [0, FILE_LEN]);
+}
+
+/// The second file ahead is a courtesy: it goes where its room is needed, and where it cannot be
+/// made nobody hears of it.
+#[test]
+fn the_second_file_ahead_refuses_no_send() {
+    for lacking in [1, 2] {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_path_buf();
+        let has_room = move |call: Call, path: &Path| {
+            let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
+            let is_log = path.starts_with(root.join("commitlog"));
+            match call {
+                // As many files fit the disk.
+                Call::Create if is_log && files(&root).len() > lacking => full(),
+                _ => Ok(()),
+            }
+        };
+        let machine = Machine {
+            disk: HookedDisk::shared(has_room),
+            drive: Drive::Steps,
+        };
+        let options = Options {
+            commitlog_file_size: Some(FILE_LEN),
+            index: false,
+            ..Options::default()
+        };
+        let engine = CommitLog::open(&machine, dir.path(), &options).unwrap();
+        send(&engine, 9 * lacking);
+        assert_eq!(files(dir.path()).len(), lacking + 1);
+        engine.close().unwrap();
+    }
+}
+
+/// Blocks of the file that is written are asked for, and there is room only once the second file
+/// ahead is gone.
+#[test]
+fn the_second_file_ahead_gives_its_room_to_the_one_that_is_written() {
+    const LEN: u64 = 4 * RESERVE_STEP;
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().to_path_buf();
+    let has_room = move |call: Call, path: &Path| {
+        let first = root.join("commitlog").join(file_name(0));
+        match call {
+            Call::Reserve(start, _) if path == first && start >= 3 * RESERVE_STEP => {
+                match files(&root).len() > 2 {
+                    true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                    false => Ok(()),
+                }
+            }
+            _ => Ok(()),
+        }
+    };
+    let machine = Machine {
+        disk: HookedDisk::shared(has_room),
+        drive: Drive::Steps,
+    };
+    let options = Options {
+        commitlog_file_size: Some(LEN),
+        index: false,
+        ..Options::default()
+    };
+    let engine = CommitLog::open(&machine, dir.path(), &options).unwrap();
+    let needed = (3 * RESERVE_STEP + (1 << 20)) / (100 << 10);
+    send(&engine, usize::try_from(needed).unwrap());
+    assert_eq!(files(dir.path()), [0, LEN]);
     engine.close().unwrap();
 }
