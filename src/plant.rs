@@ -38,6 +38,10 @@ pub enum Bug {
     ReplaceManifest,
     /// Retention takes the last marker of a query away.
     RetireMarkers,
+    /// A commit that finds no room stays begun, though nothing of it is in the log.
+    KeepBegun,
+    /// A batch whose number is in the log counts as appended, whatever its rows are.
+    TrustNumbers,
     /// A record that cannot be read is taken for one that is not there.
     TakeErrorForAbsence,
 }

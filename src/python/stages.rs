@@ -4,15 +4,18 @@ use super::edge::Batches;
 use super::store::Store;
 use crate::Error;
 use crate::disk::RealDisk;
-use crate::stages::{self, Commit, CommitKind, CommitState, Published, Stage, commit};
+use crate::stages::commit::Patience;
+use crate::stages::{
+    self, Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, commit,
+};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// A stage as Python hands it on: name, rows, stretches.
-type Staged = (String, u64, Vec<(u64, u64)>);
+/// A stage as Python hands it on: name, contents (rows and sum), stretches.
+type Staged = (String, (u64, u64), Vec<(u64, u64)>);
 
 /// How often a wait looks whether the interpreter was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
@@ -57,7 +60,8 @@ impl Stager {
         };
         Ok(py.detach(finish)?.map(|stage| {
             let stretches = stage.stretches.iter().map(|it| (it.start, it.end));
-            (stage.name, stage.rows, stretches.collect())
+            let contents = (stage.contents.rows, stage.contents.sum);
+            (stage.name, contents, stretches.collect())
         }))
     }
 
@@ -75,6 +79,7 @@ pub(crate) fn stage_target(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
 
 /// Leave the manifest of a commit; whether it is this one that the writer takes up.
 #[pyfunction]
+#[pyo3(signature = (path, query, batch, kind, stages, conflict="fail"))]
 pub(crate) fn publish_commit(
     py: Python<'_>,
     path: PathBuf,
@@ -82,14 +87,22 @@ pub(crate) fn publish_commit(
     batch: u64,
     kind: &str,
     stages: Vec<Staged>,
+    conflict: &str,
 ) -> PyResult<bool> {
+    let conflict = Conflict::of(conflict).ok_or_else(|| {
+        Error::option(
+            "conflict",
+            conflict,
+            "it is \"fail\", \"append\" or \"skip\"",
+        )
+    })?;
     let kind = CommitKind::of(kind)
         .ok_or_else(|| Error::option("kind", kind, "it is \"stream\" or \"batch\""))?;
     let stages: Vec<Stage> = stages
         .into_iter()
-        .map(|(name, rows, stretches)| Stage {
+        .map(|(name, (rows, sum), stretches)| Stage {
             name,
-            rows,
+            contents: Contents { rows, sum },
             stretches: stretches
                 .into_iter()
                 .map(|(start, end)| start..end)
@@ -100,6 +113,7 @@ pub(crate) fn publish_commit(
         query,
         batch,
         kind,
+        conflict,
         stages: &stages,
     };
     let published = py.detach(|| commit::publish(&RealDisk, &path, &commit))?;
@@ -113,8 +127,9 @@ pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
     Ok(store.py().detach(|| core.take_commits())?)
 }
 
-/// Wait until a commit is dealt with, nobody writes the store, or the time is over. Returns how far
-/// the commit is, why it was refused, and whether somebody writes the store.
+/// Wait until a commit is dealt with, nobody writes the store, or no commit has got on for as long
+/// as the timeout. Returns how far the commit is; why it was refused, and whether a part of it is in
+/// the log; and whether somebody writes the store.
 #[pyfunction]
 pub(crate) fn wait_for_commit(
     py: Python<'_>,
@@ -122,20 +137,19 @@ pub(crate) fn wait_for_commit(
     query: &str,
     batch: u64,
     timeout: f64,
-) -> PyResult<(&'static str, Option<String>, bool)> {
-    let began = Instant::now();
+) -> PyResult<(&'static str, Option<(String, bool)>, bool)> {
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO);
+    let mut patience = Patience::new(timeout);
     loop {
-        let left = timeout.saturating_sub(began.elapsed());
-        let wait = || commit::wait(&RealDisk, &path, (query, batch), left.min(LOOK));
+        let wait = || commit::wait(&RealDisk, &path, (query, batch), &mut patience, LOOK);
         let (state, held) = py.detach(wait)?;
         let (word, waits, reason) = match state {
             CommitState::Pending => ("pending", true, None),
             CommitState::Begun => ("begun", true, None),
-            CommitState::Refused(reason) => ("refused", false, Some(reason)),
+            CommitState::Refused(it) => ("refused", false, Some((it.reason, it.appended))),
             CommitState::Gone => ("gone", false, None),
         };
-        if !waits || !held || left.is_zero() {
+        if !waits || !held || patience.left().is_zero() {
             return Ok((word, reason, held));
         }
         py.check_signals()?;

@@ -52,7 +52,7 @@ const HOST_V6: usize = 20;
 /// Bytes of a version-1 record with IPv4 hosts, an empty body, topic and properties.
 pub const RECORD_LEN_MIN: usize = 91;
 const HOST_GROWTH: usize = HOST_V6 - HOST_V4;
-pub(super) const FIXED_LEN_V4: usize = 88;
+pub(crate) const FIXED_LEN_V4: usize = 88;
 
 /// Bits of `sysFlag`.
 pub mod sys_flag {

@@ -2,8 +2,10 @@
 //! writer takes them up, and either may die at any call of the disk.
 //!
 //! After a crash the driver runs the batch again that was not acknowledged, as Spark does: its rows
-//! are the same, their cut into stages is not. The law: a row is in the log once; what was
-//! acknowledged is there; the rows of a part are all there or none.
+//! are the same, their cut into stages is not. Now and then another driver has a copy of an older
+//! checkpoint: it repeats a batch, or has other rows under its number. The law: a row is in the log
+//! once; what was acknowledged is there; the rows of a part are all there or none; what was refused
+//! is not there, and no batch is done of which it is not known that its rows are there.
 
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
@@ -12,12 +14,12 @@ use super::rare::{faults, said};
 use crate::disk::Disk;
 use crate::engine::commit_log::{CommitLog, intake};
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::machine::{Drive, Machine};
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use crate::stages::commit::{publish_cut, state, withdraw};
-use crate::stages::{Commit, CommitKind, CommitState, Stage, Stager};
+use crate::stages::{Commit, CommitKind, CommitState, Conflict, Stage, Stager};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,6 +36,8 @@ const NOISE: &str = "noise";
 const EPOCH_MS: i64 = 1_700_000_000_000;
 /// Bytes of a part.
 const PART_LEN: u64 = 900;
+/// Rows of another batch of the same number are counted from here.
+const FORKED: u64 = 1000;
 /// Bytes of a stretch.
 const WRITE_LEN: usize = 300;
 
@@ -50,6 +54,8 @@ pub struct Story {
     /// Positions at which rows were seen; a power loss takes those away that were not durable.
     seen: BTreeMap<(u64, u64), u64>,
     retires: bool,
+    /// What a driver saw that must not be.
+    wrong: Option<Breach>,
 }
 
 impl Story {
@@ -77,6 +83,7 @@ impl Story {
             rows: Vec::new(),
             seen: BTreeMap::new(),
             retires,
+            wrong: None,
         }
     }
 
@@ -160,7 +167,8 @@ impl Story {
                 }
             }
             75..85 => self.make_noise(engine)?,
-            85..95 => {
+            85..88 if self.batch > 0 => self.go_back(engine, disk)?,
+            88..95 => {
                 let shared = engine.shared();
                 shared.retention.step(shared, self.clock_ms, time);
             }
@@ -276,7 +284,7 @@ impl Story {
         let engine = story.open(&disk).map_err(said)?;
         let staged = story.stage(&disk).map_err(said)?;
         story
-            .publish_as(CommitKind::Batch, &disk, &staged)
+            .publish_batch(CommitKind::Batch, &disk, story.batch, &staged)
             .map_err(said)?;
         intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
         let mut time = Instant::now();
@@ -308,6 +316,55 @@ impl Story {
         Ok(())
     }
 
+    /// A batch finds no room. As long as nothing of it is in the log it can be withdrawn, and then
+    /// never appears; else it is ended once there is room.
+    pub fn is_out_of_room(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        story.retires = false;
+        story.options.retention_bytes = None;
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+        let engine = story.open(&disk).map_err(said)?;
+        let staged = story.stage(&disk).map_err(said)?;
+        for _ in 0..story.random.below(3) {
+            story.make_noise(&engine).map_err(said)?;
+        }
+        story.publish(&disk, &staged).map_err(said)?;
+        disk.fill(story.random.pick(&[1000, 1000, 300]));
+        let step = |disk: &SimDisk| {
+            let stepped = intake::step(engine.shared(), &|| EPOCH_MS);
+            let full = |error: &Error| error.passes() && disk.faults().full > 0;
+            stepped.err().filter(|error| !full(error)).map(said)
+        };
+        let root = Path::new(ROOT);
+        if let Some(error) = step(&disk) {
+            return Err(format!("without room: {error}"));
+        }
+        story.look(&engine, &disk, false)?;
+        let (there, rows) = (story.seen.len() as u64, story.rows[0]);
+        let withdrawn = withdraw(&*disk, root, QUERY, 0).map_err(said)?;
+        hold!(
+            withdrawn == (there == 0),
+            "{there} of {rows} rows, withdrawn: {withdrawn}"
+        );
+        disk.fill(0);
+        // The process may have died as well, and the room come back with the next one.
+        let engine = match story.random.chance(50) {
+            true => engine,
+            false => {
+                let _ = engine.close();
+                story.open(&disk).map_err(said)?
+            }
+        };
+        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        story.look(&engine, &disk, false)?;
+        let (there, rows) = (story.seen.len() as u64, if withdrawn { 0 } else { rows });
+        hold!(
+            there == rows,
+            "{there} rows of {rows}, withdrawn: {withdrawn}"
+        );
+        Ok(())
+    }
+
     fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
         let machine = Machine {
             disk: shared(disk),
@@ -321,25 +378,34 @@ impl Story {
         if self.rows.len() as u64 <= self.batch {
             self.rows.push(1 + self.random.below(24));
         }
-        let count = self.rows[self.batch as usize];
+        self.stage_rows(disk, self.batch, 0..self.rows[self.batch as usize])
+    }
+
+    fn stage_rows(
+        &mut self,
+        disk: &Arc<SimDisk>,
+        batch: u64,
+        rows: std::ops::Range<u64>,
+    ) -> Result<Vec<Stage>> {
+        let count = rows.end - rows.start;
         let mut stages = Vec::new();
-        let mut row = 0;
-        while row < count {
-            let end = (row + 1 + self.random.below(count)).min(count);
+        let mut row = rows.start;
+        while row < rows.end {
+            let end = (row + 1 + self.random.below(count)).min(rows.end);
             let disk = shared(disk);
             let stager = Stager::new(disk, Path::new(ROOT), QUERY, None)?;
             let mut stager = stager.cut_at(WRITE_LEN);
-            stager.write(&self.rows_of(row..end))?;
+            stager.write(&self.rows_of(batch, row..end))?;
             stages.extend(stager.finish()?);
             row = end;
         }
         Ok(stages)
     }
 
-    fn rows_of(&self, rows: std::ops::Range<u64>) -> RecordBatch {
+    fn rows_of(&self, batch: u64, rows: std::ops::Range<u64>) -> RecordBatch {
         let body = |row: u64| {
             let padding = "x".repeat((row * 37 % 150) as usize);
-            format!("{} {row} {padding}", self.batch).into_bytes()
+            format!("{batch} {row} {padding}").into_bytes()
         };
         let bodies: Vec<Vec<u8>> = rows.clone().map(body).collect();
         let bodies = BinaryArray::from_iter_values(bodies.iter());
@@ -351,17 +417,48 @@ impl Story {
     }
 
     fn publish(&mut self, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
-        self.publish_as(CommitKind::Stream, disk, stages)
+        self.publish_batch(CommitKind::Stream, disk, self.batch, stages)
     }
 
-    fn publish_as(&self, kind: CommitKind, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
+    fn publish_batch(
+        &self,
+        kind: CommitKind,
+        disk: &Arc<SimDisk>,
+        batch: u64,
+        stages: &[Stage],
+    ) -> Result<()> {
         let commit = Commit {
             query: QUERY,
-            batch: self.batch,
+            batch,
             kind,
+            conflict: Conflict::Fail,
             stages,
         };
         publish_cut(&**disk, Path::new(ROOT), &commit, PART_LEN).map(drop)
+    }
+
+    /// A driver with an older checkpoint commits a batch that was acknowledged: the same rows, which
+    /// are passed over, or other ones, which are refused. Where the marker is retired nobody can
+    /// tell, and both are.
+    fn go_back(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> Result<()> {
+        let batch = self.random.below(self.batch);
+        let repeats = self.random.chance(50);
+        let begin = if repeats { 0 } else { FORKED };
+        let rows = begin..begin + self.rows[batch as usize];
+        let staged = self.stage_rows(disk, batch, rows)?;
+        self.publish_batch(CommitKind::Stream, disk, batch, &staged)?;
+        let clock_ms = self.clock_ms;
+        intake::step(engine.shared(), &|| clock_ms)?;
+        let state = state(&**disk, Path::new(ROOT), QUERY, batch)?;
+        let good = match state {
+            CommitState::Gone => repeats,
+            CommitState::Refused(_) => !repeats || self.retires,
+            _ => false,
+        };
+        if !good && !disk.is_dead() && self.wrong.is_none() {
+            self.wrong = Some(format!("batch {batch}, repeated: {repeats}, is {state:?}"));
+        }
+        Ok(())
     }
 
     /// The driver looks whether its commit is through, and goes on to the next batch.
@@ -430,6 +527,9 @@ impl Story {
         disk: &SimDisk,
         opened: bool,
     ) -> std::result::Result<(), Breach> {
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
+        }
         if opened {
             // What is not found again was never durable, unless it is retired.
             let (acknowledged, min) = (self.batch, engine.stats().min_position);
@@ -460,6 +560,7 @@ impl Story {
                 let text = String::from_utf8_lossy(record.stored_body()).into_owned();
                 let mut words = text.split(' ').map_while(|word| word.parse::<u64>().ok());
                 let id = (words.next().unwrap(), words.next().unwrap());
+                hold!(id.1 < FORKED, "row {id:?} was refused, and is there");
                 let position = record.position() as u64;
                 hold!(
                     now.insert(id, position).is_none(),

@@ -176,6 +176,11 @@ impl SimDisk {
         self.state.lock().faults.failing_syncs = of_1000;
     }
 
+    /// Has so many of 1,000 calls find no room from here on.
+    pub fn fill(&self, of_1000: u64) {
+        self.state.lock().faults.full = of_1000;
+    }
+
     /// Lets a directory be passed through and not be read from here on.
     pub fn make_unreadable(&self, path: &Path) {
         self.state.lock().unreadable = Some(path.to_path_buf());

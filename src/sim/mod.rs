@@ -149,6 +149,15 @@ fn a_commit_that_is_refused_or_withdrawn_does_not_come_back() {
 }
 
 #[test]
+fn a_commit_without_room_can_be_withdrawn_unless_a_part_is_there() {
+    tell_all(commits::Story::is_out_of_room);
+    plant(Some(Bug::KeepBegun));
+    let found = (0..300).any(|seed| commits::Story::is_out_of_room(seed).is_err());
+    plant(None);
+    assert!(found, "the planted bug is not found");
+}
+
+#[test]
 fn what_was_committed_when_the_power_went_is_taken_up() {
     tell_all(commits::Story::is_committed);
     tell_all(commits::Story::is_committed_again);
@@ -248,6 +257,7 @@ fn the_simulator_finds_what_makes_commits_go_wrong() {
         Bug::FinishEarly,
         Bug::ReplaceManifest,
         Bug::RetireMarkers,
+        Bug::TrustNumbers,
     ] {
         plant(Some(bug));
         let found = run(Seeds::fixed(), CRASHES_TO_FIND / 4, tell_commits);

@@ -1,15 +1,17 @@
 //! Committing: the stages that count are named in a manifest, and the writer of the log is waited
 //! for.
 //!
-//! The earliest manifest of a batch wins. A batch that is run again need not cut its rows into
-//! stages as before, so two attempts are never mixed: the stages of the later one are discarded.
+//! Of two manifests of a batch the earlier one is dealt with first. A batch that is run again need
+//! not cut its rows into stages as before, so two attempts are never mixed. Then the later one is
+//! published: the markers in the log tell whether it is the same batch, or another of its number.
 
 use super::stager::Stage;
 use super::{PART_LEN, directory_of, make_directory, unique};
 use crate::disk::{Disk, Holder};
 use crate::engine::commit_log::intake::DIRECTORY;
 use crate::engine::commit_log::intake::manifest::{
-    CommitKind, Manifest, Name, Stretch, files, read, refusal, sync, unlink,
+    CommitKind, Conflict, Contents, Manifest, Name, Refusal, Stretch, files, read, refusal, sync,
+    unlink,
 };
 use crate::engine::commit_log::state::{StatePage, Word};
 use crate::error::{Error, Result};
@@ -19,7 +21,7 @@ use crate::store::now_ms;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What is committed together.
 #[derive(Clone, Debug)]
@@ -30,6 +32,8 @@ pub struct Commit<'a> {
     pub batch: u64,
     /// What it is one of.
     pub kind: CommitKind,
+    /// What becomes of it where the log holds its number with other rows.
+    pub conflict: Conflict,
     /// The stages that count, in the order of their rows. Not empty.
     pub stages: &'a [Stage],
 }
@@ -51,7 +55,7 @@ pub enum CommitState {
     /// The writer has begun it.
     Begun,
     /// It can never be appended.
-    Refused(String),
+    Refused(Refusal),
     /// There is no manifest: it was appended, or withdrawn.
     Gone,
 }
@@ -76,11 +80,17 @@ pub(crate) fn publish_cut(
     // Why an earlier attempt was refused is no business of this one.
     unlink(disk, &directory.join(Name::Refused(commit.batch).text()))?;
     let id = unique();
+    let mut contents = Contents::default();
+    for stage in commit.stages {
+        contents.add(stage.contents);
+    }
     let manifest = Manifest {
         query: commit.query.to_owned(),
         batch: commit.batch,
         kind: commit.kind,
         created_ms: now_ms(),
+        contents: Some(contents),
+        conflict: commit.conflict,
         stages: commit.stages.iter().map(|it| it.name.clone()).collect(),
         parts: parts(commit.stages, part_len),
         id,
@@ -108,8 +118,8 @@ pub(crate) fn publish_cut(
         },
     };
     if published == Published::Earlier {
+        // Its stages stay: once the earlier commit is dealt with, they may be committed.
         unlink(disk, &temporary)?;
-        discard(disk, root, commit.query, &manifest.stages)?;
     }
     // From the manifest up to the store, which may be as young.
     sync(disk, &directory)?;
@@ -170,44 +180,83 @@ pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<Co
         let found = disk.look(&path).map_err(|e| Error::io("look at", &path, e));
         found.map(|entry| entry.is_some())
     };
-    // In the order in which it gets the names, so that none is missed between two looks.
-    if is_there(Name::Commit(batch))? {
-        return Ok(CommitState::Pending);
-    }
-    if is_there(Name::Taken(batch))? {
-        return Ok(CommitState::Begun);
+    // In the order in which it gets the names, so that none is missed between two looks: pending,
+    // begun, and pending again where there was no room.
+    for (name, state) in [
+        (Name::Commit(batch), CommitState::Pending),
+        (Name::Taken(batch), CommitState::Begun),
+        (Name::Commit(batch), CommitState::Pending),
+    ] {
+        if is_there(name)? {
+            return Ok(state);
+        }
     }
     let refused = refusal(disk, &directory.join(Name::Refused(batch).text()))?;
     Ok(refused.map_or(CommitState::Gone, CommitState::Refused))
 }
 
-/// Waits until the writer has dealt with the commit of a batch, for `timeout` or a little more.
-/// Returns at once where nobody writes the store: then who commits may open it. The second part of
-/// the answer is whether somebody does.
+/// How long a wait lasts in which no commit gets on. One that has its turn after others waits while
+/// they are appended, and a long one while its own parts are.
+#[derive(Debug)]
+pub struct Patience {
+    timeout: Duration,
+    /// When a commit got on, or the wait began.
+    since: Instant,
+    /// How often one has got on, by the state page.
+    seen: Option<u32>,
+}
+
+impl Patience {
+    /// Of a wait that begins.
+    pub fn new(timeout: Duration) -> Patience {
+        Patience {
+            timeout,
+            since: Instant::now(),
+            seen: None,
+        }
+    }
+
+    /// What is left of it.
+    pub fn left(&self) -> Duration {
+        self.timeout.saturating_sub(self.since.elapsed())
+    }
+
+    fn note(&mut self, seen: u32) {
+        if self.seen.replace(seen).is_some_and(|before| before != seen) {
+            self.since = Instant::now();
+        }
+    }
+}
+
+/// Waits until the writer has dealt with the commit of a batch, for `slice` or a little more, and
+/// not beyond the end of `patience`. Returns at once where nobody writes the store: then who commits
+/// may open it. The second part of the answer is whether somebody does.
 pub fn wait(
     disk: &dyn Disk,
     root: &Path,
     (query, batch): (&str, u64),
-    timeout: Duration,
+    patience: &mut Patience,
+    slice: Duration,
 ) -> Result<(CommitState, bool)> {
-    const SLICE: Duration = Duration::from_millis(50);
-    let began = std::time::Instant::now();
+    const LOOK: Duration = Duration::from_millis(50);
+    let began = Instant::now();
     let lock = root.join("lock");
     loop {
         let page = page(disk, root)?;
         let seen = page.as_ref().map_or(0, |page| page.look(Word::Taken));
+        patience.note(seen);
         let state = state(disk, root, query, batch)?;
         let holder = disk
             .probe(&lock)
             .map_err(|e| Error::io("look at", &lock, e))?;
-        let left = timeout.saturating_sub(began.elapsed());
+        let left = slice.saturating_sub(began.elapsed()).min(patience.left());
         let waits = matches!(state, CommitState::Pending | CommitState::Begun);
         if !waits || holder == Holder::Nobody || left.is_zero() {
             return Ok((state, holder != Holder::Nobody));
         }
         match page {
-            Some(page) => page.sleep_on(Word::Taken, seen, left.min(SLICE)),
-            None => std::thread::sleep(left.min(SLICE)),
+            Some(page) => page.sleep_on(Word::Taken, seen, left.min(LOOK)),
+            None => std::thread::sleep(left.min(LOOK)),
         }
     }
 }

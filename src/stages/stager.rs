@@ -4,7 +4,7 @@
 //! byte where it begins in the file, its queue -1 where the row names none. So whoever takes it up
 //! reads it as it reads the log, and no row can be refused there that was taken here.
 
-use super::make_directory;
+use super::{Contents, make_directory};
 use crate::arrow::sink::SinkRows;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -30,8 +30,8 @@ const NO_QUEUE: u32 = u32::MAX;
 pub struct Stage {
     /// Name of the file in the directory of the query.
     pub name: String,
-    /// Rows.
-    pub rows: u64,
+    /// What tells its rows from others.
+    pub contents: Contents,
     /// Stretches of the file that end between two rows, as they were written: 1 MiB and up to a row
     /// more.
     pub stretches: Vec<Range<u64>>,
@@ -50,7 +50,7 @@ pub struct Stager {
     batch: Batch,
     /// Bytes of the file.
     len: u64,
-    rows: u64,
+    contents: Contents,
     stretches: Vec<Range<u64>>,
     write_len: usize,
     is_there: bool,
@@ -87,7 +87,7 @@ impl Stager {
             },
             batch: Batch::new(),
             len: 0,
-            rows: 0,
+            contents: Contents::default(),
             stretches: Vec::new(),
             write_len: WRITE_LEN,
             is_there: false,
@@ -127,9 +127,9 @@ impl Stager {
                 let draft = rows.draft(row, &mut keys, &mut headers)?;
                 self.push(topic, &draft, now)
             });
-            let number = usize::try_from(self.rows).unwrap_or(usize::MAX);
-            pushed.map_err(|error| error.in_row(number))?;
-            self.rows += 1;
+            let number = usize::try_from(self.contents.rows).unwrap_or(usize::MAX);
+            self.contents
+                .add(pushed.map_err(|error| error.in_row(number))?);
             if self.batch.encoded_len() >= self.write_len {
                 self.write_out()?;
             }
@@ -137,7 +137,8 @@ impl Stager {
         Ok(())
     }
 
-    fn push(&mut self, topic: Option<&str>, draft: &Draft<'_>, now: i64) -> Result<()> {
+    /// Encodes a row; what it adds to the contents.
+    fn push(&mut self, topic: Option<&str>, draft: &Draft<'_>, now: i64) -> Result<Contents> {
         let topic = match (&self.topic, topic) {
             (Some(topic), _) => topic.as_str(),
             (None, Some(topic)) => {
@@ -153,7 +154,10 @@ impl Stager {
             }
         };
         let queue = draft.queue.unwrap_or(NO_QUEUE);
-        self.batch.push(topic, queue, draft, &self.style, now)
+        let begin = self.batch.encoded_len();
+        self.batch.push(topic, queue, draft, &self.style, now)?;
+        let record = self.batch.bytes().get(begin..).unwrap_or_default();
+        Ok(super::contents::of_row(record, draft))
     }
 
     /// Writes what was gathered.
@@ -194,7 +198,7 @@ impl Stager {
         if !self.batch.rows().is_empty() {
             self.write_out()?;
         }
-        if self.rows == 0 {
+        if self.contents.rows == 0 {
             return Ok(None);
         }
         let (from, to) = (self.temporary(), self.directory.join(&self.name));
@@ -209,7 +213,7 @@ impl Stager {
         synced.map_err(|e| Error::io("sync", &self.directory, e))?;
         Ok(Some(Stage {
             name: std::mem::take(&mut self.name),
-            rows: self.rows,
+            contents: self.contents,
             stretches: std::mem::take(&mut self.stretches),
         }))
     }

@@ -288,7 +288,10 @@ def commit(task: dict[str, Any]) -> None:
     from forebay.spark.sink import WriteOptions, _commit
 
     path, batch = task["path"], task["batch"]
-    staged = [(name, rows, [tuple(part) for part in parts]) for name, rows, parts in task["staged"]]
+    staged = [
+        (name, tuple(contents), [tuple(part) for part in parts])
+        for name, contents, parts in task["staged"]
+    ]
     store = forebay.open(path) if task["opened"] else None
     arm(task["plan"])
     if store is None:

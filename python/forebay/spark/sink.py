@@ -25,7 +25,13 @@ from pyspark.sql.datasource import (
 
 import forebay
 from forebay import _forebay
-from forebay.errors import ForebayError, StoreFailedError, StoreLockedError, UnsupportedError
+from forebay.errors import (
+    DiskFullError,
+    ForebayError,
+    StoreFailedError,
+    StoreLockedError,
+    UnsupportedError,
+)
 from forebay.spark.errors import invalid
 from forebay.spark.options import directory
 from forebay.spark.stage import Staged, StageMessage, stage
@@ -36,10 +42,13 @@ if TYPE_CHECKING:
 
     from forebay import Message
 
-_NAMES = ("path", "topic", "commitTimeout")
+_NAMES = ("path", "topic", "commitTimeout", "batchConflict")
 #: Options that Spark's own writer hands on with the format's.
 _SPARKS = ("checkpointlocation", "queryname")
 _COMMIT_TIMEOUT = 60.0
+#: How long a job tries to withdraw its commit, in seconds.
+_WITHDRAWAL_S = 2.0
+_CONFLICTS = ("fail", "append", "skip")
 #: The topic of the rows that say which commits the log holds.
 _MARKERS = "rmq_sys_forebay_commits"
 #: Markers that are looked at before the index is asked.
@@ -55,8 +64,11 @@ class WriteOptions:
     path: str
     #: Where all rows go; without it the column of that name says.
     topic: str | None = None
-    #: How long a commit waits for the process that writes the store, in seconds.
+    #: How long a commit waits for the process that writes the store while that appends none, in
+    #: seconds.
     commit_timeout: float = _COMMIT_TIMEOUT
+    #: What becomes of a batch whose number the log holds with other rows.
+    batch_conflict: str = "fail"
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -88,8 +100,11 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
             timeout = math.nan
         if not 0 < timeout < 1e9:
             raise invalid("commitTimeout", text, "it is a number of seconds above 0")
+    conflict = options.get("batchConflict", "fail")
+    if conflict not in _CONFLICTS:
+        raise invalid("batchConflict", conflict, f"it is one of {', '.join(_CONFLICTS)}")
     path = directory("path", options.get("path", ""), ".save(path), .start(path)")
-    return WriteOptions(path, options.get("topic"), timeout)
+    return WriteOptions(path, options.get("topic"), timeout, conflict)
 
 
 def check_write(
@@ -224,6 +239,9 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
         StoreLockedError
             If the process that writes the store has not done so in time. The commit stays: it, or
             whoever opens the store next, will append it, and the batch that is run again finds it.
+        StoreFailedError
+            If the log holds the batch with other rows: the checkpoint was rolled back, copied or
+            forked. The option ``batchConflict`` says what becomes of it else.
         """
         queries = {m.query for m in messages if isinstance(m, StageMessage)}
         staged = _staged(messages)
@@ -256,23 +274,53 @@ def _discard(path: str, messages: Sequence[WriterCommitMessage | None]) -> None:
 
 def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: list[Staged]) -> None:
     """Leave a manifest, and see to it that it is taken up."""
+    path, own = options.path, not staged
+    contents = _contents(staged)
     try:
-        if staged:
-            _forebay.publish_commit(options.path, query, batch, kind, staged)
-        _settle(options, kind, query, batch, nothing=not staged)
+        while True:
+            if staged:
+                own = _forebay.publish_commit(
+                    path, query, batch, kind, staged, options.batch_conflict
+                )
+            try:
+                _settle(options, kind, query, batch, contents if own else None)
+            except StoreFailedError as error:
+                if own or error.appended:
+                    raise
+            # What an earlier attempt has left goes first; then the log tells whether it was this
+            # batch, or another of its number.
+            if own:
+                return
     except BaseException:
         # What a job has failed to write must not appear later, if that can be helped. A manifest
         # may be visible though publishing it failed: it is synced behind the renaming.
         if kind == "batch":
-            _forebay.withdraw_commit(options.path, query, batch)
+            _forebay.withdraw_commit(path, query, batch)
         raise
 
 
-def _settle(options: WriteOptions, kind: str, query: str, batch: int, *, nothing: bool) -> None:
-    """Take a commit up, where nobody else writes the store; else wait until it is dealt with."""
-    path = options.path
-    deadline = time.monotonic() + options.commit_timeout
+def _contents(staged: Sequence[Staged]) -> tuple[int, int] | None:
+    """Return rows and sum of all stages, as the core adds them up."""
+    if not staged:
+        return None
+    rows = sum(contents[0] for _, contents, _ in staged)
+    return rows, sum(contents[1] for _, contents, _ in staged) % (1 << 64)
+
+
+def _settle(
+    options: WriteOptions,
+    kind: str,
+    query: str,
+    batch: int,
+    contents: tuple[int, int] | None,
+) -> None:
+    """Take a commit up, where nobody else writes the store; else wait until it is dealt with.
+
+    Once it is, the log has to hold the batch with these contents, unless there are none.
+    """
+    path, budget = options.path, options.commit_timeout
     while True:
+        began = time.monotonic()
         locked, failure = False, None
         try:
             with forebay.open(path, mode="a") as store:
@@ -283,61 +331,109 @@ def _settle(options: WriteOptions, kind: str, query: str, batch: int, *, nothing
                     failure = error
         except StoreLockedError:
             locked = True
-        left = max(deadline - time.monotonic(), 0) if locked else 0
-        state, reason, held = _forebay.wait_for_commit(path, query, batch, left)
-        if state == "refused":
+        budget -= time.monotonic() - began
+        timeout = options.commit_timeout if locked else 0
+        state, refusal, held = _forebay.wait_for_commit(path, query, batch, timeout)
+        if state in ("pending", "begun"):
+            if failure is None and budget > 0 and not (locked and held):
+                # Whoever wrote the store has closed it, or died: it is ours to open.
+                continue
+            if kind == "batch" and _withdraw(path, query, batch):
+                state = "withdrawn"
+            else:
+                state, refusal, _ = _forebay.wait_for_commit(path, query, batch, 0)
+        if refusal is not None:
+            reason, appended = refusal
             message = f"batch {batch} of query {query} cannot be appended to {path}: {reason}"
-            raise StoreFailedError(message, reason=reason, appended=False)
+            raise StoreFailedError(message, reason=reason, appended=appended)
         if state == "gone":
-            if locked and not nothing:
-                _check_marker(path, query, batch)
+            if locked and contents is not None:
+                _check_marker(options, query, batch, contents)
             return
         if failure is not None:
-            raise failure
-        if deadline > time.monotonic() and not (locked and held):
-            # Whoever wrote the store has closed it, or died: it is ours to open.
-            continue
-        withdrawn = kind == "batch" and _forebay.withdraw_commit(path, query, batch)
-        raise _late(options, kind, query, batch, withdrawn=withdrawn)
+            raise _stopped(options, query, batch, state, failure) from failure
+        raise _late(options, query, batch, state, kind)
 
 
-def _check_marker(path: str, query: str, batch: int) -> None:
+def _withdraw(path: str, query: str, batch: int) -> bool:
+    """Withdraw a commit, unless a part of it is in the log.
+
+    A writer without room begins it again and again: it can be withdrawn in between.
+    """
+    until = time.monotonic() + _WITHDRAWAL_S
+    while not _forebay.withdraw_commit(path, query, batch):
+        state, _, _ = _forebay.wait_for_commit(path, query, batch, 0.01)
+        if state not in ("pending", "begun") or time.monotonic() > until:
+            return False
+    return True
+
+
+def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple[int, int]) -> None:
     """See that the log holds a commit whose manifest another process has taken away."""
+    own = {"rows": contents[0], "sum": f"{contents[1]:016x}"}
 
     def is_of_it(marker: Message) -> bool:
         said = json.loads(marker.body)
-        return bool(said["query"] == query and said["batch"] >= batch)
+        if (said["query"], said["batch"]) != (query, batch) or said["part"] < said["parts"]:
+            return False
+        # A process of 0.1.0 writes markers without them.
+        same = all(said.get(name, value) == value for name, value in own.items())
+        return same or options.batch_conflict == "skip"
 
+    path = options.path
     with forebay.open(path, mode="r") as store:
         if _MARKERS in store.topics:
             queue = store.topics[_MARKERS].queues[0]
             start = max(queue.min_offset, queue.max_offset - _RECENT)
             if any(map(is_of_it, store.read(_MARKERS, 0, start, max_messages=_RECENT))):
                 return
-            if any(map(is_of_it, store.query(_MARKERS, query))):
-                return
+            # The first part tells how many there are.
+            for first in store.query(_MARKERS, f"{query}:{batch}:1"):
+                parts = json.loads(first.body)["parts"]
+                if any(map(is_of_it, store.query(_MARKERS, f"{query}:{batch}:{parts}"))):
+                    return
     reason = "its manifest is gone, and the log holds no marker of it"
     message = f"batch {batch} of query {query} is not in {path}: {reason}"
     raise StoreFailedError(message, reason=reason, appended=False)
 
 
-def _late(
-    options: WriteOptions, kind: str, query: str, batch: int, *, withdrawn: bool
-) -> StoreLockedError:
+def _what(options: WriteOptions, query: str, batch: int, state: str, kind: str) -> str:
+    """Return what becomes of a commit that is not appended as a whole."""
+    if state == "withdrawn":
+        return "the commit is withdrawn: nothing was written"
+    if state == "begun":
+        return (
+            "it has begun to append and will end it, or whoever opens the store next does: do not "
+            f'write the rows again; "forebay commits show {options.path} {query}" tells how far it '
+            "is"
+        )
+    again = ", and the batch that is run again finds it" if kind == "stream" else ""
+    return (
+        "the commit stays pending: it is taken up by that process or by the next one that opens "
+        f"the store{again}"
+    )
+
+
+def _stopped(
+    options: WriteOptions, query: str, batch: int, state: str, failure: ForebayError
+) -> ForebayError:
+    """Return the error for a commit that this process could not append."""
+    cause = str(failure)
+    if isinstance(failure, DiskFullError):
+        cause = f"no space for {failure.needed} bytes: {failure.free} bytes are free"
+    what = _what(options, query, batch, state, "stream")
+    message = f"batch {batch} of query {query} is not appended to {options.path}: {cause}; {what}"
+    facts = {name: value for name, value in vars(failure).items() if not name.startswith("_")}
+    return type(failure)(message, **facts)
+
+
+def _late(options: WriteOptions, query: str, batch: int, state: str, kind: str) -> StoreLockedError:
     """Return the error for a commit that was not taken up in time."""
     pid = _forebay.writer_of(options.path)
     who = "another process, which one is unknown," if pid is None else f"process {pid}"
-    if withdrawn:
-        what = "the commit is withdrawn: nothing was written"
-    elif kind == "batch":
-        what = "it has begun to append and will end it, or whoever opens the store next does"
-    else:
-        what = (
-            "the commit stays pending: it is taken up by that process or by the next one that "
-            "opens the store, and the batch that is run again finds it"
-        )
     message = (
-        f"{options.path} is being written by {who} and it has not taken up batch {batch} of query "
-        f"{query} within commitTimeout, {options.commit_timeout:g} s: {what}"
+        f"{options.path} is being written by {who} and it has appended nothing of batch {batch} of "
+        f"query {query}, nor of another commit, within commitTimeout, {options.commit_timeout:g} "
+        f"s: {_what(options, query, batch, state, kind)}"
     )
     return StoreLockedError(message, path=options.path, pid=pid)

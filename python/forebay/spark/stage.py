@@ -13,8 +13,9 @@ from forebay import _forebay
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-#: A stage as the core hands it over: name, rows, and stretches of the file.
-Staged = tuple[str, int, list[tuple[int, int]]]
+#: A stage as the core hands it over: name, contents (rows, and the sum of their checksums), and
+#: stretches of the file.
+Staged = tuple[str, tuple[int, int], list[tuple[int, int]]]
 
 
 @dataclass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -22,6 +23,7 @@ from owner import Owner
 import forebay
 from forebay import _forebay
 from forebay.errors import (
+    DiskFullError,
     ForebayError,
     InvalidOptionError,
     InvalidTopicError,
@@ -90,7 +92,7 @@ def test_every_column_of_a_row_is_in_the_message(tmp_path):
     )
     found = stage(str(tmp_path), "q", None, iter([batch]))
     assert found.staged is not None
-    assert found.staged[1] == 3
+    assert found.staged[1][0] == 3
     commit(tmp_path, 0, [found.staged])
     with forebay.open(tmp_path, mode="r") as store:
         first, third = store.get("one", 0, 0), store.get("one", 11, 0)
@@ -181,12 +183,99 @@ def test_the_earlier_commit_of_a_batch_wins(tmp_path):
     assert _forebay.publish_commit(path, "q", 0, "stream", first)
     again = staged(tmp_path, "q", range(10))
     assert not _forebay.publish_commit(path, "q", 0, "stream", again)
-    assert left(tmp_path) == sorted(["commit-0", *(name for name, *_ in first)])
+    assert left(tmp_path) == sorted(["commit-0", *(name for name, *_ in first + again)])
     # Who aborts leaves what a commit names.
-    _discard(path, [StageMessage("q", one) for one in first])
+    _discard(path, [StageMessage("q", one) for one in first + again])
+    assert left(tmp_path) == sorted(["commit-0", *(name for name, *_ in first)])
     commit(tmp_path, 0, staged(tmp_path, "q", range(10)))
     assert values(tmp_path) == once(range(10))
     assert left(tmp_path) == []
+
+
+def test_a_commit_loses_neither_to_other_rows_of_its_number_nor_to_a_broken_one(tmp_path):
+    """An earlier attempt has left a manifest, and died."""
+    path = str(tmp_path)
+    _forebay.publish_commit(path, "q", 0, "stream", staged(tmp_path, "q", range(4)))
+    with pytest.raises(StoreFailedError, match=r"other rows \(4 rows there, 6 rows here\)"):
+        commit(tmp_path, 0, staged(tmp_path, "q", range(4, 10)))
+    assert values(tmp_path) == once(range(4))
+    (broken,) = staged(tmp_path, "q", range(10, 12))
+    _forebay.publish_commit(path, "q", 1, "stream", [broken])
+    os.truncate(tmp_path / "forebay.stages" / "q" / broken[0], 10)
+    commit(tmp_path, 1, staged(tmp_path, "q", range(10, 14)))
+    assert values(tmp_path) == once(range(4)) + once(range(10, 14))
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["driver", "writer"])
+def test_a_batch_of_a_checkpoint_that_went_back_is_not_swallowed(tmp_path, owned):
+    """Its number is in the log, its rows are not."""
+    with Owner(tmp_path) if owned else contextlib.nullcontext():
+        for batch in range(3):
+            commit(tmp_path, batch, staged(tmp_path, "q", range(batch * 4, batch * 4 + 4)))
+        for batch in (1, 2):
+            stages = staged(tmp_path, "q", range(20, 24))
+            with pytest.raises(StoreFailedError, match="batchConflict") as raised:
+                commit(tmp_path, batch, stages)
+            assert not raised.value.appended
+            _discard(str(tmp_path), [StageMessage("q", one) for one in stages])
+        assert values(tmp_path) == once(range(12))
+        commit(tmp_path, 1, staged(tmp_path, "q", range(4, 8)))
+        commit(tmp_path, 1, staged(tmp_path, "q", range(20, 24)), batch_conflict="skip")
+        assert values(tmp_path) == once(range(12))
+        commit(tmp_path, 1, staged(tmp_path, "q", range(20, 24)), batch_conflict="append")
+        assert values(tmp_path) == once(range(12)) + once(range(20, 24))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch, begun):
+    """A disk that is full is no reason to say that nothing was appended where a part was."""
+    stages = staged(tmp_path, "q", range(3))
+    names = tmp_path / "forebay.stages" / "q"
+
+    def fill(_: object) -> None:
+        if begun:
+            (names / "commit-0").rename(names / "taken-0")
+        text = "no space; nothing was appended"
+        raise DiskFullError(text, path=str(tmp_path), needed=4096, free=7)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_forebay, "take_commits", fill)
+        # The thread of a store would take it up by itself.
+        patch.setattr(forebay, "open", lambda *_, **__: contextlib.nullcontext())
+        with pytest.raises(DiskFullError) as raised:
+            _commit(WriteOptions(str(tmp_path), "t"), "batch", "q", 0, stages)
+    assert (raised.value.needed, raised.value.free) == (4096, 7)
+    text = str(raised.value)
+    if begun:
+        assert "nothing was" not in text
+        assert "will end it" in text
+        assert "forebay commits show" in text
+        with forebay.open(tmp_path) as store:
+            _forebay.take_commits(store)
+        assert values(tmp_path) == once(range(3))
+    else:
+        assert "withdrawn: nothing was written" in text
+        assert left(tmp_path) == []
+
+
+def test_a_commit_does_not_time_out_while_commits_get_on(tmp_path):
+    """It counts the time in which nothing is appended, and not that of what lies before it."""
+    path = str(tmp_path)
+    batch = pyarrow.record_batch({"value": [bytes(100)] * 10_000})
+    with Owner(tmp_path) as owner:
+        owner.signal(signal.SIGSTOP)
+        for query in ("a", "b"):
+            long = [stage(path, query, "t", iter([batch] * 30)).staged]
+            _forebay.publish_commit(path, query, 0, "batch", long)
+        owner.signal(signal.SIGCONT)
+        _commit(WriteOptions(path, commit_timeout=0.3), "batch", "c", 0, staged_in(path, "c"))
+    with forebay.open(tmp_path, mode="r") as store:
+        ends = [queue.max_offset for queue in store.topics["t"].queues]
+    assert sum(ends) == 600_000 + 3
+
+
+def staged_in(path: str, query: str) -> list[Any]:
+    return [stage(path, query, "t", iter([rows(range(3))])).staged]
 
 
 def test_a_long_commit_has_several_parts_and_each_a_marker(tmp_path):

@@ -1,12 +1,14 @@
 //! Appending a commit, part by part.
 
 use super::Clock;
-use super::manifest::Pending;
+use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
 use super::staged::Staged;
+use crate::disk::Disk;
 use crate::engine::commit_log::atomic;
 use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::state::Word;
 use crate::engine::{Appended, Topic};
 use crate::error::{Error, Result};
 use crate::num::index;
@@ -16,9 +18,19 @@ use crate::record::Batch;
 /// Why a commit was not appended.
 pub enum Stop {
     /// It never can be.
-    Refuse(Error),
+    Refuse(Refusal),
     /// Not at the moment.
     Later(Error),
+}
+
+impl Stop {
+    /// The refusal of a commit of which nothing is in the log.
+    pub fn refuse(error: impl ToString) -> Stop {
+        Stop::Refuse(Refusal {
+            reason: error.to_string(),
+            appended: false,
+        })
+    }
 }
 
 impl From<Error> for Stop {
@@ -32,56 +44,15 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
     let disk = &*shared.disk;
     let Some(manifest) = pending.manifest.clone() else {
         let reason = "it is no manifest of this version";
-        return Err(Stop::Refuse(Error::corrupt(pending.path(), 0, reason)));
+        return Err(Stop::refuse(Error::corrupt(pending.path(), 0, reason)));
     };
     marker::complete(shared)?;
-    let last = marker::last(shared, &manifest.query)?;
-    let done = match last.map(|(marker, _)| marker) {
-        Some(last) if last.batch > manifest.batch => manifest.parts.len(),
-        Some(last) if last.batch == manifest.batch && last.part >= last.parts => {
-            manifest.parts.len()
-        }
-        Some(last) if last.batch == manifest.batch => {
-            if last.commit != manifest.id {
-                let reason = format!(
-                    "part {} of {} of batch {} is in the log, by another commit that is gone",
-                    last.part, last.parts, last.batch
-                );
-                return Err(Stop::Refuse(Error::corrupt(pending.path(), 0, reason)));
-            }
-            index(last.part)
-        }
-        _ => 0,
-    };
+    let mut done = parts_done(shared, &manifest)?;
     if done < manifest.parts.len() {
-        let directory = pending.directory.clone();
-        let staged = Staged {
-            shared,
-            directory: &directory,
-            manifest: &manifest,
-            clock,
-        };
-        // A single part is all there or not at all.
-        if !pending.is_begun() {
-            if manifest.parts.len() > 1 {
-                staged.look_through()?;
-            }
-            if !pending.begin(disk)? {
-                return Ok(());
-            }
-        }
-        let mut end = shared.log.published();
-        staged.each_part(done, |part, rows| {
-            if shared.stopping() {
-                return Err(Stop::Later(Error::Closed));
-            }
-            let begin = end;
-            end = append_part(shared, rows, &Marker::new(&manifest, part + 1))?;
-            shared.log.write_back(begin, end);
-            Ok(())
-        })?;
-        if !planted(Bug::FinishEarly) {
-            shared.flush_to(end)?;
+        match append_rest(shared, pending, &manifest, &mut done, clock) {
+            Ok(true) => {}
+            Ok(false) => return Ok(()),
+            Err(stop) => return Err(stopped(disk, pending, &manifest, done, stop)),
         }
     } else {
         // What a process had appended before it died is in the log, perhaps not on the disk.
@@ -94,6 +65,145 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
     Ok(())
 }
 
+/// How many parts of a commit are in the log, or count as if they were.
+fn parts_done(shared: &Shared, manifest: &Manifest) -> Result<usize, Stop> {
+    let (query, batch) = (&manifest.query, manifest.batch);
+    let Some((last, _)) = marker::last(shared, query)? else {
+        return Ok(0);
+    };
+    if last.batch < batch {
+        return Ok(0);
+    }
+    if last.batch == batch && (last.commit == manifest.id || last.part == 0) {
+        return Ok(index(last.part));
+    }
+    // Spark runs the last batch again, and no other one. The rows of an earlier one that are in the
+    // log all the same need not be appended again.
+    let all = manifest.parts.len();
+    let found = match last.batch == batch {
+        true => Some(last.clone()),
+        false if planted(Bug::TrustNumbers) => return Ok(all),
+        false => marker::last_of_batch(shared, query, batch)?.filter(|it| it.contents.is_some()),
+    };
+    match found {
+        Some(found) if found.part > 0 && !found.is_whole() => Err(Stop::Refuse(Refusal {
+            reason: format!(
+                "part {} of {} of batch {batch} is in the log, by another commit that is gone; {}",
+                found.part, found.parts, RESOLVE
+            ),
+            appended: true,
+        })),
+        Some(found) if found.part > 0 && found.is_of(manifest) => Ok(all),
+        _ => match manifest.conflict {
+            Conflict::Append => Ok(0),
+            Conflict::Skip => Ok(all),
+            Conflict::Fail => Err(Stop::refuse(conflict(&last, manifest))),
+        },
+    }
+}
+
+/// What to do about a batch of which a part is in the log, and the rest cannot follow.
+const RESOLVE: &str = "\"forebay commits show\" tells what is there, and \"forebay commits \
+                       resolve\" whether it counts as appended or is appended again";
+
+/// Why a batch cannot be a retry.
+fn conflict(last: &Marker, manifest: &Manifest) -> String {
+    let batch = manifest.batch;
+    let rows = |contents: Option<Contents>| {
+        contents.map_or("rows".to_owned(), |it| format!("{} rows", it.rows))
+    };
+    let found = match last.batch == batch {
+        true => format!(
+            "the log holds batch {batch} of this query with other rows ({} there, {} here)",
+            rows(last.contents),
+            rows(manifest.contents)
+        ),
+        false => format!("the log holds batch {} of this query already", last.batch),
+    };
+    format!(
+        "{found}, so this is no retry: the checkpoint was rolled back, copied or forked, or the \
+         query gives other rows each time. Start with a new checkpoint directory, which makes a new \
+         query, or set the option batchConflict: append appends the rows, skip passes over them"
+    )
+}
+
+/// Appends the parts from `done` on, which counts those that are in the log. False where the commit
+/// was withdrawn meanwhile.
+fn append_rest(
+    shared: &Shared,
+    pending: &mut Pending,
+    manifest: &Manifest,
+    done: &mut usize,
+    clock: Clock<'_>,
+) -> Result<bool, Stop> {
+    let directory = pending.directory.clone();
+    let staged = Staged {
+        shared,
+        directory: &directory,
+        manifest,
+        clock,
+    };
+    // A single part is all there or not at all.
+    if !pending.is_begun() {
+        if manifest.parts.len() > 1 {
+            staged.look_through()?;
+        }
+        if !pending.begin(&*shared.disk)? {
+            return Ok(false);
+        }
+    }
+    let mut end = shared.log.published();
+    staged.each_part(*done, |part, rows| {
+        if shared.stopping() {
+            return Err(Stop::Later(Error::Closed));
+        }
+        let begin = end;
+        end = append_part(shared, rows, &Marker::new(manifest, part + 1))?;
+        *done = part + 1;
+        shared.log.write_back(begin, end);
+        // Who waits sees that it goes on.
+        shared.log.state.ring(Word::Taken);
+        Ok(())
+    })?;
+    if !planted(Bug::FinishEarly) {
+        shared.flush_to(end)?;
+    }
+    Ok(true)
+}
+
+/// What becomes of a commit that stopped after `done` of its parts.
+fn stopped(
+    disk: &dyn Disk,
+    pending: &mut Pending,
+    manifest: &Manifest,
+    done: usize,
+    stop: Stop,
+) -> Stop {
+    match stop {
+        Stop::Refuse(refusal) if done > 0 => {
+            let (parts, reason) = (manifest.parts.len(), refusal.reason);
+            Stop::Refuse(Refusal {
+                reason: format!("{reason}; {done} of {parts} parts are in the log; {RESOLVE}"),
+                appended: true,
+            })
+        }
+        // Without room it may wait for long. Whoever waits may withdraw it as long as nothing of it
+        // is in the log; where it is not known what an append has left, nobody may.
+        Stop::Later(error) if done == 0 && pending.is_begun() && leaves_nothing(&error) => {
+            if !planted(Bug::KeepBegun) {
+                let _ = pending.take_back(disk);
+            }
+            Stop::Later(error)
+        }
+        stop => stop,
+    }
+}
+
+/// Whether an append that failed with this error has left nothing in the log, for sure.
+fn leaves_nothing(error: &Error) -> bool {
+    error.passes() || matches!(error, Error::Closed)
+}
+
 /// Appends the rows of one part with its marker; returns the end of it.
 fn append_part(shared: &Shared, rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
     let mut marker = marker.encode(shared, rows.clock_ms())?;
@@ -102,7 +212,7 @@ fn append_part(shared: &Shared, rows: &mut PartRows<'_>, marker: &Marker) -> Res
     parts.push((&topic, &mut marker));
     let mut appended = Appended::default();
     atomic::append(shared, &mut parts, &mut appended).map_err(|error| match error {
-        error @ Error::TooLarge { .. } => Stop::Refuse(error),
+        error @ Error::TooLarge { .. } => Stop::refuse(error),
         error => Stop::Later(error),
     })?;
     shared.announce(appended.end);

@@ -2,13 +2,16 @@
 //!
 //! ```text
 //! {"version": 1, "id": "...", "query": "...", "batch": 7, "kind": "stream" or "batch",
-//!  "created_ms": 1700000000000,
+//!  "created_ms": 1700000000000, "rows": 100, "sum": "0123456789abcdef", "conflict": "fail",
 //!  "stages": ["stage-...", ...],
 //!  "parts": [[[stage, begin, end], ...], ...]}
 //! ```
 //!
 //! A part is a list of stretches of stages: the number of the stage, first byte, end. The cut into
 //! parts stands in the manifest, so that whoever goes on with a commit cuts it as who began it.
+//!
+//! Rows and sum tell a batch that is run again from another of its number; a manifest of 0.1.0 has
+//! neither.
 
 use super::{DIRECTORY, is_query};
 use crate::disk::{Disk, Kind, read_small, replace};
@@ -48,6 +51,69 @@ impl CommitKind {
     }
 }
 
+/// What becomes of a batch whose number the log holds with other rows: it cannot come from a retry.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Conflict {
+    /// It is refused.
+    #[default]
+    Fail,
+    /// It is appended, and the next batches of the query are those that follow it.
+    Append,
+    /// It counts as appended.
+    Skip,
+}
+
+impl Conflict {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Conflict::Fail => "fail",
+            Conflict::Append => "append",
+            Conflict::Skip => "skip",
+        }
+    }
+
+    /// What a word stands for.
+    pub fn of(word: &str) -> Option<Conflict> {
+        let all = [Conflict::Fail, Conflict::Append, Conflict::Skip];
+        all.into_iter().find(|conflict| conflict.word() == word)
+    }
+}
+
+/// What the rows of a batch have in common with those of a retry, however they are ordered and cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Rows.
+    pub rows: u64,
+    /// Sum over the rows of a checksum of each.
+    pub sum: u64,
+}
+
+impl Contents {
+    /// Counts more rows in.
+    pub fn add(&mut self, other: Contents) {
+        self.rows += other.rows;
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+
+    /// Writes them into a manifest or a marker.
+    pub fn write_to(self, value: &mut Value) {
+        if let Some(fields) = value.as_object_mut() {
+            fields.insert("rows".to_owned(), json!(self.rows));
+            fields.insert("sum".to_owned(), json!(format!("{:016x}", self.sum)));
+        }
+    }
+
+    /// Those of a manifest or a marker; `None` where it has none.
+    pub fn of(value: &Value) -> Option<Contents> {
+        let sum = value.get("sum")?.as_str()?;
+        Some(Contents {
+            rows: value.get("rows")?.as_u64()?,
+            sum: u64::from_str_radix(sum, 16).ok()?,
+        })
+    }
+}
+
 /// A stretch of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
@@ -72,6 +138,10 @@ pub struct Manifest {
     pub kind: CommitKind,
     /// When it was written, in ms.
     pub created_ms: i64,
+    /// Of the rows; `None` in a manifest of 0.1.0.
+    pub contents: Option<Contents>,
+    /// What becomes of it where the log holds its number with other rows.
+    pub conflict: Conflict,
     /// Names of the stages.
     pub stages: Vec<String>,
     /// The parts in order.
@@ -85,16 +155,20 @@ impl Manifest {
             let stretches = part.iter().map(|it| json!([it.stage, it.begin, it.end]));
             Value::Array(stretches.collect())
         };
-        let value = json!({
+        let mut value = json!({
             "version": VERSION,
             "id": self.id,
             "query": self.query,
             "batch": self.batch,
             "kind": self.kind.word(),
             "created_ms": self.created_ms,
+            "conflict": self.conflict.word(),
             "stages": self.stages,
             "parts": self.parts.iter().map(part).collect::<Vec<_>>(),
         });
+        if let Some(contents) = self.contents {
+            contents.write_to(&mut value);
+        }
         value.to_string().into_bytes()
     }
 
@@ -125,6 +199,8 @@ impl Manifest {
             batch: value.get("batch")?.as_u64()?,
             kind: CommitKind::of(&word("kind")?)?,
             created_ms: value.get("created_ms")?.as_i64()?,
+            contents: Contents::of(&value),
+            conflict: word("conflict").map_or(Some(Conflict::Fail), |it| Conflict::of(&it))?,
             stages,
             parts: parts.filter(|parts| !parts.is_empty())?,
         })
@@ -195,6 +271,15 @@ impl Name {
     }
 }
 
+/// Why a commit cannot be appended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The reason, with what can be done about it.
+    pub reason: String,
+    /// Whether a part of the batch is in the log.
+    pub appended: bool,
+}
+
 /// A manifest that waits to be taken up, or that was begun.
 #[derive(Debug)]
 pub struct Pending {
@@ -248,11 +333,21 @@ impl Pending {
         sync(disk, &self.directory)
     }
 
+    /// Lets it be withdrawn again: nothing of it is in the log.
+    pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
+        let (from, name) = (self.path(), Name::Commit(self.batch()));
+        let renamed = disk.rename(&from, &self.directory.join(name.text()));
+        renamed.map_err(|e| Error::io("rename", &from, e))?;
+        self.name = name;
+        sync(disk, &self.directory)
+    }
+
     /// Says why it can never be appended, and takes it away.
-    pub fn refuse(&self, disk: &dyn Disk, reason: &str) -> Result<()> {
+    pub fn refuse(&self, disk: &dyn Disk, refusal: &Refusal) -> Result<()> {
         let path = self.directory.join(Name::Refused(self.batch()).text());
         let id = self.manifest.as_ref().map(|manifest| manifest.id.as_str());
-        let text = json!({"reason": reason, "id": id}).to_string();
+        let Refusal { reason, appended } = refusal;
+        let text = json!({"reason": reason, "id": id, "appended": appended}).to_string();
         replace(disk, &path, text.as_bytes()).map_err(|e| Error::io("write", &path, e))?;
         unlink(disk, &self.path())?;
         sync(disk, &self.directory)
@@ -275,12 +370,16 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
 }
 
 /// Why a commit was refused, where the file of that name says so.
-pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<String>> {
+pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
     let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io("read", path, e))?;
     Ok(text.map(|text| {
         let value = json::parse(&text).unwrap_or_default();
         let reason = value.get("reason").and_then(Value::as_str);
-        reason.unwrap_or("no reason is given").to_owned()
+        let appended = value.get("appended").and_then(Value::as_bool);
+        Refusal {
+            reason: reason.unwrap_or("no reason is given").to_owned(),
+            appended: appended.unwrap_or(false),
+        }
     }))
 }
 

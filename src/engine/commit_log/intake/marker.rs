@@ -3,14 +3,19 @@
 //! ```text
 //! topic  rmq_sys_forebay_commits, queue 0
 //! keys   <query> and <query>:<batch>:<part>
-//! body   {"query": ..., "batch": ..., "part": 1 to n, "parts": n, "kind": ..., "commit": ...}
+//! body   {"query": ..., "batch": ..., "part": 1 to n, "parts": n, "kind": ..., "commit": ...,
+//!         "rows": ..., "sum": ...}
 //! ```
 //!
 //! The last marker of a query decides: batches of a query are appended in order, and so are the
 //! parts of one. It is found through the index; where that has none, or there is no index, by
 //! walking the topic's queue back.
+//!
+//! Rows and sum are those of the whole batch. A batch that is run again has the same; what has
+//! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and
+//! there the number alone decides.
 
-use super::manifest::{CommitKind, Manifest, Name};
+use super::manifest::{CommitKind, Contents, Manifest, Name};
 use super::{DIRECTORY, is_query};
 use crate::disk::Disk;
 use crate::engine::commit_log::cursor::QueueCursor;
@@ -48,6 +53,8 @@ pub struct Marker {
     pub kind: CommitKind,
     /// What tells the commit from another attempt at the batch.
     pub commit: String,
+    /// Of the rows of the batch; `None` in a marker of 0.1.0.
+    pub contents: Option<Contents>,
 }
 
 impl Marker {
@@ -60,6 +67,7 @@ impl Marker {
             parts: manifest.parts.len() as u64,
             kind: manifest.kind,
             commit: manifest.id.clone(),
+            contents: manifest.contents,
         }
     }
 
@@ -78,12 +86,26 @@ impl Marker {
             parts: number("parts")?,
             kind: CommitKind::of(&word("kind")?)?,
             commit: word("commit")?,
+            contents: Contents::of(&value),
         })
+    }
+
+    /// Whether the whole batch is in the log.
+    pub fn is_whole(&self) -> bool {
+        self.part >= self.parts
+    }
+
+    /// Whether a commit of the same batch may be one that was run again.
+    pub fn is_of(&self, manifest: &Manifest) -> bool {
+        match (self.contents, manifest.contents) {
+            (Some(own), Some(other)) => own == other || planted(Bug::TrustNumbers),
+            _ => true,
+        }
     }
 
     /// Its record, ready to be appended.
     pub fn encode(&self, shared: &Shared, clock_ms: i64) -> Result<Batch> {
-        let body = json!({
+        let mut body = json!({
             "query": self.query,
             "batch": self.batch,
             "part": self.part,
@@ -91,6 +113,9 @@ impl Marker {
             "kind": self.kind.word(),
             "commit": self.commit,
         });
+        if let Some(contents) = self.contents {
+            contents.write_to(&mut body);
+        }
         let body = body.to_string().into_bytes();
         let own = format!("{}:{}:{}", self.query, self.batch, self.part);
         let draft = Draft {
@@ -102,10 +127,6 @@ impl Marker {
         let style = &shared.append_rules.style;
         batch.push(TOPIC, QUEUE, &draft, style, clock_ms)?;
         Ok(batch)
-    }
-
-    fn order(&self) -> (u64, u64) {
-        (self.batch, self.part)
     }
 }
 
@@ -130,14 +151,26 @@ pub fn last(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
     // An index that has lost an entry would tell of an older marker, and rows would be appended
     // twice. The newest markers are looked at themselves.
     let recent = max.saturating_sub(WALK).max(min);
-    let mut found = by_walk(shared, query, recent, max)?;
+    let is_its = |marker: &Marker| marker.query == query;
+    let mut found = by_walk(shared, is_its, recent, max)?;
     if found.is_none() {
         found = by_index(shared, query)?;
     }
     match found {
-        None => by_walk(shared, query, min, recent),
+        None => by_walk(shared, is_its, min, recent),
         found => Ok(found),
     }
+}
+
+/// The last marker of a batch of a query. See [`complete`].
+pub fn last_of_batch(shared: &Shared, query: &str, batch: u64) -> Result<Option<Marker>> {
+    let Some((min, max)) = bounds(shared) else {
+        return Ok(None);
+    };
+    // Seldom asked for: no key of the index says how many parts the batch has.
+    let is_its = |marker: &Marker| marker.query == query && marker.batch == batch;
+    let found = by_walk(shared, is_its, min, max)?;
+    Ok(found.map(|(marker, _)| marker))
 }
 
 fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
@@ -158,15 +191,20 @@ fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
         let marker = Marker::of(&record).filter(|marker| marker.query == query)?;
         Some((marker, record.position().cast_unsigned()))
     });
-    Ok(markers.max_by_key(|(marker, position)| (marker.order(), *position)))
+    Ok(markers.max_by_key(|(_, position)| *position))
 }
 
-fn by_walk(shared: &Shared, query: &str, min: u64, mut end: u64) -> Result<Option<(Marker, u64)>> {
+fn by_walk(
+    shared: &Shared,
+    is_its: impl Fn(&Marker) -> bool,
+    min: u64,
+    mut end: u64,
+) -> Result<Option<(Marker, u64)>> {
     let mut last = None;
     while end > min && last.is_none() {
         let start = end.saturating_sub(WALK).max(min);
         each(shared, start, end, |marker, position| {
-            if marker.query == query {
+            if is_its(&marker) {
                 last = Some((marker, position));
             }
             true

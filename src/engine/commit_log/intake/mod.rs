@@ -155,7 +155,7 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
 fn take(shared: &Shared, mut pending: Pending, clock: Clock<'_>) -> Result<()> {
     match append::append(shared, &mut pending, clock) {
         Ok(()) => {}
-        Err(Stop::Refuse(error)) => pending.refuse(&*shared.disk, &error.to_string())?,
+        Err(Stop::Refuse(refusal)) => pending.refuse(&*shared.disk, &refusal)?,
         Err(Stop::Later(error)) => return Err(error),
     }
     shared.log.state.ring(Word::Taken);

@@ -4,6 +4,7 @@ use super::append::Stop;
 use super::manifest::{Manifest, Stretch};
 use super::rows::{self, PartRows};
 use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::state::Word;
 use crate::error::{Error, Result};
 use crate::machine::Drive;
 use crate::num::index;
@@ -42,7 +43,10 @@ impl Staged<'_> {
             let mut all = stretches.iter();
             all.try_for_each(|it| {
                 let check = |record: &Record<'_>| rows::check(self.shared, record, &mut checked);
-                self.each_record(**it, &mut bytes, check)
+                self.each_record(**it, &mut bytes, check)?;
+                // Who waits sees that it goes on.
+                self.shared.log.state.ring(Word::Taken);
+                Ok(())
             })
         };
         if self.shared.drive == Drive::Steps {
@@ -125,14 +129,14 @@ impl Staged<'_> {
             Err(error) => {
                 let error = Error::io("read", &path, error);
                 return Err(match error.is_not_found() {
-                    true => Stop::Refuse(error),
+                    true => Stop::refuse(error),
                     false => Stop::Later(error),
                 });
             }
             Ok(have) => have,
         };
         let flawed = |at: usize, reason: String| {
-            Stop::Refuse(Error::corrupt(&path, stretch.begin + at as u64, reason))
+            Stop::refuse(Error::corrupt(&path, stretch.begin + at as u64, reason))
         };
         if have < bytes.len() {
             return Err(flawed(have, "the stage ends here".to_owned()));
@@ -149,13 +153,13 @@ impl Staged<'_> {
             }
             let len = record.bytes().len();
             if (len + BLANK_LEN) as u64 > file_len {
-                return Err(Stop::Refuse(Error::TooLarge {
+                return Err(Stop::refuse(Error::TooLarge {
                     what: "record (it has to fit a commit log file)".to_owned(),
                     size: len as u64,
                     limit: file_len - BLANK_LEN as u64,
                 }));
             }
-            take(&record).map_err(Stop::Refuse)?;
+            take(&record).map_err(Stop::refuse)?;
             at += len;
         }
         Ok(())

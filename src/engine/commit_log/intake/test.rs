@@ -8,8 +8,8 @@ use crate::engine::Filter;
 use crate::engine::topic::PERMISSION_READ;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
-use crate::stages::commit::{self, publish_cut};
-use crate::stages::{Commit, CommitKind, CommitState, Stage, Stager};
+use crate::stages::commit::{self, Patience, publish_cut};
+use crate::stages::{Commit, CommitKind, CommitState, Conflict, Stage, Stager};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -36,6 +36,7 @@ fn publish_batch(root: &Path, query: &str, batch: u64, stages: &[Stage], part_le
         query,
         batch,
         kind,
+        conflict: Conflict::Fail,
         stages,
     };
     publish_cut(&RealDisk, root, &commit, part_len).unwrap();
@@ -58,7 +59,7 @@ fn count(store: &Store, topic: &str) -> u64 {
 /// Why the first commit of a query was refused.
 fn refusal(root: &Path, query: &str) -> String {
     match commit::state(&RealDisk, root, query, 0).unwrap() {
-        CommitState::Refused(reason) => reason,
+        CommitState::Refused(refusal) => refusal.reason,
         state => panic!("{state:?}"),
     }
 }
@@ -217,7 +218,9 @@ fn opening_takes_up_what_is_pending_by_itself() {
     let query = ("q", 0);
     loop {
         let pause = Duration::from_secs(60);
-        let (state, held) = commit::wait(&RealDisk, root, query, pause).unwrap();
+        let mut patience = Patience::new(pause);
+        let waited = commit::wait(&RealDisk, root, query, &mut patience, pause);
+        let (state, held) = waited.unwrap();
         assert!(held, "the store is open");
         if state == CommitState::Gone {
             break;
@@ -359,4 +362,143 @@ fn a_commit_does_not_go_on_where_another_of_its_batch_has_stopped() {
     publish_batch(root, "q", 1, &[stage(root, "q", &other, 500)], 500);
     store.take_commits().unwrap();
     assert_eq!(count(&store, "t"), rows + other.len() as u64);
+}
+
+/// Commits a batch of one stage and has it taken up; why it was refused.
+fn run_batch(
+    store: &Store,
+    root: &Path,
+    batch: u64,
+    bodies: &[Vec<u8>],
+    conflict: Conflict,
+) -> Option<manifest::Refusal> {
+    let stages = [stage(root, "q", bodies, 500)];
+    let commit = Commit {
+        query: "q",
+        batch,
+        kind: CommitKind::Stream,
+        conflict,
+        stages: &stages,
+    };
+    publish_cut(&RealDisk, root, &commit, 500).unwrap();
+    store.take_commits().unwrap();
+    match commit::state(&RealDisk, root, "q", batch).unwrap() {
+        CommitState::Gone => None,
+        CommitState::Refused(refusal) => Some(refusal),
+        state => panic!("{state:?}"),
+    }
+}
+
+/// A checkpoint was rolled back, copied or forked: its rows were in no retry, and must not vanish.
+#[test]
+fn a_batch_whose_number_the_log_holds_with_other_rows_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let store = Store::open(root, Options::default()).unwrap();
+    let rows = |of: u8| (0..9).map(|n| vec![of, n]).collect::<Vec<_>>();
+    let run = |batch, of, conflict| run_batch(&store, root, batch, &rows(of), conflict);
+    for batch in 0..3 {
+        assert_eq!(run(batch, batch as u8, Conflict::Fail), None);
+    }
+    assert_eq!(count(&store, "t"), 27);
+    // What is run again is passed over, also where the checkpoint is older than its last batch.
+    assert_eq!(run(2, 2, Conflict::Fail), None);
+    assert_eq!(run(0, 0, Conflict::Fail), None);
+    assert_eq!(count(&store, "t"), 27);
+    let refused = run(2, 7, Conflict::Fail).unwrap();
+    assert!(
+        refused
+            .reason
+            .contains("batch 2 of this query with other rows (9 rows there, 9 rows")
+    );
+    assert!(
+        refused.reason.contains("new checkpoint"),
+        "{}",
+        refused.reason
+    );
+    assert!(!refused.appended);
+    let refused = run(1, 7, Conflict::Fail).unwrap();
+    assert!(
+        refused.reason.contains("holds batch 2"),
+        "{}",
+        refused.reason
+    );
+    let mut more = rows(2);
+    more.push(vec![2, 8]);
+    assert!(run_batch(&store, root, 2, &more, Conflict::Fail).is_some());
+    assert_eq!(count(&store, "t"), 27);
+    assert_eq!(run(1, 7, Conflict::Skip), None);
+    assert_eq!(count(&store, "t"), 27);
+    // Who has accepted it goes on from there, and an accepted batch has retries like any other.
+    assert_eq!(run(1, 7, Conflict::Append), None);
+    assert_eq!(run(1, 7, Conflict::Append), None);
+    assert_eq!(count(&store, "t"), 36);
+    assert_eq!(run(2, 9, Conflict::Fail), None);
+    assert_eq!(run(2, 9, Conflict::Fail), None);
+    assert_eq!(count(&store, "t"), 45);
+}
+
+/// Takes out of a manifest what 0.1.0 does not write.
+fn make_old(root: &Path, batch: u64) {
+    let path = root
+        .join(DIRECTORY)
+        .join("q")
+        .join(format!("commit-{batch}"));
+    let text = std::fs::read(&path).unwrap();
+    let mut value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    for name in ["rows", "sum", "conflict"] {
+        value.as_object_mut().unwrap().remove(name).unwrap();
+    }
+    std::fs::write(path, value.to_string()).unwrap();
+}
+
+#[test]
+fn of_a_marker_of_the_first_version_the_number_decides() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let store = Store::open(root, Options::default()).unwrap();
+    for batch in [3, 4] {
+        publish_batch(root, "q", batch, &[stage(root, "q", &[vec![1]], 500)], 500);
+        make_old(root, batch);
+        store.take_commits().unwrap();
+    }
+    let found = store.get(marker::TOPIC, 0, 1).unwrap();
+    assert_eq!(Marker::of(&found.record()).unwrap().contents, None);
+    assert_eq!(run_batch(&store, root, 4, &[vec![2]], Conflict::Fail), None);
+    assert_eq!(count(&store, "t"), 2);
+    // An earlier number is no retry, whatever its rows are.
+    assert!(run_batch(&store, root, 3, &[vec![1]], Conflict::Fail).is_some());
+    assert_eq!(run_batch(&store, root, 5, &[vec![2]], Conflict::Fail), None);
+    assert_eq!(count(&store, "t"), 3);
+}
+
+/// The stages of a commit vanish after its first part: what is there is not said to be absent.
+#[test]
+fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
+    let directory = root.join(DIRECTORY).join("q");
+    let (rows, parts) = die_after_the_first_part(root, &bodies);
+    // The manifest of the commit that died is there yet, its stage is not.
+    let store = Store::open(root, Options::default()).unwrap();
+    let marker = store.get(marker::TOPIC, 0, 0).unwrap();
+    let id = Marker::of(&marker.record()).unwrap().commit;
+    let stages = [stage(root, "q", &bodies, 500)];
+    publish(root, "q", &stages, 500);
+    let path = directory.join("commit-0");
+    let text = std::fs::read(&path).unwrap();
+    let mut value: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    value["id"] = id.into();
+    std::fs::remove_file(directory.join(&stages[0].name)).unwrap();
+    std::fs::write(directory.join("taken-0"), value.to_string()).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    store.take_commits().unwrap();
+    let CommitState::Refused(refusal) = commit::state(&RealDisk, root, "q", 0).unwrap() else {
+        panic!("it is not refused");
+    };
+    assert!(refusal.appended);
+    let said = format!("1 of {parts} parts are in the log");
+    assert!(refusal.reason.contains(&said), "{}", refusal.reason);
+    assert_eq!(count(&store, "t"), rows);
 }

@@ -1,0 +1,99 @@
+//! What tells the rows of a batch from others, in whatever order and cut they come.
+//!
+//! A batch that is run again is ordered and cut as it comes, so each row has a checksum of its own,
+//! and the sum of them is that of the batch. It covers what the row itself says: topic, queue,
+//! body, key, tag, headers and time. What staging adds, as the time of a row that names none, it
+//! leaves out.
+
+use super::Contents;
+use crate::record::Draft;
+use crate::record::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
+
+/// The contents of one row, by its record before it was sealed and by what it was made of.
+pub fn of_row(record: &[u8], draft: &Draft<'_>) -> Contents {
+    let word = |at: usize| {
+        let bytes = record.get(at..).and_then(|rest| rest.first_chunk::<4>());
+        bytes.map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)))
+    };
+    let covered = FIXED_LEN_V4 + draft.body.len()..record.len().saturating_sub(CRC_LEN);
+    let words = u64::from(crc32fast::hash(record.get(covered).unwrap_or_default()));
+    let body = word(AT_BODY_CRC) | words << 32;
+    let place = word(AT_QUEUE_ID) | (draft.body.len() as u64) << 32;
+    let time = draft.born_timestamp.map_or(u64::MAX, i64::cast_unsigned);
+    let sum = [body, place, time]
+        .into_iter()
+        .fold(0, |sum, it| mix(sum ^ it));
+    Contents { rows: 1, sum }
+}
+
+/// Spreads each bit over all of them, so that the sum of many rows depends on every bit of each.
+/// The finalizer of SplitMix64.
+fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use crate::error::Result;
+    use crate::record::{Batch, HostBytes, RecordStyle};
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    fn of(topic: &str, draft: &Draft<'_>, clock_ms: i64) -> Result<u64> {
+        let style = RecordStyle {
+            host: HostBytes::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
+            checksum: true,
+            max_message_size: 1 << 20,
+        };
+        let mut batch = Batch::new();
+        let queue = draft.queue.unwrap_or(u32::MAX);
+        batch.push(topic, queue, draft, &style, clock_ms)?;
+        Ok(of_row(batch.bytes(), draft).sum)
+    }
+
+    #[test]
+    fn each_column_of_a_row_counts_and_the_clock_does_not() -> Result<()> {
+        let body = [7; 300];
+        let row = Draft {
+            body: &body,
+            ..Draft::default()
+        };
+        let sum = of("t", &row, 1)?;
+        assert_eq!(sum, of("t", &row, 2)?);
+        let pairs = [("a", "b")];
+        let others = [
+            Draft {
+                body: &body[1..],
+                ..row
+            },
+            Draft {
+                keys: &["k"],
+                ..row
+            },
+            Draft {
+                tags: Some("k"),
+                ..row
+            },
+            Draft {
+                properties: &pairs,
+                ..row
+            },
+            Draft {
+                queue: Some(0),
+                ..row
+            },
+            Draft {
+                born_timestamp: Some(1),
+                ..row
+            },
+        ];
+        for other in &others {
+            assert_ne!(sum, of("t", other, 1)?, "{other:?}");
+        }
+        assert_ne!(sum, of("u", &row, 1)?);
+        Ok(())
+    }
+}
