@@ -51,6 +51,7 @@ __all__ = [
     "rebuild_lay",
     "rebuild_ranges",
     "rebuild_settle",
+    "resolve_commit",
     "scan_again",
     "scan_blocks",
     "sealed_files",
@@ -603,6 +604,7 @@ def publish_commit(
     stages: Sequence[_Staged],
     conflict: str = "fail",
 ) -> bool: ...
+def resolve_commit(path: str | PathLike[str], query: str, batch: int, resolution: str) -> bool: ...
 def take_commits(store: Store) -> None: ...
 def wait_for_commit(
     path: str | PathLike[str], query: str, batch: int, timeout: float

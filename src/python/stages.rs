@@ -6,7 +6,7 @@ use crate::Error;
 use crate::disk::RealDisk;
 use crate::stages::commit::Patience;
 use crate::stages::{
-    self, Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, commit,
+    self, Commit, CommitKind, CommitState, Conflict, Contents, Published, Resolution, Stage, commit,
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -120,6 +120,23 @@ pub(crate) fn publish_commit(
     Ok(published == Published::Own)
 }
 
+/// Say what becomes of a batch of which a part is in the log; whether the writer takes that up, and
+/// no commit of the batch.
+#[pyfunction]
+pub(crate) fn resolve_commit(
+    py: Python<'_>,
+    path: PathBuf,
+    query: &str,
+    batch: u64,
+    resolution: &str,
+) -> PyResult<bool> {
+    let resolution = Resolution::of(resolution).ok_or_else(|| {
+        Error::option("resolution", resolution, "it is \"appended\" or \"again\"")
+    })?;
+    let resolve = || commit::resolve(&RealDisk, &path, (query, batch), resolution);
+    Ok(py.detach(resolve)? == Published::Own)
+}
+
 /// Take up all commits that are pending, as the writer of the store.
 #[pyfunction]
 pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
@@ -127,9 +144,12 @@ pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
     Ok(store.py().detach(|| core.take_commits())?)
 }
 
+/// How far a commit is; why it was refused, and whether a part of it is in the log; whether
+/// somebody writes the store.
+type Waited = (&'static str, Option<(String, bool)>, bool);
+
 /// Wait until a commit is dealt with, nobody writes the store, or no commit has got on for as long
-/// as the timeout. Returns how far the commit is; why it was refused, and whether a part of it is in
-/// the log; and whether somebody writes the store.
+/// as the timeout.
 #[pyfunction]
 pub(crate) fn wait_for_commit(
     py: Python<'_>,
@@ -137,7 +157,7 @@ pub(crate) fn wait_for_commit(
     query: &str,
     batch: u64,
     timeout: f64,
-) -> PyResult<(&'static str, Option<(String, bool)>, bool)> {
+) -> PyResult<Waited> {
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO);
     let mut patience = Patience::new(timeout);
     loop {

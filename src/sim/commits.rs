@@ -437,9 +437,9 @@ impl Story {
         publish_cut(&**disk, Path::new(ROOT), &commit, PART_LEN).map(drop)
     }
 
-    /// A driver with an older checkpoint commits a batch that was acknowledged: the same rows, which
-    /// are passed over, or other ones, which are refused. Where the marker is retired nobody can
-    /// tell, and both are.
+    /// A driver with an older checkpoint commits a batch that was acknowledged: the same rows,
+    /// which are passed over, or other ones, which are refused. Where the marker is retired nobody
+    /// can tell, and both are.
     fn go_back(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> Result<()> {
         let batch = self.random.below(self.batch);
         let repeats = self.random.chance(50);

@@ -10,8 +10,8 @@ use super::{PART_LEN, directory_of, make_directory, unique};
 use crate::disk::{Disk, Holder};
 use crate::engine::commit_log::intake::DIRECTORY;
 use crate::engine::commit_log::intake::manifest::{
-    CommitKind, Conflict, Contents, Manifest, Name, Refusal, Stretch, files, read, refusal, sync,
-    unlink,
+    CommitKind, Conflict, Contents, Manifest, Name, Refusal, Resolution, Stretch, files, read,
+    refusal, sync, unlink,
 };
 use crate::engine::commit_log::state::{StatePage, Word};
 use crate::error::{Error, Result};
@@ -76,10 +76,6 @@ pub(crate) fn publish_cut(
     commit: &Commit<'_>,
     part_len: u64,
 ) -> Result<Published> {
-    let directory = make_directory(disk, root, commit.query)?;
-    // Why an earlier attempt was refused is no business of this one.
-    unlink(disk, &directory.join(Name::Refused(commit.batch).text()))?;
-    let id = unique();
     let mut contents = Contents::default();
     for stage in commit.stages {
         contents.add(stage.contents);
@@ -91,11 +87,47 @@ pub(crate) fn publish_cut(
         created_ms: now_ms(),
         contents: Some(contents),
         conflict: commit.conflict,
+        resolution: None,
         stages: commit.stages.iter().map(|it| it.name.clone()).collect(),
         parts: parts(commit.stages, part_len),
-        id,
+        id: unique(),
     };
-    let path = directory.join(Name::Commit(commit.batch).text());
+    leave(disk, root, &manifest)
+}
+
+/// Says what becomes of a batch of a stream of which a part is in the log, and the rest cannot
+/// follow. The writer takes it up like a commit, and refuses it where there is no such batch.
+///
+/// # Errors
+///
+/// [`Error::Io`]: then nothing is said.
+pub fn resolve(
+    disk: &dyn Disk,
+    root: &Path,
+    (query, batch): (&str, u64),
+    resolution: Resolution,
+) -> Result<Published> {
+    let manifest = Manifest {
+        query: query.to_owned(),
+        batch,
+        kind: CommitKind::Stream,
+        created_ms: now_ms(),
+        contents: None,
+        conflict: Conflict::Fail,
+        resolution: Some(resolution),
+        stages: Vec::new(),
+        parts: vec![Vec::new()],
+        id: unique(),
+    };
+    leave(disk, root, &manifest)
+}
+
+/// Leaves a manifest, durably, and rings for the writer.
+fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published> {
+    let directory = make_directory(disk, root, &manifest.query)?;
+    // Why an earlier attempt was refused is no business of this one.
+    unlink(disk, &directory.join(Name::Refused(manifest.batch).text()))?;
+    let path = directory.join(Name::Commit(manifest.batch).text());
     let temporary = directory.join(format!("commit-{}.tmp", manifest.id));
     let io = |doing| {
         let path = temporary.clone();
@@ -104,7 +136,7 @@ pub(crate) fn publish_cut(
     let written = disk.write_at(&temporary, 0, &manifest.text());
     written.map_err(io("write"))?;
     disk.sync_file(&temporary).map_err(io("sync"))?;
-    let taken = directory.join(Name::Taken(commit.batch).text());
+    let taken = directory.join(Name::Taken(manifest.batch).text());
     let begun = disk.look(&taken).map_err(io("look at"))?.is_some();
     let published = match begun {
         true if planted(Bug::ReplaceManifest) => {
@@ -229,8 +261,8 @@ impl Patience {
 }
 
 /// Waits until the writer has dealt with the commit of a batch, for `slice` or a little more, and
-/// not beyond the end of `patience`. Returns at once where nobody writes the store: then who commits
-/// may open it. The second part of the answer is whether somebody does.
+/// not beyond the end of `patience`. Returns at once where nobody writes the store: then who
+/// commits may open it. The second part of the answer is whether somebody does.
 pub fn wait(
     disk: &dyn Disk,
     root: &Path,

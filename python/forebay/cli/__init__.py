@@ -1,7 +1,7 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
 Each verb stands in a module with its relatives: `look` (info, topics, verify), `read` (cat, tail,
-query), `send`, `mend` (repair), `export`, `archive`, `doctor`, `spark`; the demo is
+query), `send`, `mend` (repair), `export`, `archive`, `commits`, `doctor`, `spark`; the demo is
 `forebay.demo`. This module joins them, and turns whatever ends a verb into one line on standard
 error and a status.
 
@@ -26,13 +26,13 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import forebay
-from forebay.cli import archive, demo, doctor, export, look, mend, read, send, spark
+from forebay.cli import archive, commits, demo, doctor, export, look, mend, read, send, spark
 from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.cli.output import plain
 
 __all__ = ["main"]
 
-_VERBS = (demo, look, send, read, export, archive, mend, doctor, spark)
+_VERBS = (demo, look, send, read, export, archive, mend, commits, doctor, spark)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

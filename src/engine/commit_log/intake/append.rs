@@ -68,7 +68,20 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
 /// How many parts of a commit are in the log, or count as if they were.
 fn parts_done(shared: &Shared, manifest: &Manifest) -> Result<usize, Stop> {
     let (query, batch) = (&manifest.query, manifest.batch);
-    let Some((last, _)) = marker::last(shared, query)? else {
+    let last = marker::last(shared, query)?.map(|(marker, _)| marker);
+    if manifest.resolution.is_some() {
+        let is_own = |it: &Marker| it.commit == manifest.id && it.batch == batch;
+        let is_cut = |it: &Marker| it.batch == batch && it.part > 0 && !it.is_whole();
+        return match last {
+            Some(last) if is_own(&last) => Ok(1),
+            Some(last) if is_cut(&last) => Ok(0),
+            _ => Err(Stop::refuse(format!(
+                "there is nothing to resolve: no part of batch {batch} alone is the last of this \
+                 query in the log"
+            ))),
+        };
+    }
+    let Some(last) = last else {
         return Ok(0);
     };
     if last.batch < batch {
@@ -122,8 +135,8 @@ fn conflict(last: &Marker, manifest: &Manifest) -> String {
     };
     format!(
         "{found}, so this is no retry: the checkpoint was rolled back, copied or forked, or the \
-         query gives other rows each time. Start with a new checkpoint directory, which makes a new \
-         query, or set the option batchConflict: append appends the rows, skip passes over them"
+         query gives other rows each time. Start with a new checkpoint directory, which makes a \
+         new query, or set the option batchConflict: append appends the rows, skip passes over them"
     )
 }
 

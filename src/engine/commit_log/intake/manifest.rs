@@ -80,6 +80,32 @@ impl Conflict {
     }
 }
 
+/// What becomes of a batch of which a part is in the log, and the rest cannot follow: a commit
+/// without rows says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Resolution {
+    /// It counts as appended.
+    Appended,
+    /// It counts as if nothing of it were there: the batch that is run again is appended whole.
+    Again,
+}
+
+impl Resolution {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Resolution::Appended => "appended",
+            Resolution::Again => "again",
+        }
+    }
+
+    /// What a word stands for.
+    pub fn of(word: &str) -> Option<Resolution> {
+        let all = [Resolution::Appended, Resolution::Again];
+        all.into_iter().find(|resolution| resolution.word() == word)
+    }
+}
+
 /// What the rows of a batch have in common with those of a retry, however they are ordered and cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Contents {
@@ -142,6 +168,8 @@ pub struct Manifest {
     pub contents: Option<Contents>,
     /// What becomes of it where the log holds its number with other rows.
     pub conflict: Conflict,
+    /// Where it has no rows: what becomes of the batch.
+    pub resolution: Option<Resolution>,
     /// Names of the stages.
     pub stages: Vec<String>,
     /// The parts in order.
@@ -168,6 +196,9 @@ impl Manifest {
         });
         if let Some(contents) = self.contents {
             contents.write_to(&mut value);
+        }
+        if let (Some(resolution), Some(fields)) = (self.resolution, value.as_object_mut()) {
+            fields.insert("resolution".to_owned(), json!(resolution.word()));
         }
         value.to_string().into_bytes()
     }
@@ -200,6 +231,10 @@ impl Manifest {
             kind: CommitKind::of(&word("kind")?)?,
             created_ms: value.get("created_ms")?.as_i64()?,
             contents: Contents::of(&value),
+            resolution: match word("resolution") {
+                Some(word) => Some(Resolution::of(&word)?),
+                None => None,
+            },
             conflict: word("conflict").map_or(Some(Conflict::Fail), |it| Conflict::of(&it))?,
             stages,
             parts: parts.filter(|parts| !parts.is_empty())?,
@@ -333,13 +368,14 @@ impl Pending {
         sync(disk, &self.directory)
     }
 
-    /// Lets it be withdrawn again: nothing of it is in the log.
+    /// Lets it be withdrawn again: nothing of it is in the log. Not durable, for it may as well be
+    /// begun again; who withdraws it makes that durable.
     pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
         let renamed = disk.rename(&from, &self.directory.join(name.text()));
         renamed.map_err(|e| Error::io("rename", &from, e))?;
         self.name = name;
-        sync(disk, &self.directory)
+        Ok(())
     }
 
     /// Says why it can never be appended, and takes it away.

@@ -15,7 +15,7 @@
 //! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and
 //! there the number alone decides.
 
-use super::manifest::{CommitKind, Contents, Manifest, Name};
+use super::manifest::{CommitKind, Contents, Manifest, Name, Resolution};
 use super::{DIRECTORY, is_query};
 use crate::disk::Disk;
 use crate::engine::commit_log::cursor::QueueCursor;
@@ -45,7 +45,7 @@ pub struct Marker {
     pub query: String,
     /// The batch.
     pub batch: u64,
-    /// The part, from 1.
+    /// The part, from 1; 0 where what is there of the batch does not count.
     pub part: u64,
     /// How many parts the batch has.
     pub parts: u64,
@@ -60,10 +60,14 @@ pub struct Marker {
 impl Marker {
     /// The marker of part `part`, from 1, of a commit.
     pub fn new(manifest: &Manifest, part: usize) -> Marker {
+        let part = match manifest.resolution {
+            Some(Resolution::Again) => 0,
+            _ => part as u64,
+        };
         Marker {
             query: manifest.query.clone(),
             batch: manifest.batch,
-            part: part as u64,
+            part,
             parts: manifest.parts.len() as u64,
             kind: manifest.kind,
             commit: manifest.id.clone(),

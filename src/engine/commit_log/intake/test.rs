@@ -9,7 +9,7 @@ use crate::engine::topic::PERMISSION_READ;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
 use crate::stages::commit::{self, Patience, publish_cut};
-use crate::stages::{Commit, CommitKind, CommitState, Conflict, Stage, Stager};
+use crate::stages::{Commit, CommitKind, CommitState, Conflict, Resolution, Stage, Stager};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
@@ -397,8 +397,8 @@ fn a_batch_whose_number_the_log_holds_with_other_rows_is_refused() {
     let store = Store::open(root, Options::default()).unwrap();
     let rows = |of: u8| (0..9).map(|n| vec![of, n]).collect::<Vec<_>>();
     let run = |batch, of, conflict| run_batch(&store, root, batch, &rows(of), conflict);
-    for batch in 0..3 {
-        assert_eq!(run(batch, batch as u8, Conflict::Fail), None);
+    for (batch, of) in [(0, 0), (1, 1), (2, 2)] {
+        assert_eq!(run(batch, of, Conflict::Fail), None);
     }
     assert_eq!(count(&store, "t"), 27);
     // What is run again is passed over, also where the checkpoint is older than its last batch.
@@ -501,4 +501,36 @@ fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
     let said = format!("1 of {parts} parts are in the log");
     assert!(refusal.reason.contains(&said), "{}", refusal.reason);
     assert_eq!(count(&store, "t"), rows);
+}
+
+#[test]
+fn a_batch_that_cannot_be_ended_is_resolved() {
+    for resolution in [Resolution::Appended, Resolution::Again] {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
+        let (rows, _) = die_after_the_first_part(root, &bodies);
+        let store = Store::open(root, Options::default()).unwrap();
+        let refused = run_batch(&store, root, 0, &bodies, Conflict::Append).unwrap();
+        assert!(refused.appended && refused.reason.contains("commits resolve"));
+        let resolve = |batch| {
+            commit::resolve(&RealDisk, root, ("q", batch), resolution).unwrap();
+            store.take_commits().unwrap();
+            commit::state(&RealDisk, root, "q", batch).unwrap()
+        };
+        assert_eq!(resolve(0), CommitState::Gone);
+        assert_eq!(count(&store, "t"), rows);
+        assert_eq!(run_batch(&store, root, 0, &bodies, Conflict::Fail), None);
+        let all = match resolution {
+            Resolution::Appended => rows,
+            Resolution::Again => rows + 20,
+        };
+        assert_eq!(count(&store, "t"), all);
+        assert_eq!(run_batch(&store, root, 1, &bodies, Conflict::Fail), None);
+        for batch in [0, 1, 2] {
+            assert!(matches!(resolve(batch), CommitState::Refused(_)), "{batch}");
+        }
+        assert_eq!(count(&store, "t"), all + 20);
+        store.close().unwrap();
+    }
 }

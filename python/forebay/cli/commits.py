@@ -1,0 +1,217 @@
+"""The verb commits: what Spark has committed to a store and how far that is, and ways out.
+
+Listing and showing read the files of the commits and the markers in the log, and change neither.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import forebay
+from forebay import _forebay
+from forebay.cli.arguments import UsageError, add_store, number
+from forebay.cli.output import write_json, write_line, write_table
+
+__all__ = ["add"]
+
+_DIRECTORY = "forebay.stages"
+#: The topic of the rows that say which commits the log holds.
+_MARKERS = "rmq_sys_forebay_commits"
+_QUERY = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+_FILE = re.compile(r"(commit|taken|refused)-(\d{1,19})", re.ASCII)
+_STATES = {"commit": "pending", "taken": "begun", "refused": "refused"}
+#: The longest file that is read: a manifest of many stages has a few megabytes.
+_LEN_MAX = 64 << 20
+#: Seconds to wait for the process that writes the store.
+_PATIENCE_S = 60.0
+
+
+def add(verbs: Any) -> None:
+    """Add the verb to a parser's."""
+    text = "list what Spark has committed and is not done, and end what cannot end by itself"
+    parser = verbs.add_parser("commits", help=text, description=text, allow_abbrev=False)
+    actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
+    for name, run, what in (
+        ("list", _list, "list commits that are pending, begun or refused"),
+        ("show", _show, "show what the log holds of a query, and what is not done"),
+        ("resolve", _resolve, "say what becomes of a batch of which only a part is in the log"),
+        ("withdraw", _withdraw, "take back a commit of which nothing is in the log"),
+    ):
+        action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
+        add_store(action)
+        if name != "list":
+            action.add_argument("query", metavar="QUERY", help="Spark's id of the query")
+        if name in ("resolve", "withdraw"):
+            action.add_argument("batch", metavar="BATCH", type=number, help="number of the batch")
+        else:
+            action.add_argument("--json", action="store_true", help="write a JSON document")
+        if name == "resolve":
+            action.add_argument(
+                "--as",
+                dest="resolution",
+                choices=("appended", "again"),
+                required=True,
+                help="appended: the batch counts as done, with the rows that are there; again: it "
+                "is appended whole when it is run again, and these rows are there twice",
+            )
+        action.set_defaults(run=run)
+
+
+def _list(arguments: argparse.Namespace) -> int:
+    _see(arguments.store)
+    found = list(_commits(arguments.store, None))
+    if arguments.json:
+        write_json({"commits": found})
+    elif found:
+        _write(found)
+    else:
+        write_line("no commit is pending, begun or refused")
+    return 0
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    _see(arguments.store)
+    found = list(_commits(arguments.store, _query(arguments)))
+    marker = _last_marker(arguments.store, arguments.query)
+    if arguments.json:
+        write_json({"last": marker, "commits": found})
+        return 0
+    if marker is None:
+        write_line("the log holds no batch of this query")
+    elif marker["part"] == 0:
+        write_line(f"batch {marker['batch']} is to be appended again, by --as again")
+    else:
+        rows = f", {marker['rows']:,} rows" if isinstance(marker.get("rows"), int) else ""
+        write_line(
+            f"last in the log: batch {marker['batch']}, part {marker['part']} of "
+            f"{marker['parts']}{rows}"
+        )
+        if marker["part"] < marker["parts"] and not any(one["state"] == "begun" for one in found):
+            write_line("nothing will append the other parts: see forebay commits resolve")
+    if found:
+        _write(found)
+    return 0
+
+
+def _resolve(arguments: argparse.Namespace) -> int:
+    _see(arguments.store)
+    query, batch = _query(arguments), arguments.batch
+    own = _forebay.resolve_commit(arguments.store, query, batch, arguments.resolution)
+    state, refusal = _settle(arguments.store, query, batch)
+    if refusal is not None:
+        raise ValueError(f"batch {batch} of query {query}: {refusal}")
+    if not own:
+        raise ValueError(
+            f"a commit of batch {batch} of query {query} was pending, and is {state}: see "
+            f"forebay commits show {arguments.store} {query}"
+        )
+    if state != "gone":
+        raise ValueError(
+            f"the process that writes {arguments.store} has not answered: batch {batch} is "
+            "resolved when it does, or when the store is opened for writing"
+        )
+    counts = "as done" if arguments.resolution == "appended" else "as if nothing of it were there"
+    write_line(f"batch {batch} of query {query} counts {counts}")
+    return 0
+
+
+def _withdraw(arguments: argparse.Namespace) -> int:
+    _see(arguments.store)
+    query, batch = _query(arguments), arguments.batch
+    if not _forebay.withdraw_commit(arguments.store, query, batch):
+        state, _, _ = _forebay.wait_for_commit(arguments.store, query, batch, 0)
+        what = "it is begun, and will be ended" if state == "begun" else "no such commit is pending"
+        raise ValueError(f"batch {batch} of query {query} cannot be withdrawn: {what}")
+    write_line(f"batch {batch} of query {query} is withdrawn: nothing of it was appended")
+    return 0
+
+
+def _see(store: str) -> None:
+    """See that there is a store."""
+    forebay.open(store, mode="r").close()
+
+
+def _query(arguments: argparse.Namespace) -> str:
+    if not _QUERY.fullmatch(arguments.query):
+        raise UsageError(f"a query has 1 to 64 of a-z, A-Z, 0-9, _ and -: {arguments.query!r}")
+    return str(arguments.query)
+
+
+def _settle(store: str, query: str, batch: int) -> tuple[str, str | None]:
+    """Have a commit taken up; how far it is, and why it was refused."""
+    try:
+        with forebay.open(store) as writer:
+            _forebay.take_commits(writer)
+    except forebay.StoreLockedError:
+        pass
+    state, refusal, _ = _forebay.wait_for_commit(store, query, batch, _PATIENCE_S)
+    return state, None if refusal is None else refusal[0]
+
+
+def _commits(store: str, query: str | None) -> Iterator[dict[str, Any]]:
+    """Yield the commits of one query, or of all, that are not done."""
+    top = Path(store) / _DIRECTORY
+    for directory in sorted(top.iterdir()) if top.is_dir() else ():
+        if query not in (None, directory.name) or not _QUERY.fullmatch(directory.name):
+            continue
+        names = sorted(os.listdir(directory)) if directory.is_dir() else []
+        found = [one for one in map(_FILE.fullmatch, names) if one is not None]
+        for name in sorted(found, key=lambda one: (int(one[2]), one[1])):
+            fields = _fields(directory / name[0])
+            if fields is not None:
+                facts = {"query": directory.name, "batch": int(name[2]), "state": _STATES[name[1]]}
+                yield facts | _known(fields)
+
+
+def _fields(path: Path) -> dict[str, Any] | None:
+    """Return what a file says; `None` where it is gone."""
+    try:
+        if path.is_symlink() or path.stat().st_size > _LEN_MAX:
+            return {}
+        fields = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return None
+    except (ValueError, RecursionError):
+        return {}
+    return fields if isinstance(fields, dict) else {}
+
+
+def _known(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return what is shown of a manifest or a refusal."""
+    kinds = {"kind": str, "rows": int, "created_ms": int, "reason": str, "appended": bool}
+    facts = {name: fields.get(name) for name in kinds if isinstance(fields.get(name), kinds[name])}
+    for name in ("stages", "parts"):
+        if isinstance(fields.get(name), list):
+            facts[name] = len(fields[name])
+    return facts
+
+
+def _last_marker(store: str, query: str) -> dict[str, Any] | None:
+    with forebay.open(store, mode="r") as reader:
+        if _MARKERS not in reader.topics:
+            return None
+        # The newest is not the highest batch where an older one was accepted.
+        found = max(
+            reader.query(_MARKERS, query), key=lambda message: message.position, default=None
+        )
+        if found is None:
+            return None
+        marker = json.loads(found.body)
+    whole = isinstance(marker, dict) and all(
+        isinstance(marker.get(name), int) for name in ("batch", "part", "parts")
+    )
+    return marker if whole else None
+
+
+def _write(found: list[dict[str, Any]]) -> None:
+    columns = ("query", "batch", "state", "kind", "rows", "parts", "stages")
+    write_table(columns, [tuple(str(one.get(name, "")) for name in columns) for one in found])
+    for one in found:
+        if "reason" in one:
+            write_line(f"batch {one['batch']} of {one['query']}: {one['reason']}")
