@@ -40,6 +40,8 @@ pub enum Bug {
     RetireMarkers,
     /// A commit that finds no room stays begun, though nothing of it is in the log.
     KeepBegun,
+    /// Parts of a commit are appended before the names of its files are durable.
+    BeginUnsynced,
     /// A batch whose number is in the log counts as appended, whatever its rows are.
     TrustNumbers,
     /// A record that cannot be read is taken for one that is not there.

@@ -19,7 +19,7 @@ use crate::machine::{Drive, Machine};
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use crate::stages::commit::{publish_cut, state, withdraw};
-use crate::stages::{Commit, CommitKind, CommitState, Conflict, Stage, Stager};
+use crate::stages::{Commit, CommitKind, CommitState, Conflict, Published, Stage, Stager};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -365,6 +365,42 @@ impl Story {
         Ok(())
     }
 
+    /// A driver dies while it publishes, the manifest is taken up all the same, and the power goes
+    /// between two parts. The batch that is run again can be ended.
+    pub fn is_left_by_the_dead(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+        drop(story.open(&disk).map_err(said)?);
+        let staged = story.stage(&disk).map_err(said)?;
+        disk.end_within(1 + story.random.below(8));
+        let _ = story.publish(&disk, &staged);
+        let written_back = Faults {
+            written_back: 4,
+            ..faults(Stop::Power)
+        };
+        let disk = Arc::new(disk.restart(written_back));
+        let engine = story.open(&disk).map_err(said)?;
+        disk.end_within(1 + story.random.below(40));
+        let _ = intake::step(engine.shared(), &|| EPOCH_MS);
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        drop(engine);
+        let engine = story.open(&disk).map_err(said)?;
+        let mut own = Published::Earlier;
+        while own == Published::Earlier {
+            let staged = story.stage(&disk).map_err(said)?;
+            own = story
+                .publish_batch(CommitKind::Stream, &disk, 0, &staged)
+                .map_err(said)?;
+            intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        }
+        let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
+        hold!(found == CommitState::Gone, "it is {found:?}");
+        story.look(&engine, &disk, false)?;
+        let (there, rows) = (story.seen.len() as u64, story.rows[0]);
+        hold!(there == rows, "{there} rows of {rows}");
+        Ok(())
+    }
+
     fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
         let machine = Machine {
             disk: shared(disk),
@@ -418,6 +454,7 @@ impl Story {
 
     fn publish(&mut self, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
         self.publish_batch(CommitKind::Stream, disk, self.batch, stages)
+            .map(drop)
     }
 
     fn publish_batch(
@@ -426,7 +463,7 @@ impl Story {
         disk: &Arc<SimDisk>,
         batch: u64,
         stages: &[Stage],
-    ) -> Result<()> {
+    ) -> Result<Published> {
         let commit = Commit {
             query: QUERY,
             batch,
@@ -434,7 +471,7 @@ impl Story {
             conflict: Conflict::Fail,
             stages,
         };
-        publish_cut(&**disk, Path::new(ROOT), &commit, PART_LEN).map(drop)
+        publish_cut(&**disk, Path::new(ROOT), &commit, PART_LEN)
     }
 
     /// A driver with an older checkpoint commits a batch that was acknowledged: the same rows,
@@ -446,8 +483,11 @@ impl Story {
         let begin = if repeats { 0 } else { FORKED };
         let rows = begin..begin + self.rows[batch as usize];
         let staged = self.stage_rows(disk, batch, rows)?;
-        self.publish_batch(CommitKind::Stream, disk, batch, &staged)?;
         let clock_ms = self.clock_ms;
+        // What a driver that died has left of the batch is dealt with first.
+        while self.publish_batch(CommitKind::Stream, disk, batch, &staged)? == Published::Earlier {
+            intake::step(engine.shared(), &|| clock_ms)?;
+        }
         intake::step(engine.shared(), &|| clock_ms)?;
         let state = state(&**disk, Path::new(ROOT), QUERY, batch)?;
         let good = match state {

@@ -158,6 +158,15 @@ fn a_commit_without_room_can_be_withdrawn_unless_a_part_is_there() {
 }
 
 #[test]
+fn a_commit_whose_driver_died_can_be_ended_after_a_power_loss() {
+    tell_all(commits::Story::is_left_by_the_dead);
+    plant(Some(Bug::BeginUnsynced));
+    let found = (0..3000).any(|seed| commits::Story::is_left_by_the_dead(seed).is_err());
+    plant(None);
+    assert!(found, "the planted bug is not found");
+}
+
+#[test]
 fn what_was_committed_when_the_power_went_is_taken_up() {
     tell_all(commits::Story::is_committed);
     tell_all(commits::Story::is_committed_again);

@@ -8,10 +8,9 @@
 use super::stager::Stage;
 use super::{PART_LEN, directory_of, make_directory, unique};
 use crate::disk::{Disk, Holder};
-use crate::engine::commit_log::intake::DIRECTORY;
 use crate::engine::commit_log::intake::manifest::{
     CommitKind, Conflict, Contents, Manifest, Name, Refusal, Resolution, Stretch, files, read,
-    refusal, sync, unlink,
+    refusal, sync, sync_up, unlink,
 };
 use crate::engine::commit_log::state::{StatePage, Word};
 use crate::error::{Error, Result};
@@ -153,13 +152,7 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
         // Its stages stay: once the earlier commit is dealt with, they may be committed.
         unlink(disk, &temporary)?;
     }
-    // From the manifest up to the store, which may be as young.
-    sync(disk, &directory)?;
-    sync(disk, &root.join(DIRECTORY))?;
-    sync(disk, root)?;
-    if let Some(parent) = root.parent() {
-        sync(disk, parent)?;
-    }
+    sync_up(disk, root, &directory)?;
     ring(disk, root)?;
     Ok(published)
 }

@@ -1,7 +1,7 @@
 //! Appending a commit, part by part.
 
 use super::Clock;
-use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal};
+use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
 use super::staged::Staged;
@@ -39,8 +39,21 @@ impl From<Error> for Stop {
     }
 }
 
-/// Appends a commit, or what of it is not in the log yet, and takes its files away.
-pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Result<(), Stop> {
+/// Parts that are appended in one turn.
+const TURN: usize = 4;
+
+/// How far a turn has brought a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn {
+    /// It is appended, or was withdrawn.
+    Last,
+    /// It has parts for another turn.
+    More,
+}
+
+/// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
+/// away when all is appended and durable.
+pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Result<Turn, Stop> {
     let disk = &*shared.disk;
     let Some(manifest) = pending.manifest.clone() else {
         let reason = "it is no manifest of this version";
@@ -50,8 +63,9 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
     let mut done = parts_done(shared, &manifest)?;
     if done < manifest.parts.len() {
         match append_rest(shared, pending, &manifest, &mut done, clock) {
+            Ok(true) if done < manifest.parts.len() => return Ok(Turn::More),
             Ok(true) => {}
-            Ok(false) => return Ok(()),
+            Ok(false) => return Ok(Turn::Last),
             Err(stop) => return Err(stopped(disk, pending, &manifest, done, stop)),
         }
     } else {
@@ -62,7 +76,7 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
     // keeps nothing back that is durable.
     let _ = shared.dispatcher.catch_up(shared.log.readable_end());
     pending.finish(disk)?;
-    Ok(())
+    Ok(Turn::Last)
 }
 
 /// How many parts of a commit are in the log, or count as if they were.
@@ -140,8 +154,8 @@ fn conflict(last: &Marker, manifest: &Manifest) -> String {
     )
 }
 
-/// Appends the parts from `done` on, which counts those that are in the log. False where the commit
-/// was withdrawn meanwhile.
+/// Appends the parts of one turn from `done` on, which counts those that are in the log. False
+/// where the commit was withdrawn meanwhile.
 fn append_rest(
     shared: &Shared,
     pending: &mut Pending,
@@ -165,8 +179,14 @@ fn append_rest(
             return Ok(false);
         }
     }
+    // Who left it may have died before its names were durable. With a part in the log, and the
+    // others gone with the power, no retry could end the batch.
+    if manifest.parts.len() > 1 && *done == 0 && !planted(Bug::BeginUnsynced) {
+        sync_up(&*shared.disk, &shared.root, &directory)?;
+    }
     let mut end = shared.log.published();
-    staged.each_part(*done, |part, rows| {
+    let last = manifest.parts.len().min(*done + TURN);
+    staged.each_part(*done..last, |part, rows| {
         if shared.stopping() {
             return Err(Stop::Later(Error::Closed));
         }
@@ -178,7 +198,7 @@ fn append_rest(
         shared.log.state.ring(Word::Taken);
         Ok(())
     })?;
-    if !planted(Bug::FinishEarly) {
+    if *done == manifest.parts.len() && !planted(Bug::FinishEarly) {
         shared.flush_to(end)?;
     }
     Ok(true)

@@ -405,6 +405,15 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
     synced.map_err(|e| Error::io("sync", directory, e))
 }
 
+/// Makes the names in the directory of a query durable, and those up to the store, which may be as
+/// young.
+pub fn sync_up(disk: &dyn Disk, root: &Path, directory: &Path) -> Result<()> {
+    sync(disk, directory)?;
+    sync(disk, &root.join(DIRECTORY))?;
+    sync(disk, root)?;
+    root.parent().map_or(Ok(()), |parent| sync(disk, parent))
+}
+
 /// Why a commit was refused, where the file of that name says so.
 pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
     let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io("read", path, e))?;

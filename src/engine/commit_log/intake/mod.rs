@@ -36,7 +36,7 @@ use super::shared::Shared;
 use super::state::Word;
 use crate::disk::Kind;
 use crate::error::Result;
-use append::Stop;
+use append::{Stop, Turn};
 use manifest::Pending;
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -126,7 +126,7 @@ fn run(shared: &Shared) {
 ///
 /// A commit that can never be appended is refused, by a file that says why. One that cannot be
 /// appended at the moment keeps the later ones of its query waiting, and the first such error is
-/// returned.
+/// returned. Commits of different queries take turns, so that none waits for all of a long one.
 pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
     let mut due = shared.intake.alone.lock();
     if !is_asked_for(shared) {
@@ -135,14 +135,24 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
     // Those of a query wait for one another, those of different queries do not.
     let mut waiting: Vec<String> = Vec::new();
     let mut first = None;
-    for pending in manifest::pending(&*shared.disk, &shared.root)? {
-        if waiting.contains(&pending.query) {
-            continue;
+    loop {
+        let mut unfinished: Vec<String> = Vec::new();
+        for pending in manifest::pending(&*shared.disk, &shared.root)? {
+            if waiting.contains(&pending.query) || unfinished.contains(&pending.query) {
+                continue;
+            }
+            let query = pending.query.clone();
+            match take(shared, pending, clock) {
+                Ok(Turn::Last) => {}
+                Ok(Turn::More) => unfinished.push(query),
+                Err(error) => {
+                    waiting.push(query);
+                    first.get_or_insert(error);
+                }
+            }
         }
-        let query = pending.query.clone();
-        if let Err(error) = take(shared, pending, clock) {
-            waiting.push(query);
-            first.get_or_insert(error);
+        if unfinished.is_empty() {
+            break;
         }
     }
     if first.is_none() {
@@ -151,15 +161,16 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
     first.map_or(Ok(()), Err)
 }
 
-/// Takes up one manifest, or refuses it.
-fn take(shared: &Shared, mut pending: Pending, clock: Clock<'_>) -> Result<()> {
+/// Takes up one manifest for a turn, or refuses it.
+fn take(shared: &Shared, mut pending: Pending, clock: Clock<'_>) -> Result<Turn> {
     match append::append(shared, &mut pending, clock) {
-        Ok(()) => {}
+        Ok(Turn::More) => return Ok(Turn::More),
+        Ok(Turn::Last) => {}
         Err(Stop::Refuse(refusal)) => pending.refuse(&*shared.disk, &refusal)?,
         Err(Stop::Later(error)) => return Err(error),
     }
     shared.log.state.ring(Word::Taken);
-    Ok(())
+    Ok(Turn::Last)
 }
 
 /// Whether a name stands for a query: it becomes a directory and a key.

@@ -10,6 +10,7 @@ use crate::machine::Drive;
 use crate::num::index;
 use crate::record::Record;
 use crate::record::layout::BLANK_LEN;
+use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::Path;
 use std::sync::mpsc::{channel, sync_channel};
@@ -61,14 +62,13 @@ impl Staged<'_> {
         })
     }
 
-    /// Calls `take` with the parts from `first` on, in order and encoded for the log. While it is
-    /// at one of them the next is made.
+    /// Calls `take` with parts, in order and encoded for the log. While it is at one of them the
+    /// next is made.
     pub fn each_part(
         &self,
-        first: usize,
+        parts: Range<usize>,
         mut take: impl FnMut(usize, &mut PartRows<'_>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        let parts = first..self.manifest.parts.len();
         if self.shared.drive == Drive::Steps || parts.len() < 2 {
             let (mut rows, mut bytes) = (PartRows::new(self.shared), Vec::new());
             return parts.into_iter().try_for_each(|part| {

@@ -534,3 +534,23 @@ fn a_batch_that_cannot_be_ended_is_resolved() {
         store.close().unwrap();
     }
 }
+
+#[test]
+fn a_short_commit_does_not_wait_for_all_of_a_long_one() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let bodies: Vec<Vec<u8>> = (0..100).map(|n| vec![n; 100]).collect();
+    publish(root, "long", &[stage(root, "long", &bodies, 500)], 500);
+    publish(root, "short", &[stage(root, "short", &[vec![1]], 500)], 500);
+    let store = Store::open(root, Options::default()).unwrap();
+    store.take_commits().unwrap();
+    let markers = count(&store, marker::TOPIC);
+    assert!(markers > 20);
+    let found = store.read(marker::TOPIC, 0, 0, 1000, None, &Filter::default());
+    let found = found.unwrap().messages;
+    let is_short = |it: &crate::record::Message| Marker::of(&it.record()).unwrap().query == "short";
+    let at = found.iter().position(is_short).unwrap();
+    assert!(at < 10, "{at} parts of {markers} come before it");
+    assert_eq!(count(&store, "t"), 101);
+    assert!(store.verify(&mut |_, _| true).unwrap().damage.is_empty());
+}
