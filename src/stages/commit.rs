@@ -350,3 +350,20 @@ pub fn close(disk: &dyn Disk, root: &Path, query: &str) -> Result<()> {
     let _ = disk.remove_directory(&directory);
     Ok(())
 }
+
+#[cfg(test)]
+mod test {
+    use super::*;
+
+    #[test]
+    fn patience_begins_anew_when_a_commit_gets_on() {
+        let mut patience = Patience::new(Duration::from_secs(60));
+        let began = patience.since;
+        while Instant::now() == began {}
+        patience.note(7);
+        patience.note(7);
+        assert_eq!(patience.since, began);
+        patience.note(8);
+        assert!(patience.since > began);
+    }
+}

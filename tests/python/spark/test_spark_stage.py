@@ -258,26 +258,6 @@ def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch
         assert left(tmp_path) == []
 
 
-def test_a_commit_does_not_time_out_while_commits_get_on(tmp_path):
-    """It counts the time in which nothing is appended, and not that of what lies before it."""
-    path = str(tmp_path)
-    batch = pyarrow.record_batch({"value": [bytes(100)] * 10_000})
-    with Owner(tmp_path) as owner:
-        owner.signal(signal.SIGSTOP)
-        for query in ("a", "b"):
-            long = [stage(path, query, "t", iter([batch] * 30)).staged]
-            _forebay.publish_commit(path, query, 0, "batch", long)
-        owner.signal(signal.SIGCONT)
-        _commit(WriteOptions(path, commit_timeout=0.3), "batch", "c", 0, staged_in(path, "c"))
-    with forebay.open(tmp_path, mode="r") as store:
-        ends = [queue.max_offset for queue in store.topics["t"].queues]
-    assert sum(ends) == 600_000 + 3
-
-
-def staged_in(path: str, query: str) -> list[Any]:
-    return [stage(path, query, "t", iter([rows(range(3))])).staged]
-
-
 def test_a_long_commit_has_several_parts_and_each_a_marker(tmp_path):
     batch = pyarrow.record_batch({"value": [bytes(1 << 20)] * 40})
     one = stage(str(tmp_path), "q", "t", iter([batch])).staged

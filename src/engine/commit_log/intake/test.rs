@@ -5,7 +5,9 @@ use super::*;
 use crate::Store;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::Filter;
+use crate::engine::commit_log::state::StatePage;
 use crate::engine::topic::PERMISSION_READ;
+use crate::mapped::Access;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
 use crate::stages::commit::{self, Patience, publish_cut};
@@ -553,4 +555,22 @@ fn a_short_commit_does_not_wait_for_all_of_a_long_one() {
     assert!(at < 10, "{at} parts of {markers} come before it");
     assert_eq!(count(&store, "t"), 101);
     assert!(store.verify(&mut |_, _| true).unwrap().damage.is_empty());
+}
+
+/// A timeout counts the time without progress, so progress is what is to be seen of each part.
+#[test]
+fn who_waits_sees_each_part_of_a_commit() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let store = Store::open(root, Options::default()).unwrap();
+    let page = StatePage::open(&RealDisk, root, Access::Read)
+        .unwrap()
+        .unwrap();
+    let before = page.look(Word::Taken);
+    let bodies: Vec<Vec<u8>> = (0..100).map(|n| vec![n; 100]).collect();
+    publish(root, "q", &[stage(root, "q", &bodies, 500)], 500);
+    store.take_commits().unwrap();
+    let parts = count(&store, marker::TOPIC);
+    let rung = page.look(Word::Taken).wrapping_sub(before);
+    assert!(u64::from(rung) > 2 * parts && parts > 20);
 }
