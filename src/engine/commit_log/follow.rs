@@ -153,18 +153,39 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
     if max == 0 || queue.map_of(max)?.is_none() {
         queue.refresh_files()?;
     }
-    let first = queue.first_on_disk().unwrap_or(0);
-    if max <= first {
-        // The first look, or the first since all that was known is gone: from the last entry on
-        // disk backwards.
-        let known = first.max(queue.max());
-        max = queue.last_on_disk()?.max(known);
-        while max > known && !holds(max - 1)? {
-            max -= 1;
+    loop {
+        let first = queue.first_on_disk().unwrap_or(0);
+        if max <= first {
+            // The first look, or the first since all that was known is gone: from the last entry on
+            // disk backwards.
+            let known = first.max(queue.max());
+            max = queue.last_on_disk()?.max(known);
+            while max > known && !holds(max - 1)? {
+                max -= 1;
+            }
+            queue.extend_to(max);
+            queue.raise_min(minimum)?;
         }
-        queue.extend_to(max);
+        max = end_from(queue, max, &holds)?;
+        // Files that went meanwhile may have been all that was known.
+        if queue.first_on_disk().is_none_or(|first| first <= max) {
+            break;
+        }
+    }
+    queue.extend_to(max);
+    if max > before && queue.min() == before {
+        // All that was known before is gone, and perhaps more.
         queue.raise_min(minimum)?;
     }
+    Ok(())
+}
+
+/// The number behind the last entry that holds, of those that follow one another from `max` on.
+fn end_from(
+    queue: &ConsumeQueue,
+    mut max: u64,
+    holds: &impl Fn(u64) -> Result<bool>,
+) -> Result<u64> {
     loop {
         // Fillers count if a message follows them.
         let mut next = max;
@@ -181,20 +202,14 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
                 step *= 2;
             }
         } else if queue.map_of(next)?.is_some() {
-            break;
+            return Ok(max);
         } else {
             queue.refresh_files()?;
             if queue.map_of(next)?.is_none() {
-                break;
+                return Ok(max);
             }
         }
     }
-    queue.extend_to(max);
-    if max > before && queue.min() == before {
-        // All that was known before is gone, and perhaps more.
-        queue.raise_min(minimum)?;
-    }
-    Ok(())
 }
 
 fn is_of(record: &Record<'_>, topic: &Topic, queue: &ConsumeQueue, number: u64) -> bool {
