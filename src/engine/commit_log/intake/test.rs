@@ -458,12 +458,15 @@ fn make_old(root: &Path, batch: u64) {
 fn of_a_marker_of_the_first_version_the_number_decides() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
-    let store = Store::open(root, Options::default()).unwrap();
     for batch in [3, 4] {
+        // Nobody takes it up meanwhile.
         publish_batch(root, "q", batch, &[stage(root, "q", &[vec![1]], 500)], 500);
         make_old(root, batch);
+        let store = Store::open(root, Options::default()).unwrap();
         store.take_commits().unwrap();
+        store.close().unwrap();
     }
+    let store = Store::open(root, Options::default()).unwrap();
     let found = store.get(marker::TOPIC, 0, 1).unwrap();
     assert_eq!(Marker::of(&found.record()).unwrap().contents, None);
     assert_eq!(run_batch(&store, root, 4, &[vec![2]], Conflict::Fail), None);
@@ -486,6 +489,7 @@ fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
     let store = Store::open(root, Options::default()).unwrap();
     let marker = store.get(marker::TOPIC, 0, 0).unwrap();
     let id = Marker::of(&marker.record()).unwrap().commit;
+    store.close().unwrap();
     let stages = [stage(root, "q", &bodies, 500)];
     publish(root, "q", &stages, 500);
     let path = directory.join("commit-0");
@@ -495,6 +499,7 @@ fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
     std::fs::remove_file(directory.join(&stages[0].name)).unwrap();
     std::fs::write(directory.join("taken-0"), value.to_string()).unwrap();
     std::fs::remove_file(&path).unwrap();
+    let store = Store::open(root, Options::default()).unwrap();
     store.take_commits().unwrap();
     let CommitState::Refused(refusal) = commit::state(&RealDisk, root, "q", 0).unwrap() else {
         panic!("it is not refused");
