@@ -40,7 +40,8 @@ class Driver:
     """
 
     def __init__(self, program: str, given: Any) -> None:
-        code = f"{SESSION}sys.stdin.readline()\ngiven = json.loads(sys.argv[1])\n{program}"
+        # Where nobody tells it to run any more, it ends.
+        code = f"{SESSION}sys.stdin.readline() or sys.exit()\ngiven = json.loads(sys.argv[1])\n{program}"
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, json.dumps(given)],
             stdin=subprocess.PIPE,
