@@ -41,7 +41,8 @@ class Driver:
 
     def __init__(self, program: str, given: Any) -> None:
         # Where nobody tells it to run any more, it ends.
-        code = f"{SESSION}sys.stdin.readline() or sys.exit()\ngiven = json.loads(sys.argv[1])\n{program}"
+        told = "sys.stdin.readline() or sys.exit()\ngiven = json.loads(sys.argv[1])\n"
+        code = SESSION + told + program
         self._process = subprocess.Popen(
             [sys.executable, "-c", code, json.dumps(given)],
             stdin=subprocess.PIPE,

@@ -6,6 +6,7 @@
 
 use super::consume_queue::{ConsumeQueue, list_queues, list_topics};
 use super::dispatch::is_directory_name;
+use super::log::Log;
 use super::shared::Shared;
 use super::state::Mark;
 use crate::disk::Kind;
@@ -23,31 +24,53 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
     let Some(source) = &log.source else {
         return Ok(());
     };
-    let (minimum, durable) = (source.get(Mark::Minimum), source.get(Mark::Durable));
+    let durable = source.get(Mark::Durable);
     source.check()?;
-    log.files.forget_below(minimum);
     log.state.set(Mark::Durable, durable);
     // Exchanges are read behind the end: files that hold it were exchanged before it was told of.
-    let look = || (source.get(Mark::Dispatched), source.exchanges());
-    let is_news = |(end, exchanges): (u64, u32)| {
-        end > log.published() || exchanges != shared.exchanges.load(Ordering::Acquire)
+    let look = || {
+        (
+            source.get(Mark::Minimum),
+            source.get(Mark::Dispatched),
+            source.exchanges(),
+        )
+    };
+    let is_news = |(minimum, end, exchanges): (u64, u64, u32)| {
+        minimum > log.min_position()
+            || end > log.published()
+            || exchanges != shared.exchanges.load(Ordering::Acquire)
     };
     if !is_news(look()) {
         return source.check();
     }
     let _alone = shared.follow_lock.lock();
-    let (end, exchanges) = look();
+    let (minimum, end, exchanges) = look();
     source.check()?;
     if exchanges != shared.exchanges.load(Ordering::Acquire) {
         open_again(shared)?;
         shared.exchanges.store(exchanges, Ordering::Release);
     }
-    if end <= log.published() {
-        return Ok(());
+    let has_grown = end > log.published();
+    if has_grown {
+        join_files(log, end)?;
     }
+    // What lies below the minimum is no damage, so it is set before files are forgotten.
+    if minimum > log.min_position() {
+        log.state.set(Mark::Minimum, minimum);
+    }
+    if has_grown {
+        log.state.set(Mark::Dispatched, end);
+        log.state.set(Mark::Published, end);
+    }
+    log.files.forget_below(minimum);
+    Ok(())
+}
+
+/// Joins the log files that the writer has added, up to `end`.
+fn join_files(log: &Log, end: u64) -> Result<()> {
     let known = log.files.last().map_or(0, |file| file.end());
     if end > known {
-        let found = list_files(&*shared.disk, log.files.directory())?;
+        let found = list_files(log.files.disk(), log.files.directory())?;
         let len = log.files.file_len();
         let fresh = |file: &FoundFile| file.start >= known && file.start < end && file.len == len;
         let fresh: Vec<_> = found.into_iter().filter(fresh).collect();
@@ -59,9 +82,6 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
             break;
         }
     }
-    log.state.set(Mark::Minimum, minimum);
-    log.state.set(Mark::Dispatched, end);
-    log.state.set(Mark::Published, end);
     Ok(())
 }
 

@@ -78,7 +78,9 @@ fn in_file(
     unindexed: &Range<u64>,
     found: &mut Vec<Message>,
 ) -> Result<()> {
-    let min = shared.log.min_position();
+    // A reader meets entries of records that were not told of when it came: none counts, for what
+    // is above the end is no record, and would be taken for damage once the end has moved.
+    let (min, end) = (shared.log.min_position(), shared.log.published());
     let before = found.len();
     let mut flawed = Vec::new();
     let mut failed = Ok(());
@@ -87,7 +89,7 @@ fn in_file(
         if entry.position < min {
             return false;
         }
-        if !unindexed.contains(&entry.position) {
+        if entry.position < end && !unindexed.contains(&entry.position) {
             match shared.log.checked_record_at(entry.position) {
                 Ok(Found::Record(message)) => {
                     if question.fits(&message.record()) && !found.last().is_some_and(known) {
