@@ -8,7 +8,7 @@
 //! after the sync that it tells of, so whatever of the page reaches the disk, and whenever, is
 //! true. The other bytes of the 4096 stay as they are.
 
-use crate::disk::Disk;
+use crate::disk::{Disk, replace};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE, Region};
 use std::path::Path;
@@ -36,13 +36,8 @@ impl Checkpoint {
         let path = root.join("checkpoint");
         let io = |doing| move |error| Error::io(doing, root.join("checkpoint"), error);
         let there = disk.look(&path).map_err(io("look at"))?;
-        if there.as_ref().is_none_or(|entry| entry.len != PAGE as u64) {
-            if there.is_some() {
-                disk.unlink(&path).map_err(io("unlink"))?;
-            }
-            // It tells nothing yet, and one that a halt leaves short is made again. So it is synced
-            // with the first times that it tells.
-            disk.write_at(&path, 0, &[0; PAGE]).map_err(io("write"))?;
+        if there.is_none_or(|entry| entry.len != PAGE as u64) {
+            replace(disk, &path, &[0; PAGE]).map_err(io("write"))?;
         }
         disk.reserve(&path, 0, PAGE as u64).map_err(io("reserve"))?;
         let region = disk.map(&path, PAGE, Access::ReadWrite);
