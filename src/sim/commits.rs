@@ -241,11 +241,7 @@ impl Story {
     /// or those of the first attempt.
     pub fn is_committed_again(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
-        drop(story.open(&disk).map_err(said)?);
-        let staged = story.stage(&disk).map_err(said)?;
-        disk.end_within(1 + story.random.below(8));
-        let _ = story.publish(&disk, &staged);
+        let disk = story.publish_and_die(seed, Stop::Power)?;
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         let staged = story.stage(&disk).map_err(said)?;
         story.publish(&disk, &staged).map_err(said)?;
@@ -369,11 +365,7 @@ impl Story {
     /// between two parts. The batch that is run again can be ended.
     pub fn is_left_by_the_dead(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
-        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
-        drop(story.open(&disk).map_err(said)?);
-        let staged = story.stage(&disk).map_err(said)?;
-        disk.end_within(1 + story.random.below(8));
-        let _ = story.publish(&disk, &staged);
+        let disk = story.publish_and_die(seed, Stop::Process)?;
         let written_back = Faults {
             written_back: 4,
             ..faults(Stop::Power)
@@ -455,6 +447,20 @@ impl Story {
     fn publish(&mut self, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
         self.publish_batch(CommitKind::Stream, disk, self.batch, stages)
             .map(drop)
+    }
+
+    /// The disk of a driver that dies while it publishes a batch, or just after that.
+    fn publish_and_die(
+        &mut self,
+        seed: u64,
+        stop: Stop,
+    ) -> std::result::Result<Arc<SimDisk>, Breach> {
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(stop)));
+        drop(self.open(&disk).map_err(said)?);
+        let staged = self.stage(&disk).map_err(said)?;
+        disk.end_within(1 + self.random.below(8));
+        let _ = self.publish(&disk, &staged);
+        Ok(disk)
     }
 
     fn publish_batch(

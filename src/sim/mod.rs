@@ -105,6 +105,14 @@ fn tell_all(story: fn(u64) -> Result<(), Breach>) {
     }
 }
 
+/// Sees that a story finds a planted bug within so many seeds.
+fn find(bug: Bug, seeds: u64, story: fn(u64) -> Result<(), Breach>) {
+    plant(Some(bug));
+    let found = (0..seeds).any(|seed| story(seed).is_err());
+    plant(None);
+    assert!(found, "{bug:?} is not found");
+}
+
 #[test]
 fn what_a_close_or_a_full_pass_leaves_is_durable() {
     tell_all(settled::at_its_end);
@@ -151,19 +159,17 @@ fn a_commit_that_is_refused_or_withdrawn_does_not_come_back() {
 #[test]
 fn a_commit_without_room_can_be_withdrawn_unless_a_part_is_there() {
     tell_all(commits::Story::is_out_of_room);
-    plant(Some(Bug::KeepBegun));
-    let found = (0..300).any(|seed| commits::Story::is_out_of_room(seed).is_err());
-    plant(None);
-    assert!(found, "the planted bug is not found");
+    find(Bug::KeepBegun, 300, commits::Story::is_out_of_room);
 }
 
 #[test]
 fn a_commit_whose_driver_died_can_be_ended_after_a_power_loss() {
     tell_all(commits::Story::is_left_by_the_dead);
-    plant(Some(Bug::BeginUnsynced));
-    let found = (0..3000).any(|seed| commits::Story::is_left_by_the_dead(seed).is_err());
-    plant(None);
-    assert!(found, "the planted bug is not found");
+    find(
+        Bug::BeginUnsynced,
+        3000,
+        commits::Story::is_left_by_the_dead,
+    );
 }
 
 #[test]
@@ -209,10 +215,7 @@ fn a_sync_of_dispatch_that_failed_is_never_tried_again() {
 #[test]
 fn a_map_that_fails_on_opening_costs_no_message() {
     tell_all(rare::failing_map_on_opening);
-    plant(Some(Bug::TakeErrorForAbsence));
-    let found = (0..300).any(|seed| rare::failing_map_on_opening(seed).is_err());
-    plant(None);
-    assert!(found, "the planted bug is not found");
+    find(Bug::TakeErrorForAbsence, 300, rare::failing_map_on_opening);
 }
 
 #[test]

@@ -71,6 +71,29 @@ pub(super) fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::
     engine.shared().save_table()
 }
 
+/// A store gets the messages of `keys` and is flushed, and the power goes: it has them, and those
+/// before them.
+pub(super) fn flushed_is_kept(
+    disk: &Arc<SimDisk>,
+    root: &Path,
+    keys: Range<u32>,
+) -> Result<(), Breach> {
+    let count = u64::from(keys.end);
+    let engine = open_with(disk, root, true)?;
+    send(&engine, keys, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    drop(engine);
+    let engine = open_with(&disk, root, true)?;
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(
+        found.records == count,
+        "{} records of {count}",
+        found.records
+    );
+    Ok(())
+}
+
 fn append(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
     append_to(engine, "orders", keys, keyed)
 }
@@ -205,16 +228,7 @@ pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
             above
         });
     }
-    let engine = open_with(&disk, root, true)?;
-    send(&engine, 0..10, true).map_err(said)?;
-    engine.flush().map_err(said)?;
-
-    let disk = Arc::new(disk.restart(faults(Stop::Power)));
-    drop(engine);
-    let engine = open_with(&disk, root, true)?;
-    let found = engine.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.records == 10, "{} records", found.records);
-    Ok(())
+    flushed_is_kept(&disk, root, 0..10)
 }
 
 /// The index is gone, and the process that builds it again dies while it does.

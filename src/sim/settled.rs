@@ -3,7 +3,7 @@
 use super::disk::{Faults, Image, SimDisk, Stop};
 use super::model::{Breach, hold};
 use super::random::Random;
-use super::rare::{faults, open, open_by, open_with, options, said, send};
+use super::rare::{faults, flushed_is_kept, open, open_by, open_with, options, said, send};
 use crate::disk::{Disk, Synced};
 use crate::engine::Engine;
 use crate::engine::commit_log::CommitLog;
@@ -122,7 +122,7 @@ fn meddle(random: &mut Random, disk: &SimDisk, sent: usize) -> Result<(), Breach
         named.map_err(|error| error.to_string())
     };
     match random.below(6) {
-        // Entries behind the end of the queue, of messages that are elsewhere.
+        // Entries after the end of the queue that lead to messages with other offsets.
         0 => disk.damage(&first, 20 * sent, &entries[entry..entry + 20]),
         // The last entries are gone.
         1 => disk.damage(&first, entry, &vec![0; 20 * sent - entry]),
@@ -235,15 +235,7 @@ pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(SimDisk::new(Random::new(seed), dying));
     drop(open_with(&disk, root, true));
     let disk = next(&disk, Stop::Power);
-    let engine = open_with(&disk, root, true)?;
-    send(&engine, 0..10, true).map_err(said)?;
-    engine.flush().map_err(said)?;
-    let disk = next(&disk, Stop::Power);
-    drop(engine);
-    let engine = open_with(&disk, root, true)?;
-    let found = engine.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.records == 10, "{} records", found.records);
-    Ok(())
+    flushed_is_kept(&disk, root, 0..10)
 }
 
 /// A closed store gets another name, and the power goes once a message is durable under it.
@@ -255,15 +247,7 @@ pub fn renamed(seed: u64) -> Result<(), Breach> {
     engine.close().map_err(said)?;
     drop(engine);
     disk.rename(from, to).map_err(|error| error.to_string())?;
-    let engine = open_with(&disk, to, true)?;
-    send(&engine, 10..20, true).map_err(said)?;
-    engine.flush().map_err(said)?;
-    let disk = next(&disk, Stop::Power);
-    drop(engine);
-    let engine = open_with(&disk, to, true)?;
-    let found = engine.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.records == 20, "{} records of 20", found.records);
-    Ok(())
+    flushed_is_kept(&disk, to, 10..20)
 }
 
 /// The state page and the table as a writer of ours leaves them that dies; another system, whose

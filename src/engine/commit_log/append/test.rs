@@ -20,12 +20,25 @@ fn open(root: &Path, drive: Drive, options: Options) -> CommitLog {
         drive,
         ..Machine::real()
     };
+    open_on(&machine, root, options)
+}
+
+/// A store whose log files have a length of the tests' own, unless `options` names one.
+fn open_on(machine: &Machine, root: &Path, options: Options) -> CommitLog {
     let options = Options {
-        commitlog_file_size: Some(FILE_LEN),
+        commitlog_file_size: options.commitlog_file_size.or(Some(FILE_LEN)),
         index: false,
         ..options
     };
-    CommitLog::open(&machine, root, &options).unwrap()
+    CommitLog::open(machine, root, &options).unwrap()
+}
+
+/// A machine that asks `before` about every call to its disk.
+fn hooked(before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static) -> Machine {
+    Machine {
+        disk: HookedDisk::shared(before),
+        drive: Drive::Steps,
+    }
 }
 
 /// Sends messages of 100 KiB each.
@@ -213,16 +226,7 @@ fn the_second_file_ahead_refuses_no_send() {
                 _ => Ok(()),
             }
         };
-        let machine = Machine {
-            disk: HookedDisk::shared(has_room),
-            drive: Drive::Steps,
-        };
-        let options = Options {
-            commitlog_file_size: Some(FILE_LEN),
-            index: false,
-            ..Options::default()
-        };
-        let engine = CommitLog::open(&machine, dir.path(), &options).unwrap();
+        let engine = open_on(&hooked(has_room), dir.path(), Options::default());
         send(&engine, 9 * lacking);
         assert_eq!(files(dir.path()).len(), lacking + 1);
         engine.close().unwrap();
@@ -248,16 +252,11 @@ fn the_second_file_ahead_gives_its_room_to_the_one_that_is_written() {
             _ => Ok(()),
         }
     };
-    let machine = Machine {
-        disk: HookedDisk::shared(has_room),
-        drive: Drive::Steps,
-    };
     let options = Options {
         commitlog_file_size: Some(LEN),
-        index: false,
         ..Options::default()
     };
-    let engine = CommitLog::open(&machine, dir.path(), &options).unwrap();
+    let engine = open_on(&hooked(has_room), dir.path(), options);
     let needed = (3 * RESERVE_STEP + (1 << 20)) / (100 << 10);
     send(&engine, usize::try_from(needed).unwrap());
     assert_eq!(files(dir.path()), [0, LEN]);

@@ -194,7 +194,7 @@ fn append_rest(
         end = append_part(shared, rows, &Marker::new(manifest, part + 1))?;
         *done = part + 1;
         shared.log.write_back(begin, end);
-        // Who waits sees that it goes on.
+        // A driver that waits for the commit sees its progress.
         shared.log.state.ring(Word::Taken);
         Ok(())
     })?;

@@ -26,6 +26,28 @@ const LEN_MAX: u64 = 64 << 20;
 const PART_LEN_MAX: u64 = 48 << 20;
 const VERSION: u64 = 1;
 
+/// Gives the kinds of an enum their words in a manifest.
+macro_rules! words {
+    ($name:ident { $($kind:ident = $word:literal),+ }) => {
+        impl $name {
+            /// The word for it.
+            pub fn word(self) -> &'static str {
+                match self {
+                    $($name::$kind => $word,)+
+                }
+            }
+
+            /// What a word stands for.
+            pub fn of(word: &str) -> Option<$name> {
+                match word {
+                    $($word => Some($name::$kind),)+
+                    _ => None,
+                }
+            }
+        }
+    };
+}
+
 /// What a commit is one of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitKind {
@@ -35,21 +57,7 @@ pub enum CommitKind {
     Batch,
 }
 
-impl CommitKind {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            CommitKind::Stream => "stream",
-            CommitKind::Batch => "batch",
-        }
-    }
-
-    /// What a word stands for.
-    pub fn of(word: &str) -> Option<CommitKind> {
-        let kinds = [CommitKind::Stream, CommitKind::Batch];
-        kinds.into_iter().find(|kind| kind.word() == word)
-    }
-}
+words!(CommitKind { Stream = "stream", Batch = "batch" });
 
 /// What becomes of a batch whose number the log holds with other rows: it cannot come from a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,22 +71,7 @@ pub enum Conflict {
     Skip,
 }
 
-impl Conflict {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Conflict::Fail => "fail",
-            Conflict::Append => "append",
-            Conflict::Skip => "skip",
-        }
-    }
-
-    /// What a word stands for.
-    pub fn of(word: &str) -> Option<Conflict> {
-        let all = [Conflict::Fail, Conflict::Append, Conflict::Skip];
-        all.into_iter().find(|conflict| conflict.word() == word)
-    }
-}
+words!(Conflict { Fail = "fail", Append = "append", Skip = "skip" });
 
 /// What becomes of a batch of which a part is in the log, and the rest cannot follow: a commit
 /// without rows says so.
@@ -90,21 +83,7 @@ pub enum Resolution {
     Again,
 }
 
-impl Resolution {
-    /// The word for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Resolution::Appended => "appended",
-            Resolution::Again => "again",
-        }
-    }
-
-    /// What a word stands for.
-    pub fn of(word: &str) -> Option<Resolution> {
-        let all = [Resolution::Appended, Resolution::Again];
-        all.into_iter().find(|resolution| resolution.word() == word)
-    }
-}
+words!(Resolution { Appended = "appended", Again = "again" });
 
 /// What the rows of a batch have in common with those of a retry, however they are ordered and cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

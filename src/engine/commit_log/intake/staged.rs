@@ -45,7 +45,7 @@ impl Staged<'_> {
             all.try_for_each(|it| {
                 let check = |record: &Record<'_>| rows::check(self.shared, record, &mut checked);
                 self.each_record(**it, &mut bytes, check)?;
-                // Who waits sees that it goes on.
+                // A driver that waits for the commit sees its progress.
                 self.shared.log.state.ring(Word::Taken);
                 Ok(())
             })

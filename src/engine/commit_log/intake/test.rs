@@ -431,7 +431,7 @@ fn a_batch_whose_number_the_log_holds_with_other_rows_is_refused() {
     assert_eq!(count(&store, "t"), 27);
     assert_eq!(run(1, 7, Conflict::Skip), None);
     assert_eq!(count(&store, "t"), 27);
-    // Who has accepted it goes on from there, and an accepted batch has retries like any other.
+    // The query goes on from an accepted batch, whose retry is passed over like any other.
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(count(&store, "t"), 36);
@@ -477,7 +477,7 @@ fn of_a_marker_of_the_first_version_the_number_decides() {
     assert_eq!(count(&store, "t"), 3);
 }
 
-/// The stages of a commit vanish after its first part: what is there is not said to be absent.
+/// The stages of a commit vanish after its first part: the refusal says that a part is in the log.
 #[test]
 fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
     let root = tempfile::tempdir().unwrap();
