@@ -18,7 +18,8 @@ from typing import Any
 from pyspark.sql.datasource import DataSource
 from run import ROWS, SIZES, fill, session
 
-from forebay.spark.source import ForebayDataSource, ForebayReader
+from forebay.spark.reader import ForebayReader
+from forebay.spark.source import ForebayDataSource
 
 ROUNDS = int(os.environ.get("FOREBAY_BENCH_ROUNDS", "3"))
 

@@ -68,7 +68,7 @@ def _own_words() -> Iterator[None]:
     """Keep the store's warnings off standard error, unless somebody has configured logging.
 
     The verbs say themselves where a store is damaged. A filter leaves the loggers below this one,
-    such as ``forebay.spark.source``, as they are; a handler would silence them too.
+    such as ``forebay.spark.reader``, as they are; a handler would silence them too.
     """
     logger = logging.getLogger("forebay")
     if logger.hasHandlers():

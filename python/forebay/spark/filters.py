@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, TypeGuard
 from pyspark.sql import datasource
 from pyspark.sql.datasource import Filter
 
-from forebay.spark.plan import Range
+from forebay.spark.ranges import Range
 from forebay.times import milliseconds
 
 if TYPE_CHECKING:

@@ -35,8 +35,9 @@ from forebay.errors import (
 from forebay.spark.offsets import Place, decode, encode, intact_until, rotated, share
 from forebay.spark.options import TopicQueue
 from forebay.spark.pace import StreamOptions, share_bytes
-from forebay.spark.plan import Planner, Range, cut
-from forebay.spark.source import BATCH_ROWS, ForebayPartition, ForebayReader
+from forebay.spark.plan import Planner
+from forebay.spark.ranges import Range, cut
+from forebay.spark.reader import BATCH_ROWS, ForebayPartition, ForebayReader
 from forebay.spark.stores import UNREADABLE, expand
 from forebay.spark.watch import Seen, Watch
 

@@ -21,7 +21,7 @@ import forebay.archive
 import forebay.spark
 from forebay.archive.files import LocalFiles
 from forebay.spark.options import parse_options
-from forebay.spark.source import PushdownReader
+from forebay.spark.reader import PushdownReader
 
 # Workers inherit them from the session, which the first test starts.
 for name, value in s3_support.CREDENTIALS.items():

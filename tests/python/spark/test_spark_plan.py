@@ -25,8 +25,9 @@ from forebay.errors import (
 )
 from forebay.spark.columns import schema_of
 from forebay.spark.options import parse_options
-from forebay.spark.plan import Planner, Range, cut
-from forebay.spark.source import ForebayPartition, ForebayReader
+from forebay.spark.plan import Planner
+from forebay.spark.ranges import Range, cut
+from forebay.spark.reader import ForebayPartition, ForebayReader
 from forebay.spark.stores import Opened
 
 

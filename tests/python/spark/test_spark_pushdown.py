@@ -36,7 +36,7 @@ import forebay
 from forebay.errors import CorruptError
 from forebay.spark import filters
 from forebay.spark.options import parse_options
-from forebay.spark.source import PushdownReader
+from forebay.spark.reader import PushdownReader
 
 COLUMNS = "store,key,topic,partition,offset,timestamp,tags,keys,queue,store_timestamp"
 #: The conf that Spark wants before it hands filters over.

@@ -17,8 +17,9 @@ from forebay.errors import (
     UnknownTopicError,
 )
 from forebay.spark.options import parse_options
-from forebay.spark.plan import Range, cut, weigh
-from forebay.spark.source import ForebayReader
+from forebay.spark.plan import weigh
+from forebay.spark.ranges import Range, cut
+from forebay.spark.reader import ForebayReader
 from forebay.spark.stores import expand
 
 

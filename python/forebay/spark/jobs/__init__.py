@@ -10,8 +10,9 @@ from __future__ import annotations
 from forebay.spark.jobs.audit import Audit, audit
 from forebay.spark.jobs.compact import Compaction, compact
 from forebay.spark.jobs.export import Export, export
+from forebay.spark.jobs.figures import Report
 from forebay.spark.jobs.rebuild import Rebuild, rebuild
-from forebay.spark.jobs.report import Report, report
+from forebay.spark.jobs.report import report
 
 __all__ = [
     "Audit",

@@ -27,7 +27,7 @@ from forebay.spark.jobs.work import (
     read_ranges,
     told,
 )
-from forebay.spark.plan import Range
+from forebay.spark.ranges import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -41,7 +41,7 @@ from forebay.spark.jobs.work import (
     run,
     tasks_at_once,
 )
-from forebay.spark.plan import Range, cut
+from forebay.spark.ranges import Range, cut
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forebay.spark.jobs.report import Report
+    from forebay.spark.jobs.figures import Report
 
 #: Topics with lines of their own; the others are one.
 _TOPICS_MAX = 12

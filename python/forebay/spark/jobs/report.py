@@ -5,148 +5,29 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 import forebay
+from forebay.spark.jobs.figures import (
+    HourFigures,
+    KeyFigures,
+    LagFigures,
+    QueueFigures,
+    Report,
+    TopicFigures,
+)
 from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, told
 from forebay.spark.options import TopicQueue
-from forebay.spark.plan import Bounds, Range
+from forebay.spark.plan import Bounds
+from forebay.spark.ranges import Range
 
 if TYPE_CHECKING:
-    import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _HOUR_MICROS = 3_600_000_000
-
-
-class TopicFigures(NamedTuple):
-    """A topic. Bytes are those of the records in the log; a rate is of messages a second."""
-
-    topic: str
-    queues: int
-    messages: int
-    bytes: int
-    first: datetime | None
-    last: datetime | None
-    #: From the first message to the last.
-    rate: float
-    #: In the hour with the most messages.
-    peak_rate: float
-
-
-class QueueFigures(NamedTuple):
-    """A queue of a topic."""
-
-    topic: str
-    queue: int
-    min_offset: int
-    max_offset: int
-    messages: int
-    bytes: int
-    rate: float
-
-
-class HourFigures(NamedTuple):
-    """An hour of a topic, by its begin and by store time."""
-
-    topic: str
-    hour: datetime
-    messages: int
-    bytes: int
-    rate: float
-
-
-class KeyFigures(NamedTuple):
-    """A key of a topic."""
-
-    topic: str
-    key: str
-    messages: int
-    bytes: int
-
-
-class LagFigures(NamedTuple):
-    """How far a group of consumers is in a queue."""
-
-    group: str
-    topic: str
-    queue: int
-    #: The next offset that the group consumes.
-    offset: int
-    max_offset: int
-    lag: int
-
-
-@dataclass(frozen=True)
-class Report:
-    """What is in a store."""
-
-    path: str
-    taken: datetime
-    topics: tuple[TopicFigures, ...]
-    queues: tuple[QueueFigures, ...]
-    hours: tuple[HourFigures, ...]
-    #: The keys with the most messages.
-    keys: tuple[KeyFigures, ...]
-    lag: tuple[LagFigures, ...]
-    #: The page that was written.
-    html: str | None
-    seconds: float
-
-    @property
-    def messages(self) -> int:
-        """How many messages there are."""
-        return sum(found.messages for found in self.topics)
-
-    @property
-    def bytes(self) -> int:
-        """How many bytes their records have in the log."""
-        return sum(found.bytes for found in self.topics)
-
-    def table(self, name: str) -> pyarrow.Table:
-        """Return one of ``"topics"``, ``"queues"``, ``"hours"``, ``"keys"`` and ``"lag"``."""
-        import pyarrow
-
-        if name not in _TABLES:
-            raise KeyError(f"{name!r} is no table; there are {', '.join(_TABLES)}")
-        kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
-        rows, kind = getattr(self, name), _TABLES[name]
-        # What is none of these is a time.
-        types = {
-            column: kinds.get(hint, pyarrow.timestamp("us", "UTC"))
-            for column, hint in get_type_hints(kind).items()
-        }
-        columns = {
-            column: pyarrow.array([getattr(row, column) for row in rows], types[column])
-            for column in kind._fields
-        }
-        return pyarrow.table(columns)
-
-    def _asdict(self) -> dict[str, Any]:
-        def plain(value: Any) -> Any:
-            return value.isoformat() if isinstance(value, datetime) else value
-
-        facts: dict[str, Any] = {"path": self.path, "taken": plain(self.taken)}
-        facts |= {"messages": self.messages, "bytes": self.bytes}
-        for name in _TABLES:
-            facts[name] = [
-                {field: plain(value) for field, value in row._asdict().items()}
-                for row in getattr(self, name)
-            ]
-        return facts | {"html": self.html, "seconds": self.seconds}
-
-
-_TABLES: dict[str, Any] = {
-    "topics": TopicFigures,
-    "queues": QueueFigures,
-    "hours": HourFigures,
-    "keys": KeyFigures,
-    "lag": LagFigures,
-}
 
 
 def report(

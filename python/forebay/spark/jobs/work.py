@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import forebay
 from forebay.errors import UnknownTopicError
 from forebay.spark.errors import invalid
-from forebay.spark.plan import Range, is_system_topic, parallelism, processors
+from forebay.spark.plan import is_system_topic, parallelism, processors
+from forebay.spark.ranges import Range
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

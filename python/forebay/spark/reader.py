@@ -1,0 +1,306 @@
+"""Reading messages: planned in one process, read in many.
+
+Nothing is shared between these but what Spark pickles, so planning opens the store, pins the
+offsets of each task, and closes it; each worker opens it again. Batches come from Rust in Spark's
+own types and go to the JVM through a socket; no value of a row is touched in Python.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from forebay import _forebay
+from forebay.archive import Archive
+from forebay.errors import CorruptError
+from forebay.spark.columns import select
+from forebay.spark.filters import Pushed, take
+from forebay.spark.options import ReadOptions
+from forebay.spark.plan import Planner
+from forebay.spark.ranges import Range, cut, share
+from forebay.spark.stores import UNREADABLE, Kept, Life, Opened, Source, expand, open_source
+
+if TYPE_CHECKING:
+    import pyarrow  # type: ignore[import-untyped]
+
+    from forebay import Store, Topic
+    from forebay.spark.stores import Damaged
+
+#: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here
+#: and one in the JVM.
+BATCH_ROWS = 16_384
+BATCH_BYTES = 4 << 20
+
+_log = logging.getLogger(__name__)
+
+
+class ForebayPartition(InputPartition):
+    """What one task reads."""
+
+    def __init__(
+        self, plan: str, ranges: list[Range], lives: Mapping[str, Life] | None = None
+    ) -> None:
+        self.plan = plan
+        self.ranges = ranges
+        #: Of stores that a worker may keep open for the next tasks: what tells that they are still
+        #: as they were planned.
+        self.lives = lives or {}
+
+
+class ForebayReader(DataSourceReader):
+    """Plans a read, and reads its partitions."""
+
+    def __init__(self, options: ReadOptions, parallelism: int) -> None:
+        self._options = options
+        self._parallelism = parallelism
+        self._pushed = Pushed()
+
+    def partitions(self) -> list[InputPartition]:
+        """Cut what the stores hold at this moment into tasks.
+
+        The ends of all queues are taken here: a read is a snapshot, whatever is sent meanwhile.
+        Spark plans a DataFrame once, at its first action, so all its actions read the same.
+        """
+        parts = self._options.min_partitions or self._parallelism
+        ranges = self._ranges()
+        if self._pushed.lookups is None:
+            groups = cut(ranges, parts, self._options.records_max)
+        else:
+            groups = share(ranges, parts)
+        plan = uuid.uuid4().hex
+        # Spark takes no partitions at all for one without a value.
+        return [ForebayPartition(plan, group) for group in groups or [[]]]
+
+    def _ranges(self) -> list[Range]:
+        planner = Planner(self._options, self._pushed)
+        paths = expand(self._options.paths)
+        asked = [path for path in paths if self._pushed.has(path)]
+        ranges = []
+        unreadable = []
+        for path in asked:
+            try:
+                with open_source(path) as store:
+                    ranges += planner.ranges(store)
+            except UNREADABLE as error:
+                self._pass_over(path, error)
+                unreadable.append(error)
+        if unreadable and len(unreadable) == len(asked):
+            # A read of nothing would hide that there is nothing to read.
+            raise unreadable[0]
+        if not unreadable and asked == paths:
+            # What is named may be in a store that was not asked.
+            planner.check()
+        return ranges
+
+    def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
+        """Read the batches of a partition."""
+        assert isinstance(partition, ForebayPartition)
+        task = TaskContext.get()
+        stage = None if task is None else task.stageId()
+        for path, ranges in groupby(partition.ranges, lambda found: found.store):
+            try:
+                life = partition.lives.get(path)
+                store: Source
+                if life is not None:
+                    store = _kept.store(path, life)
+                else:
+                    store = _opened.store(partition.plan, path, stage)
+            except UNREADABLE as error:
+                self._pass_over(path, error)
+                continue
+            yield from self._read_store(store, ranges)
+
+    def _pass_over(self, path: str, error: Exception) -> None:
+        """Raise an error for a store, or log it where the options say so."""
+        if self._options.fail_on_data_loss:
+            error.add_note(f"the store is {path}; failOnDataLoss = false passes over it")
+            raise error
+        _log.warning("the store %s is passed over: %s", path, error)
+
+    def _read_store(self, store: Source, ranges: Iterable[Range]) -> Iterator[pyarrow.RecordBatch]:
+        if isinstance(store, Archive):
+            yield from self._read_archive(store, list(ranges))
+            return
+        topics = None if self._options.fail_on_data_loss else store.topics
+        for topic, found in groupby(ranges, lambda found: found.topic):
+            wanted = list(found)
+            there = wanted
+            if topics is not None:
+                # What retention has removed since the read was planned.
+                there = list(_still_there(topics.get(topic), wanted))
+            yield from self._read_topic(store, topic, wanted, there)
+
+    def _read_topic(
+        self, store: Store, topic: str, wanted: list[Range], there: list[Range]
+    ) -> Iterator[pyarrow.RecordBatch]:
+        columns = self._options.columns
+        arguments = self._arguments()
+        arguments |= {
+            "topic": topic,
+            "queues": [found.queue for found in there],
+            "start": {found.queue: found.start for found in there},
+            "end": {found.queue: found.end for found in there},
+        }
+        rows = 0
+        damage: list[Damaged] = []
+        scan = partial(_scan, store, damage)
+        for batch in self._scans(scan, arguments) if there else ():
+            rows += batch.num_rows
+            yield select(batch, columns, store.path)
+        damage += store.damage
+        missing = sum(len(found) for found in wanted) - rows
+        if self._pushed.selective:
+            missing = sum(len(found) for found in wanted) - sum(len(found) for found in there)
+            missing += _lost(damage, there)
+        if missing:
+            self._report_loss(store, wanted, missing, damage)
+
+    def _read_archive(self, archive: Archive, ranges: list[Range]) -> Iterator[pyarrow.RecordBatch]:
+        """Read all topics at once: who reads a block has read all that is in it."""
+        wanted = [(found.topic, found.queue, found.start, found.end) for found in ranges]
+        rows = 0
+        met: list[Damaged] = []
+
+        def scan(arguments: dict[str, Any]) -> Iterator[pyarrow.RecordBatch]:
+            return archive.read(wanted, arguments, met)
+
+        for batch in self._scans(scan, self._arguments()):
+            rows += batch.num_rows
+            yield select(batch, self._options.columns, archive.path)
+        # A hole that was archived with the log costs no more than the messages that are missing.
+        known = {found.position for found in archive.damage}
+        changed = [found for found in met if found.position not in known]
+        damage = [*changed, *archive.damage]
+        missing = sum(len(found) for found in ranges) - rows
+        if self._pushed.selective:
+            missing = _lost(damage, ranges)
+        if missing or changed:
+            self._report_loss(archive, ranges, missing, damage)
+
+    def _arguments(self) -> dict[str, Any]:
+        # A scan knows nothing of the store that it is of, and has one column at the least.
+        scanned = [name for name in self._options.columns if name != "store"] or ["offset"]
+        arguments: dict[str, Any] = {
+            "dialect": "spark",
+            "columns": scanned,
+            "batch_rows": BATCH_ROWS,
+            "batch_bytes": BATCH_BYTES,
+        }
+        if self._pushed.tags is not None:
+            arguments["tags"] = self._pushed.tags
+        return arguments
+
+    def _scans(
+        self,
+        scan: Callable[[dict[str, Any]], Iterator[pyarrow.RecordBatch]],
+        arguments: dict[str, Any],
+    ) -> Iterator[pyarrow.RecordBatch]:
+        """Read the rows that filters let through."""
+        if self._pushed.lookups is None:
+            yield from scan(arguments)
+            return
+        import pyarrow.compute  # type: ignore[import-untyped]
+
+        for lookup in self._pushed.lookups:
+            columns = list(dict.fromkeys([*arguments["columns"], lookup.column]))
+            for batch in scan(arguments | {"columns": columns, "key": lookup.key}):
+                # A message has several keys: it comes once, by the one that is in the column.
+                meant = pyarrow.compute.equal(batch.column(lookup.column), lookup.value)
+                yield batch.filter(meant)
+
+    def _report_loss(
+        self, store: Source, ranges: list[Range], missing: int, damage: list[Damaged]
+    ) -> None:
+        """Fail for messages that are not there, or log them where the options say so.
+
+        Between the first and the last offset of a queue every offset has its message, so a row too
+        few is a message lost.
+        """
+        places = ", ".join(f"{r.topic}-{r.queue} [{r.start}, {r.end})" for r in ranges[:4])
+        more = f" and {len(ranges) - 4} more" if len(ranges) > 4 else ""
+        first = damage[0] if damage else None
+        reason = f"{missing} messages of {places}{more} in {store.path} are lost"
+        if first is not None:
+            reason += f" to damage, first at {first.position} of {first.path}: {first.reason}"
+        elif retired := _retired(store, ranges):
+            reason += f" to retention: {retired}"
+        if missing == 0:
+            reason = f"{store.path} has changed since it was archived{reason.partition(' lost')[2]}"
+        if not self._options.fail_on_data_loss:
+            _log.warning("%s", reason)
+            return
+        raise CorruptError(
+            f'{reason}; set failOnDataLoss to "false" to read the others',
+            path=first.path if first is not None else str(store.path),
+            position=0 if first is None else first.position,
+            reason=reason,
+        )
+
+
+class PushdownReader(ForebayReader):
+    """A reader that takes over filters from Spark."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take what narrows the read; return what Spark still evaluates."""
+        self._pushed, left = take(filters)
+        return left
+
+
+def _scan(
+    store: Store, damage: list[Damaged], arguments: dict[str, Any]
+) -> Iterator[pyarrow.RecordBatch]:
+    """Scan a store, and add the damage that is met."""
+    import pyarrow
+
+    scan = _forebay.scan_again(store, arguments)
+    yield from pyarrow.RecordBatchReader.from_stream(scan)
+    damage += scan.damage
+
+
+def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
+    """Return how many messages of these ranges are known to be lost, where rows tell nothing.
+
+    Damage in the log whose messages nobody knows may have cost one that was looked for.
+    """
+    bounds = {(found.topic, found.queue): found for found in ranges}
+    lost = set()
+    for found in damage:
+        if not found.lost and os.path.basename(os.path.dirname(found.path)) == "commitlog":
+            lost.add((found.path, 0, found.position))
+        for topic, queue, offset in found.lost:
+            within = bounds.get((topic, queue))
+            if within is not None and within.start <= offset < within.end:
+                lost.add((topic, queue, offset))
+    return len(lost)
+
+
+def _retired(store: Source, ranges: list[Range]) -> str | None:
+    """Say which queue does not begin any more where it was to be read from."""
+    topics: Mapping[str, Topic] = {} if isinstance(store, Archive) else store.topics
+    for found in ranges:
+        for left in _still_there(topics.get(found.topic), [found]):
+            if left.start > found.start:
+                return f"{found.topic}-{found.queue} begins at {left.start} by now"
+    return None
+
+
+def _still_there(topic: Topic | None, ranges: list[Range]) -> Iterator[Range]:
+    queues = {} if topic is None else {queue.id: queue for queue in topic.queues}
+    for found in ranges:
+        queue = queues.get(found.queue)
+        if queue is not None:
+            start = min(max(found.start, queue.min_offset), queue.max_offset)
+            yield replace(found, start=start, end=max(start, found.end))
+
+
+_opened = Opened()
+_kept = Kept()
