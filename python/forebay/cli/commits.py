@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import forebay
-from forebay import _forebay
+from forebay import _forebay, markers
 from forebay.cli.arguments import UsageError, add_store, number
 from forebay.cli.output import write_json, write_line, write_table
 
 __all__ = ["add"]
 
 _DIRECTORY = "forebay.stages"
-#: The topic of the rows that say which commits the log holds.
-_MARKERS = "rmq_sys_forebay_commits"
 _QUERY = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _FILE = re.compile(r"(commit|taken|refused)-(\d{1,19})", re.ASCII)
 _STATES = {"commit": "pending", "taken": "begun", "refused": "refused"}
@@ -64,7 +62,7 @@ def add(verbs: Any) -> None:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    _see(arguments.store)
+    _check_store(arguments.store)
     found = list(_commits(arguments.store, None))
     if arguments.json:
         write_json({"commits": found})
@@ -76,7 +74,7 @@ def _list(arguments: argparse.Namespace) -> int:
 
 
 def _show(arguments: argparse.Namespace) -> int:
-    _see(arguments.store)
+    _check_store(arguments.store)
     found = list(_commits(arguments.store, _query(arguments)))
     marker = _last_marker(arguments.store, arguments.query)
     if arguments.json:
@@ -100,7 +98,7 @@ def _show(arguments: argparse.Namespace) -> int:
 
 
 def _resolve(arguments: argparse.Namespace) -> int:
-    _see(arguments.store)
+    _check_store(arguments.store)
     query, batch = _query(arguments), arguments.batch
     own = _forebay.resolve_commit(arguments.store, query, batch, arguments.resolution)
     state, refusal = _settle(arguments.store, query, batch)
@@ -122,7 +120,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
 
 
 def _withdraw(arguments: argparse.Namespace) -> int:
-    _see(arguments.store)
+    _check_store(arguments.store)
     query, batch = _query(arguments), arguments.batch
     if not _forebay.withdraw_commit(arguments.store, query, batch):
         state, _, _ = _forebay.wait_for_commit(arguments.store, query, batch, 0)
@@ -132,7 +130,7 @@ def _withdraw(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _see(store: str) -> None:
+def _check_store(store: str) -> None:
     """See that there is a store."""
     forebay.open(store, mode="r").close()
 
@@ -194,19 +192,8 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _last_marker(store: str, query: str) -> dict[str, Any] | None:
     with forebay.open(store, mode="r") as reader:
-        if _MARKERS not in reader.topics:
-            return None
         # The newest is not the highest batch where an older one was accepted.
-        found = max(
-            reader.query(_MARKERS, query), key=lambda message: message.position, default=None
-        )
-        if found is None:
-            return None
-        marker = json.loads(found.body)
-    whole = isinstance(marker, dict) and all(
-        isinstance(marker.get(name), int) for name in ("batch", "part", "parts")
-    )
-    return marker if whole else None
+        return next(markers.of_query(reader, query), None)
 
 
 def _write(found: list[dict[str, Any]]) -> None:

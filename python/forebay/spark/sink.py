@@ -8,13 +8,12 @@ for the one that has.
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -24,7 +23,7 @@ from pyspark.sql.datasource import (
 )
 
 import forebay
-from forebay import _forebay
+from forebay import _forebay, markers
 from forebay.errors import (
     DiskFullError,
     ForebayError,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
     from pyspark.sql.types import DataType, StructType
 
-    from forebay import Message
 
 _NAMES = ("path", "topic", "commitTimeout", "batchConflict")
 #: Options that Spark's own writer hands on with the format's.
@@ -49,10 +47,6 @@ _COMMIT_TIMEOUT = 60.0
 #: How long a job tries to withdraw its commit, in seconds.
 _WITHDRAWAL_S = 2.0
 _CONFLICTS = ("fail", "append", "skip")
-#: The topic of the rows that say which commits the log holds.
-_MARKERS = "rmq_sys_forebay_commits"
-#: Markers that are looked at before the index is asked.
-_RECENT = 256
 #: The property of a task that names the query of a stream: the same over all its runs.
 _QUERY_ID = "sql.streaming.queryId"
 
@@ -276,27 +270,25 @@ def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: li
     """Leave a manifest, and see to it that it is taken up."""
     path, own = options.path, not staged
     contents = _contents(staged)
-    try:
-        while True:
+    while True:
+        try:
             if staged:
                 own = _forebay.publish_commit(
                     path, query, batch, kind, staged, options.batch_conflict
                 )
-            try:
-                _settle(options, kind, query, batch, contents if own else None)
-            except StoreFailedError as error:
-                if own or error.appended:
-                    raise
-            # What an earlier attempt has left goes first; then the log tells whether it was this
-            # batch, or another of its number.
-            if own:
-                return
-    except BaseException:
-        # What a job has failed to write must not appear later, if that can be helped. A manifest
-        # may be visible though publishing it failed: it is synced behind the renaming.
-        if kind == "batch":
-            _forebay.withdraw_commit(path, query, batch)
-        raise
+            error, may_follow = _settle(options, kind, query, batch, contents if own else None)
+        except BaseException:
+            # What a job has failed to write must not appear later, if that can be helped. A
+            # manifest may be visible though publishing it failed: it is synced after the renaming.
+            if kind == "batch":
+                _forebay.withdraw_commit(path, query, batch)
+            raise
+        # A manifest that an earlier attempt has left goes first; then the log tells whether it was
+        # this batch, or another of its number.
+        if error is not None and (own or not may_follow):
+            raise error
+        if own:
+            return
 
 
 def _contents(staged: Sequence[Staged]) -> tuple[int, int] | None:
@@ -313,10 +305,12 @@ def _settle(
     query: str,
     batch: int,
     contents: tuple[int, int] | None,
-) -> None:
+) -> tuple[ForebayError | None, bool]:
     """Take a commit up, where nobody else writes the store; else wait until it is dealt with.
 
-    Once it is, the log has to hold the batch with these contents, unless there are none.
+    Once it is, the log has to hold the batch with these contents, unless there are none. Return
+    what became of it where it is not appended, with what is withdrawn then, and whether another
+    commit of the batch may follow.
     """
     path, budget = options.path, options.commit_timeout
     while True:
@@ -345,14 +339,16 @@ def _settle(
         if refusal is not None:
             reason, appended = refusal
             message = f"batch {batch} of query {query} cannot be appended to {path}: {reason}"
-            raise StoreFailedError(message, reason=reason, appended=appended)
+            return StoreFailedError(message, reason=reason, appended=appended), not appended
         if state == "gone":
             if locked and contents is not None:
                 _check_marker(options, query, batch, contents)
-            return
+            return None, False
         if failure is not None:
-            raise _stopped(options, query, batch, state, failure) from failure
-        raise _late(options, query, batch, state, kind)
+            stopped = _stopped(options, query, batch, state, kind, failure)
+            stopped.__cause__ = failure
+            return stopped, False
+        return _late(options, query, batch, state, kind), False
 
 
 def _withdraw(path: str, query: str, batch: int) -> bool:
@@ -371,27 +367,22 @@ def _withdraw(path: str, query: str, batch: int) -> bool:
 def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple[int, int]) -> None:
     """See that the log holds a commit whose manifest another process has taken away."""
     own = {"rows": contents[0], "sum": f"{contents[1]:016x}"}
+    skips = options.batch_conflict == "skip"
 
-    def is_of_it(marker: Message) -> bool:
-        said = json.loads(marker.body)
-        if (said["query"], said["batch"]) != (query, batch) or said["part"] < said["parts"]:
+    def is_of_it(marker: dict[str, Any]) -> bool:
+        if skips and marker["batch"] > batch:
+            return True
+        if marker["batch"] != batch or marker["part"] < marker["parts"]:
             return False
         # A process of 0.1.0 writes markers without them.
-        same = all(said.get(name, value) == value for name, value in own.items())
-        return same or options.batch_conflict == "skip"
+        return skips or all(marker.get(name, value) == value for name, value in own.items())
 
     path = options.path
     with forebay.open(path, mode="r") as store:
-        if _MARKERS in store.topics:
-            queue = store.topics[_MARKERS].queues[0]
-            start = max(queue.min_offset, queue.max_offset - _RECENT)
-            if any(map(is_of_it, store.read(_MARKERS, 0, start, max_messages=_RECENT))):
-                return
-            # The first part tells how many there are.
-            for first in store.query(_MARKERS, f"{query}:{batch}:1"):
-                parts = json.loads(first.body)["parts"]
-                if any(map(is_of_it, store.query(_MARKERS, f"{query}:{batch}:{parts}"))):
-                    return
+        if any(map(is_of_it, markers.of_query(store, query))):
+            return
+        if any(map(is_of_it, markers.of_batch(store, query, batch))):
+            return
     reason = "its manifest is gone, and the log holds no marker of it"
     message = f"batch {batch} of query {query} is not in {path}: {reason}"
     raise StoreFailedError(message, reason=reason, appended=False)
@@ -403,28 +394,27 @@ def _what(options: WriteOptions, query: str, batch: int, state: str, kind: str) 
         return "the commit is withdrawn: nothing was written"
     if state == "begun":
         return (
-            "it has begun to append and will end it, or whoever opens the store next does: do not "
-            f'write the rows again; "forebay commits show {options.path} {query}" tells how far it '
-            "is"
+            "it is begun, and the process that writes the store or the next one that opens it ends "
+            f'it: do not write the rows again; "forebay commits show {options.path} {query}" tells '
+            "how far it is"
         )
     again = ", and the batch that is run again finds it" if kind == "stream" else ""
     return (
-        "the commit stays pending: it is taken up by that process or by the next one that opens "
-        f"the store{again}"
+        "the commit stays pending: the process that writes the store takes it up, or the next one "
+        f"that opens it{again}"
     )
 
 
 def _stopped(
-    options: WriteOptions, query: str, batch: int, state: str, failure: ForebayError
+    options: WriteOptions, query: str, batch: int, state: str, kind: str, failure: ForebayError
 ) -> ForebayError:
     """Return the error for a commit that this process could not append."""
     cause = str(failure)
     if isinstance(failure, DiskFullError):
         cause = f"no space for {failure.needed} bytes: {failure.free} bytes are free"
-    what = _what(options, query, batch, state, "stream")
+    what = _what(options, query, batch, state, kind)
     message = f"batch {batch} of query {query} is not appended to {options.path}: {cause}; {what}"
-    facts = {name: value for name, value in vars(failure).items() if not name.startswith("_")}
-    return type(failure)(message, **facts)
+    return type(failure)(message, **failure._facts)
 
 
 def _late(options: WriteOptions, query: str, batch: int, state: str, kind: str) -> StoreLockedError:

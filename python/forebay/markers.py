@@ -1,0 +1,50 @@
+"""Markers: the rows of a log that say which commits of Spark it holds. The newest one decides."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from forebay import Message, Store
+
+#: The topic of the markers; they are in its queue 0.
+TOPIC = "rmq_sys_forebay_commits"
+#: Markers that are read before the index is asked: an index that lacks an entry shows older ones.
+_RECENT = 256
+
+
+def of_query(store: Store, query: str) -> Iterator[dict[str, Any]]:
+    """Yield what markers of a query say, the newest first, as far as the index knows them."""
+    if TOPIC not in store.topics:
+        return
+    queue = store.topics[TOPIC].queues[0]
+    start = max(queue.min_offset, queue.max_offset - _RECENT)
+    recent = store.read(TOPIC, 0, start, max_messages=_RECENT).messages
+    older = (found for found in store.query(TOPIC, query) if found.offset < start)
+    for found in (*reversed(recent), *sorted(older, key=lambda it: it.offset, reverse=True)):
+        said = _said(found)
+        if said is not None and said["query"] == query:
+            yield said
+
+
+def of_batch(store: Store, query: str, batch: int) -> Iterator[dict[str, Any]]:
+    """Yield what markers of the last part of a batch say, as far as the index knows them."""
+    if TOPIC not in store.topics:
+        return
+    # The first part tells how many there are.
+    for first in filter(None, map(_said, store.query(TOPIC, f"{query}:{batch}:1"))):
+        key = f"{query}:{batch}:{first['parts']}"
+        yield from filter(None, map(_said, store.query(TOPIC, key)))
+
+
+def _said(marker: Message) -> dict[str, Any] | None:
+    try:
+        said = json.loads(marker.body)
+    except ValueError:
+        return None
+    if not isinstance(said, dict) or not isinstance(said.get("query"), str):
+        return None
+    numbers = (said.get(name) for name in ("batch", "part", "parts"))
+    return said if all(isinstance(number, int) for number in numbers) else None
