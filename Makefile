@@ -30,6 +30,8 @@ OLD_SPARK_READY := $(OLD_SPARK)/.python-ready
 # The extension of the tests, and that of people and benchmarks: one library, the last that was asked for.
 CHECKED := $(VENV)/.extension-dev
 OPTIMISED := $(VENV)/.extension-quick
+# The one that a test target asks for.
+EXTENSION := $(CHECKED)
 SPARK_READY := target/spark/.ready
 RUST_SOURCES := $(shell find src -name '*.rs')
 PYTHON_SOURCES := $(wildcard python tests benches examples)
@@ -101,7 +103,7 @@ test: tools $(VENV)/bin/python  ## the gate
 lane-rust: lint-rust test-rust docs-rust
 
 # Clippy of the other lane has the compiler to itself until the extension is asked for.
-lane-python: lint-python $(SPARK_READY) $(CHECKED) test-stubs docs-python
+lane-python: lint-python $(SPARK_READY) $(EXTENSION) test-stubs docs-python
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE)
 
 lint: lint-rust lint-python  ## check format, lints and types
@@ -120,23 +122,23 @@ test-rust: tools $(VENV)/bin/python
 	@$(STEP) "cargo test, build" $(CARGO) test --locked --quiet --no-run
 	@$(STEP) "cargo test" $(CARGO) test --locked --quiet -- --test-threads $(TEST_THREADS)
 
-test-python: tools $(CHECKED) $(SPARK_READY)
+test-python: tools $(EXTENSION) $(SPARK_READY)
 	@$(STEP) "pytest tests/python" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/python
 
 # These start the real RocketMQ, which Maven fetches; they are skipped where there is no Maven.
-test-compat: tools $(CHECKED) $(SPARK_READY)
+test-compat: tools $(EXTENSION) $(SPARK_READY)
 	@$(STEP) "pytest tests/compat" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/compat
 
 # Processes that are killed, calls that fail, disks that fill up or lose their power.
-test-faults: tools $(CHECKED)
+test-faults: tools $(EXTENSION)
 	@$(STEP) "pytest tests/faults" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) tests/faults
 
 # The oldest Spark that is supported, in an environment of its own.
-test-old-spark: tools $(CHECKED) $(OLD_SPARK_READY)
+test-old-spark: tools $(EXTENSION) $(OLD_SPARK_READY)
 	@PYTHONPATH=$(CURDIR)/python $(STEP) "pytest tests/python/spark, old Spark" \
 		$(OLD_SPARK)/bin/python $(PYTEST) $(SIDE_BY_SIDE) tests/python/spark
 
-test-stubs: tools $(CHECKED)
+test-stubs: tools $(EXTENSION)
 	@$(STEP) "stubtest" $(BIN)/python -m mypy.stubtest forebay._forebay
 
 # --- the rest -------------------------------------------------------------------------------------
@@ -150,7 +152,7 @@ proof: dev $(SPARK_READY)  ## the same tests, much longer and with optimisation
 	@PROPTEST_CASES=20000 FOREBAY_SIM_CRASHES=10000000 $(STEP) "cargo test, long" \
 		$(CARGO) test --locked --release
 	@$(STEP) "pytest, long" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE) -rA
-	@$(MAKE) --no-print-directory test-old-spark
+	@$(MAKE) --no-print-directory EXTENSION=$(OPTIMISED) test-old-spark
 
 format: $(PYTHON_READY)  ## write Rust and Python files in the house's format
 	$(CARGO) fmt
@@ -170,7 +172,7 @@ docs: docs-rust docs-python  ## build docs/, the Python reference and the Rust r
 docs-rust: tools
 	@RUSTDOCFLAGS="-D warnings" $(STEP) "cargo doc" $(CARGO) doc --locked --quiet --no-deps --lib
 
-docs-python: tools $(CHECKED) $(DOCS_READY)
+docs-python: tools $(EXTENSION) $(DOCS_READY)
 	@$(STEP) "zensical" $(BIN)/zensical build --strict --clean
 
 clean:  ## remove everything that was built

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 
+import harness
 import jvm
 import pytest
 
@@ -26,7 +27,7 @@ def pytest_configure() -> None:
     A store says how slow its disk is, too; a test that is about this asks a process of its own.
     """
     os.environ.update(jvm.environment())
-    logging.getLogger("forebay").addFilter(lambda record: not record.msg.startswith("slow "))
+    logging.getLogger("forebay").addFilter(lambda record: not record.msg.startswith(harness.SLOW))
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

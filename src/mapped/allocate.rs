@@ -40,7 +40,7 @@ pub struct Preparation {
 pub enum Use {
     /// When the one that is appended to is full: it is locked, where that is asked for.
     Next,
-    /// Behind others that are not begun; see [`Allocator::begin_coming`].
+    /// After another file that is made ahead; see [`Allocator::begin_coming`].
     Later,
 }
 

@@ -194,7 +194,7 @@ impl Story {
         } else {
             disk.damage(&directory.join(&staged[0].name), 40, &[0xEE; 8]);
             if story.random.chance(50) {
-                disk.end_within(1 + story.random.below(12));
+                disk.end_within(1 + story.random.below(20));
             }
             let _ = intake::step(engine.shared(), &|| EPOCH_MS);
         }

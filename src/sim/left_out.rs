@@ -104,7 +104,13 @@ const UNSHOWN: [(&str, &str, What, &str); 6] = [
 ];
 
 /// Places that one kind of story shows, in one of hundreds; no other is told of them.
-const SELDOM: [(&str, &str, What, &str); 3] = [
+const SELDOM: [(&str, &str, What, &str); 4] = [
+    (
+        "src/engine/commit_log/intake/manifest.rs",
+        "refuse 1",
+        What::Directory,
+        "commits::Story::is_dealt_with",
+    ),
     (
         "src/engine/commit_log/reindex.rs",
         "doubt_index 1",

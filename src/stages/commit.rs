@@ -153,6 +153,8 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
         unlink(disk, &temporary)?;
     }
     sync_up(disk, root, &directory)?;
+    // There may be no store yet.
+    root.parent().map_or(Ok(()), |parent| sync(disk, parent))?;
     ring(disk, root)?;
     Ok(published)
 }

@@ -56,7 +56,7 @@ mod test {
 
     #[test]
     fn each_column_of_a_row_counts_and_the_clock_does_not() -> Result<()> {
-        let body = [7; 300];
+        let (body, other_body) = ([7; 300], [8; 300]);
         let row = Draft {
             body: &body,
             ..Draft::default()
@@ -65,6 +65,10 @@ mod test {
         assert_eq!(sum, of("t", &row, 2)?);
         let pairs = [("a", "b")];
         let others = [
+            Draft {
+                body: &other_body,
+                ..row
+            },
             Draft {
                 body: &body[1..],
                 ..row

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import loopdisk
 import pytest
+from harness import SLOW
 
 MIB = 1 << 20
 
@@ -91,8 +92,7 @@ def run(script: str, root: Path | str) -> tuple[list[str], str, int]:
 def survived(result: tuple[list[str], str, int]) -> list[str]:
     lines, err, status = result
     assert status == 0, (status, lines, err[-3000:])
-    # Flushes are slow where the disk is.
-    assert [line for line in err.splitlines() if not line.startswith("slow ")] == []
+    assert [line for line in err.splitlines() if not line.startswith(SLOW)] == []
     return lines
 
 

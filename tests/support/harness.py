@@ -14,6 +14,9 @@ PROOF = "FOREBAY_PROOF" in os.environ
 #: Seconds that nothing here takes, however busy the machine is. The limit of a test is longer.
 LONG_S = 300.0
 
+#: How a store says that its disk is slow, which is nobody's fault.
+SLOW = ("slow put: ", "slow flush: ")
+
 #: What this machine is said to have, so that no test may be skipped for want of it.
 REQUIRED = frozenset(filter(None, os.environ.get("CI_REQUIRES", "").split(",")))
 #: What ``CI_REQUIRES`` may name.

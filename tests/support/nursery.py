@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from harness import LONG_S
+from harness import LONG_S, SLOW
 
 HERE = Path(__file__).resolve().parent
 
@@ -40,9 +40,7 @@ class Outcome:
     @property
     def complaints(self) -> list[str]:
         """What the child complains of, and what it says that nobody has taught it."""
-        known = ("ack ", "error ", "calls ", "records ", "ready", "behind ", "room ")
-        # Puts and flushes are slow where the disk is.
-        known += ("slow put: ", "slow flush: ")
+        known = ("ack ", "error ", "calls ", "records ", "ready", "behind ", "room ", *SLOW)
         wrong = [line for line in self.lines if not line.startswith(known)]
         return ["it hangs", *wrong] if self.hung else wrong
 

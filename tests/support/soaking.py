@@ -104,7 +104,7 @@ def write(task: dict[str, Any]) -> None:
     ]
     for thread in threads:
         thread.start()
-    # The limit is a wait that is over early when a thread ends in an error.
+    # The wait ends early when a thread has failed.
     waits = int(task["seconds"] / (USES_EVERY * PACE_S)) + 1
     for _ in range(waits):
         say_uses()
@@ -121,22 +121,23 @@ def follow(task: dict[str, Any]) -> None:
     draw = random.Random(task["seed"])
     stop = threading.Event()
     ends: dict[tuple[str, int], int] = {}
-    seen: dict[tuple[str, int, int], bytes] = {}
+    seen: dict[tuple[str, int, int], tuple[int, bytes]] = {}
+    read = 0
     for opening in itertools.count():
         last = Path(task["stop"]).exists()
         with forebay.open(task["root"], "r") as store:
-            for place, body in seen.items():
-                again(store, place, body)
+            for (topic, number, _), (offset, begin) in seen.items():
+                again(store, topic, number, offset, begin)
             seen.clear()
             for _ in range(draw.randrange(1, 300)):
                 for topic, number in itertools.product(TOPICS, (0, 1)):
-                    step(store, topic, number, ends, seen)
+                    read += step(store, topic, number, ends, seen)
                 if stop.wait(draw.uniform(0, 2 * PACE_S)) or Path(task["stop"]).exists():
                     break
         if opening % 5 == 0:
             say_uses()
         if last:
-            say(f"reads {sum(ends.values())}")
+            say(f"reads {read}")
             return
 
 
@@ -145,9 +146,12 @@ def step(
     topic: str,
     number: int,
     ends: dict[tuple[str, int], int],
-    seen: dict[tuple[str, int, int], bytes],
-) -> None:
-    """Go on in one queue; an offset may be passed over if retention has taken it."""
+    seen: dict[tuple[str, int, int], tuple[int, bytes]],
+) -> int:
+    """Go on in one queue; an offset may be passed over if retention has taken it.
+
+    Return how many messages there were.
+    """
     at = ends.get((topic, number), 0)
     batch = store.read(topic, number, at, max_messages=500)
     for message in batch.messages:
@@ -157,19 +161,18 @@ def step(
         if law.fact_of(message.body) is None:
             say(f"wrong (reading) {topic} {number} {message.offset}: the body is not whole")
         at = message.offset + 1
-        seen[topic, number, message.offset % 20] = message.body[:8] + b"%d" % message.offset
+        seen[topic, number, message.offset % 20] = message.offset, message.body[:8]
     ends[topic, number] = max(at, batch.next_offset) if not batch.messages else at
+    return len(batch.messages)
 
 
-def again(store: forebay.Store, place: tuple[str, int, int], body: bytes) -> None:
+def again(store: forebay.Store, topic: str, number: int, offset: int, begin: bytes) -> None:
     """See that another message has not taken the place of one that was read."""
-    topic, number, _ = place
-    offset, crc = int(body[8:]), body[:8]
     try:
         message = store.get(topic, number, offset)
     except forebay.OffsetOutOfRangeError as error:
         if offset >= store.topics[topic].queues[number].min_offset:
             say(f"wrong (again) {topic} {number} {offset} was read and is gone: {error}")
     else:
-        if message.body[:8] != crc:
+        if message.body[:8] != begin:
             say(f"wrong (again) {topic} {number} {offset} is another message")

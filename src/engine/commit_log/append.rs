@@ -50,7 +50,7 @@ pub struct Tail {
     offsets: Vec<QueueRow<u64>>,
     /// Files behind the current one, in order.
     ahead: VecDeque<Arc<MappedFile>>,
-    /// Files behind these that were asked for, in order. Only the first of all is locked in memory.
+    /// Files that were asked for after those, in order. Only the next file is locked in memory.
     coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
     /// How many files are made ahead of use: fewer where the disk is nearly full.
     files_ahead: usize,

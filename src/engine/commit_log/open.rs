@@ -101,7 +101,7 @@ pub(super) struct Opening<'a> {
     pub(super) table: TopicTable,
     pub(super) recovery: Recovery,
     /// Whether nobody has written to the log since a writer of ours closed it.
-    pub(super) unused: bool,
+    pub(super) untouched_since_close: bool,
     /// Up to where the log was durable before it was opened.
     pub(super) durable: u64,
     pub(super) last_store_ms: i64,
@@ -289,7 +289,7 @@ impl<'a> Opening<'a> {
             report,
             table,
             recovery: Recovery::default(),
-            unused: false,
+            untouched_since_close: false,
             durable: 0,
             last_store_ms: 0,
             unindexed: 0..0,
@@ -375,7 +375,10 @@ impl<'a> Opening<'a> {
         state.set(Mark::Minimum, min);
         let mut in_doubt = None;
         if self.access == Access::ReadWrite {
-            let settled = self.caches_are_durable();
+            if !self.untouched_since_close {
+                self.doubt_caches();
+            }
+            let settled = self.untouched_since_close && !self.caches_are_behind();
             if state.is_halted() {
                 in_doubt = Some(state.get(Mark::Settled).max(min));
             }
@@ -407,17 +410,20 @@ impl<'a> Opening<'a> {
         Ok((Arc::new(shared), recovery))
     }
 
-    /// Whether queues and index are durable as they are. What opening has changed the next full
-    /// pass makes durable, and unless a writer of ours closed them also what it has found.
-    fn caches_are_durable(&self) -> bool {
-        let queues = self.queues.all(&self.topics).into_iter();
-        let queues: Vec<_> = queues.map(|(_, queue)| queue).collect();
-        if !self.unused {
-            queues.iter().for_each(|queue| queue.doubt());
-            self.index.iter().for_each(|index| index.doubt());
+    /// Has the next full pass make durable what opening found in queues and index.
+    fn doubt_caches(&self) {
+        for (_, queue) in self.queues.all(&self.topics) {
+            queue.doubt();
         }
-        let index_is_behind = self.index.as_ref().is_some_and(|index| index.is_behind());
-        self.unused && !index_is_behind && !queues.iter().any(|queue| queue.is_behind())
+        self.index.iter().for_each(|index| index.doubt());
+    }
+
+    /// Whether opening has changed something in queues or index that is not durable yet.
+    fn caches_are_behind(&self) -> bool {
+        let queues = self.queues.all(&self.topics);
+        let mut queues = queues.into_iter().map(|(_, queue)| queue);
+        queues.any(|queue| queue.is_behind())
+            || self.index.as_ref().is_some_and(|index| index.is_behind())
     }
 
     /// The buffers between the senders and the log, which ends at `end`, where there are any.

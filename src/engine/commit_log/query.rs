@@ -78,8 +78,8 @@ fn in_file(
     unindexed: &Range<u64>,
     found: &mut Vec<Message>,
 ) -> Result<()> {
-    // A reader meets entries of records that were not told of when it came: none counts, for what
-    // is above the end is no record, and would be taken for damage once the end has moved.
+    // A reader may find entries of records above the end that it knows. It passes over them: it
+    // would take them for damage once the end has moved.
     let (min, end) = (shared.log.min_position(), shared.log.published());
     let before = found.len();
     let mut flawed = Vec::new();

@@ -45,7 +45,7 @@ impl Opening<'_> {
         self.recovery.clean = begin.clean;
         self.recovery.walked_from = from;
         let closed_at = (begin.clean && begin.marked).then_some(begin.from);
-        self.unused = closed_at == Some(from) && closed_at == Some(outcome.end);
+        self.untouched_since_close = closed_at == Some(from) && closed_at == Some(outcome.end);
         self.cut_queues(&log, &begin, outcome.end, &stale)?;
         self.restart_empty_queues(&begin)?;
         self.complete_index(&log, &begin, &plan, &outcome)?;

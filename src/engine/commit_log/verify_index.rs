@@ -111,8 +111,8 @@ fn begin_holds(log: &Log, file: &IndexFile) -> Result<bool> {
 }
 
 /// A writer may be putting entries meanwhile. It stores the entry, then position, time and count of
-/// the header, each by itself, so a header is judged that stayed the same, and that of an entry
-/// which is not counted yet may still have the time of the one before.
+/// the header, one after another. So the header is judged only if the count did not change, and an
+/// entry that is not counted yet may have the time of the one before.
 fn end_holds(log: &Log, file: &IndexFile) -> Result<bool> {
     loop {
         let count = file.count()?;

@@ -226,6 +226,34 @@ def test_a_batch_of_a_checkpoint_that_went_back_is_not_swallowed(tmp_path, owned
         assert values(tmp_path) == once(range(12)) + once(range(20, 24))
 
 
+@pytest.mark.parametrize("owned", [False, True], ids=["driver", "writer"])
+def test_a_batch_without_a_marker_is_skipped(tmp_path, owned):
+    """Only a later batch tells that the number is old: the first time it had no rows."""
+    with Owner(tmp_path) if owned else contextlib.nullcontext():
+        for batch in (0, 2):
+            commit(tmp_path, batch, staged(tmp_path, "q", range(batch * 4, batch * 4 + 4)))
+        commit(tmp_path, 1, staged(tmp_path, "q", range(20, 24)), batch_conflict="skip")
+        assert values(tmp_path) == once(range(4)) + once(range(8, 12))
+
+
+def test_a_failure_of_the_store_is_no_refusal_and_is_not_retried(tmp_path, monkeypatch):
+    """An earlier attempt has left a manifest, and the store that would take it up has failed."""
+    path = str(tmp_path)
+    _forebay.publish_commit(path, "q", 0, "stream", staged(tmp_path, "q", range(4)))
+    later = staged(tmp_path, "q", range(4))
+
+    def fail(_: object) -> None:
+        raise StoreFailedError("the disk is gone", reason="the disk is gone", appended=False)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_forebay, "take_commits", fail)
+        patch.setattr(forebay, "open", lambda *_, **__: contextlib.nullcontext())
+        with pytest.raises(StoreFailedError, match="the disk is gone; the commit stays pending"):
+            commit(tmp_path, 0, later)
+    commit(tmp_path, 0, later)
+    assert values(tmp_path) == once(range(4))
+
+
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch, begun):
     """A disk that is full is no reason to say that nothing was appended where a part was."""
@@ -248,7 +276,7 @@ def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch
     text = str(raised.value)
     if begun:
         assert "nothing was" not in text
-        assert "will end it" in text
+        assert "ends it" in text
         assert "forebay commits show" in text
         with forebay.open(tmp_path) as store:
             _forebay.take_commits(store)

@@ -57,7 +57,7 @@ def marks(path):
 
 
 def has_entry(path, number):
-    """Return whether the queue of the marks has this entry, for less than an opening costs."""
+    """Return whether the queue of the marks has this entry, without opening the store."""
     try:
         with open(path / "consumequeue" / MARKERS / "0" / f"{0:020}", "rb") as file:
             return any(os.pread(file.fileno(), 20, number * 20))

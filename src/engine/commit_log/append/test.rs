@@ -210,8 +210,8 @@ fn a_store_that_is_half_full_has_two_files_ahead_and_a_small_one_has_none() {
     assert_eq!(files(dir.path()), [0, FILE_LEN]);
 }
 
-/// The second file ahead is a courtesy: it goes where its room is needed, and where it cannot be
-/// made nobody hears of it.
+/// The second file ahead is optional: it is removed when its room is needed, and no call fails if
+/// it cannot be made.
 #[test]
 fn the_second_file_ahead_refuses_no_send() {
     for lacking in [1, 2] {

@@ -121,7 +121,7 @@ impl ConsumeQueue {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             gone => gone.map_err(|e| Error::io("unlink", &path, e))?,
         }
-        self.renamed.store(true, Ordering::Release);
+        self.names_changed.store(true, Ordering::Release);
         Ok(())
     }
 }

@@ -17,7 +17,7 @@ pub struct Unflushed {
     /// Number behind the last that was turned into zeros, 0 without one.
     erased: u64,
     /// Whether the names of the files are not durable yet.
-    renamed: bool,
+    names_changed: bool,
 }
 
 impl ConsumeQueue {
@@ -38,7 +38,7 @@ impl ConsumeQueue {
             let synced = self.store.disk.sync_range(region, from, len);
             synced.map_err(|e| Error::io("sync", region.path(), e))
         })?;
-        if unflushed.renamed {
+        if unflushed.names_changed {
             let parts = self.directory.ancestors().take(3);
             for directory in parts {
                 let synced = self.store.disk.sync_directory(directory);
@@ -52,7 +52,8 @@ impl ConsumeQueue {
     pub fn give_back(&self, unflushed: Unflushed) {
         self.dirty.fetch_min(unflushed.from, Ordering::AcqRel);
         self.erased.fetch_max(unflushed.erased, Ordering::AcqRel);
-        self.renamed.fetch_or(unflushed.renamed, Ordering::AcqRel);
+        self.names_changed
+            .fetch_or(unflushed.names_changed, Ordering::AcqRel);
     }
 
     /// Has the next sync write the entries that lead to `position` or behind it, whether the kernel
@@ -97,15 +98,15 @@ impl ConsumeQueue {
         }
         let corrected = self.dirty.swap(u64::MAX, Ordering::AcqRel);
         let erased = self.erased.swap(0, Ordering::AcqRel);
-        let renamed = self.renamed.swap(false, Ordering::AcqRel);
+        let names_changed = self.names_changed.swap(false, Ordering::AcqRel);
         let max = self.max();
         let from = self.flushed.load(Ordering::Acquire).min(corrected);
         let from = from.max(self.first_on_disk().unwrap_or(0));
-        (renamed || from < max.max(erased)).then_some(Unflushed {
+        (names_changed || from < max.max(erased)).then_some(Unflushed {
             from,
             max,
             erased,
-            renamed,
+            names_changed,
         })
     }
 
@@ -119,14 +120,14 @@ impl ConsumeQueue {
         self.flushed.load(Ordering::Acquire) < self.max()
             || self.dirty.load(Ordering::Acquire) != u64::MAX
             || self.erased.load(Ordering::Acquire) != 0
-            || self.renamed.load(Ordering::Acquire)
+            || self.names_changed.load(Ordering::Acquire)
     }
 
     /// Has the next flush make durable what was there when the queue was opened, names and all.
     pub fn doubt(&self) {
         self.flushed.store(0, Ordering::Release);
         if self.first_on_disk().is_some() {
-            self.renamed.store(true, Ordering::Release);
+            self.names_changed.store(true, Ordering::Release);
         }
     }
 }

@@ -70,7 +70,7 @@ pub struct ConsumeQueue {
     erased: AtomicU64,
     /// Whether the names of the files are perhaps not durable: one was made or removed since the
     /// last flush, or by a process that died before its own.
-    renamed: AtomicBool,
+    names_changed: AtomicBool,
     touched: AtomicBool,
     /// First position of the log when the first offset was last corrected by another process's
     /// mark.
@@ -129,7 +129,7 @@ impl ConsumeQueue {
             flushed: AtomicU64::new(0),
             dirty: AtomicU64::new(u64::MAX),
             erased: AtomicU64::new(0),
-            renamed: AtomicBool::new(false),
+            names_changed: AtomicBool::new(false),
             touched: AtomicBool::new(false),
             followed: AtomicU64::new(0),
             files: Mutex::new(Files::default()),
@@ -397,7 +397,7 @@ impl ConsumeQueue {
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         let created = disk.create(&path, self.store.file_entries * ENTRY_LEN);
         created.map_err(|e| Error::io("create", &path, e))?;
-        self.renamed.store(true, Ordering::Release);
+        self.names_changed.store(true, Ordering::Release);
         Ok(())
     }
 

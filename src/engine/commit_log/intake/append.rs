@@ -14,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Batch;
+use std::collections::HashSet;
 
 /// Why a commit was not appended.
 pub enum Stop {
@@ -53,7 +54,14 @@ pub enum Turn {
 
 /// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
 /// away when all is appended and durable.
-pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Result<Turn, Stop> {
+///
+/// `checked` has the ids of commits whose staged rows need no check any more.
+pub fn append(
+    shared: &Shared,
+    pending: &mut Pending,
+    checked: &mut HashSet<String>,
+    clock: Clock<'_>,
+) -> Result<Turn, Stop> {
     let disk = &*shared.disk;
     let Some(manifest) = pending.manifest.clone() else {
         let reason = "it is no manifest of this version";
@@ -62,7 +70,7 @@ pub fn append(shared: &Shared, pending: &mut Pending, clock: Clock<'_>) -> Resul
     marker::complete(shared)?;
     let mut done = parts_done(shared, &manifest)?;
     if done < manifest.parts.len() {
-        match append_rest(shared, pending, &manifest, &mut done, clock) {
+        match append_rest(shared, pending, &manifest, checked, &mut done, clock) {
             Ok(true) if done < manifest.parts.len() => return Ok(Turn::More),
             Ok(true) => {}
             Ok(false) => return Ok(Turn::Last),
@@ -113,13 +121,7 @@ fn parts_done(shared: &Shared, manifest: &Manifest) -> Result<usize, Stop> {
         false => marker::last_of_batch(shared, query, batch)?.filter(|it| it.contents.is_some()),
     };
     match found {
-        Some(found) if found.part > 0 && !found.is_whole() => Err(Stop::Refuse(Refusal {
-            reason: format!(
-                "part {} of {} of batch {batch} is in the log, by another commit that is gone; {}",
-                found.part, found.parts, RESOLVE
-            ),
-            appended: true,
-        })),
+        Some(found) if found.part > 0 && !found.is_whole() => Err(cut(&found, &last)),
         Some(found) if found.part > 0 && found.is_of(manifest) => Ok(all),
         _ => match manifest.conflict {
             Conflict::Append => Ok(0),
@@ -160,6 +162,7 @@ fn append_rest(
     shared: &Shared,
     pending: &mut Pending,
     manifest: &Manifest,
+    checked: &mut HashSet<String>,
     done: &mut usize,
     clock: Clock<'_>,
 ) -> Result<bool, Stop> {
@@ -172,15 +175,16 @@ fn append_rest(
     };
     // A single part is all there or not at all.
     if !pending.is_begun() {
-        if manifest.parts.len() > 1 {
+        if manifest.parts.len() > 1 && !checked.contains(&manifest.id) {
             staged.look_through()?;
+            checked.insert(manifest.id.clone());
         }
         if !pending.begin(&*shared.disk)? {
             return Ok(false);
         }
     }
-    // Who left it may have died before its names were durable. With a part in the log, and the
-    // others gone with the power, no retry could end the batch.
+    // The driver may have died before it made the names durable. With a part in the log, and the
+    // stages gone with the power, no retry could complete the batch.
     if manifest.parts.len() > 1 && *done == 0 && !planted(Bug::BeginUnsynced) {
         sync_up(&*shared.disk, &shared.root, &directory)?;
     }
@@ -202,6 +206,28 @@ fn append_rest(
         shared.flush_to(end)?;
     }
     Ok(true)
+}
+
+/// The refusal where the log has some parts of a batch, of a commit that is gone.
+fn cut(found: &Marker, last: &Marker) -> Stop {
+    let Marker {
+        batch, part, parts, ..
+    } = found;
+    let way_out = match last.batch == *batch {
+        true => RESOLVE.to_owned(),
+        // A resolution would be the last marker, and hide those of later batches.
+        false => format!(
+            "batch {} follows it in the log; start with a new checkpoint directory",
+            last.batch
+        ),
+    };
+    Stop::Refuse(Refusal {
+        reason: format!(
+            "part {part} of {parts} of batch {batch} is in the log, by another commit that is \
+             gone; {way_out}"
+        ),
+        appended: true,
+    })
 }
 
 /// What becomes of a commit that stopped after `done` of its parts.

@@ -7,6 +7,9 @@
 //!  "parts": [[[stage, begin, end], ...], ...]}
 //! ```
 //!
+//! One with `"resolution"` has no stages and one empty part: it says what becomes of a batch of
+//! which only some parts are in the log.
+//!
 //! A part is a list of stretches of stages: the number of the stage, first byte, end. The cut into
 //! parts stands in the manifest, so that whoever goes on with a commit cuts it as who began it.
 //!
@@ -18,6 +21,7 @@ use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::commit_log::json;
 use crate::error::{Error, Result};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 /// The longest manifest that is read.
@@ -326,7 +330,8 @@ impl Pending {
         self.directory.join(self.name.text())
     }
 
-    /// Says that it is begun, durably. False where it was withdrawn meanwhile.
+    /// Says that it is begun, durably. False where it was withdrawn meanwhile, even if another
+    /// commit of the batch has the name by now.
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
         match disk.rename(&from, &self.directory.join(name.text())) {
@@ -334,6 +339,11 @@ impl Pending {
             renamed => renamed.map_err(|e| Error::io("rename", &from, e))?,
         }
         self.name = name;
+        let there = read(disk, &self.directory, name)?;
+        if there.is_none_or(|there| there.manifest != self.manifest) {
+            self.take_back(disk)?;
+            return Ok(false);
+        }
         sync(disk, &self.directory)?;
         Ok(true)
     }
@@ -348,11 +358,14 @@ impl Pending {
     }
 
     /// Lets it be withdrawn again: nothing of it is in the log. Not durable, for it may as well be
-    /// begun again; who withdraws it makes that durable.
+    /// begun again; who withdraws it makes that durable. It stays begun where a later commit of the
+    /// batch has the name.
     pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
-        let renamed = disk.rename(&from, &self.directory.join(name.text()));
-        renamed.map_err(|e| Error::io("rename", &from, e))?;
+        match disk.rename_new(&from, &self.directory.join(name.text())) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
+            renamed => renamed.map_err(|e| Error::io("rename", &from, e))?,
+        }
         self.name = name;
         Ok(())
     }
@@ -385,12 +398,11 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
 }
 
 /// Makes the names in the directory of a query durable, and those up to the store, which may be as
-/// young.
+/// young. The name of the store itself was made durable by who opened it for writing.
 pub fn sync_up(disk: &dyn Disk, root: &Path, directory: &Path) -> Result<()> {
     sync(disk, directory)?;
     sync(disk, &root.join(DIRECTORY))?;
-    sync(disk, root)?;
-    root.parent().map_or(Ok(()), |parent| sync(disk, parent))
+    sync(disk, root)
 }
 
 /// Why a commit was refused, where the file of that name says so.
@@ -423,7 +435,29 @@ pub fn queries(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, PathBuf)>> {
 }
 
 /// The files of a query's directory, with what their names say; none where it is not there.
+///
+/// A manifest that is renamed meanwhile may be met under neither name. So the directory is listed
+/// until two listings in a row have manifests of the same batches.
 pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
+    let batches = |files: &[(String, Name)]| -> BTreeSet<u64> {
+        let names = files.iter().map(|(_, name)| *name);
+        let batch = |name| match name {
+            Name::Commit(batch) | Name::Taken(batch) => Some(batch),
+            _ => None,
+        };
+        names.filter_map(batch).collect()
+    };
+    let mut found = listed(disk, directory)?;
+    loop {
+        let again = listed(disk, directory)?;
+        if batches(&again) == batches(&found) {
+            return Ok(again);
+        }
+        found = again;
+    }
+}
+
+fn listed(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
     let entries = match disk.list(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         found => found.map_err(|e| Error::io("list", directory, e))?,

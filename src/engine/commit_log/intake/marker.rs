@@ -3,13 +3,14 @@
 //! ```text
 //! topic  rmq_sys_forebay_commits, queue 0
 //! keys   <query> and <query>:<batch>:<part>
-//! body   {"query": ..., "batch": ..., "part": 1 to n, "parts": n, "kind": ..., "commit": ...,
+//! body   {"query": ..., "batch": ..., "part": 0 to n, "parts": n, "kind": ..., "commit": ...,
 //!         "rows": ..., "sum": ...}
 //! ```
 //!
-//! The last marker of a query decides: batches of a query are appended in order, and so are the
-//! parts of one. It is found through the index; where that has none, or there is no index, by
-//! walking the topic's queue back.
+//! The last marker of a query decides; its batch is lower than an earlier one where that was
+//! accepted (`batchConflict`). The parts of a batch are appended in order; part 0 says that what is
+//! there of the batch does not count. The newest markers are looked at themselves, then the index
+//! is asked, then the rest of the topic's queue is walked back.
 //!
 //! Rows and sum are those of the whole batch. A batch that is run again has the same; what has
 //! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and

@@ -20,7 +20,10 @@
 //! more than a list of what is to be done.
 //!
 //! Renaming `commit` to `taken` is what tells a commit that has begun from one that may still be
-//! withdrawn: both are renames of one name, so one of them fails.
+//! withdrawn: both are renames of one name, so one of them fails. A commit that finds no room
+//! before its first part is in the log gets the name `commit` back, unless another has it by then.
+//!
+//! Commits of different queries take turns of a few parts each.
 
 mod append;
 pub(crate) mod manifest;
@@ -39,6 +42,7 @@ use crate::error::Result;
 use append::{Stop, Turn};
 use manifest::Pending;
 use parking_lot::{Mutex, MutexGuard};
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -57,11 +61,20 @@ const REST: Duration = Duration::from_secs(600);
 /// The wall clock, in ms.
 pub type Clock<'a> = &'a (dyn Fn() -> i64 + Sync);
 
+/// What whoever takes manifests up remembers.
+#[derive(Debug, Default)]
+struct Alone {
+    due: sweep::Due,
+    /// Commits whose staged rows were checked, by their ids. One that waits for room is not checked
+    /// again each time it is tried.
+    checked: HashSet<String>,
+}
+
 /// The state of the intake.
 #[derive(Debug, Default)]
 pub struct Intake {
     /// Held while a manifest is taken up, or a marker kept.
-    alone: Mutex<sweep::Due>,
+    alone: Mutex<Alone>,
     thread: Mutex<Service>,
 }
 
@@ -72,7 +85,7 @@ struct Service {
 }
 
 impl Intake {
-    fn try_alone(&self) -> Option<MutexGuard<'_, sweep::Due>> {
+    fn try_alone(&self) -> Option<MutexGuard<'_, Alone>> {
         self.alone.try_lock()
     }
 
@@ -128,7 +141,7 @@ fn run(shared: &Shared) {
 /// appended at the moment keeps the later ones of its query waiting, and the first such error is
 /// returned. Commits of different queries take turns, so that none waits for all of a long one.
 pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
-    let mut due = shared.intake.alone.lock();
+    let mut alone = shared.intake.alone.lock();
     if !is_asked_for(shared) {
         return Ok(());
     }
@@ -142,7 +155,7 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
                 continue;
             }
             let query = pending.query.clone();
-            match take(shared, pending, clock) {
+            match take(shared, pending, &mut alone.checked, clock) {
                 Ok(Turn::Last) => {}
                 Ok(Turn::More) => unfinished.push(query),
                 Err(error) => {
@@ -156,17 +169,31 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
         }
     }
     if first.is_none() {
-        due.sweep(shared, clock());
+        // Nothing waits.
+        alone.checked.clear();
+        alone.due.sweep(shared, clock());
     }
     first.map_or(Ok(()), Err)
 }
 
 /// Takes up one manifest for a turn, or refuses it.
-fn take(shared: &Shared, mut pending: Pending, clock: Clock<'_>) -> Result<Turn> {
-    match append::append(shared, &mut pending, clock) {
+fn take(
+    shared: &Shared,
+    mut pending: Pending,
+    checked: &mut HashSet<String>,
+    clock: Clock<'_>,
+) -> Result<Turn> {
+    let disk = &*shared.disk;
+    match append::append(shared, &mut pending, checked, clock) {
         Ok(Turn::More) => return Ok(Turn::More),
         Ok(Turn::Last) => {}
-        Err(Stop::Refuse(refusal)) => pending.refuse(&*shared.disk, &refusal)?,
+        // It may have been withdrawn meanwhile, and another have its name: only what is begun is
+        // refused.
+        Err(Stop::Refuse(refusal)) => {
+            if pending.is_begun() || pending.begin(disk)? {
+                pending.refuse(disk, &refusal)?;
+            }
+        }
         Err(Stop::Later(error)) => return Err(error),
     }
     shared.log.state.ring(Word::Taken);

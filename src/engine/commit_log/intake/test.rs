@@ -1,12 +1,15 @@
 //! What a commit consists of, and what becomes of it, in the steps of one process.
 
+use super::manifest::Name;
 use super::marker::Marker;
 use super::*;
 use crate::Store;
-use crate::disk::{Disk, RealDisk};
+use crate::disk::{Call, Disk, HookedDisk, RealDisk};
 use crate::engine::Filter;
+use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::state::StatePage;
 use crate::engine::topic::PERMISSION_READ;
+use crate::machine::{Drive, Machine};
 use crate::mapped::Access;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
@@ -564,7 +567,7 @@ fn a_short_commit_does_not_wait_for_all_of_a_long_one() {
 
 /// A timeout counts the time without progress, so progress is what is to be seen of each part.
 #[test]
-fn who_waits_sees_each_part_of_a_commit() {
+fn a_waiting_driver_sees_each_part() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let store = Store::open(root, Options::default()).unwrap();
@@ -578,4 +581,93 @@ fn who_waits_sees_each_part_of_a_commit() {
     let parts = count(&store, marker::TOPIC);
     let rung = page.look(Word::Taken).wrapping_sub(before);
     assert!(u64::from(rung) > 2 * parts && parts > 20);
+}
+
+/// A commit that waits for room is tried again and again, and who waits sees no progress in that.
+#[test]
+fn a_commit_without_room_is_checked_once() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let bodies: Vec<Vec<u8>> = (0..100).map(|n| vec![n; 100]).collect();
+    publish(root, "q", &[stage(root, "q", &bodies, 500)], 500);
+    let full = |call: Call, path: &Path| match call {
+        Call::Create if path.parent().is_some_and(|it| it.ends_with("commitlog")) => {
+            Err(std::io::Error::from_raw_os_error(libc::ENOSPC))
+        }
+        _ => Ok(()),
+    };
+    let machine = Machine {
+        disk: HookedDisk::shared(full),
+        drive: Drive::Steps,
+    };
+    let engine = CommitLog::open(&machine, root, &Options::default()).unwrap();
+    let page = StatePage::open(&RealDisk, root, Access::Read);
+    let page = page.unwrap().unwrap();
+    let rung = || {
+        let before = page.look(Word::Taken);
+        assert!(step(engine.shared(), &|| 0).is_err());
+        page.look(Word::Taken).wrapping_sub(before)
+    };
+    assert!(rung() > 0);
+    assert_eq!(rung(), 0);
+    let state = commit::state(&RealDisk, root, "q", 0).unwrap();
+    assert_eq!(state, CommitState::Pending);
+}
+
+/// A driver withdraws a manifest that was read and is not begun, and publishes the batch again.
+#[test]
+fn a_commit_whose_name_another_has_is_not_begun() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let directory = root.join(DIRECTORY).join("q");
+    let of = |name| manifest::read(&RealDisk, &directory, name).unwrap();
+    let again = || publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
+    again();
+    let mut first = of(Name::Commit(0)).unwrap();
+    assert!(commit::withdraw(&RealDisk, root, "q", 0).unwrap());
+    again();
+    assert!(!first.begin(&RealDisk).unwrap());
+    assert!(of(Name::Taken(0)).is_none());
+    let mut second = of(Name::Commit(0)).unwrap();
+    assert_ne!(second.manifest, first.manifest);
+    // Where a later one has the name, one that was begun does not take it away.
+    assert!(second.begin(&RealDisk).unwrap());
+    let path = directory.join("commit-0");
+    std::fs::write(&path, b"later").unwrap();
+    second.take_back(&RealDisk).unwrap();
+    assert!(second.is_begun());
+    assert_eq!(std::fs::read(&path).unwrap(), b"later");
+}
+
+#[test]
+fn a_manifest_that_is_being_renamed_is_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    // Several calls of the kernel list them.
+    let count = 2_000;
+    let name = |name: Name| dir.path().join(name.text());
+    for batch in 0..count {
+        std::fs::write(name(Name::Commit(batch)), b"").unwrap();
+    }
+    std::thread::scope(|scope| {
+        let renaming = scope.spawn(|| {
+            for batch in 0..count {
+                std::fs::rename(name(Name::Commit(batch)), name(Name::Taken(batch))).unwrap();
+                std::thread::yield_now();
+            }
+        });
+        let mut ended = false;
+        while !ended {
+            // The last listing begins after the last rename.
+            ended = renaming.is_finished();
+            let found = manifest::files(&RealDisk, dir.path()).unwrap();
+            let batches: HashSet<u64> = found
+                .iter()
+                .filter_map(|(_, name)| match name {
+                    Name::Commit(batch) | Name::Taken(batch) => Some(*batch),
+                    _ => None,
+                })
+                .collect();
+            assert_eq!(batches.len() as u64, count);
+        }
+    });
 }
