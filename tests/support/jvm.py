@@ -1,4 +1,4 @@
-"""How the tests start Java: JVMs that live for seconds, with Spark's classes from an archive.
+"""How the tests start Spark: JVMs that live for seconds, with Spark's classes from an archive.
 
 A session of Spark spends most of its start on loading some 10,000 classes and on compiling what
 runs a few times. The archive (class data sharing) holds the classes as they are in memory, and a
@@ -7,11 +7,17 @@ from 15 seconds of a core to 4.
 
 ``python tests/support/jvm.py`` makes the archive in ``target/spark``; without it, or where it is of
 another JVM or another Spark, sessions start as well, and slower.
+
+Spark puts a zip file of PySpark before the installed package in the path of its Python workers.
+Python compiles modules from a zip file each time, which takes 0.4 seconds of a core a worker, and a
+session starts about fifteen. So the workers of the tests start by a script that sets their path
+back.
 """
 
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from pathlib import Path
 
@@ -42,7 +48,7 @@ def environment(*more: str) -> dict[str, str]:
     submit = [word for name, value in SESSION.items() for word in ("--conf", f"{name}={value}")]
     archive = (f"-XX:SharedArchiveFile={ARCHIVE}",) if ARCHIVE.exists() and not more else ()
     return {
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": _worker(),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
         "PYSPARK_SUBMIT_ARGS": " ".join((*submit, "pyspark-shell")),
         "SPARK_CONF_DIR": str(CONFIGURATION),
@@ -52,6 +58,19 @@ def environment(*more: str) -> dict[str, str]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SUBMIT_OPTS": " ".join((*QUICK, *SILENT, *archive, *more)),
     }
+
+
+def _worker() -> str:
+    """Return the script that starts a Python worker of Spark with the path of this process."""
+    script = FOLDER / "python"
+    path, python = (shlex.quote(it) for it in (os.environ.get("PYTHONPATH", ""), sys.executable))
+    text = f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n'
+    # Another process may be starting workers by it.
+    own = FOLDER / f"python-{os.getpid()}"
+    own.write_text(text)
+    own.chmod(0o755)
+    own.rename(script)
+    return str(script)
 
 
 def make_archive() -> None:
