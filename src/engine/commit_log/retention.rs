@@ -144,7 +144,7 @@ impl Retention {
         if !super::intake::keep_markers(shared, until)? {
             return Ok(());
         }
-        let mut until = until.min(log.files.start_of(shared.dispatcher.dispatched()));
+        let until = until.min(log.files.start_of(shared.dispatcher.dispatched()));
         if until < first_end {
             return Ok(());
         }
@@ -160,8 +160,9 @@ impl Retention {
                 return Err(error);
             }
             // The last file of each queue, durable too, tells the same: one log file may go without
-            // the table, and gives room for it.
-            until = until.min(first_end);
+            // the table, and gives room for it. The next step takes the rest. Until then queue
+            // files stay, for an opening shows again what the log files hold.
+            return self.retire_first(shared, first_end).map(drop);
         }
         while let Some(file) = self.retire_first(shared, until)? {
             drop(file);

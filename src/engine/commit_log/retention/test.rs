@@ -1,7 +1,7 @@
 //! Steps by hand, in a store that no thread serves: nothing happens between two lines of a test.
 
 use super::INTERVAL;
-use crate::disk::RealDisk;
+use crate::disk::{Call, HookedDisk, RealDisk};
 use crate::engine::commit_log::append::Appender;
 use crate::engine::commit_log::archive;
 use crate::engine::commit_log::consume_queue::QueueEntry;
@@ -20,7 +20,9 @@ use crate::mapped::queue::list_files;
 use crate::options::Options;
 use crate::record::{Batch, Draft, HostBytes, RecordStyle};
 use std::fs;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -38,6 +40,10 @@ struct Bench {
 
 impl Bench {
     fn new(change: impl FnOnce(&mut Options)) -> Bench {
+        Bench::on(&Machine::real(), change)
+    }
+
+    fn on(machine: &Machine, change: impl FnOnce(&mut Options)) -> Bench {
         let mut options = Options {
             commitlog_file_size: Some(FILE_LEN),
             queue_file_entries: Some(8),
@@ -49,7 +55,7 @@ impl Bench {
         change(&mut options);
         options.check().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let opened = Some(open(&Machine::real(), dir.path(), &options).unwrap());
+        let opened = Some(open(machine, dir.path(), &options).unwrap());
         let at = Instant::now();
         Bench {
             dir,
@@ -585,6 +591,49 @@ fn a_death_in_the_middle_leaves_the_next_offsets() {
         bench.dispatch();
         assert_eq!(bench.bounds("gone").1, 5);
     }
+}
+
+/// A full disk has no room for the table: one log file goes, and gives room. Queue files stay as
+/// long as log files that their entries lead to, for an opening shows what these files hold.
+#[test]
+fn queue_files_stay_where_a_full_disk_keeps_log_files() {
+    let is_full = Arc::new(AtomicBool::new(false));
+    let disk = HookedDisk::shared({
+        let is_full = Arc::clone(&is_full);
+        move |call, path| {
+            let is_table = path.ends_with("forebay.offsets.tmp");
+            match call == Call::Write && is_table && is_full.swap(false, Ordering::Relaxed) {
+                true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                false => Ok(()),
+            }
+        }
+    });
+    let machine = Machine {
+        disk,
+        ..Machine::real()
+    };
+    let mut bench = Bench::on(&machine, |options| {
+        by_age(options);
+        options.queue_file_entries = Some(2);
+    });
+    bench.fill("a", &[1; 3]);
+    is_full.store(true, Ordering::Relaxed);
+    let retire = |bench: &Bench| {
+        bench
+            .shared()
+            .retention
+            .retire(bench.shared(), 3 * FILE_LEN)
+    };
+    retire(&bench).unwrap();
+    assert!(!is_full.load(Ordering::Relaxed));
+    assert_eq!(bench.files("commitlog"), [1, 2, 3]);
+    bench.reopen();
+    assert_eq!(bench.bounds("a"), (3, 10));
+    let found = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    assert!(found.damage.is_empty(), "{:?}", found.damage);
+    retire(&bench).unwrap();
+    assert_eq!(bench.files("commitlog"), [3]);
+    assert_eq!(bench.bounds("a"), (9, 10));
 }
 
 /// Bytes of a queue's file go bad while the store is written: by zeros, or by entries of messages
