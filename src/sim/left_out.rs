@@ -20,7 +20,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power may go soon after a sync that is left out: a story of a few
 /// steps has its own crashes.
-const KINDS: [(&str, Tell, bool); 30] = [
+const KINDS: [(&str, Tell, bool); 31] = [
     steps!(settled::at_its_end),
     steps!(settled::meddled_with),
     steps!(settled::at_its_begin),
@@ -44,6 +44,7 @@ const KINDS: [(&str, Tell, bool); 30] = [
     steps!(rare::refused_sync),
     steps!(rare::refused_sync_of_the_index),
     steps!(rare::returning_index_file),
+    steps!(rare::returning_log_file),
     steps!(rare::index_behind_a_life_without),
     steps!(rare::directories_made_above),
     steps!(rare::killed_rebuild),

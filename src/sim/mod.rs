@@ -192,6 +192,11 @@ fn an_index_file_that_was_removed_does_not_come_back() {
 }
 
 #[test]
+fn a_log_file_that_comes_back_has_its_queue_entries() {
+    tell_all(rare::returning_log_file);
+}
+
+#[test]
 fn a_torn_index_is_not_believed_after_a_life_without_index() {
     tell_all(rare::index_behind_a_life_without);
 }

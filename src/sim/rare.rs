@@ -14,6 +14,7 @@ use crate::record::{Batch, Draft};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Instant;
 
 pub(super) fn faults(stop: Stop) -> Faults {
     Faults {
@@ -186,6 +187,51 @@ pub fn returning_index_file(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
     drop(engine);
     check(&disk).map(|_| ())
+}
+
+/// A process dies while retention takes log files away, the next one finds them gone, and the power
+/// brings one back: the queues have not lost the entries that lead into it.
+pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let dies_at = Some(20 + random.below(24));
+    let opened_at = Some(10 + random.below(30));
+    let kept = Options {
+        queue_file_entries: Some(16),
+        ..options(true)
+    };
+    let retiring = Options {
+        retention_bytes: Some(1 << 13),
+        ..kept.clone()
+    };
+    let root = Path::new("/store");
+    let disk = Arc::new(SimDisk::new(random, faults(Stop::Process)));
+    let engine = open_by(&disk, root, &kept)?;
+    send(&engine, 0..150, false).map_err(said)?;
+    engine.shared().settle().map_err(said)?;
+
+    let disk = Arc::new(disk.restart(Faults {
+        dies_at,
+        ..faults(Stop::Process)
+    }));
+    drop(engine);
+    if let Ok(engine) = open_by(&disk, root, &retiring) {
+        let shared = engine.shared();
+        shared
+            .retention
+            .step(shared, 1_700_000_000_000, Instant::now());
+    }
+
+    let disk = Arc::new(disk.restart(Faults {
+        dies_at: opened_at,
+        ..faults(Stop::Power)
+    }));
+    drop(open_by(&disk, root, &kept));
+
+    let disk = Arc::new(disk.restart(faults(Stop::Power)));
+    let engine = open_by(&disk, root, &kept)?;
+    let found = engine.verify(&mut |_, _| true).map_err(said)?;
+    hold!(found.damage.is_empty(), "verify finds {:?}", found.damage);
+    Ok(())
 }
 
 /// The power tears the index, a writer without index closes the store in order, and the next one

@@ -32,7 +32,7 @@ pub(super) struct Begin {
     pub(super) halted_by_other: bool,
     /// Whether `from` comes from the marks of the state page.
     pub(super) marked: bool,
-    /// Records from here on carry a checksum over the whole, or are torn.
+    /// Records from here on carry a checksum over the whole, or are torn. Not below what is trusted.
     pub(super) checksums_from: u64,
     /// Up to where the log has to be there, by the marks as they were found.
     pub(super) promised: u64,
@@ -126,7 +126,14 @@ impl Opening<'_> {
             if foreign {
                 begin.trust = Trust::Everywhere;
             } else if !state.is_clean() {
-                begin.checksums_from = state.checksums_from().unwrap_or(u64::MAX);
+                // What is trusted was stored whole: a checksum that is missing there was damaged
+                // since, and every other reader takes such a record by its body.
+                let torn_from = match trust {
+                    Trust::Below(trusted) => trusted,
+                    Trust::Everywhere => 0,
+                };
+                let stated = state.checksums_from().unwrap_or(u64::MAX);
+                begin.checksums_from = stated.max(torn_from);
             }
         }
         Ok(begin)

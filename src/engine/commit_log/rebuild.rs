@@ -10,7 +10,7 @@ use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Damage, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mapped::Access;
 use crate::record::Record;
 use crate::record::properties::Known;
@@ -234,6 +234,12 @@ impl Opening<'_> {
     ) -> Result<()> {
         let min = self.min_position();
         let known = Counted::of(begin);
+        if self.access == Access::ReadWrite && min > 0 && !self.untouched_since_close {
+            // A log file that comes back with a power loss has its queue entries.
+            let directory = self.root.join("commitlog");
+            let synced = self.disk.sync_directory(&directory);
+            synced.map_err(|e| Error::io("sync", &directory, e))?;
+        }
         for queue in stale {
             queue.truncate(queue.max())?;
         }
