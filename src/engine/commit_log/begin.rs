@@ -8,7 +8,7 @@ use super::log::{Log, Step, Walker};
 use super::open::Opening;
 use super::recover::{Belief, Trust, next_record};
 use super::running;
-use super::state::{Cache, Mark};
+use super::state::{Cache, Mark, StatePage};
 use super::tables::Inventory;
 use crate::error::{Error, Result};
 use crate::mapped::queue::file_name;
@@ -32,7 +32,7 @@ pub(super) struct Begin {
     pub(super) halted_by_other: bool,
     /// Whether `from` comes from the marks of the state page.
     pub(super) marked: bool,
-    /// Records from here on carry a checksum over the whole, or are torn. Not below what is trusted.
+    /// Records from here on carry a checksum over the whole, or are torn.
     pub(super) checksums_from: u64,
     /// Up to where the log has to be there, by the marks as they were found.
     pub(super) promised: u64,
@@ -42,6 +42,17 @@ pub(super) struct Begin {
     pub(super) index_until: Option<u64>,
     /// Bounds of the queues and index files at the last full flush.
     pub(super) inventory: Option<Inventory>,
+}
+
+/// Where records begin that are torn if they carry no checksum over the whole. What is trusted was
+/// stored whole: a checksum that is missing there was damaged since, and every other reader takes
+/// such a record by its body.
+fn torn_without(state: &StatePage, trust: Trust) -> u64 {
+    let stated = state.checksums_from().unwrap_or(u64::MAX);
+    match trust {
+        Trust::Below(trusted) => stated.max(trusted),
+        Trust::Everywhere => stated,
+    }
 }
 
 impl Begin {
@@ -126,14 +137,7 @@ impl Opening<'_> {
             if foreign {
                 begin.trust = Trust::Everywhere;
             } else if !state.is_clean() {
-                // What is trusted was stored whole: a checksum that is missing there was damaged
-                // since, and every other reader takes such a record by its body.
-                let torn_from = match trust {
-                    Trust::Below(trusted) => trusted,
-                    Trust::Everywhere => 0,
-                };
-                let stated = state.checksums_from().unwrap_or(u64::MAX);
-                begin.checksums_from = stated.max(torn_from);
+                begin.checksums_from = torn_without(state, trust);
             }
         }
         Ok(begin)
