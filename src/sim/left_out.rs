@@ -20,7 +20,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power may go soon after a sync that is left out: a story of a few
 /// steps has its own crashes.
-const KINDS: [(&str, Tell, bool); 30] = [
+const KINDS: [(&str, Tell, bool); 31] = [
     steps!(settled::at_its_end),
     steps!(settled::meddled_with),
     steps!(settled::at_its_begin),
@@ -31,6 +31,7 @@ const KINDS: [(&str, Tell, bool); 30] = [
     steps!(settled::of_many_queues),
     steps!(settled::renamed),
     steps!(settled::left_by_another),
+    steps!(settled::given_options),
     steps!(repairs::of_a_record),
     steps!(repairs::of_the_index),
     steps!(repairs::of_a_queue),

@@ -59,7 +59,7 @@ fn a_writer_without_index_leaves_none_that_is_believed() {
     for later in [0, 5] {
         let place = Place::new();
         let without = Options {
-            index: false,
+            index: Some(false),
             ..options(Mode::Append)
         };
         let store = Store::open(place.root(), without).unwrap();

@@ -123,7 +123,7 @@ fn rows_of_many_parts_and_stages_keep_their_order() {
     let stages = [stage(root, "q", first, 500), stage(root, "q", second, 500)];
     publish(root, "q", &stages, 500);
     let options = Options {
-        default_queues: 1,
+        default_queues: Some(1),
         ..Options::default()
     };
     let store = Store::open(root, options).unwrap();
