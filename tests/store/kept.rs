@@ -162,13 +162,26 @@ fn a_damaged_file_is_reported_and_keeps_no_store_closed() {
         assert_eq!(kept.contains(r#""later":1"#), text == values);
         store.close().unwrap();
     }
-    let folder = tempfile::tempdir().unwrap();
-    let root = folder.path().join("store");
-    open_plainly(&root).close().unwrap();
-    fs::create_dir(file(&root)).unwrap();
-    let store = open_plainly(&root);
-    assert_eq!(store.damage().len(), 1);
-    store.close().unwrap();
+}
+
+#[test]
+fn a_repair_writes_a_damaged_file_again_with_what_it_names() {
+    for (text, expected) in [
+        ("{", "{}"),
+        (r#"{"flush":1,"index":false}"#, r#"{"index":false}"#),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().join("store");
+        open(&root, own()).close().unwrap();
+        fs::write(file(&root), text).unwrap();
+        let store = open_plainly(&root);
+        let found = store.verify(&mut |_, _| true).unwrap().damage;
+        assert_eq!(found.len(), 1, "{found:?}");
+        let done = store.repair(&mut |_, _| true).unwrap();
+        assert_eq!((done.steps.len(), done.left), (1, Vec::new()));
+        assert_eq!(fs::read_to_string(file(&root)).unwrap(), expected);
+        store.close().unwrap();
+    }
 }
 
 #[test]

@@ -13,12 +13,13 @@
 //! A file that is damaged keeps no store closed: what cannot be read is reported, and is not used.
 
 use super::dispatch::is_full;
-use crate::disk::{Disk, Kind, read_small, replace};
+use crate::disk::{Disk, read_small, replace};
 use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
 use crate::warning::{Warning, Warnings};
 use serde_json::{Map, Value};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Name of the file.
@@ -37,6 +38,8 @@ pub(super) struct Kept {
     members: Map<String, Value>,
     /// Whether that differs from what the file has.
     changed: bool,
+    /// Members that are no value of their option.
+    unusable: Vec<&'static str>,
 }
 
 impl Kept {
@@ -70,6 +73,7 @@ impl Kept {
             damage: flaw.map(|reason| damage(&path, reason)),
             changed: merge.members != before,
             members: merge.members,
+            unusable: merge.unusable,
             path,
         })
     }
@@ -80,8 +84,7 @@ impl Kept {
         if !self.changed {
             return Ok(());
         }
-        let text = Value::Object(self.members.clone()).to_string();
-        match replace(disk, &self.path, text.as_bytes()) {
+        match self.write(disk) {
             Err(error) if is_full(&error) => {
                 let (path, reason) = (self.path.clone(), error.to_string());
                 warnings.add(Warning::NotKept { path, reason });
@@ -89,6 +92,11 @@ impl Kept {
             }
             written => written.map_err(|e| Error::io("write", &self.path, e)),
         }
+    }
+
+    fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+        let text = Value::Object(self.members.clone()).to_string();
+        replace(disk, &self.path, text.as_bytes())
     }
 }
 
@@ -104,14 +112,28 @@ fn damage(path: &Path, reason: String) -> Damage {
 
 /// The members of the file: none where it is not there, `None` where it is no table.
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
-    let looked = disk.look(path);
-    match looked.map_err(|e| Error::io("look at", path, e))? {
-        None => return Ok(Some(Map::new())),
-        Some(entry) if entry.kind != Kind::File || entry.len > LEN_MAX => return Ok(None),
-        Some(_) => {}
+    match read_small(disk, path, LEN_MAX) {
+        Err(error) if error.kind() == ErrorKind::InvalidData => Ok(None),
+        Err(error) => Err(Error::io("read", path, error)),
+        Ok(None) => Ok(Some(Map::new())),
+        Ok(Some(text)) => Ok(serde_json::from_slice(&text).ok()),
     }
-    let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io("read", path, e))?;
-    Ok(serde_json::from_slice(&text.unwrap_or_default()).ok())
+}
+
+/// What of the file cannot be used.
+pub(super) fn flaw(disk: &dyn Disk, root: &Path) -> Result<Option<String>> {
+    let kept = Kept::load(disk, root, &Options::default())?;
+    Ok(kept.damage.map(|damage| damage.reason))
+}
+
+/// Writes the file again, durably, with what of it can be used.
+pub(super) fn mend(disk: &dyn Disk, root: &Path) -> Result<()> {
+    let mut kept = Kept::load(disk, root, &Options::default())?;
+    for name in &kept.unusable {
+        kept.members.remove(*name);
+    }
+    let written = kept.write(disk);
+    written.map_err(|e| Error::io("write", &kept.path, e))
 }
 
 /// Options and members of the file on their way to being the same.
