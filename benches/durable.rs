@@ -55,7 +55,7 @@ fn main() {
 
 fn sync_options() -> Options {
     Options {
-        flush: Flush::Sync,
+        flush: Some(Flush::Sync),
         flush_timeout: Duration::from_secs(60),
         ..options()
     }

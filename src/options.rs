@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// What the caller may do with the store, and whether it may be created.
@@ -35,6 +36,25 @@ pub enum Flush {
     Sync,
 }
 
+impl Flush {
+    /// The word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            Flush::Async => "async",
+            Flush::Sync => "sync",
+        }
+    }
+
+    /// What a word stands for.
+    pub fn of(word: &str) -> Option<Flush> {
+        match word {
+            "async" => Some(Flush::Async),
+            "sync" => Some(Flush::Sync),
+            _ => None,
+        }
+    }
+}
+
 /// How a sender waits for the append lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum AppendLockKind {
@@ -46,6 +66,11 @@ pub enum AppendLockKind {
 }
 
 /// All options, with the defaults of [`Options::default`].
+///
+/// Six of them are the store's own and not the process's: `index`, `default_queues`,
+/// `max_message_size`, `flush`, `checksum` and `unique_ids`. A store keeps those that an opening
+/// for writing gives, and each opening for writing uses what is kept for those that are `None`.
+/// Where nothing is kept either, the default holds that is named with each.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How the store is opened.
@@ -62,14 +87,14 @@ pub struct Options {
     pub index_slots: Option<u32>,
     /// Entries of an index file; `None`: 20,000,000, or what the files have.
     pub index_entries: Option<u32>,
-    /// Whether keys are indexed.
-    pub index: bool,
-    /// Queues of a topic that was not created before it was sent to.
-    pub default_queues: u32,
-    /// Longest body in bytes.
-    pub max_message_size: usize,
-    /// When a send returns.
-    pub flush: Flush,
+    /// Whether keys are indexed; by default they are.
+    pub index: Option<bool>,
+    /// Queues of a topic that was not created before it was sent to; by default 8.
+    pub default_queues: Option<u32>,
+    /// Longest body in bytes; by default 4 MiB.
+    pub max_message_size: Option<usize>,
+    /// When a send returns; by default [`Flush::Async`].
+    pub flush: Option<Flush>,
     /// Between two flushes of an asynchronous store.
     pub flush_interval: Duration,
     /// In an asynchronous store fewer written pages of 4 KiB than this wait for
@@ -108,10 +133,10 @@ pub struct Options {
     /// How long a send waits for the append lock. Where another holds it for longer, a send fails
     /// at once.
     pub busy_timeout: Duration,
-    /// Whether records carry the whole-record checksum.
-    pub checksum: bool,
-    /// Whether each message gets a unique id, as RocketMQ's clients give it.
-    pub unique_ids: bool,
+    /// Whether records carry the whole-record checksum; by default they do.
+    pub checksum: Option<bool>,
+    /// Whether each message gets a unique id, as RocketMQ's clients give it; by default none does.
+    pub unique_ids: Option<bool>,
     /// Address written into records; `None`: this host's, port 0, kept from creation.
     pub store_host: Option<SocketAddr>,
     /// Log files go when this time has passed since their last record was stored; `None`: age takes
@@ -133,6 +158,11 @@ pub struct Options {
     pub disk_warning_ratio: Option<f64>,
 }
 
+/// What `default_queues` may be.
+pub(crate) const DEFAULT_QUEUES: RangeInclusive<u32> = 1..=65_536;
+/// What `max_message_size` may be.
+pub(crate) const MAX_MESSAGE_SIZE: RangeInclusive<usize> = 1..=128 << 20;
+
 impl Default for Options {
     fn default() -> Options {
         Options {
@@ -143,10 +173,10 @@ impl Default for Options {
             queue_file_entries: None,
             index_slots: None,
             index_entries: None,
-            index: true,
-            default_queues: 8,
-            max_message_size: 4 << 20,
-            flush: Flush::Async,
+            index: None,
+            default_queues: None,
+            max_message_size: None,
+            flush: None,
             flush_interval: Duration::from_millis(500),
             flush_least_pages: 4,
             flush_thorough_interval: Duration::from_secs(10),
@@ -164,8 +194,8 @@ impl Default for Options {
             read_ahead: true,
             append_lock: AppendLockKind::Mutex,
             busy_timeout: Duration::from_secs(1),
-            checksum: true,
-            unique_ids: false,
+            checksum: None,
+            unique_ids: None,
             store_host: None,
             retention: None,
             retention_bytes: None,
@@ -205,18 +235,12 @@ impl Options {
             2,
             80_000_000,
         )?;
-        check_range(
-            "default_queues",
-            Some(u64::from(self.default_queues)),
-            1,
-            65_536,
-        )?;
-        check_range(
-            "max_message_size",
-            Some(self.max_message_size as u64),
-            1,
-            128 << 20,
-        )?;
+        let (min, max) = DEFAULT_QUEUES.into_inner();
+        let queues = self.default_queues.map(u64::from);
+        check_range("default_queues", queues, min.into(), max.into())?;
+        let (min, max) = MAX_MESSAGE_SIZE.into_inner();
+        let size = self.max_message_size.map(|size| size as u64);
+        check_range("max_message_size", size, min as u64, max as u64)?;
         check_range(
             "transient_pool",
             Some(u64::from(self.transient_pool)),
@@ -229,7 +253,7 @@ impl Options {
             let rule = "it is longer than 0; None seals a log file when it is full";
             return Err(Error::option("roll_after", 0, rule));
         }
-        if self.transient_pool > 0 && self.flush == Flush::Sync {
+        if self.transient_pool > 0 && self.flush() == Flush::Sync {
             return Err(Error::option(
                 "transient_pool",
                 self.transient_pool,
@@ -248,6 +272,37 @@ impl Options {
             ));
         }
         self.check_retention()
+    }
+
+    /// Whether keys are indexed.
+    pub fn index(&self) -> bool {
+        self.index.unwrap_or(true)
+    }
+
+    /// Queues of a topic that was not created before it was sent to.
+    pub fn default_queues(&self) -> u32 {
+        self.default_queues.unwrap_or(8)
+    }
+
+    /// Longest body in bytes.
+    pub fn max_message_size(&self) -> usize {
+        self.max_message_size.unwrap_or(4 << 20)
+    }
+
+    /// When a send returns.
+    pub fn flush(&self) -> Flush {
+        self.flush.unwrap_or_default()
+    }
+
+    /// Whether records carry the whole-record checksum.
+    pub fn checksum(&self) -> bool {
+        self.checksum.unwrap_or(true)
+    }
+
+    /// Whether each message gets a unique id.
+    #[inline]
+    pub fn unique_ids(&self) -> bool {
+        self.unique_ids.unwrap_or(false)
     }
 
     /// Whether log files may go at all.

@@ -147,7 +147,7 @@ impl Producer {
         draft: &Draft<'_>,
         now: i64,
     ) -> Result<()> {
-        if !self.shared.options.unique_ids {
+        if !self.shared.options.unique_ids() {
             return batch.push(&topic.name, queue, draft, engine.style(), now);
         }
         let id = crate::record::unique_id::next(&engine.style().host, now);

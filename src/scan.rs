@@ -174,7 +174,7 @@ impl Scan {
         let spec = &self.spec;
         let topics = self.topics(engine)?;
         let whole = spec.start == Bound::Earliest && spec.end == Bound::Latest;
-        if let (Some(key), true) = (&spec.key, self.store.options().index) {
+        if let (Some(key), true) = (&spec.key, self.store.options().index()) {
             return self.by_key(engine, &topics, key).map(Source::found);
         }
         let filter = Filter {

@@ -92,7 +92,7 @@ impl Store {
     ///
     /// As [`Mode`] and what is on disk have it: `NotFound`, `Exists`, `NotAStore`, `Foreign`,
     /// `Locked`, `InvalidOption`, `Unsupported`, `Corrupt`, `Full`, `Io`.
-    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
+    pub fn open(path: impl AsRef<Path>, mut options: Options) -> Result<Store> {
         let path = path.as_ref();
         options.check()?;
         crate::disk::watch_forks();
@@ -112,7 +112,9 @@ impl Store {
             if options.guard_maps {
                 crate::mapped::guard::install();
             }
-            Box::new(CommitLog::open(&Machine::real(), &root, &options)?)
+            let engine = CommitLog::open(&Machine::real(), &root, &options)?;
+            options = engine.options().clone();
+            Box::new(engine)
         };
         let path = path.to_path_buf();
         let generation = crate::disk::fork_generation();
@@ -135,7 +137,8 @@ impl Store {
         &self.shared.path
     }
 
-    /// Options as given.
+    /// Options as given. Where the store is written, those that it keeps stand in place of what was
+    /// not given.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
@@ -204,7 +207,7 @@ impl Store {
         check_topic(name)?;
         let engine = self.writer()?;
         let found = engine.topics().get(name);
-        let queues = found.map_or(self.shared.options.default_queues, |t| t.write_queues());
+        let queues = found.map_or(self.shared.options.default_queues(), |t| t.write_queues());
         engine.create_topic(name, queues)
     }
 

@@ -45,6 +45,14 @@ pub enum Warning {
         /// What the system says.
         reason: String,
     },
+    /// The disk is too full for the options that an opening was given: the next one does not find
+    /// them.
+    NotKept {
+        /// The file that would have them.
+        path: PathBuf,
+        /// What the system says.
+        reason: String,
+    },
     /// This many more there were than are kept.
     More(u64),
 }

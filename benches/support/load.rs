@@ -46,7 +46,7 @@ impl Keys {
 /// Options of a bench: asynchronous flush and one queue a topic, otherwise the defaults.
 pub(crate) fn options() -> Options {
     Options {
-        default_queues: 1,
+        default_queues: Some(1),
         ..Options::default()
     }
 }

@@ -526,7 +526,7 @@ def open_store(
     path: str | PathLike[str],
     mode: str,
     engine: str | None,
-    flush: str,
+    flush: str | None,
     adopt: bool,
     options: dict[str, Any],
 ) -> Store: ...

@@ -47,7 +47,7 @@ def open(
     mode: str = "a",
     *,
     engine: str | None = None,
-    flush: str = "async",
+    flush: str | None = None,
     adopt: bool = False,
     **options: Any,
 ) -> Store:
@@ -63,27 +63,35 @@ def open(
     engine
         ``"commitlog"`` or ``"memory"``; by default what is on disk, a new store being a commit log.
     flush
-        When a send returns. ``"async"``: once the message is in the page cache, safe from a crash
-        of the process, and from a power loss after ``flush_interval`` (fewer than
+        When a send returns. ``"async"``, the default: once the message is in the page cache, safe
+        from a crash of the process, and from a power loss after ``flush_interval`` (fewer than
         ``flush_least_pages`` pages of 4 KiB after ``flush_thorough_interval``). ``"sync"``: once
         it is on the disk.
+        A store keeps it, see below.
     adopt
         Take over, for writing, a directory that Forebay did not create.
     **options
         Sizes in bytes, durations in seconds or as timedelta. Those of files
         (``commitlog_file_size``, ``queue_file_entries``, ``index_slots``, ``index_entries``) must
-        agree with a store that is there; ``index``, ``default_queues``, ``max_message_size``,
-        ``flush_interval``, ``flush_least_pages``, ``flush_thorough_interval``, ``flush_timeout``,
-        ``queue_flush_interval``, ``transient_pool``, ``transient_pool_fail_fast``,
-        ``commit_interval``, ``commit_least_pages``, ``roll_after``, ``warm_up``,
-        ``warm_up_flush_pages``, ``lock_memory``, ``guard_maps``, ``read_ahead``, ``append_lock``,
-        ``busy_timeout``, ``checksum``, ``unique_ids`` and ``store_host`` may differ from one
-        opening to the next. ``append_lock`` is ``"mutex"``, or ``"spin"`` where senders have a
-        processor each. ``guard_maps=False`` installs no handler of SIGBUS: a page of a file that
-        cannot be had then kills the process, and is no ``DiskError``. ``transient_pool`` is a
-        number of buffers of 4 MiB that take appends in front of the file; what is not written out
-        yet, for up to ``commit_interval``, is lost if the process dies. A log file is sealed when
-        it is full, or once its first message is older than ``roll_after``.
+        agree with a store that is there.
+
+        A store keeps ``flush`` (``"async"``), ``index`` (True), ``default_queues`` (8),
+        ``max_message_size`` (4 MiB), ``checksum`` (True) and ``unique_ids`` (False), as the last
+        opening for writing gave them. An opening for writing that gives none, or None, uses what
+        is kept, else the default. A reader uses none of them.
+
+        The others hold for one opening: ``flush_interval``, ``flush_least_pages``,
+        ``flush_thorough_interval``, ``flush_timeout``, ``queue_flush_interval``,
+        ``transient_pool``, ``transient_pool_fail_fast``, ``commit_interval``,
+        ``commit_least_pages``, ``roll_after``, ``warm_up``, ``warm_up_flush_pages``,
+        ``lock_memory``, ``guard_maps``, ``read_ahead``, ``append_lock``, ``busy_timeout``, those
+        of retention below. ``store_host`` is this host unless it is given, and kept likewise.
+        ``append_lock`` is ``"mutex"``, or ``"spin"`` where senders have a processor each.
+        ``guard_maps=False`` installs no handler of SIGBUS: a page of a file that cannot be had
+        then kills the process, and is no ``DiskError``. ``transient_pool`` is a number of buffers
+        of 4 MiB that take appends in front of the file; what is not written out yet, for up to
+        ``commit_interval``, is lost if the process dies. A log file is sealed when it is full, or
+        once its first message is older than ``roll_after``.
 
         All messages stay unless ``retention`` (the age that a log file reaches) or
         ``retention_bytes`` (the length of all log files) is given: then the oldest files go. They

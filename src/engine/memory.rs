@@ -91,11 +91,11 @@ impl Memory {
         Memory {
             style: RecordStyle {
                 host: HostBytes::new(options.store_host.unwrap_or(loopback)),
-                checksum: options.checksum,
-                max_message_size: options.max_message_size,
+                checksum: options.checksum(),
+                max_message_size: options.max_message_size(),
             },
-            default_queues: options.default_queues,
-            indexed: options.index,
+            default_queues: options.default_queues(),
+            indexed: options.index(),
             clock,
             topics: Topics::default(),
             state: RwLock::new(Some(Arc::default())),

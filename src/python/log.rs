@@ -66,6 +66,11 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
                         files stay unlocked until then";
             warn(py, (text, path.display().to_string(), &**reason))
         }
+        Warning::NotKept { path, reason } => {
+            let text = "the options given are not kept in %s: %s; whoever opens the store without \
+                        them uses others";
+            warn(py, (text, path.display().to_string(), &**reason))
+        }
         Warning::More(count) => {
             let text = "%d more warnings of the store %s: its attribute damage and its stats() \
                         tell the rest";

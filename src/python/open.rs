@@ -13,7 +13,7 @@ pub(crate) fn open_store(
     path: PathBuf,
     mode: &str,
     engine: Option<&str>,
-    flush: &str,
+    flush: Option<&str>,
     adopt: bool,
     options: Bound<'_, PyDict>,
 ) -> PyResult<Store> {

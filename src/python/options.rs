@@ -16,7 +16,7 @@ use std::time::Duration;
 pub(super) fn read(
     mode: &str,
     engine: Option<&str>,
-    flush: &str,
+    flush: Option<&str>,
     adopt: bool,
     given: &Bound<'_, PyDict>,
 ) -> PyResult<Options> {
@@ -24,23 +24,18 @@ pub(super) fn read(
         mode: read_mode(mode)?,
         engine: read_engine(engine)?,
         adopt,
-        flush: match flush {
-            "async" => Flush::Async,
-            "sync" => Flush::Sync,
-            other => {
-                return Err(invalid(
-                    "flush",
-                    format!("{other:?}"),
-                    "it is \"async\" or \"sync\"",
-                ));
-            }
-        },
+        flush: flush.map(read_flush).transpose()?,
         ..Options::default()
     };
     for (name, value) in given {
         set(&mut options, name.cast::<PyString>()?.to_str()?, &value)?;
     }
     Ok(options)
+}
+
+fn read_flush(flush: &str) -> PyResult<Flush> {
+    let rule = "it is \"async\" or \"sync\"";
+    Flush::of(flush).ok_or_else(|| invalid("flush", format!("{flush:?}"), rule))
 }
 
 fn read_mode(mode: &str) -> PyResult<Mode> {
@@ -84,9 +79,9 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "queue_file_entries" => options.queue_file_entries = optional(name, value)?,
         "index_slots" => options.index_slots = optional(name, value)?,
         "index_entries" => options.index_entries = optional(name, value)?,
-        "default_queues" => options.default_queues = size(name, value)?,
-        "max_message_size" => options.max_message_size = size(name, value)?,
-        "index" => options.index = truth(name, value)?,
+        "default_queues" => options.default_queues = optional(name, value)?,
+        "max_message_size" => options.max_message_size = optional(name, value)?,
+        "index" => options.index = optional_truth(name, value)?,
         "transient_pool" => options.transient_pool = size(name, value)?,
         "transient_pool_fail_fast" => options.transient_pool_fail_fast = truth(name, value)?,
         "commit_interval" => options.commit_interval = duration(name, value)?,
@@ -97,8 +92,8 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "lock_memory" => options.lock_memory = truth(name, value)?,
         "guard_maps" => options.guard_maps = truth(name, value)?,
         "read_ahead" => options.read_ahead = truth(name, value)?,
-        "checksum" => options.checksum = truth(name, value)?,
-        "unique_ids" => options.unique_ids = truth(name, value)?,
+        "checksum" => options.checksum = optional_truth(name, value)?,
+        "unique_ids" => options.unique_ids = optional_truth(name, value)?,
         "flush_interval" => options.flush_interval = duration(name, value)?,
         "flush_least_pages" => options.flush_least_pages = size(name, value)?,
         "flush_thorough_interval" => options.flush_thorough_interval = duration(name, value)?,
@@ -170,6 +165,14 @@ fn truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     Ok(truth
         .map_err(|_| wrong_type(name, value, "True or False"))?
         .is_true())
+}
+
+fn optional_truth(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {
+    if value.is_none() {
+        Ok(None)
+    } else {
+        truth(name, value).map(Some)
+    }
 }
 
 fn append_lock(name: &str, value: &Bound<'_, PyAny>) -> PyResult<AppendLockKind> {

@@ -73,7 +73,7 @@ impl Store {
     }
 
     pub(super) fn is_sync(&self) -> bool {
-        self.core.options().flush == Flush::Sync
+        self.core.options().flush() == Flush::Sync
     }
 
     /// Runs a call of the core detached from the interpreter, and logs what it leaves to be told.

@@ -64,13 +64,13 @@ impl Story {
         let mut random = Random::new(seed);
         let retires = random.chance(40);
         let options = Options {
-            flush: random.pick(&[Flush::Sync, Flush::Async]),
+            flush: Some(random.pick(&[Flush::Sync, Flush::Async])),
             commitlog_file_size: Some(random.pick(&[4096, 8192])),
             queue_file_entries: Some(random.pick(&[4, 16])),
             index_slots: Some(random.pick(&[2, 8])),
             index_entries: Some(random.pick(&[6, 40])),
-            index: random.chance(80),
-            default_queues: 2,
+            index: Some(random.chance(80)),
+            default_queues: Some(2),
             retention_bytes: retires.then_some(1 << 13),
             ..Options::default()
         };

@@ -31,6 +31,7 @@ const KINDS: [(&str, Tell, bool); 31] = [
     steps!(settled::of_many_queues),
     steps!(settled::renamed),
     steps!(settled::left_by_another),
+    steps!(settled::given_options),
     steps!(repairs::of_a_record),
     steps!(repairs::of_the_index),
     steps!(repairs::of_a_queue),

@@ -77,12 +77,12 @@ impl Story {
             ..Model::default()
         };
         let options = Options {
-            flush,
+            flush: Some(flush),
             commitlog_file_size: Some(random.pick(&[4096, 8192, 16384])),
             queue_file_entries: Some(random.pick(&[4, 16, 64])),
             index_slots: Some(random.pick(&[2, 8])),
             index_entries: Some(random.pick(&[6, 40])),
-            default_queues: QUEUES,
+            default_queues: Some(QUEUES),
             flush_least_pages: random.pick(&[0, 1, 4]),
             transient_pool: match flush {
                 Flush::Sync => 0,

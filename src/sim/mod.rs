@@ -134,6 +134,11 @@ fn directories_that_are_made_again_are_durable() {
 }
 
 #[test]
+fn options_that_an_opening_was_given_outlive_a_power_loss() {
+    tell_all(settled::given_options);
+}
+
+#[test]
 fn what_another_system_stored_counts_after_a_power_loss_in_opening() {
     tell_all(settled::left_by_another);
 }

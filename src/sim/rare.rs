@@ -42,12 +42,12 @@ pub(super) fn open_with(
 
 pub(super) fn options(index: bool) -> Options {
     Options {
-        flush: Flush::Async,
+        flush: Some(Flush::Async),
         commitlog_file_size: Some(4096),
         queue_file_entries: Some(64),
         index_slots: Some(8),
         index_entries: Some(70),
-        index,
+        index: Some(index),
         ..Options::default()
     }
 }

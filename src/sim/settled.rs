@@ -264,7 +264,7 @@ pub fn left_by_another(seed: u64) -> Result<(), Breach> {
     drop(engine);
     let ours = disk.contents();
     let options = Options {
-        checksum: false,
+        checksum: Some(false),
         ..options(true)
     };
     let engine = open_by(&disk, root, &options)?;
@@ -291,6 +291,43 @@ pub fn left_by_another(seed: u64) -> Result<(), Breach> {
     let engine = open(&disk)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
     hold!(found.records == all, "{} records of {all}", found.records);
+    Ok(())
+}
+
+/// A store is opened with another option than it keeps, and dies in that or after it. Where the
+/// opening returned the new value is kept, else one of the two; and what an opening has found there
+/// the next one finds.
+pub fn given_options(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let root = Path::new(ROOT);
+    let giving = |default_queues| Options {
+        default_queues,
+        ..options(true)
+    };
+    let disk = new_disk(seed, Stop::Process);
+    let engine = open_by(&disk, root, &giving(Some(2)))?;
+    engine.close().map_err(said)?;
+    drop(engine);
+    let disk = next(&disk, random.pick(&[Stop::Power, Stop::Process]));
+    if random.chance(50) {
+        disk.end_within(1 + random.below(60));
+    }
+    let returned = open_by(&disk, root, &giving(Some(3))).is_ok();
+    let mut found = Vec::new();
+    let mut disk = disk;
+    for _ in 0..2 {
+        disk = next(&disk, Stop::Power);
+        let engine = open_by(&disk, root, &giving(None))?;
+        found.push(engine.options().default_queues());
+    }
+    let allowed = match returned {
+        true => vec![[3, 3]],
+        false => vec![[2, 2], [3, 3]],
+    };
+    hold!(
+        allowed.iter().any(|it| *it == *found),
+        "{found:?}, and not one of {allowed:?}"
+    );
     Ok(())
 }
 

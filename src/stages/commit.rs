@@ -6,7 +6,7 @@
 //! published: the markers in the log tell whether it is the same batch, or another of its number.
 
 use super::stager::Stage;
-use super::{PART_LEN, directory_of, make_directory, unique};
+use super::{directory_of, make_directory, part_len, unique};
 use crate::disk::{Disk, Holder};
 use crate::engine::commit_log::intake::manifest::{
     CommitKind, Conflict, Contents, Manifest, Name, Refusal, Resolution, Stretch, files, read,
@@ -65,7 +65,9 @@ pub enum CommitState {
 ///
 /// [`Error::Io`]: then nothing is committed.
 pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
-    publish_cut(disk, root, commit, PART_LEN)
+    let stretches = commit.stages.iter().flat_map(|stage| &stage.stretches);
+    let len = stretches.map(|it| it.end - it.start).sum();
+    publish_cut(disk, root, commit, part_len(len))
 }
 
 /// [`publish`] with parts of at most `part_len` bytes or one stretch.

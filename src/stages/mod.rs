@@ -28,9 +28,19 @@ use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most bytes of a part, if it has more than one row: an atomic batch holds more, but the log is
-/// locked while one is appended.
+/// Most bytes of a commit that is one part, unless it is one row.
 pub const PART_LEN: u64 = 4 << 20;
+/// Most bytes of a part of a longer commit, unless it is one stretch. An atomic batch holds more,
+/// but the log is locked while one is appended, and the owner's sends wait.
+const LONG_PART_LEN: u64 = 1 << 20;
+
+/// Most bytes of a part of a commit of `len` bytes.
+fn part_len(len: u64) -> u64 {
+    match len <= PART_LEN {
+        true => PART_LEN,
+        false => LONG_PART_LEN,
+    }
+}
 
 /// Checks that rows may be staged for what is at `root`: a store of ours, or nothing yet. True
 /// where there is a store.

@@ -28,8 +28,8 @@ pub(crate) fn small_options() -> Options {
         queue_file_entries: Some(64),
         index_slots: Some(16),
         index_entries: Some(128),
-        default_queues: 4,
-        max_message_size: 16 << 10,
+        default_queues: Some(4),
+        max_message_size: Some(16 << 10),
         store_host: Some("10.1.2.3:10911".parse().unwrap()),
         ..Options::default()
     }

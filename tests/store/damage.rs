@@ -663,7 +663,7 @@ fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
     // As RocketMQ writes by default, only bodies have checksums: any field of a head may lie.
     let (place, mut world) = (Place::fast(), World::default());
     let plain = forebay::Options {
-        checksum: false,
+        checksum: Some(false),
         ..options(Mode::Append)
     };
     let store = Store::open(place.root(), plain).unwrap();

@@ -330,7 +330,7 @@ fn text_may_be_any_bytes() {
         // Without a checksum over the whole nothing stands between these bytes and their reader.
         let place = Place::fast();
         let plain = Options {
-            checksum: false,
+            checksum: Some(false),
             ..options(Mode::Append)
         };
         let store = Store::open(place.root(), plain).unwrap();

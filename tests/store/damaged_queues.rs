@@ -23,7 +23,7 @@ fn open(root: &Path, mode: Mode, change: impl FnOnce(&mut Options)) -> Store {
         mode,
         commitlog_file_size: Some(FILE_LEN),
         queue_file_entries: Some(FILE_ENTRIES),
-        max_message_size: 8 << 10,
+        max_message_size: Some(8 << 10),
         flush_interval: Duration::from_millis(10),
         disk_reserve: 0,
         ..small_options()

@@ -44,10 +44,10 @@ fn options(mode: Mode) -> Options {
         queue_file_entries: Some(64),
         index_slots: Some(16),
         index_entries: Some(64),
-        default_queues: 2,
-        max_message_size: 8 << 10,
+        default_queues: Some(2),
+        max_message_size: Some(8 << 10),
         // What no checksum covers is what a decoder has to judge.
-        checksum: false,
+        checksum: Some(false),
         ..Options::default()
     }
 }

@@ -59,14 +59,18 @@ fn a_writer_without_index_leaves_none_that_is_believed() {
     for later in [0, 5] {
         let place = Place::new();
         let without = Options {
-            index: false,
+            index: Some(false),
             ..options(Mode::Append)
         };
         let store = Store::open(place.root(), without).unwrap();
         send(&store, 20, &["a"]);
         store.close().unwrap();
         // It builds the index, and dies before it has written down that there is one.
-        let store = write(&place.root());
+        let with = Options {
+            index: Some(true),
+            ..options(Mode::Append)
+        };
+        let store = Store::open(place.root(), with).unwrap();
         send(&store, later, &["a"]);
         assert_eq!(found(&store, "a"), 20 + later);
         let died = Place::copy_of(&place.root());

@@ -146,7 +146,7 @@ suite! {
             Kind::CommitLog => "commitlog",
         };
         assert_eq!(name, expected);
-        assert_eq!(bed.store.options().default_queues, 4);
+        assert_eq!(bed.store.options().default_queues(), 4);
         assert_eq!(bed.store.path().ends_with(":memory:"), bed.kind == Kind::Memory);
     }
 
@@ -158,8 +158,8 @@ suite! {
             ("queue_file_entries", |options| options.queue_file_entries = Some(0)),
             ("index_slots", |options| options.index_slots = Some(0)),
             ("index_entries", |options| options.index_entries = Some(1)),
-            ("default_queues", |options| options.default_queues = 0),
-            ("max_message_size", |options| options.max_message_size = 0),
+            ("default_queues", |options| options.default_queues = Some(0)),
+            ("max_message_size", |options| options.max_message_size = Some(0)),
         ];
         for (expected, change) in changes {
             let mut options = bed.store.options().clone();

@@ -51,6 +51,7 @@ mod full;
 mod fuzz;
 mod fuzz_targets;
 mod golden;
+mod kept;
 mod keyless;
 mod lifecycle;
 mod model;

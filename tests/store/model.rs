@@ -439,7 +439,7 @@ suite! {
         let operations = prop::collection::vec(operation(), 1..60);
         let result = runner.run(&operations, |operations| {
             let mut model = Bed::new(Kind::Memory);
-            let mut engine = bed.another(|options| options.index = bed.persists());
+            let mut engine = bed.another(|options| options.index = Some(bed.persists()));
             let last = [Operation::Reopen, Operation::Topics, Operation::Verify];
             for operation in operations.iter().chain(&last) {
                 let expected = apply(&mut model, operation);

@@ -192,7 +192,7 @@ fn damage_in_anothers_log_is_left_to_opening() {
 fn an_offset_that_comes_again_is_left_to_opening() {
     let (place, mut world) = (Place::fast(), World::default());
     let plain = Options {
-        checksum: false,
+        checksum: Some(false),
         ..options(Mode::Append)
     };
     let store = Store::open(place.root(), plain).unwrap();

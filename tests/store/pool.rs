@@ -106,7 +106,7 @@ fn a_full_pool_refuses_or_makes_room_as_it_was_told() {
         let options = Options {
             transient_pool_fail_fast: fail_fast,
             commitlog_file_size: Some(1 << 20),
-            max_message_size: 1 << 20,
+            max_message_size: Some(1 << 20),
             ..pooled(1)
         };
         let dir = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn a_full_pool_refuses_or_makes_room_as_it_was_told() {
 fn a_synchronous_store_refuses_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
-        flush: Flush::Sync,
+        flush: Some(Flush::Sync),
         ..pooled(1)
     };
     let refused = Store::open(dir.path(), options).err();
@@ -160,9 +160,9 @@ fn open_log_files(root: &Path) -> Vec<std::path::PathBuf> {
 fn only_the_file_that_is_written_keeps_a_descriptor() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
-        flush: Flush::Sync,
+        flush: Some(Flush::Sync),
         commitlog_file_size: Some(16 << 10),
-        max_message_size: 4 << 10,
+        max_message_size: Some(4 << 10),
         ..small_options()
     };
     let store = Store::open(dir.path(), options).unwrap();

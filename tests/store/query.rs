@@ -104,7 +104,7 @@ suite! {
     }
 
     fn a_unique_id_is_given_where_asked_for_and_found_like_a_key(bed) {
-        let mut bed = bed.another(|options| options.unique_ids = true);
+        let mut bed = bed.another(|options| options.unique_ids = Some(true));
         for number in 0..20 {
             bed.send("orders", &to_queue(0, &[number]));
         }

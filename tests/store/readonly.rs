@@ -201,7 +201,7 @@ fn a_delayed_producer_or_sender_finds_the_store_closed() {
 fn a_synchronous_store_closes_over_messages_that_did_not_wait() {
     let place = Place::new();
     let sync = forebay::Options {
-        flush: forebay::Flush::Sync,
+        flush: Some(forebay::Flush::Sync),
         flush_interval: std::time::Duration::from_secs(3600),
         ..options(Mode::Append)
     };

@@ -22,7 +22,7 @@ fn options() -> Options {
         mode: Mode::Append,
         commitlog_file_size: Some(FILE_LEN),
         queue_file_entries: Some(16),
-        max_message_size: 8 << 10,
+        max_message_size: Some(8 << 10),
         flush_interval: Duration::from_millis(10),
         retention_bytes: Some(2 * FILE_LEN),
         disk_reserve: 0,

@@ -72,7 +72,7 @@ suite! {
     }
 
     fn a_body_above_the_limit_is_refused_with_both_numbers(bed) {
-        let limit = bed.store.options().max_message_size;
+        let limit = bed.store.options().max_message_size();
         let large = vec![0; limit + 1];
         let expected = ("body".to_owned(), limit as u64 + 1, limit as u64);
         assert_eq!(refused_size(bed, &body(&large)), expected);

@@ -124,7 +124,7 @@ suite! {
     }
 
     fn empty_bodies_and_bodies_up_to_the_limit_are_stored(bed) {
-        let limit = bed.store.options().max_message_size;
+        let limit = bed.store.options().max_message_size();
         let large: Vec<u8> = (0..limit).map(|i| (i * 7) as u8).collect();
         for len in [0, 1, 12, 13, limit - 1, limit] {
             bed.send("orders", &to_queue(0, &large[..len]));
@@ -180,7 +180,7 @@ suite! {
     }
 
     fn a_store_with_synchronous_flush_returns_when_the_message_is_durable(bed) {
-        let bed = bed.another(|options| options.flush = forebay::Flush::Sync);
+        let bed = bed.another(|options| options.flush = Some(forebay::Flush::Sync));
         let producer = bed.store.producer("orders", None).unwrap();
         let sent = producer.send(&body(b"x"), 0, Durability::Default).unwrap();
         assert!(sent.durable);
@@ -204,7 +204,7 @@ suite! {
     }
 
     fn a_store_without_record_checksums_reads_back_too(bed) {
-        let mut bed = bed.another(|options| options.checksum = false);
+        let mut bed = bed.another(|options| options.checksum = Some(false));
         bed.fill("orders", 0, 100);
         bed.reopen();
         assert_eq!(bed.bodies("orders", 0).len(), 100);

@@ -72,8 +72,7 @@ def _send(arguments: argparse.Namespace) -> int:
         bodies = [_read_file(arguments.file)]
     if not bodies and sys.stdin is None:
         raise UsageError("there is no standard input: give bodies or --file")
-    flush = "sync" if arguments.sync else "async"
-    with forebay.open(arguments.store, flush=flush, adopt=arguments.adopt) as store:
+    with forebay.open(arguments.store, adopt=arguments.adopt) as store:
         if bodies:
             for body in bodies:
                 _show(_send_one(store, arguments, body), arguments)
@@ -92,6 +91,7 @@ def _send_one(
         tags=arguments.tags,
         properties=dict(arguments.property),
         queue=arguments.queue,
+        flush=arguments.sync or None,
     )
 
 
@@ -112,7 +112,11 @@ def _send_lines(store: forebay.Store, arguments: argparse.Namespace, source: Bin
         keys = None if arguments.key is None else [arguments.key] * len(lines)
         try:
             result = producer.send_batch(
-                lines, keys=keys, tags=arguments.tags, properties=dict(arguments.property)
+                lines,
+                keys=keys,
+                tags=arguments.tags,
+                properties=dict(arguments.property),
+                flush=arguments.sync or None,
             )
         except forebay.ForebayError as error:
             sent = store.stats().messages_sent

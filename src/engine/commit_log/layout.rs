@@ -66,6 +66,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         super::state::FILE_NAME,
         "forebay.offsets",
         "forebay.idle",
+        super::kept::FILE_NAME,
     ] {
         match kind(name) {
             None | Some(Kind::File) => {}

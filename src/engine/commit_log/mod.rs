@@ -34,6 +34,7 @@ mod index;
 mod index_file;
 pub(crate) mod intake;
 mod json;
+mod kept;
 pub(crate) mod layout;
 mod locate;
 mod log;
@@ -98,6 +99,7 @@ pub struct CommitLog {
     lock: Mutex<Option<FileLock>>,
     recovery: Recovery,
     unindexed: Range<u64>,
+    options: Options,
     writes: bool,
     sync: bool,
     live: bool,
@@ -121,9 +123,10 @@ impl CommitLog {
             lock: Mutex::new(opened.lock),
             recovery: opened.recovery,
             unindexed: opened.unindexed,
-            sync: options.flush == Flush::Sync,
+            sync: opened.options.flush() == Flush::Sync,
             live: opened.live,
             flush_timeout: options.flush_timeout,
+            options: opened.options,
             sends_failed: AtomicU64::new(0),
             busy: AtomicU64::new(0),
             repairing: Mutex::default(),
@@ -142,6 +145,12 @@ impl CommitLog {
             engine.shared.allocator.begin(file);
         }
         Ok(engine)
+    }
+
+    /// The options given, where the store is written with those that it keeps in place of what was
+    /// not given.
+    pub fn options(&self) -> &Options {
+        &self.options
     }
 
     /// The rules of the flush service.

@@ -10,6 +10,7 @@ use super::flush::{FlushRules, WriteOutRules};
 use super::group_commit::GroupCommit;
 use super::index::Index;
 use super::intake::Intake;
+use super::kept::Kept;
 use super::layout::{self, Maker};
 use super::log::Log;
 use super::queues::Queues;
@@ -45,6 +46,8 @@ use std::time::{Duration, Instant};
 pub struct Opened {
     /// The parts.
     pub shared: Arc<Shared>,
+    /// The options that hold.
+    pub options: Options,
     /// The lock, where the store is written.
     pub lock: Option<FileLock>,
     /// What was found and done.
@@ -138,13 +141,19 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
     // Another process may have made, written and closed the store until the lock was ours.
     permit(root, options, layout::recognise(&**disk, root)?)?;
     let state = StatePage::open(&**disk, root, Access::ReadWrite)?;
-    let mut opening = Opening::new(machine, root, options, Access::ReadWrite, state)?;
+    let kept = Kept::load(&**disk, root, options)?;
+    let mut opening = Opening::new(machine, root, &kept.options, Access::ReadWrite, state)?;
+    for damage in kept.damage.iter().cloned() {
+        opening.report.add(damage);
+    }
     let begin = opening.mark_running()?;
     let outcome = opening.recover(begin)?;
     opening.settle_end(&outcome)?;
+    kept.save(&**disk, &opening.report.warnings)?;
     let shared = opening.finish(&outcome)?;
     let recovery = shared.1;
     Ok(Opened {
+        options: kept.options,
         shared: shared.0,
         lock: Some(lock),
         recovery,
@@ -206,6 +215,7 @@ fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<O
     let unindexed = opening.unindexed.clone();
     let (shared, recovery) = opening.finish(&outcome)?;
     Ok(Opened {
+        options: options.clone(),
         shared,
         lock: None,
         recovery,
@@ -264,7 +274,7 @@ impl<'a> Opening<'a> {
             spill: super::spill::Spill::default(),
             mapped: AtomicU64::new(0),
         };
-        let index = options.index.then(|| {
+        let index = options.index().then(|| {
             let sizes = (geometry.index_slots, geometry.index_entries);
             Arc::new(Index::new(disk, root.join("index"), sizes, access))
         });
@@ -388,13 +398,13 @@ impl<'a> Opening<'a> {
                 self.first_inventory(end)?.save(&self.disk, self.root)?;
             }
             state.set_unindexed(self.index.is_none());
-            state.begin_epoch(end, self.options.checksum);
+            state.begin_epoch(end, self.options.checksum());
             if self.recovery.clean || self.cache != Cache::Unknown {
                 state.vouch();
             }
             state.sync(&*self.disk)?;
         }
-        let sync = self.options.flush == Flush::Sync && self.access == Access::ReadWrite;
+        let sync = self.options.flush() == Flush::Sync && self.access == Access::ReadWrite;
         let ready = AtomicU64::new(0);
         let log = Arc::new(Log {
             files,
@@ -428,7 +438,7 @@ impl<'a> Opening<'a> {
 
     /// The buffers between the senders and the log, which ends at `end`, where there are any.
     fn pool(&self, end: u64) -> Result<Option<TransientPool>> {
-        let buffers = match self.options.flush {
+        let buffers = match self.options.flush() {
             // What a group has gathered is written at once: a fraction of what it takes to fault
             // its pages in, one by one, and to sync them.
             Flush::Sync => SYNC_BUFFERS,
@@ -449,12 +459,12 @@ impl<'a> Opening<'a> {
         AppendRules {
             style: RecordStyle {
                 host: self.host(),
-                checksum: self.options.checksum,
-                max_message_size: self.options.max_message_size,
+                checksum: self.options.checksum(),
+                max_message_size: self.options.max_message_size(),
             },
-            default_queues: self.options.default_queues,
+            default_queues: self.options.default_queues(),
             busy_timeout: self.options.busy_timeout,
-            unique_ids: self.options.unique_ids,
+            unique_ids: self.options.unique_ids(),
         }
     }
 
@@ -465,7 +475,7 @@ impl<'a> Opening<'a> {
             lock: self.options.lock_memory,
             random_reads: !self.options.read_ahead,
         };
-        let populate = self.options.flush == Flush::Async && !self.options.warm_up;
+        let populate = self.options.flush() == Flush::Async && !self.options.warm_up;
         let (tail_end, populate) = match self.access {
             Access::ReadWrite => (end, populate),
             Access::Read => (u64::MAX, false),
@@ -562,10 +572,11 @@ impl<'a> Opening<'a> {
             ready: AtomicU64::new(0),
             stored_ms: AtomicI64::new(0),
         });
-        let recovery = self.recovery.clone();
+        let (recovery, options) = (self.recovery.clone(), self.options.clone());
         let shared = Arc::new(self.shared(log, u64::MAX)?);
         super::follow::refresh(&shared)?;
         Ok(Opened {
+            options,
             shared,
             lock: None,
             recovery,
@@ -576,7 +587,7 @@ impl<'a> Opening<'a> {
 }
 
 fn flush_rules(options: &Options) -> FlushRules {
-    let pages = match options.flush {
+    let pages = match options.flush() {
         Flush::Sync => 0,
         Flush::Async => options.flush_least_pages,
     };

@@ -201,7 +201,7 @@ impl Opening<'_> {
             let ids = self.queues.of(&topic).into_iter().map(|queue| queue.id);
             let used = ids.max().map_or(1, |id| id + 1);
             let given = match ours {
-                true => initial_queues(&topic.name, self.options.default_queues),
+                true => initial_queues(&topic.name, self.options.default_queues()),
                 false => 1,
             };
             let queues = used.max(given);

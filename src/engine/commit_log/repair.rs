@@ -12,6 +12,7 @@
 use super::bridge::{can_fill, first};
 use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
 use super::dispatch::{entry_code, is_final, is_indexed};
+use super::kept;
 use super::place::leads_home;
 use super::recover::{Belief, walk};
 use super::reindex::put_keys;
@@ -83,6 +84,7 @@ fn forget(shared: &Shared) {
         shared.log.files.directory().to_path_buf(),
         shared.queues.store.directory.clone(),
         shared.root.join("index"),
+        shared.root.join(kept::FILE_NAME),
     ];
     shared
         .report
@@ -354,6 +356,10 @@ fn rewrite_tables(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) 
                     checkpoint.sync(&*shared.disk)?;
                 }
                 "written again"
+            }
+            kept::FILE_NAME => {
+                kept::mend(&*shared.disk, &shared.root)?;
+                "written again with the options that it names"
             }
             // The inventory is written behind everything else, the state page on opening.
             _ => "written again",

@@ -34,6 +34,8 @@ use std::time::{Duration, Instant};
 
 /// Senders help dispatch while it is further behind than this.
 pub const BACKLOG_MAX: u64 = 256 << 20;
+/// From this many bytes on an append is long: it takes some hundred microseconds.
+const LONG_LEN: usize = 256 << 10;
 
 /// How records are made and appended.
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +156,13 @@ impl Shared {
             [(_, batch)] if batch.rows().len() == 1 => clock_ms,
             _ => coarse_ms(),
         };
+        let len: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        // Before the lock, so that it is dropped after it.
+        let _long;
         let mut tail = self.writable_tail(began_ms)?;
+        if len >= LONG_LEN {
+            _long = self.tail.begin_long();
+        }
         let done = tail.append(&self.appender(), parts, clock_ms, appended);
         done.inspect_err(|error| self.fail_of_fault(error))?;
         self.tail.show_counters(&tail);

@@ -1,6 +1,7 @@
 //! Verification of the small files beside the log.
 
 use super::json;
+use super::kept;
 use super::shared::Shared;
 use super::state::{self, StatePage};
 use super::tables::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
@@ -8,6 +9,7 @@ use crate::disk::{Kind, read_small};
 use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::mapped::{Access, PAGE};
+use crate::num::index;
 use crate::record::layout::be_u64;
 use std::path::{Path, PathBuf};
 
@@ -40,6 +42,11 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
     {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         found.push(whole(offsets, len, "the checksum or a line is wrong"));
+    }
+    let options = shared.root.join(kept::FILE_NAME);
+    if let Some(reason) = kept::flaw(&*shared.disk, &shared.root)? {
+        let len = len_of(shared, &options)?.unwrap_or_default();
+        found.push(whole(options, index(len), &reason));
     }
     Ok(found)
 }

@@ -97,3 +97,23 @@ def test_a_pipe_that_trickles_is_sent_as_it_comes(tmp_path):
             assert next(reader.tail("t", start="earliest")).body == b"early"
         sender.stdin.close()
         assert sender.wait(LONG_S) == 0
+
+
+def test_send_and_repair_keep_the_options_of_a_store(run, tmp_path):
+    path = tmp_path / "own"
+    forebay.open(path, index=False, default_queues=2, flush="sync").close()
+    kept = (path / "forebay.options").read_bytes()
+    for arguments in ((), ("--sync",)):
+        _, out, _ = run("send", path, "orders", "x", "--key", "k", "--json", *arguments)
+        assert rows(out)[0]["durable"] is True
+    assert run("repair", path)[0] == 0
+    assert (path / "forebay.options").read_bytes() == kept
+    assert not (path / "index").exists()
+    with forebay.open(path, mode="r") as store:
+        assert len(store.topics["orders"].queues) == 2
+
+
+def test_send_sync_does_not_change_what_a_store_keeps(run, tmp_path):
+    path = tmp_path / "own"
+    assert run("send", path, "orders", "x", "--sync")[0] == 0
+    assert not (path / "forebay.options").exists()

@@ -287,16 +287,16 @@ def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch
 
 
 def test_a_long_commit_has_several_parts_and_each_a_marker(tmp_path):
-    batch = pyarrow.record_batch({"value": [bytes(1 << 20)] * 40})
+    batch = pyarrow.record_batch({"value": [bytes(1 << 20)] * 14})
     one = stage(str(tmp_path), "q", "t", iter([batch])).staged
     commit(tmp_path, 3, [one])
     with forebay.open(tmp_path, mode="r") as store:
         bodies = [json.loads(found.body) for found in store.query(MARKERS, "q")]
-        # A row is more than a stretch by itself, and three of them are what 4 MiB hold.
+        # A row is more than a stretch by itself, and a stretch is a part.
         assert [body["part"] for body in bodies] == list(range(14, 0, -1))
         assert {(body["parts"], body["batch"]) for body in bodies} == {(14, 3)}
         assert len(store.query(MARKERS, "q:3:2")) == 1
-        assert sum(queue.max_offset for queue in store.topics["t"].queues) == 40
+        assert sum(queue.max_offset for queue in store.topics["t"].queues) == 14
 
 
 def test_a_store_without_an_index_finds_its_markers(tmp_path):

@@ -27,7 +27,7 @@ fn open(root: &Path, drive: Drive, options: Options) -> CommitLog {
 fn open_on(machine: &Machine, root: &Path, options: Options) -> CommitLog {
     let options = Options {
         commitlog_file_size: options.commitlog_file_size.or(Some(FILE_LEN)),
-        index: false,
+        index: Some(false),
         ..options
     };
     CommitLog::open(machine, root, &options).unwrap()

@@ -33,7 +33,7 @@ fn open(root: &Path, flush: Flush) -> Bed {
         drive: Drive::Steps,
     };
     let options = Options {
-        flush,
+        flush: Some(flush),
         commitlog_file_size: Some(8192),
         queue_file_entries: Some(64),
         index_slots: Some(16),

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Batch;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 /// Why a commit was not appended.
 pub enum Stop {
@@ -40,8 +40,23 @@ impl From<Error> for Stop {
     }
 }
 
-/// Parts that are appended in one turn.
-const TURN: usize = 4;
+/// Parts that are appended in one turn, while others wait for theirs. The first part of a turn is
+/// encoded while none is appended.
+const TURN: usize = 8;
+
+/// How many parts of a commit are in the log, by the id of its manifest, as long as nobody else
+/// appends any.
+pub type Known = HashMap<String, usize>;
+
+/// What one turn of a commit leaves to the next.
+pub struct Turns<'a> {
+    /// Commits whose staged rows need no check any more, by their ids.
+    pub checked: &'a mut HashSet<String>,
+    /// Of commits that have had a turn.
+    pub known: &'a mut Known,
+    /// Whether another commit waits for its turn.
+    pub others: &'a dyn Fn() -> bool,
+}
 
 /// How far a turn has brought a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,12 +69,10 @@ pub enum Turn {
 
 /// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
 /// away when all is appended and durable.
-///
-/// `checked` has the ids of commits whose staged rows need no check any more.
 pub fn append(
     shared: &Shared,
     pending: &mut Pending,
-    checked: &mut HashSet<String>,
+    mut turns: Turns<'_>,
     clock: Clock<'_>,
 ) -> Result<Turn, Stop> {
     let disk = &*shared.disk;
@@ -67,11 +80,19 @@ pub fn append(
         let reason = "it is no manifest of this version";
         return Err(Stop::refuse(Error::corrupt(pending.path(), 0, reason)));
     };
-    marker::complete(shared)?;
-    let mut done = parts_done(shared, &manifest)?;
+    let mut done = match turns.known.get(&manifest.id) {
+        Some(done) => *done,
+        None => {
+            marker::complete(shared)?;
+            parts_done(shared, &manifest)?
+        }
+    };
     if done < manifest.parts.len() {
-        match append_rest(shared, pending, &manifest, checked, &mut done, clock) {
-            Ok(true) if done < manifest.parts.len() => return Ok(Turn::More),
+        match append_rest(shared, pending, &manifest, &mut turns, &mut done, clock) {
+            Ok(true) if done < manifest.parts.len() => {
+                turns.known.insert(manifest.id, done);
+                return Ok(Turn::More);
+            }
             Ok(true) => {}
             Ok(false) => return Ok(Turn::Last),
             Err(stop) => return Err(stopped(disk, pending, &manifest, done, stop)),
@@ -162,7 +183,7 @@ fn append_rest(
     shared: &Shared,
     pending: &mut Pending,
     manifest: &Manifest,
-    checked: &mut HashSet<String>,
+    turns: &mut Turns<'_>,
     done: &mut usize,
     clock: Clock<'_>,
 ) -> Result<bool, Stop> {
@@ -175,9 +196,9 @@ fn append_rest(
     };
     // A single part is all there or not at all.
     if !pending.is_begun() {
-        if manifest.parts.len() > 1 && !checked.contains(&manifest.id) {
+        if manifest.parts.len() > 1 && !turns.checked.contains(&manifest.id) {
             staged.look_through()?;
-            checked.insert(manifest.id.clone());
+            turns.checked.insert(manifest.id.clone());
         }
         if !pending.begin(&*shared.disk)? {
             return Ok(false);
@@ -189,20 +210,26 @@ fn append_rest(
         sync_up(&*shared.disk, &shared.root, &directory)?;
     }
     let mut end = shared.log.published();
-    let last = manifest.parts.len().min(*done + TURN);
-    staged.each_part(*done..last, |part, rows| {
-        if shared.stopping() {
-            return Err(Stop::Later(Error::Closed));
+    let parts = manifest.parts.len();
+    while *done < parts {
+        let last = parts.min(*done + TURN);
+        staged.each_part(*done..last, |part, rows| {
+            if shared.stopping() {
+                return Err(Stop::Later(Error::Closed));
+            }
+            let begin = end;
+            end = append_part(shared, rows, &Marker::new(manifest, part + 1))?;
+            *done = part + 1;
+            shared.log.write_back(begin, end);
+            // A driver that waits for the commit sees its progress.
+            shared.log.state.ring(Word::Taken);
+            Ok(())
+        })?;
+        if (turns.others)() {
+            break;
         }
-        let begin = end;
-        end = append_part(shared, rows, &Marker::new(manifest, part + 1))?;
-        *done = part + 1;
-        shared.log.write_back(begin, end);
-        // A driver that waits for the commit sees its progress.
-        shared.log.state.ring(Word::Taken);
-        Ok(())
-    })?;
-    if *done == manifest.parts.len() && !planted(Bug::FinishEarly) {
+    }
+    if *done == parts && !planted(Bug::FinishEarly) {
         shared.flush_to(end)?;
     }
     Ok(true)

@@ -23,7 +23,8 @@
 //! withdrawn: both are renames of one name, so one of them fails. A commit that finds no room
 //! before its first part is in the log gets the name `commit` back, unless another has it by then.
 //!
-//! Commits of different queries take turns of a few parts each.
+//! Commits of different queries take turns of a few parts each. One that is alone goes on until
+//! another comes.
 
 mod append;
 pub(crate) mod manifest;
@@ -39,10 +40,10 @@ use super::shared::Shared;
 use super::state::Word;
 use crate::disk::Kind;
 use crate::error::Result;
-use append::{Stop, Turn};
+use append::{Known, Stop, Turn, Turns};
 use manifest::Pending;
 use parking_lot::{Mutex, MutexGuard};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -139,33 +140,49 @@ fn run(shared: &Shared) {
 ///
 /// A commit that can never be appended is refused, by a file that says why. One that cannot be
 /// appended at the moment keeps the later ones of its query waiting, and the first such error is
-/// returned. Commits of different queries take turns, so that none waits for all of a long one.
+/// returned. Commits of different queries take turns, so that none waits for all of a long one:
+/// those that are there, and those that come meanwhile and ring.
 pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
     let mut alone = shared.intake.alone.lock();
     if !is_asked_for(shared) {
         return Ok(());
     }
+    let rung = || shared.log.state.look(Word::Pending);
     // Those of a query wait for one another, those of different queries do not.
-    let mut waiting: Vec<String> = Vec::new();
+    let mut waiting = HashSet::new();
+    let (mut queries, mut listed) = (VecDeque::new(), None);
+    let mut known = Known::default();
     let mut first = None;
     loop {
-        let mut unfinished: Vec<String> = Vec::new();
-        for pending in manifest::pending(&*shared.disk, &shared.root)? {
-            if waiting.contains(&pending.query) || unfinished.contains(&pending.query) {
+        // Looked at before the listing: what comes meanwhile is listed in the next round.
+        let seen = rung();
+        if listed != Some(seen) {
+            queries = list(shared, &queries, &waiting)?;
+            listed = Some(seen);
+        }
+        let Some(mut query): Option<Query> = queries.pop_front() else {
+            break;
+        };
+        let Some(mut pending) = query.pop_front() else {
+            continue;
+        };
+        let others = || !queries.is_empty() || rung() != seen;
+        let turns = Turns {
+            checked: &mut alone.checked,
+            known: &mut known,
+            others: &others,
+        };
+        match take(shared, &mut pending, turns, clock) {
+            Ok(Turn::Last) => {}
+            Ok(Turn::More) => query.push_front(pending),
+            Err(error) => {
+                waiting.insert(pending.query);
+                first.get_or_insert(error);
                 continue;
             }
-            let query = pending.query.clone();
-            match take(shared, pending, &mut alone.checked, clock) {
-                Ok(Turn::Last) => {}
-                Ok(Turn::More) => unfinished.push(query),
-                Err(error) => {
-                    waiting.push(query);
-                    first.get_or_insert(error);
-                }
-            }
         }
-        if unfinished.is_empty() {
-            break;
+        if !query.is_empty() {
+            queries.push_back(query);
         }
     }
     if first.is_none() {
@@ -176,15 +193,45 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
     first.map_or(Ok(()), Err)
 }
 
+/// The commits of one query, in their order.
+type Query = VecDeque<Pending>;
+
+/// Lists what is to be taken up, but for the queries that are `waiting`. Those that were listed
+/// `before` keep their turn.
+fn list(
+    shared: &Shared,
+    before: &VecDeque<Query>,
+    waiting: &HashSet<String>,
+) -> Result<VecDeque<Query>> {
+    let name = |query: &Query| query.front().map(|it| it.query.clone());
+    let turns = before.iter().filter_map(name).enumerate();
+    let turns: HashMap<_, _> = turns.map(|(turn, name)| (name, turn)).collect();
+    let mut queries: Vec<Query> = Vec::new();
+    for pending in manifest::pending(&*shared.disk, &shared.root)? {
+        if waiting.contains(&pending.query) {
+            continue;
+        }
+        let is_of = |query: &&mut Query| query.back().is_some_and(|it| it.query == pending.query);
+        match queries.last_mut().filter(is_of) {
+            Some(query) => query.push_back(pending),
+            None => queries.push(VecDeque::from([pending])),
+        }
+    }
+    // What is not known comes last, in the order of the listing.
+    let turn = |query: &Query| name(query).and_then(|name| turns.get(&name)).copied();
+    queries.sort_by_key(|query| turn(query).unwrap_or(usize::MAX));
+    Ok(queries.into())
+}
+
 /// Takes up one manifest for a turn, or refuses it.
 fn take(
     shared: &Shared,
-    mut pending: Pending,
-    checked: &mut HashSet<String>,
+    pending: &mut Pending,
+    turns: Turns<'_>,
     clock: Clock<'_>,
 ) -> Result<Turn> {
     let disk = &*shared.disk;
-    match append::append(shared, &mut pending, checked, clock) {
+    match append::append(shared, pending, turns, clock) {
         Ok(Turn::More) => return Ok(Turn::More),
         Ok(Turn::Last) => {}
         // It may have been withdrawn meanwhile, and another have its name: only what is begun is

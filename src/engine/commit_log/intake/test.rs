@@ -5,21 +5,24 @@ use super::marker::Marker;
 use super::*;
 use crate::Store;
 use crate::disk::{Call, Disk, HookedDisk, RealDisk};
-use crate::engine::Filter;
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::state::StatePage;
 use crate::engine::topic::PERMISSION_READ;
+use crate::engine::{Engine, Filter};
 use crate::machine::{Drive, Machine};
 use crate::mapped::Access;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
 use crate::stages::commit::{self, Patience, publish_cut};
-use crate::stages::{Commit, CommitKind, CommitState, Conflict, Resolution, Stage, Stager};
+use crate::stages::{
+    Commit, CommitKind, CommitState, Conflict, PART_LEN, Resolution, Stage, Stager,
+};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -123,7 +126,7 @@ fn rows_of_many_parts_and_stages_keep_their_order() {
     let stages = [stage(root, "q", first, 500), stage(root, "q", second, 500)];
     publish(root, "q", &stages, 500);
     let options = Options {
-        default_queues: 1,
+        default_queues: Some(1),
         ..Options::default()
     };
     let store = Store::open(root, options).unwrap();
@@ -563,6 +566,101 @@ fn a_short_commit_does_not_wait_for_all_of_a_long_one() {
     assert!(at < 10, "{at} parts of {markers} come before it");
     assert_eq!(count(&store, "t"), 101);
     assert!(store.verify(&mut |_, _| true).unwrap().damage.is_empty());
+}
+
+/// Opens a store whose disk calls are told to `before`, and takes up what is pending.
+fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) -> CommitLog {
+    let machine = Machine {
+        disk: HookedDisk::shared(move |call, path| {
+            before(call, path);
+            Ok(())
+        }),
+        drive: Drive::Steps,
+    };
+    let engine = CommitLog::open(&machine, root, &Options::default()).unwrap();
+    step(engine.shared(), &|| 0).unwrap();
+    engine
+}
+
+/// Each turn read the manifests of all commits, so long ones that took turns cost the square of
+/// their parts.
+#[test]
+fn a_manifest_is_read_as_often_for_many_turns_as_for_few() {
+    let reads = |rows: u8| {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let bodies: Vec<Vec<u8>> = (0..rows).map(|n| vec![n; 100]).collect();
+        for query in ["one", "other"] {
+            publish(root, query, &[stage(root, query, &bodies, 500)], 500);
+        }
+        let reads = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&reads);
+        let engine = take_up(root, move |call, path| {
+            let name = path.file_name().and_then(|name| name.to_str());
+            let name = name.unwrap_or_default();
+            let is_manifest = matches!(Name::of(name), Name::Commit(_) | Name::Taken(_));
+            if call == Call::Read && is_manifest {
+                count.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        assert!(engine.stats().messages_sent > 2 * u64::from(rows));
+        reads.load(Ordering::Relaxed)
+    };
+    assert_eq!(reads(200), reads(50));
+}
+
+#[test]
+fn a_commit_that_comes_while_a_long_one_is_appended_does_not_wait_for_its_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().to_owned();
+    let bodies: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 100]).collect();
+    publish(&root, "long", &[stage(&root, "long", &bodies, 500)], 500);
+    let (from, reads) = (root.clone(), AtomicUsize::new(0));
+    // The stages are read once to be checked, and once more as they are appended.
+    let engine = take_up(&root, move |call, path| {
+        let is_long = call == Call::Read && path.parent().is_some_and(|it| it.ends_with("long"));
+        if is_long && reads.fetch_add(1, Ordering::Relaxed) == 60 {
+            publish(
+                &from,
+                "short",
+                &[stage(&from, "short", &[vec![1]], 500)],
+                500,
+            );
+        }
+    });
+    engine.close().unwrap();
+    let store = Store::open(&root, Options::default()).unwrap();
+    let found = store.read(marker::TOPIC, 0, 0, 1000, None, &Filter::default());
+    let found = found.unwrap().messages;
+    let is_short = |it: &crate::record::Message| Marker::of(&it.record()).unwrap().query == "short";
+    let at = found.iter().position(is_short).unwrap();
+    assert!(found.len() > 40 && at < 30, "{at} of {}", found.len());
+}
+
+/// The log is locked while a part is appended, so those of a commit that cannot be one part are
+/// short.
+#[test]
+fn a_commit_that_is_longer_than_a_part_is_cut_into_short_ones() {
+    for (count, shorter) in [(3, PART_LEN), (9, PART_LEN / 2)] {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let bodies: Vec<Vec<u8>> = (0..count).map(|n| vec![n; 1 << 20]).collect();
+        let stages = [stage(root, "q", &bodies, 1 << 20)];
+        let commit = Commit {
+            query: "q",
+            batch: 0,
+            kind: CommitKind::Stream,
+            conflict: Conflict::Fail,
+            stages: &stages,
+        };
+        commit::publish(&RealDisk, root, &commit).unwrap();
+        let found = manifest::pending(&RealDisk, root).unwrap().remove(0);
+        let parts = found.manifest.unwrap().parts;
+        let len = |part: &Vec<manifest::Stretch>| part.iter().map(|it| it.end - it.begin).sum();
+        let longest: u64 = parts.iter().map(len).max().unwrap();
+        assert!(longest < shorter, "{longest} bytes");
+        assert_eq!(parts.len() == 1, count == 3);
+    }
 }
 
 /// A timeout counts the time without progress, so progress is what is to be seen of each part.

@@ -1,0 +1,75 @@
+"""The options that a store keeps: whoever opens it without them writes it as its owner does."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+import test_golden
+
+import forebay
+from forebay import _forebay
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Path:
+    """Make a store without an index, of topics with two queues, whose sends wait for the disk."""
+    path = tmp_path / "own"
+    forebay.open(path, index=False, default_queues=2, flush="sync").close()
+    return path
+
+
+def kept(path: Path) -> dict[str, object]:
+    return json.loads((path / "forebay.options").read_bytes())
+
+
+def test_a_commit_that_opens_the_store_itself_writes_it_as_its_owner_does(own):
+    stager = _forebay.Stager(own, "q" * 32, "orders")
+    stager.write(pa.record_batch({"key": ["a", "b", "c"], "value": [b"1", b"2", b"3"]}))
+    _forebay.publish_commit(own, "q" * 32, 0, "batch", [stager.finish()])
+    with forebay.open(own, mode="a") as store:
+        _forebay.take_commits(store)
+        assert store.send("orders", b"4", key="d").durable
+        assert len(store.topics["orders"].queues) == 2
+        assert [m.body for m in store.query("orders", "b")] == [b"2"]
+    assert not (own / "index").exists()
+
+
+def test_an_option_that_is_given_goes_first_and_is_kept(own):
+    with forebay.open(own, index=True, flush="async") as store:
+        assert not store.send("orders", b"1", key="a").durable
+    with forebay.open(own, index=None, flush=None, default_queues=None) as store:
+        assert not store.send("orders", b"2", key="a").durable
+        assert len(store.topics["orders"].queues) == 2
+    assert (own / "index").exists()
+    assert kept(own) == {"index": True, "default_queues": 2, "flush": "async"}
+
+
+def test_a_damaged_file_is_reported_and_the_defaults_hold(own, caplog):
+    (own / "forebay.options").write_bytes(b"\0" * 40)
+    with forebay.open(own) as store:
+        (damage,) = store.damage
+        assert damage.path == str(own / "forebay.options")
+        assert "no table of options" in damage.reason
+        assert not store.send("orders", b"1").durable
+    assert "no table of options" in caplog.text
+
+
+def test_a_store_of_release_0_1_0_is_written_with_the_defaults_until_it_is_given_others(tmp_path):
+    path, _ = test_golden.unpack("closed", tmp_path)
+    with forebay.open(path) as store:
+        assert store.damage == []
+        store.send("plain", b"1")
+        assert len(store.topics["plain"].queues) == 8
+    assert not (path / "forebay.options").exists()
+    forebay.open(path, default_queues=3).close()
+    assert kept(path) == {"default_queues": 3}
+
+
+@pytest.mark.parametrize("name", ["index", "checksum", "unique_ids", "default_queues", "flush"])
+def test_a_value_of_another_type_is_refused(tmp_path, name):
+    with pytest.raises((TypeError, forebay.InvalidOptionError)):
+        forebay.open(tmp_path / "new", **{name: 1.5})
+    assert not (tmp_path / "new").exists()
