@@ -20,7 +20,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power may go soon after a sync that is left out: a story of a few
 /// steps has its own crashes.
-const KINDS: [(&str, Tell, bool); 31] = [
+const KINDS: [(&str, Tell, bool); 32] = [
     steps!(settled::at_its_end),
     steps!(settled::meddled_with),
     steps!(settled::at_its_begin),
