@@ -138,9 +138,9 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         latest_if_no_match=strategy == "latest",
         min_partitions=positive(options, "minPartitions", _INT_MAX),
         records_max=positive(options, "maxRecordsPerPartition", LONG_MAX),
-        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        fail_on_data_loss=truth(options, "failOnDataLoss", default=True),
         columns=_columns(options),
-        pushdown=_truth(options, "pushdown", default=False),
+        pushdown=truth(options, "pushdown", default=False),
     )
 
 
@@ -375,7 +375,8 @@ def positive(options: Mapping[str, str], name: str, most: int = LONG_MAX) -> int
     return int(text)
 
 
-def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+def truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Return the value of an option that is ``true`` or ``false``."""
     if name not in options:
         return default
     truth = {"true": True, "false": False}.get(options[name].strip().lower())
@@ -396,7 +397,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    with_headers = _truth(options, "includeHeaders", default=False)
+    with_headers = truth(options, "includeHeaders", default=False)
     if "columns" not in options:
         return (*KAFKA_COLUMNS, "headers") if with_headers else KAFKA_COLUMNS
     columns = parse_columns(options["columns"])
