@@ -133,9 +133,9 @@ def test_a_frame_without_rows_makes_a_store(spark, tmp_path):
 def test_a_row_that_is_refused_leaves_nothing(spark, tmp_path):
     # One task at a time: another, still at work when the job fails, leaves its stage to the sweep.
     frame = spark.range(0, 1000, 1, 1).selectExpr(
-        "cast(id as string) as value", "if(id = 900, 'a b', 'k') as key"
+        "cast(id as string) as value", "if(id = 900, 'a||b', 'k') as tags"
     )
-    with pytest.raises(PySparkException, match="row 900: key is"):
+    with pytest.raises(PySparkException, match="row 900: tags is"):
         frame.write.format("forebay").option("topic", "t").mode("append").save(str(tmp_path))
     assert [found for _, _, files in os.walk(tmp_path) for found in files] == []
 
@@ -287,6 +287,43 @@ def test_what_is_read_can_be_written_back(spark, tmp_path):
     copied = reader.option("columns", born).load(str(tmp_path / "two"))
     wanted = read.select("key", "value", "topic", "partition", "headers", "timestamp")
     assert sorted(copied.collect(), key=str) == sorted(wanted.collect(), key=str)
+
+
+def test_a_copy_of_a_topic_of_kafka_equals_it(spark, tmp_path):
+    """A frame as the connector gives it, with what a property of RocketMQ cannot hold."""
+    schema = (
+        "key binary, value binary, topic string, partition int, offset bigint, "
+        "timestamp timestamp, timestampType int, headers array<struct<key: string, value: binary>>"
+    )
+    at = datetime(2024, 5, 1, 12, 30, 0, 5000)
+    keys = [b"k", b"\x00\xff", b"", b"a b", None]
+    sent = [
+        (key, value, "t", number % 2, number, at, 0, headers)
+        for number, (key, value, headers) in enumerate(
+            (key, value, headers)
+            for key in keys
+            for value in (b"v", b"", None)
+            for headers in (None, [("h", b"\xff"), ("h", None), ("TAGS", b"")])
+        )
+    ]
+    frame = spark.createDataFrame(sent, schema)
+    writer = frame.write.format("forebay").option("ignoreExtraColumns", "true")
+    writer.mode("append").save(str(tmp_path))
+    reader = spark.read.format("forebay").option("subscribe", "t")
+    names = "key,value,topic,partition,born_timestamp,headers"
+    read = reader.option("columns", names).load(str(tmp_path))
+    wanted = frame.select("key", "value", "topic", "partition", "timestamp", "headers")
+    assert read.exceptAll(wanted).count() == wanted.exceptAll(read).count() == 0
+    reader = reader.option("pushdown", "true")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        for key in keys:
+            wanted = [row[:2] for row in sent if row[0] == key]
+            condition = "key is null" if key is None else f"key = X'{key.hex()}'"
+            found = reader.load(str(tmp_path)).where(condition).select("key", "value").collect()
+            assert Counter(map(tuple, found)) == Counter(wanted), key
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
 def test_a_column_that_is_none_by_a_slip_is_not_passed_over():

@@ -74,8 +74,8 @@ def compact(
 
     A message's key is its first one, as in the column `key`. Messages without a key are all kept:
     Kafka refuses them in a compacted topic when they are sent, and a job that comes later and
-    dropped them would lose what nothing replaces. There are no tombstones: the log of a store has
-    no message without a body, so a key is never removed.
+    dropped them would lose what nothing replaces. A message whose value is null is kept as any
+    other, and no key is removed: who reads the copy later learns of the deletion.
 
     The messages of a topic keep their order, queue, keys, tags, properties and the time at which
     they were made; offsets, positions and store times are new. Flags, delivery counts and unique
