@@ -10,8 +10,8 @@
 //! | `timestamp` | timestamp | when the message was made |
 //! | `tags` | bytes | |
 //!
-//! *Bytes* as in [`super::import`]. These are the columns of Spark's Kafka sink and two more. Values
-//! that are null, and keys and headers that no property can hold, are [`coded`].
+//! *Bytes* as in [`super::import`]. These are the columns of Spark's Kafka sink and two more.
+//! Values that are null, and keys and headers that no property can hold, are [`coded`].
 
 use super::import::{Properties, is_properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};

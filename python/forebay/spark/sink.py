@@ -35,7 +35,7 @@ from forebay.errors import (
     StoreLockedError,
     UnsupportedError,
 )
-from forebay.spark.errors import invalid
+from forebay.spark.errors import invalid, unknown
 from forebay.spark.options import LONG_MAX, directory, truth
 from forebay.spark.stage import Staged, StageMessage, stage
 
@@ -100,11 +100,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         if known is not None:
             options[known] = value
         elif name.lower().startswith("kafka."):
-            reason = "options of a Kafka client have no meaning for a directory"
-            raise invalid(name, value, reason)
+            raise unknown(name, "options of a Kafka client have no meaning for a directory")
         elif name.lower() not in _SPARKS:
             reason = f"there is no such option of a write; there are {', '.join(_NAMES)}"
-            raise invalid(name, value, reason)
+            raise unknown(name, reason)
     timeout = _COMMIT_TIMEOUT
     if "commitTimeout" in options:
         text = options["commitTimeout"]

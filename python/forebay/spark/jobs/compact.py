@@ -27,6 +27,7 @@ from forebay.spark.jobs.work import (
     read_ranges,
     told,
 )
+from forebay.spark.options import local
 from forebay.spark.ranges import Range
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ def compact(
     1000
     """
     began = time.monotonic()
-    root, place = os.path.abspath(path), os.path.abspath(target)
+    root, place = local("path", path), local("target", target)
     asked = named_topics(topics)
     with _work_folder(place) as work:
         with forebay.open(root, mode="r") as store:

@@ -19,7 +19,7 @@ from forebay.spark.jobs.figures import (
     TopicFigures,
 )
 from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, told
-from forebay.spark.options import TopicQueue
+from forebay.spark.options import TopicQueue, local
 from forebay.spark.plan import Bounds
 from forebay.spark.ranges import Range
 
@@ -77,7 +77,7 @@ def report(
 
         check_plotly()
     began = time.monotonic()
-    root = os.path.abspath(path)
+    root = local("path", path)
     taken = datetime.now(UTC)
     with forebay.open(root, mode="r") as store:
         named = chosen_topics(store, asked)
