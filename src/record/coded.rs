@@ -8,9 +8,9 @@
 //! | `FOREBAY_VALUE` | `null` | the value is null; the body is empty |
 //! | `FOREBAY_HEADER_<n>` | `<name>:<value>` | header `n` of the message, from 0 |
 //!
-//! Name and value of a header are in base64; a value that is null is `-`. Base64 has the alphabet of
-//! RFC 4648, section 4, with padding. A message whose key, value and headers are text has none of
-//! these properties.
+//! Name and value of a header are in base64; a value that is null is `-`. Base64 has the alphabet
+//! of RFC 4648, section 4, with padding. A message whose key, value and headers are text has none
+//! of these properties.
 
 use super::{Record, properties};
 use std::borrow::Cow;
