@@ -56,9 +56,7 @@ impl BodyColumn {
         for record in records(rows, some) {
             self.bytes.extend_from_slice(record.stored_body());
             self.offsets.push(offset(self.bytes.len()));
-        }
-        if let Some(nulls) = &mut self.nulls {
-            for record in records(rows, some) {
+            if let Some(nulls) = &mut self.nulls {
                 nulls.append(!coded::is_null(&record));
             }
         }

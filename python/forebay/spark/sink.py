@@ -291,7 +291,8 @@ class ForebayWriter(DataSourceArrowWriter):
             return
         app, version = options.transaction
         _commit(options, "stream", self._query, version, staged)
-        if staged and not _holds(options.path, self._query, version, staged):
+        skips = options.batch_conflict == "skip" and bool(staged)
+        if skips and not _holds(options.path, self._query, version, staged):
             _log.warning(
                 "version %d of txnAppId %r counts as done, because %s holds it or a later one with "
                 "other rows; these %d rows were not written",

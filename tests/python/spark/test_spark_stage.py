@@ -31,7 +31,7 @@ from forebay.errors import (
     StoreFailedError,
     StoreLockedError,
 )
-from forebay.spark.sink import WriteOptions, _commit, _discard
+from forebay.spark.sink import ForebayWriter, WriteOptions, _commit, _discard
 from forebay.spark.stage import StageMessage, stage
 
 MARKERS = "rmq_sys_forebay_commits"
@@ -104,6 +104,33 @@ def test_every_column_of_a_row_is_in_the_message(tmp_path):
         assert len(store.topics["one"].queues) == 12
         assert store.verify().ok
     assert left(tmp_path) == []
+
+
+def test_a_version_that_is_passed_over_with_other_rows_is_logged(tmp_path, caplog):
+    def write(version: int, numbers: range, conflict: str = "skip") -> list[str]:
+        caplog.clear()
+        options = WriteOptions(str(tmp_path), "t", 60, conflict, ("app", version))
+        writer = ForebayWriter(options)
+        writer.commit([writer.write(iter([rows(numbers)])), StageMessage("txn-app", None)])
+        return [record.getMessage() for record in caplog.records]
+
+    assert write(3, range(10)) == []
+    assert write(5, range(10, 20)) == []
+    # These were written: the first is a retry of the last version, the others of an earlier one.
+    assert write(5, range(10, 20)) == write(3, range(10)) == []
+    for version, numbers in ((5, range(99)), (4, range(10)), (3, range(9))):
+        (said,) = write(version, numbers)
+        assert f"version {version} of txnAppId 'app' counts as done" in said
+        assert f"these {len(numbers)} rows were not written" in said
+    assert values(tmp_path) == once(range(20))
+    for version in (3, 4, 5):
+        with pytest.raises(StoreFailedError, match="batchConflict"):
+            write(version, range(20, 30), "fail")
+    assert write(4, range(20, 30), "append") == write(4, range(20, 30)) == []
+    assert values(tmp_path) == once(range(30))
+    # A version without rows says nothing in the log.
+    assert write(9, range(0)) == write(9, range(30, 40)) == []
+    assert values(tmp_path) == once(range(40))
 
 
 #: Keys, values and headers of Kafka, among them what properties cannot hold as it is.
