@@ -598,10 +598,24 @@ fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
             let reason = "a store is a directory of a local file system; forebay.archive copies \
                           its log files to an object store and reads them there (a directory \
                           whose name looks like a URI is opened as ./NAME)";
-            Err(Error::option("path", path.display(), reason))
+            Err(Error::option("path", public(path), reason))
         }
         _ => Ok(name || engine == Some(EngineKind::Memory)),
     }
+}
+
+/// A URI without what may be secret: user, password and query.
+fn public(uri: &Path) -> String {
+    let text = uri.to_string_lossy();
+    let separator = if text.contains("://") { "://" } else { ":/" };
+    let (scheme, rest) = text.split_once(separator).unwrap_or_default();
+    let (place, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+    // A password may have such a character in it: then no part is known to be public.
+    let place = match query.contains('@') {
+        true => "...",
+        false => place.rsplit('@').next().unwrap_or_default(),
+    };
+    format!("{scheme}{separator}{place}")
 }
 
 /// Whether a path begins with a scheme, such as `s3://`. One slash is enough, for the path types of

@@ -5,6 +5,8 @@ use super::ffi;
 use super::source::{record, records};
 use crate::engine::{RowRef, Rows};
 use crate::mapped::Region;
+use crate::record::coded;
+use arrow_array::builder::NullBufferBuilder;
 use arrow_array::{ArrayRef, BinaryArray};
 use arrow_buffer::{Buffer, OffsetBuffer, ScalarBuffer};
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
@@ -19,6 +21,8 @@ use std::sync::Arc;
 pub(super) struct BodyColumn {
     offsets: Vec<i32>,
     bytes: Vec<u8>,
+    /// Where a body may be one that stands for null.
+    nulls: Option<NullBufferBuilder>,
 }
 
 impl BodyColumn {
@@ -27,13 +31,23 @@ impl BodyColumn {
         BodyColumn {
             offsets: vec![0],
             bytes: Vec::with_capacity(len_hint + len_hint / 64),
+            nulls: None,
         }
+    }
+
+    /// With null for each body that [`coded::is_null`] says is none.
+    pub(super) fn with_nulls(mut self) -> BodyColumn {
+        self.nulls = Some(NullBufferBuilder::new(0));
+        self
     }
 
     pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
         if let Some(body) = unpacked {
             self.bytes.extend_from_slice(body);
             self.offsets.push(offset(self.bytes.len()));
+            if let Some(nulls) = &mut self.nulls {
+                nulls.append_non_null();
+            }
             return;
         }
         let len: usize = some.iter().map(|row| row.layout.body_len as usize).sum();
@@ -42,12 +56,16 @@ impl BodyColumn {
         for record in records(rows, some) {
             self.bytes.extend_from_slice(record.stored_body());
             self.offsets.push(offset(self.bytes.len()));
+            if let Some(nulls) = &mut self.nulls {
+                nulls.append(!coded::is_null(&record));
+            }
         }
     }
 
     pub(super) fn finish(self) -> Result<ArrayRef, ArrowError> {
         let offsets = OffsetBuffer::new(ScalarBuffer::from(self.offsets));
-        let array = BinaryArray::try_new(offsets, Buffer::from_vec(self.bytes), None)?;
+        let nulls = self.nulls.and_then(|mut nulls| nulls.finish());
+        let array = BinaryArray::try_new(offsets, Buffer::from_vec(self.bytes), nulls)?;
         Ok(Arc::new(array))
     }
 }

@@ -57,7 +57,8 @@ impl Columns {
             | Column::BornTimestamp
             | Column::Timestamp => Builder::Wide(Vec::new()),
             Column::MessageId => Builder::MessageId(StringBuilder::new()),
-            Column::Body | Column::Value => match shape.body_type {
+            Column::Value => Builder::Body(BodyColumn::new(body_len_hint).with_nulls()),
+            Column::Body => match shape.body_type {
                 BodyType::Binary => Builder::Body(BodyColumn::new(body_len_hint)),
                 BodyType::BinaryView => Builder::Views(ViewColumn::default()),
             },

@@ -253,6 +253,9 @@ enum Keys<'a> {
     Lists(Lists<'a>, Bytes<'a>),
 }
 
+/// A name, and its value or null.
+type Entry<'a> = (&'a [u8], Option<&'a [u8]>);
+
 pub(super) struct Properties<'a> {
     lists: Lists<'a>,
     entries: &'a StructArray,
@@ -387,23 +390,38 @@ impl<'a> Properties<'a> {
     }
 
     /// Adds the pairs of a row; `column` is what errors call it.
-    pub(super) fn read(
+    fn read(
         &self,
         column: &str,
         row: usize,
         properties: &mut Vec<(&'a str, &'a str)>,
     ) -> Result<()> {
-        for index in known(column, self.lists.get(row))?.unwrap_or_default() {
-            let there = index < self.entries.len() && self.entries.is_valid(index);
-            let name = known(column, self.names.get(index))?;
-            let value = known(column, self.values.get(index))?;
-            let (true, Some(name), Some(value)) = (there, name, value) else {
+        for entry in self.entries(column, row)? {
+            let (name, Some(value)) = entry? else {
                 let reason = "a property has a name and a value";
                 return Err(Error::option(column, "an entry with null", reason));
             };
             properties.push((text(column, name)?, text(column, value)?));
         }
         Ok(())
+    }
+
+    /// The entries of a row: name and value, which may be null; `column` is what errors call it.
+    pub(super) fn entries(
+        &self,
+        column: &str,
+        row: usize,
+    ) -> Result<impl Iterator<Item = Result<Entry<'a>>>> {
+        let range = known(column, self.lists.get(row))?.unwrap_or_default();
+        Ok(range.map(move |index| {
+            let there = index < self.entries.len() && self.entries.is_valid(index);
+            let name = known(column, self.names.get(index))?.filter(|_| there);
+            let Some(name) = name else {
+                let reason = "an entry has a name";
+                return Err(Error::option(column, "an entry with null", reason));
+            };
+            Ok((name, known(column, self.values.get(index))?))
+        }))
     }
 }
 

@@ -39,9 +39,9 @@ pub enum Column {
     MessageId,
     /// `size`: int32, bytes of the record in the log.
     Size,
-    /// `key` of [`Dialect::Spark`]: binary, the first key; null where there is none.
+    /// `key` of [`Dialect::Spark`]: binary, the first key, decoded; null where there is none.
     Key,
-    /// `value` of [`Dialect::Spark`]: the body.
+    /// `value` of [`Dialect::Spark`]: binary, the body; null where the message says so.
     Value,
     /// `partition` of [`Dialect::Spark`]: the queue.
     Partition,
@@ -62,7 +62,8 @@ pub enum Dialect {
     Arrow,
     /// Beside Forebay's names those of Spark's Kafka connector, all in the types that Spark takes
     /// from a Python data source, which are the only ones that it takes: text is plain, timestamps
-    /// are microseconds, every column is nullable, and `headers` is null where there are none.
+    /// are microseconds, every column is nullable, and `headers` is null where there are none. What
+    /// is [coded](crate::record::coded) in properties comes out as what it stands for.
     Spark,
 }
 

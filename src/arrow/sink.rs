@@ -2,22 +2,25 @@
 //!
 //! | column | types | |
 //! |---|---|---|
-//! | `value` | bytes | not null; may be empty |
-//! | `key` | bytes | one key, as text |
+//! | `value` | bytes | null: an empty body that says so |
+//! | `key` | bytes | one key |
 //! | `topic` | bytes | where all rows go to one topic it is not looked at |
 //! | `partition` | whole numbers | the queue; null: as if there were no such column |
-//! | `headers` | list of structs of two, map | bytes to bytes; properties |
+//! | `headers` | list of structs of two, map | bytes to bytes or null; properties |
 //! | `timestamp` | timestamp | when the message was made |
 //! | `tags` | bytes | |
 //!
 //! *Bytes* as in [`super::import`]. These are the columns of Spark's Kafka sink and two more.
+//! Values that are null, and keys and headers that no property can hold, are [`coded`].
 
 use super::import::{Properties, is_properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};
 use crate::error::{Error, Result};
-use crate::record::Draft;
+use crate::record::check::{flaw_of_property, is_key};
+use crate::record::{Draft, coded};
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;
+use std::cell::OnceCell;
 
 /// The columns of one batch, ready to be read by rows.
 pub struct SinkRows<'a> {
@@ -28,6 +31,15 @@ pub struct SinkRows<'a> {
     headers: Option<Properties<'a>>,
     timestamp: Option<Times<'a>>,
     tags: Option<Bytes<'a>>,
+    /// What is coded of each row that was read.
+    coded: Vec<OnceCell<Coded>>,
+}
+
+/// Text that stands for what is no text.
+#[derive(Debug, Default)]
+struct Coded {
+    key: String,
+    properties: Vec<(String, String)>,
 }
 
 impl<'a> SinkRows<'a> {
@@ -60,6 +72,9 @@ impl<'a> SinkRows<'a> {
             headers: column("headers").and_then(Properties::new),
             timestamp: column("timestamp").and_then(Times::new),
             tags: column("tags").and_then(Bytes::new),
+            coded: std::iter::repeat_with(OnceCell::new)
+                .take(batch.num_rows())
+                .collect(),
         })
     }
 
@@ -70,23 +85,31 @@ impl<'a> SinkRows<'a> {
     }
 
     /// The message of a row; `keys` and `headers` are empty and lend their room.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for a row that cannot be a message.
     #[inline]
-    pub fn draft<'b>(
-        &self,
+    pub fn draft<'r, 'b>(
+        &'r self,
         row: usize,
-        keys: &'b mut Vec<&'a str>,
-        headers: &'b mut Vec<(&'a str, &'a str)>,
+        keys: &'b mut Vec<&'r str>,
+        headers: &'b mut Vec<(&'r str, &'r str)>,
     ) -> Result<Draft<'b>>
     where
-        'a: 'b,
+        'r: 'b,
     {
-        let Some(body) = known("value", self.value.get(row))? else {
-            let reason = "a message has a value; it may be empty";
-            return Err(Error::option("value", "null", reason));
-        };
-        keys.extend(word("key", self.key.as_ref(), row)?);
-        if let Some(column) = &self.headers {
-            column.read("headers", row, headers)?;
+        let value = known("value", self.value.get(row))?;
+        let key = self.key.as_ref().map(|column| column.get(row));
+        let key = known("key", key.unwrap_or(Ok(None)))?;
+        let plain = key.and_then(plain_key);
+        keys.extend(plain);
+        let all_plain = self.plain_headers(row, headers)?;
+        if value.is_none() || plain.is_some() != key.is_some() || !all_plain {
+            let coded = self.code(row, key.filter(|_| plain.is_none()), value.is_none())?;
+            keys.extend(Some(coded.key.as_str()).filter(|key| !key.is_empty()));
+            let pairs = coded.properties.iter();
+            headers.extend(pairs.map(|(name, value)| (name.as_str(), value.as_str())));
         }
         let queue = match &self.partition {
             Some(column) => queue("partition", column, row)?,
@@ -97,7 +120,7 @@ impl<'a> SinkRows<'a> {
             None => None,
         };
         Ok(Draft {
-            body,
+            body: value.unwrap_or_default(),
             keys,
             tags: word("tags", self.tags.as_ref(), row)?,
             properties: headers,
@@ -106,6 +129,68 @@ impl<'a> SinkRows<'a> {
             ..Draft::default()
         })
     }
+
+    /// Adds the headers of a row that properties hold as they are; whether all do.
+    #[inline]
+    fn plain_headers<'r>(
+        &'r self,
+        row: usize,
+        headers: &mut Vec<(&'r str, &'r str)>,
+    ) -> Result<bool> {
+        let mut all = true;
+        if let Some(column) = &self.headers {
+            for entry in column.entries("headers", row)? {
+                let (name, value) = entry?;
+                let plain = plain_header(name, value);
+                all &= plain.is_some();
+                headers.extend(plain);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What stands for the values of a row that are not plain; `key` is one, or there is none.
+    #[cold]
+    fn code(&self, row: usize, key: Option<&[u8]>, is_null: bool) -> Result<&Coded> {
+        let mut made = Coded::default();
+        let mut tell = |name: &str, value: &str| {
+            made.properties.push((name.to_owned(), value.to_owned()));
+        };
+        match key {
+            Some([]) => tell(coded::KEY, coded::KEY_EMPTY),
+            Some(_) => tell(coded::KEY, coded::KEY_BASE64),
+            None => {}
+        }
+        if is_null {
+            tell(coded::VALUE, coded::VALUE_NULL);
+        }
+        made.key = key.map(coded::base64).unwrap_or_default();
+        if let Some(column) = &self.headers {
+            for (number, entry) in column.entries("headers", row)?.enumerate() {
+                let (name, value) = entry?;
+                if plain_header(name, value).is_none() {
+                    made.properties.push(coded::header(number, name, value));
+                }
+            }
+        }
+        let broken = || wrong("value", "it has fewer rows than its batch");
+        let cell = self.coded.get(row).ok_or_else(broken)?;
+        Ok(cell.get_or_init(|| made))
+    }
+}
+
+/// The key, where it is one that the index holds as it is.
+#[inline]
+fn plain_key(key: &[u8]) -> Option<&str> {
+    str::from_utf8(key).ok().filter(|text| is_key(text))
+}
+
+/// The header, where a property holds it as it is.
+#[inline]
+fn plain_header<'a>(name: &'a [u8], value: Option<&'a [u8]>) -> Option<(&'a str, &'a str)> {
+    let (name, value) = (str::from_utf8(name).ok()?, str::from_utf8(value?).ok()?);
+    let is_plain = flaw_of_property(name, value).is_none() && !name.starts_with(coded::PREFIX);
+    is_plain.then_some((name, value))
 }
 
 fn check(name: &str, data_type: &DataType) -> Result<()> {

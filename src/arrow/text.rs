@@ -5,7 +5,7 @@ use super::schema::{
     Column, Dialect, header_fields, headers_field, properties_field, property_fields,
 };
 use crate::record::layout::{CRC_LEN, CRC_PROPERTY};
-use crate::record::{Record, properties};
+use crate::record::{Record, coded, properties};
 use arrow_array::builder::{BinaryBuilder, NullBufferBuilder, StringBuilder};
 use arrow_array::{
     Array, ArrayRef, DictionaryArray, Int32Array, ListArray, MapArray, StringArray, StructArray,
@@ -96,6 +96,8 @@ pub(super) struct PropertyColumns {
 struct Found<'a> {
     keys: Option<&'a [u8]>,
     tags: Option<&'a [u8]>,
+    /// How the key is coded.
+    form: Option<&'a [u8]>,
     own: Vec<(Cow<'a, str>, &'a [u8])>,
 }
 
@@ -126,7 +128,7 @@ impl PropertyColumns {
         for record in records {
             found.read(record.raw_properties(), with_own);
             if let Some(key) = &mut self.key {
-                key.append_option(found.keys.and_then(first_key));
+                key.append_option(coded::key(found.keys.and_then(first_key), found.form));
             }
             if let Some(keys) = &mut self.keys {
                 keys.append_option(found.keys.map(String::from_utf8_lossy));
@@ -166,14 +168,20 @@ fn first_key(keys: &[u8]) -> Option<&[u8]> {
 
 impl<'a> Found<'a> {
     fn read(&mut self, raw: &'a [u8], with_own: bool) {
-        (self.keys, self.tags) = (None, None);
+        (self.keys, self.tags, self.form) = (None, None, None);
         self.own.clear();
         for (name, value) in properties::pairs(without_checksum(raw)) {
             if name == properties::KEYS.as_bytes() {
                 self.keys = Some(value);
             } else if name == properties::TAGS.as_bytes() {
                 self.tags = Some(value);
-            } else if with_own && name != CRC_PROPERTY.as_bytes() {
+            } else if name != CRC_PROPERTY.as_bytes() {
+                if name == coded::KEY.as_bytes() {
+                    self.form = Some(value);
+                }
+                if !with_own {
+                    continue;
+                }
                 let name = String::from_utf8_lossy(name);
                 if !properties::is_reserved(&name) {
                     self.own.push((name, value));
@@ -276,13 +284,24 @@ impl Headers {
     }
 
     fn append(&mut self, own: &[(Cow<'_, str>, &[u8])]) {
-        for (name, value) in own {
-            self.names.append_value(name);
-            self.values.append_value(value);
+        let mut len = own.len();
+        // Forebay's own dialect shows what is stored.
+        if self.nulls.is_some() && own.iter().any(|(name, _)| name.starts_with(coded::PREFIX)) {
+            let headers = coded::headers(own);
+            len = headers.len();
+            for (name, value) in headers {
+                self.names.append_value(name);
+                self.values.append_option(value);
+            }
+        } else {
+            for (name, value) in own {
+                self.names.append_value(name);
+                self.values.append_value(value);
+            }
         }
-        self.ends.push(own.len());
+        self.ends.push(len);
         if let Some(nulls) = &mut self.nulls {
-            nulls.append(!own.is_empty());
+            nulls.append(len > 0);
         }
     }
 

@@ -84,10 +84,7 @@ fn check_key(key: &str) -> Result<()> {
             "a key has at least one character",
         ));
     }
-    // All bytes at once decide almost every key; the rest is looked at as text.
-    let is_plain = |plain, byte| plain & (byte > b' ') & (byte < 0x7F);
-    let plain = key.bytes().fold(true, is_plain);
-    if plain || !key.chars().any(|c| c.is_whitespace() || c.is_control()) {
+    if is_key(key) {
         return Ok(());
     }
     Err(Error::option(
@@ -95,6 +92,16 @@ fn check_key(key: &str) -> Result<()> {
         format!("{key:?}"),
         "spaces and control characters are not allowed",
     ))
+}
+
+/// Whether a text can be a key.
+#[inline]
+pub fn is_key(key: &str) -> bool {
+    // All bytes at once decide almost every key; the rest is looked at as text.
+    let is_plain = |plain, byte| plain & (byte > b' ') & (byte < 0x7F);
+    let plain = key.bytes().fold(!key.is_empty(), is_plain);
+    let is_space = |c: char| c.is_whitespace() || c.is_control();
+    plain || !(key.is_empty() || key.chars().any(is_space))
 }
 
 fn check_tags(tags: &str) -> Result<()> {
@@ -111,23 +118,31 @@ fn check_tags(tags: &str) -> Result<()> {
 }
 
 fn check_property(name: &str, value: &str) -> Result<()> {
+    match flaw_of_property(name, value) {
+        None => Ok(()),
+        Some(reason) => Err(Error::option(
+            &format!("property {name:?}"),
+            format!("{value:?}"),
+            reason,
+        )),
+    }
+}
+
+/// Why this cannot be a property of a user.
+#[inline]
+pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
     let separator = |byte: u8| byte == NAME_END || byte == VALUE_END;
-    let reason = if name.is_empty() {
-        "a property has a name"
+    if name.is_empty() {
+        Some("a property has a name")
     } else if properties::is_reserved(name) {
-        "the name is reserved"
+        Some("the name is reserved")
     } else if value.is_empty() {
-        "the format does not keep an empty value"
+        Some("the format does not keep an empty value")
     } else if name.bytes().any(separator) || value.bytes().any(separator) {
-        "the bytes 0x01 and 0x02 separate properties and cannot stand in one"
+        Some("the bytes 0x01 and 0x02 separate properties and cannot stand in one")
     } else {
-        return Ok(());
-    };
-    Err(Error::option(
-        &format!("property {name:?}"),
-        format!("{value:?}"),
-        reason,
-    ))
+        None
+    }
 }
 
 /// Checks a topic's name: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`.

@@ -1,8 +1,9 @@
 //! Records: the bytes of one message in the log. [`layout`] reads, [`encode`] writes what [`check`]
-//! admits, [`properties`] is their map of names and values, [`message`] is a record that a caller
-//! can keep.
+//! admits, [`properties`] is their map of names and values, [`coded`] is what they hold that is no
+//! text, [`message`] is a record that a caller can keep.
 
 pub mod check;
+pub mod coded;
 pub mod encode;
 pub mod layout;
 pub mod message;

@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from forebay.durable import sync_directory
 from forebay.errors import DiskError, DiskFullError, DiskPermissionError, InvalidOptionError
+from forebay.redact import redacted
 
 if TYPE_CHECKING:
     from io import FileIO
@@ -82,6 +83,9 @@ def normal(target: str | os.PathLike[str]) -> str:
     text = os.fspath(target)
     if text.lower().startswith("file:"):
         return os.path.abspath(unquote(_split(text).path))
+    if re.match("[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", text):
+        # The path types of most languages make one slash of two.
+        raise _unknown(text)
     return text if "://" in text else os.path.abspath(text)
 
 
@@ -138,18 +142,9 @@ def _known(uri: str) -> tuple[Any, str] | None:
 
 def _unknown(uri: str) -> InvalidOptionError:
     """Return the error for a URI; what libraries say of it may have the password in it."""
-    shown, reason = _masked(uri), "it is no URI that pyarrow or fsspec knows"
+    shown, reason = redacted(uri), "it is no URI that pyarrow or fsspec knows"
     message = f"target = {shown} is not allowed: {reason}"
     return InvalidOptionError(message, name="target", value=shown, reason=reason)
-
-
-def _masked(uri: str) -> str:
-    """Return a URI that may be malformed without what may be secret."""
-    scheme, separator, rest = uri.partition("://")
-    place, *query = re.split("[?#]", rest, maxsplit=1)
-    # A password may have such a character in it: then no part is known to be public.
-    place = "..." if "@" in "".join(query) else place.rpartition("@")[2]
-    return f"{scheme.rpartition('@')[2]}{separator}{place}"
 
 
 def _split(uri: str) -> SplitResult:

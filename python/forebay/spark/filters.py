@@ -17,10 +17,12 @@ Everything else is Spark's. Only the last two have nulls.
 from __future__ import annotations
 
 import operator
+from base64 import b64encode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeGuard
+from unicodedata import category
 
 from pyspark.sql import datasource
 from pyspark.sql.datasource import Filter
@@ -227,12 +229,16 @@ def _select(pushed: Pushed, one: Filter) -> Pushed:
 def _lookup(column: str, value: object) -> Lookup | None:
     """Return how to find rows with this value; `None` where the index cannot be asked for it."""
     if column == "key" and isinstance(value, bytes | bytearray):
+        if b" " in value:
+            # No key is stored so as it is.
+            return Lookup(b64encode(value).decode(), column, bytes(value))
         try:
             text = bytes(value).decode()
         except UnicodeDecodeError:
             return None
-        known = text != "" and " " not in text
-        return Lookup(text, column, bytes(value)) if known else None
+        # A store that others wrote may hold keys as they are that a write from Spark codes.
+        doubtful = text == "" or any(it.isspace() or category(it) == "Cc" for it in text)
+        return None if doubtful else Lookup(text, column, bytes(value))
     if column == "keys" and isinstance(value, str) and _is_exact(value):
         first = next((word for word in value.split(" ") if word), None)
         return None if first is None else Lookup(first, column, value)

@@ -11,8 +11,9 @@ from typing import TypeVar
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from forebay.errors import InvalidOptionError
+from forebay.redact import redacted
 from forebay.spark.columns import KAFKA_COLUMNS, parse_columns
-from forebay.spark.errors import invalid
+from forebay.spark.errors import invalid, unknown
 
 #: Offsets in JSON that stand for an end of the queue.
 LATEST, EARLIEST = -1, -2
@@ -138,9 +139,9 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
         latest_if_no_match=strategy == "latest",
         min_partitions=positive(options, "minPartitions", _INT_MAX),
         records_max=positive(options, "maxRecordsPerPartition", LONG_MAX),
-        fail_on_data_loss=_truth(options, "failOnDataLoss", default=True),
+        fail_on_data_loss=truth(options, "failOnDataLoss", default=True),
         columns=_columns(options),
-        pushdown=_truth(options, "pushdown", default=False),
+        pushdown=truth(options, "pushdown", default=False),
     )
 
 
@@ -155,7 +156,7 @@ def by_name(given: Mapping[str, str]) -> dict[str, str]:
             reason = f"there is no such option; there are {', '.join(names.values())}"
             if name.lower().startswith(_CLIENT_PREFIX) or name.lower() in client:
                 reason = "options of a Kafka client have no meaning for a directory"
-            raise invalid(name, value, reason)
+            raise unknown(name, reason)
         options[known] = value
     return options
 
@@ -169,7 +170,8 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
     if "paths" not in options:
         return (_path("path", options.get("path", "")),)
     if "path" in options:
-        raise invalid("paths", options["paths"], f"path is given too: {options['path']!r}")
+        reason = f"path is given too: {redacted(options['path'])!r}"
+        raise invalid("paths", options["paths"], reason)
     expected = 'expected e.g. ["/data/a/events","/data/b/events"]'
     try:
         found = json.loads(options["paths"])
@@ -189,7 +191,7 @@ def _path(name: str, text: str) -> str:
     # An archive in an object store; it is shown in messages and in the column store.
     if "@" in url.netloc:
         reason = "user and password belong into the environment of driver and executors"
-        raise invalid(name, f"{url.scheme}://...@...", reason)
+        raise invalid(name, text, reason)
     return text
 
 
@@ -205,12 +207,18 @@ def directory(name: str, text: str, how: str) -> str:
     return os.path.abspath(text)
 
 
+def local(name: str, path: str | os.PathLike[str]) -> str:
+    """Return the absolute path of a directory that a job was given."""
+    return directory(name, os.fspath(path), f'{name}="/data/events"')
+
+
 def _url(name: str, text: str) -> SplitResult:
     try:
         return urlsplit(text)
-    except ValueError as error:
-        # What is no URL may hold a password all the same.
-        raise invalid(name, "..." if "@" in text else text, str(error)) from error
+    except ValueError:
+        error = invalid(name, text, "it is no path and no URI")
+    # Not in the handler: the error that is at hand there may have the password in it.
+    raise error
 
 
 def _topics(name: str, text: str) -> tuple[str, ...]:
@@ -375,7 +383,8 @@ def positive(options: Mapping[str, str], name: str, most: int = LONG_MAX) -> int
     return int(text)
 
 
-def _truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+def truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
+    """Return the value of an option that is ``true`` or ``false``."""
     if name not in options:
         return default
     truth = {"true": True, "false": False}.get(options[name].strip().lower())
@@ -396,7 +405,7 @@ def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
-    with_headers = _truth(options, "includeHeaders", default=False)
+    with_headers = truth(options, "includeHeaders", default=False)
     if "columns" not in options:
         return (*KAFKA_COLUMNS, "headers") if with_headers else KAFKA_COLUMNS
     columns = parse_columns(options["columns"])

@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from forebay import _forebay
 from forebay.archive import Archive
 from forebay.errors import CorruptError
+from forebay.redact import redacted
 from forebay.spark.columns import select
 from forebay.spark.filters import Pushed, take
 from forebay.spark.options import ReadOptions
@@ -122,9 +123,9 @@ class ForebayReader(DataSourceReader):
     def _pass_over(self, path: str, error: Exception) -> None:
         """Raise an error for a store, or log it where the options say so."""
         if self._options.fail_on_data_loss:
-            error.add_note(f"the store is {path}; failOnDataLoss = false passes over it")
+            error.add_note(f"the store is {redacted(path)}; failOnDataLoss = false passes over it")
             raise error
-        _log.warning("the store %s is passed over: %s", path, error)
+        _log.warning("the store %s is passed over: %s", redacted(path), error)
 
     def _read_store(self, store: Source, ranges: Iterable[Range]) -> Iterator[pyarrow.RecordBatch]:
         if isinstance(store, Archive):

@@ -8,11 +8,15 @@ for the one that has.
 
 from __future__ import annotations
 
+import hashlib
+import logging
 import math
+import re
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -31,8 +35,8 @@ from forebay.errors import (
     StoreLockedError,
     UnsupportedError,
 )
-from forebay.spark.errors import invalid
-from forebay.spark.options import directory
+from forebay.spark.errors import invalid, unknown
+from forebay.spark.options import LONG_MAX, directory, truth
 from forebay.spark.stage import Staged, StageMessage, stage
 
 if TYPE_CHECKING:
@@ -40,15 +44,27 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 
-_NAMES = ("path", "topic", "commitTimeout", "batchConflict")
+_NAMES = (
+    "path",
+    "topic",
+    "commitTimeout",
+    "batchConflict",
+    "txnAppId",
+    "txnVersion",
+    "ignoreExtraColumns",
+)
 #: Options that Spark's own writer hands on with the format's.
 _SPARKS = ("checkpointlocation", "queryname")
 _COMMIT_TIMEOUT = 60.0
 #: How long a job tries to withdraw its commit, in seconds.
 _WITHDRAWAL_S = 2.0
 _CONFLICTS = ("fail", "append", "skip")
+#: Application ids that are part of the name of a query as they are; others go by their hash.
+_PLAIN_ID = re.compile("[A-Za-z0-9_-]{1,60}")
 #: The property of a task that names the query of a stream: the same over all its runs.
 _QUERY_ID = "sql.streaming.queryId"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -63,6 +79,10 @@ class WriteOptions:
     commit_timeout: float = _COMMIT_TIMEOUT
     #: What becomes of a batch whose number the log holds with other rows.
     batch_conflict: str = "fail"
+    #: The application and the version of a batch write that is done once, however often it is run.
+    transaction: tuple[str, int] | None = None
+    #: Whether columns that are none of a message are passed over.
+    ignore_extra: bool = False
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
@@ -80,11 +100,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         if known is not None:
             options[known] = value
         elif name.lower().startswith("kafka."):
-            reason = "options of a Kafka client have no meaning for a directory"
-            raise invalid(name, value, reason)
+            raise unknown(name, "options of a Kafka client have no meaning for a directory")
         elif name.lower() not in _SPARKS:
             reason = f"there is no such option of a write; there are {', '.join(_NAMES)}"
-            raise invalid(name, value, reason)
+            raise unknown(name, reason)
     timeout = _COMMIT_TIMEOUT
     if "commitTimeout" in options:
         text = options["commitTimeout"]
@@ -94,11 +113,43 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
             timeout = math.nan
         if not 0 < timeout < 1e9:
             raise invalid("commitTimeout", text, "it is a number of seconds above 0")
-    conflict = options.get("batchConflict", "fail")
+    transaction = _transaction(options)
+    # An application that repeats a version means the write that is done.
+    conflict = options.get("batchConflict", "fail" if transaction is None else "skip")
     if conflict not in _CONFLICTS:
         raise invalid("batchConflict", conflict, f"it is one of {', '.join(_CONFLICTS)}")
     path = directory("path", options.get("path", ""), ".save(path), .start(path)")
-    return WriteOptions(path, options.get("topic"), timeout, conflict)
+    ignore = truth(options, "ignoreExtraColumns", default=False)
+    return WriteOptions(path, options.get("topic"), timeout, conflict, transaction, ignore)
+
+
+def _transaction(options: Mapping[str, str]) -> tuple[str, int] | None:
+    names = ("txnAppId", "txnVersion")
+    given = [name for name in names if name in options]
+    if not given:
+        return None
+    if len(given) == 1:
+        (missing,) = set(names) - set(given)
+        reason = f"{missing} is missing: both are given, or neither"
+        raise invalid(given[0], options[given[0]], reason)
+    app, text = (options[name] for name in names)
+    if not app:
+        raise invalid("txnAppId", app, "it has at least one character")
+    version = text.strip()
+    if re.fullmatch("[0-9]{1,19}", version) is None or int(version) > LONG_MAX:
+        raise invalid("txnVersion", text, f"it is a whole number from 0 to {LONG_MAX}")
+    return app, int(version)
+
+
+def query_of(app: str) -> str:
+    """Return the name of the query whose batches are the versions of an application.
+
+    It is no name that Spark gives to a stream. An id with characters that a name cannot have, or
+    that is too long, goes by its hash, under another prefix.
+    """
+    if _PLAIN_ID.fullmatch(app) is not None:
+        return f"txn-{app}"
+    return f"txn_{hashlib.sha256(app.encode()).hexdigest()[:40]}"
 
 
 def check_write(
@@ -119,15 +170,19 @@ def check_write(
     if overwrite:
         message = f"a log is only appended to: use {modes}; to begin anew, write to another path"
         raise UnsupportedError(message)
-    check_schema(schema, parsed.topic)
+    check_schema(schema, parsed.topic, ignore_extra=parsed.ignore_extra)
     if parsed.topic is not None:
         _forebay.check_topic(parsed.topic)
     _forebay.stage_target(parsed.path)
     return parsed
 
 
-def check_schema(schema: StructType, topic: str | None) -> None:
-    """Refuse columns that are none of a message; these are the Kafka sink's, and two more.
+#: The columns of a message; these are the Kafka sink's, and two more.
+COLUMNS = ("value", "key", "topic", "partition", "headers", "timestamp", "tags")
+
+
+def check_schema(schema: StructType, topic: str | None, *, ignore_extra: bool = False) -> None:
+    """Refuse columns that are none of a message, unless these are passed over.
 
     Raises
     ------
@@ -148,8 +203,16 @@ def check_schema(schema: StructType, topic: str | None) -> None:
     }
     names = [field.name for field in schema.fields]
     for place, field in enumerate(schema.fields):
-        if field.name not in wanted:
-            reason = f"there is no such column of a message; there are {', '.join(wanted)}"
+        if field.name not in COLUMNS:
+            if field.name.lower() in COLUMNS:
+                # Passed over, it would be lost by a slip.
+                raise invalid("columns", field.name, f"its name is {field.name.lower()}")
+            if ignore_extra:
+                continue
+            reason = (
+                f"there is no such column of a message; there are {', '.join(COLUMNS)}; "
+                'set ignoreExtraColumns to "true" to pass over others'
+            )
             raise invalid("columns", field.name, reason)
         if field.name in names[:place]:
             raise invalid("columns", field.name, "it is there twice")
@@ -177,29 +240,67 @@ def _are_headers(found: DataType) -> bool:
     return isinstance(key, types.StringType) and isinstance(value, types.BinaryType)
 
 
+def _stage(
+    options: WriteOptions, query: str, batches: Iterator[pyarrow.RecordBatch]
+) -> StageMessage:
+    """Stage the rows of a task, by the columns of a message alone."""
+    if options.ignore_extra:
+        batches = (
+            batch.select([name for name in batch.schema.names if name in COLUMNS])
+            for batch in batches
+        )
+    return stage(options.path, query, options.topic, batches)
+
+
 class ForebayWriter(DataSourceArrowWriter):
-    """Writes a DataFrame: one commit, of a query that is never named again."""
+    """Writes a DataFrame: one commit.
+
+    It is a batch of the application that the options name. Where they name none, it is the only one
+    of a query that is never named again.
+    """
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
-        self._query = uuid.uuid4().hex
+        found = options.transaction
+        self._query = uuid.uuid4().hex if found is None else query_of(found[0])
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
         """Stage the rows of a task."""
-        return stage(self._options.path, self._query, self._options.topic, iterator)
+        return _stage(self._options, self._query, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Append what the tasks have staged; durable on return.
+
+        The version of an application is appended unless the log holds it or a later one.
 
         Raises
         ------
         StoreLockedError
             If the process that writes the store has not done so in time. If it had not begun,
             nothing was written, and nothing will be; else it, or whoever opens the store next, ends
-            what is begun. The error says which.
+            what is begun. The error says which. That of a version stays, and the write that is run
+            again finds it.
+        StoreFailedError
+            If ``batchConflict`` is ``fail`` and the log holds the version with other rows, or a
+            later one.
         """
-        _commit(self._options, "batch", self._query, 0, _staged(messages))
-        _forebay.close_query(self._options.path, self._query)
+        options, staged = self._options, _staged(messages)
+        if options.transaction is None:
+            _commit(options, "batch", self._query, 0, staged)
+            _forebay.close_query(options.path, self._query)
+            return
+        app, version = options.transaction
+        _commit(options, "stream", self._query, version, staged)
+        skips = options.batch_conflict == "skip" and bool(staged)
+        if skips and not _holds(options.path, self._query, version, staged):
+            _log.warning(
+                "version %d of txnAppId %r counts as done, because %s holds it or a later one with "
+                "other rows; these %d rows were not written",
+                version,
+                app,
+                options.path,
+                sum(contents[0] for _, contents, _ in staged),
+            )
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take away what the tasks have staged, but for a commit that is begun."""
@@ -210,6 +311,9 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream, each exactly once."""
 
     def __init__(self, options: WriteOptions) -> None:
+        if options.transaction is not None:
+            reason = "it is for batch writes; Spark numbers the batches of a stream itself"
+            raise invalid("txnAppId", options.transaction[0], reason)
         self._options = options
 
     def write(self, iterator: Iterator[pyarrow.RecordBatch]) -> WriterCommitMessage:
@@ -219,7 +323,7 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
         if not query:
             message = f"the task of a stream has no {_QUERY_ID}: exactly once cannot be had"
             raise UnsupportedError(message)
-        return stage(self._options.path, query, self._options.topic, iterator)
+        return _stage(self._options, query, iterator)
 
     def commit(
         self,
@@ -297,6 +401,16 @@ def _contents(staged: Sequence[Staged]) -> tuple[int, int] | None:
         return None
     rows = sum(contents[0] for _, contents, _ in staged)
     return rows, sum(contents[1] for _, contents, _ in staged) % (1 << 64)
+
+
+def _holds(path: str, query: str, batch: int, staged: Sequence[Staged]) -> bool:
+    """Whether the newest commits in the log include a batch with these rows."""
+    contents = _contents(staged)
+    own = None if contents is None else f"{contents[1]:016x}"
+    with forebay.open(path, mode="r") as store:
+        newest = islice(markers.of_query(store, query), 1)
+        found = chain(newest, markers.of_batch(store, query, batch))
+        return any(said["batch"] == batch and said.get("sum", own) == own for said in found)
 
 
 def _settle(

@@ -10,9 +10,11 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet
 import pytest
+from pyspark.errors import PySparkException
 from sparks import run_program
 
 import forebay
@@ -93,6 +95,35 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
     with forebay.open(tmp_path / "purchases", mode="r") as store:
         bought = [(m.key, m.body) for m in store.tail("purchases", "earliest", False)]
     assert bought == [("42", b"buy")]
+
+
+def test_what_the_page_on_kafka_says_of_writing_and_views(spark: Any, tmp_path: Path) -> None:
+    path = str(tmp_path / "events")
+    row = {"key": b"\xff", "value": None, "topic": "orders", "partition": 1, "offset": 7}
+    schema = "key binary, value binary, topic string, partition int, offset bigint"
+    kafka = spark.createDataFrame([row], schema)
+    names = {"spark": spark, "kafka": kafka, "orders": kafka.drop("offset")}
+    code = blocks("spark-kafka.md", "python")
+    written, copied, selected = (part for part in code if ".write." in part)
+    view, query = (part for part in blocks("spark-kafka.md", "sql")[0].split(";") if part.strip())
+    view = once(view, "/data/events", path)
+    exec(once(written, "/data/events", path), names)
+    spark.sql(view)
+    counted = spark.sql(query)
+    assert [tuple(found) for found in counted.collect()] == [(1, 1)]
+    exec(once(copied, "/data/events", path), names)
+    # The view is as it was planned until it is made again.
+    assert [tuple(found) for found in spark.sql(query).collect()] == [(1, 1)]
+    spark.sql(view)
+    assert [tuple(found) for found in spark.sql(query).collect()] == [(1, 2)]
+    exec(once(selected, "/data/events", path), names)
+    read = spark.read.format("forebay").option("subscribe", "orders").load(path)
+    assert {(found.key, found.value) for found in read.collect()} == {(b"\xff", None)}
+    with pytest.raises(PySparkException):
+        spark.sql(view.replace("OR REPLACE TEMPORARY VIEW orders", "TABLE orders_table"))
+    # What says so where no mode is given is Spark.
+    with pytest.raises(PySparkException, match='use either the "Append"'):
+        kafka.drop("offset").write.format("forebay").save(path)
 
 
 @pytest.mark.parametrize(

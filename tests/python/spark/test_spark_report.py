@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import re
 import sys
@@ -15,6 +16,8 @@ from streaming import Stream
 
 import forebay
 from forebay.spark import report
+from forebay.spark.jobs.figures import BEYOND_END, NO_QUEUE, NO_TOPIC
+from forebay.spark.jobs.page import _age, _size
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +30,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
             keys = [f"k{number % 7}", "all"] if number % 3 else None
             opened.send(("one", "two")[number % 2], b"x" * number, keys=keys, queue=number // 2 % 2)
     # As RocketMQ writes it: names of queues are numbers without quotes.
-    table = '{"offsetTable":{"one@billing":{0:10,1:75},"two@audit":{0:-1},"gone@audit":{0:5}}}'
+    table = '{"offsetTable":{"one@billing":{0:10,1:75,7:3},"two@audit":{0:-1},'
+    table += '"two@other":{1:76},"gone@audit":{0:5},"TBW102@audit":{0:5}}}'
     (path / "config" / "consumerOffset.json").write_text(table)
     return path
 
@@ -115,20 +119,24 @@ def test_the_lag_of_a_stream_is_reported(spark: Any, tmp_path: Path) -> None:
     stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="30", group="etl")
     assert len(stream.trigger() or []) == 30
     found = report(spark, path, keys=0)
-    assert [tuple(row) for row in found.lag] == [("etl", "orders", 0, 30, 50, 20)]
+    assert [tuple(row) for row in found.lag] == [("etl", "orders", 0, 30, 50, 20, None)]
 
 
 def test_the_lag_is_that_of_the_groups(spark: Any, store: Path) -> None:
     found = report(spark, store, topics=["one", "two"], keys=0)
     assert [tuple(row) for row in found.lag] == [
-        ("audit", "two", 0, -1, 75, 75),
-        ("billing", "one", 0, 10, 75, 65),
-        ("billing", "one", 1, 75, 75, 0),
+        ("audit", "two", 0, -1, 75, 75, None),
+        ("billing", "one", 0, 10, 75, 65, None),
+        ("billing", "one", 1, 75, 75, 0, None),
+        ("billing", "one", 7, 3, None, None, NO_QUEUE),
+        ("other", "two", 1, 76, 75, 0, BEYOND_END),
     ]
     assert found.keys == ()
     assert [row.topic for row in found.topics] == ["one", "two"]
     table = found.table("lag")
-    assert table.column("lag").to_pylist() == [75, 65, 0]
+    assert table.column("lag").to_pylist() == [75, 65, 0, None, 0]
+    assert table.column("remark").to_pylist() == [None, None, None, NO_QUEUE, BEYOND_END]
+    assert str(table.schema.field("max_offset").type) == "int64"
     assert str(found.table("hours").schema.field("hour").type) == "timestamp[us, tz=UTC]"
     with pytest.raises(KeyError):
         found.table("colours")
@@ -167,7 +175,31 @@ def test_the_page_loads_nothing(spark: Any, store: Path, tmp_path: Path) -> None
     without_scripts = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"https?:|//|@import|url\(", without_scripts)
     assert "<h2>lag</h2>" in text
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+    # Numbers have units, and what is wrong is marked, first in its table, and told at the top.
+    for words in ("KiB</td>", "messages/s</th>", "last (UTC)</th>", " ago</td>", "KiB,\nin"):
+        assert words in text, words
+    assert "Size an hour, KiB" in text
+    gone = [row for row in found.lag if row.remark == NO_TOPIC]
+    assert [tuple(row) for row in gone] == [("audit", "gone", 0, 5, None, None, NO_TOPIC)]
+    marked = re.findall(r'<tr class="marked">(.*?)</tr>', text)
+    assert [re.findall(r"<td.*?>(.*?)</td>", row)[-1].replace("&#x27;", "'") for row in marked] == [
+        NO_TOPIC,
+        NO_QUEUE,
+        BEYOND_END,
+    ]
+    for remark in (NO_TOPIC, NO_QUEUE, BEYOND_END):
+        assert f"<p>Groups, {html.escape(remark)}: 1 (" in text
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]
+
+
+def test_numbers_have_the_unit_that_fits_them() -> None:
+    sizes = [0, 1023, 1024, 1_572_864, (1 << 30) - 1, 5 << 40, 1 << 70]
+    shown = ["0 B", "1,023 B", "1.0 KiB", "1.5 MiB", "1,024.0 MiB", "5.0 TiB", "1,048,576.0 PiB"]
+    assert [_size(size) for size in sizes] == shown
+    ages = [-3, 0.4, 119, 120, 7_199, 7_200, 172_799, 172_800, 1e9]
+    shown = ["0 s", "0 s", "119 s", "2 min", "119 min", "2 h", "47 h", "2 d", "11,574 d"]
+    assert [_age(age) for age in ages] == shown
 
 
 def test_an_empty_store_has_a_report(spark: Any, tmp_path: Path) -> None:

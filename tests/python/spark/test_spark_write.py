@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tarfile
+import threading
 from collections import Counter
 from datetime import datetime
 
 import pytest
+from harness import LONG_S
 from owner import Owner
 from pyspark.errors import PySparkException
 from pyspark.sql import Row, types
@@ -17,7 +20,7 @@ from sparks import run_program
 import forebay
 import forebay.spark
 from forebay.errors import InvalidOptionError
-from forebay.spark.sink import check_schema, parse_write_options
+from forebay.spark.sink import check_schema, parse_write_options, query_of
 
 #: A task that fails twice before it succeeds, among others that do not.
 RETRIES = """
@@ -130,9 +133,9 @@ def test_a_frame_without_rows_makes_a_store(spark, tmp_path):
 def test_a_row_that_is_refused_leaves_nothing(spark, tmp_path):
     # One task at a time: another, still at work when the job fails, leaves its stage to the sweep.
     frame = spark.range(0, 1000, 1, 1).selectExpr(
-        "cast(id as string) as value", "if(id = 900, 'a b', 'k') as key"
+        "cast(id as string) as value", "if(id = 900, 'a||b', 'k') as tags"
     )
-    with pytest.raises(PySparkException, match="row 900: key is"):
+    with pytest.raises(PySparkException, match="row 900: tags is"):
         frame.write.format("forebay").option("topic", "t").mode("append").save(str(tmp_path))
     assert [found for _, _, files in os.walk(tmp_path) for found in files] == []
 
@@ -174,6 +177,162 @@ def test_a_schema_that_is_none_of_messages_is_refused(schema, words):
 def test_options_of_no_meaning_are_refused(options, words):
     with pytest.raises(InvalidOptionError, match=words):
         parse_write_options(options)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"txnAppId": "a"}, "txnVersion is missing"),
+        ({"txnVersion": "1"}, "txnAppId is missing"),
+        ({"txnAppId": "", "txnVersion": "1"}, "at least one character"),
+        ({"txnAppId": "a", "txnVersion": "-1"}, "from 0 to"),
+        ({"txnAppId": "a", "txnVersion": "9223372036854775808"}, "from 0 to"),
+        ({"txnAppId": "a", "txnVersion": "one"}, "from 0 to"),
+        ({"ignoreExtraColumns": "perhaps"}, '"true" or "false"'),
+    ],
+)
+def test_options_that_contradict_one_another_are_refused(options, words):
+    with pytest.raises(InvalidOptionError, match=words):
+        parse_write_options({"path": "/p", **options})
+
+
+def test_each_application_id_has_a_query_of_its_own():
+    names = ["a", "A", "a b", "a:b", "\N{SNOWMAN}", "x" * 60, "x" * 61, "x" * 5000, "txn-a"]
+    queries = [query_of(name) for name in names]
+    assert len(set(queries)) == len(queries)
+    assert queries[0] == "txn-a"
+    assert all(re.fullmatch("[a-zA-Z0-9_-]{1,64}", query) for query in queries)
+
+
+def write_version(frame, path, app, version, **options):
+    writer = frame.write.format("forebay").option("topic", "t").options(**options)
+    writer = writer.option("txnAppId", app).option("txnVersion", version)
+    writer.mode("append").save(str(path))
+
+
+def test_a_version_of_an_application_is_written_once(spark, tmp_path):
+    def frame(start, end):
+        return spark.range(start, end, 1, 2).selectExpr("cast(id as string) as value")
+
+    for _ in range(2):
+        write_version(frame(0, 10), tmp_path, "an app: 1", 7)
+        write_version(frame(10, 20), tmp_path, "other", 7)
+    # As with Delta, the number decides, and a lower one counts as done.
+    write_version(frame(20, 30), tmp_path, "other", 7)
+    write_version(frame(20, 30), tmp_path, "other", 6)
+    assert values(tmp_path) == Counter(b"%d" % number for number in range(20))
+    with pytest.raises(PySparkException, match="other rows"):
+        write_version(frame(20, 30), tmp_path, "other", 7, batchConflict="fail")
+    write_version(frame(10, 20), tmp_path, "other", 7, batchConflict="fail")
+    write_version(frame(20, 30), tmp_path, "other", 8)
+    assert values(tmp_path) == Counter(b"%d" % number for number in range(30))
+
+
+def test_a_batch_that_is_run_again_writes_its_frames_once(spark, tmp_path):
+    """The driver dies behind the second write of a batch, before Spark notes the batch as done."""
+    runs = []
+    again = threading.Event()
+
+    def both(frame, number):
+        runs.append(number)
+        if len(runs) > 3:
+            # What follows is another batch.
+            again.set()
+        values = frame.selectExpr("cast(value as string) as value").persist()
+        write_version(values, tmp_path / "events", "copy-one", number)
+        write_version(values, tmp_path / "events", "copy-two", number)
+        if len(runs) == 2:
+            raise RuntimeError("killed")
+
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 20)
+    for _ in range(2):
+        stream = rate.option("numPartitions", 2).load().writeStream.foreachBatch(both)
+        stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = stream.trigger(processingTime="0 seconds").start()
+        if len(runs) < 2:
+            with pytest.raises(PySparkException, match="killed"):
+                query.awaitTermination()
+        else:
+            assert again.wait(LONG_S)
+            query.stop()
+    assert runs[:4] == [0, 1, 1, 2]
+    found = values(tmp_path / "events")
+    assert set(found.values()) == {2}
+    assert {b"%d" % number for number in range(40)} <= set(found)
+
+
+def test_a_stream_takes_no_version(spark, tmp_path):
+    rate = spark.readStream.format("rate").load().selectExpr("'a' as value")
+    writer = rate.writeStream.format("forebay").option("topic", "t").option("txnAppId", "a")
+    writer = writer.option("txnVersion", "1").option("checkpointLocation", str(tmp_path / "c"))
+    with pytest.raises(PySparkException, match="for batch writes"):
+        writer.start(str(tmp_path / "events")).awaitTermination()
+
+
+def test_what_is_read_can_be_written_back(spark, tmp_path):
+    schema = (
+        "key string, value string, partition int, headers array<struct<key: string, value: binary>>"
+    )
+    sent = [("k", "a", 1, [("h", b"1")]), (None, "b", 0, None)]
+    frame = spark.createDataFrame(sent, schema).write.format("forebay").option("topic", "t")
+    frame.mode("append").save(str(tmp_path / "one"))
+    reader = spark.read.format("forebay").option("subscribe", "t").option("includeHeaders", "true")
+    read = reader.load(str(tmp_path / "one"))
+    with pytest.raises(PySparkException, match="set ignoreExtraColumns"):
+        read.write.format("forebay").mode("append").save(str(tmp_path / "two"))
+    writer = read.write.format("forebay").option("ignoreExtraColumns", "true")
+    writer.mode("append").save(str(tmp_path / "two"))
+    born = "key,value,topic,partition,headers,born_timestamp"
+    reader = spark.read.format("forebay").option("subscribe", "t")
+    copied = reader.option("columns", born).load(str(tmp_path / "two"))
+    wanted = read.select("key", "value", "topic", "partition", "headers", "timestamp")
+    assert sorted(copied.collect(), key=str) == sorted(wanted.collect(), key=str)
+
+
+def test_a_copy_of_a_topic_of_kafka_equals_it(spark, tmp_path):
+    """A frame as the connector gives it, with what a property of RocketMQ cannot hold."""
+    schema = (
+        "key binary, value binary, topic string, partition int, offset bigint, "
+        "timestamp timestamp, timestampType int, headers array<struct<key: string, value: binary>>"
+    )
+    at = datetime(2024, 5, 1, 12, 30, 0, 5000)
+    keys = [b"k", b"\x00\xff", b"", b"a b", None]
+    sent = [
+        (key, value, "t", number % 2, number, at, 0, headers)
+        for number, (key, value, headers) in enumerate(
+            (key, value, headers)
+            for key in keys
+            for value in (b"v", b"", None)
+            for headers in (None, [("h", b"\xff"), ("h", None), ("TAGS", b"")])
+        )
+    ]
+    frame = spark.createDataFrame(sent, schema)
+    writer = frame.write.format("forebay").option("ignoreExtraColumns", "true")
+    writer.mode("append").save(str(tmp_path))
+    reader = spark.read.format("forebay").option("subscribe", "t")
+    names = "key,value,topic,partition,born_timestamp,headers"
+    read = reader.option("columns", names).load(str(tmp_path))
+    wanted = frame.select("key", "value", "topic", "partition", "timestamp", "headers")
+    assert read.exceptAll(wanted).count() == wanted.exceptAll(read).count() == 0
+    reader = reader.option("pushdown", "true")
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        for key in keys:
+            wanted = [row[:2] for row in sent if row[0] == key]
+            condition = "key is null" if key is None else f"key = X'{key.hex()}'"
+            found = reader.load(str(tmp_path)).where(condition).select("key", "value").collect()
+            assert Counter(map(tuple, found)) == Counter(wanted), key
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_a_column_that_is_none_by_a_slip_is_not_passed_over():
+    found = types.StructType.fromDDL("value string, Key string, other bigint")
+    with pytest.raises(InvalidOptionError, match="its name is key"):
+        check_schema(found, "t", ignore_extra=True)
+    found = types.StructType.fromDDL("value string, key int, other bigint")
+    with pytest.raises(InvalidOptionError, match="its type is int"):
+        check_schema(found, "t", ignore_extra=True)
 
 
 def test_what_spark_adds_to_a_streams_options_is_passed_over():

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import forebay
 from forebay import _forebay
 from forebay.spark.jobs.work import Progress, grouped, opened, run, tasks_at_once
+from forebay.spark.options import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,7 +88,7 @@ def audit(
     True
     """
     began = time.monotonic()
-    root = os.path.abspath(path)
+    root = local("path", path)
     token = uuid.uuid4().hex
     with forebay.open(root, mode="r") as store:
         parts = _forebay.verify_stretches(store)

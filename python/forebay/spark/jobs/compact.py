@@ -27,6 +27,7 @@ from forebay.spark.jobs.work import (
     read_ranges,
     told,
 )
+from forebay.spark.options import local
 from forebay.spark.ranges import Range
 
 if TYPE_CHECKING:
@@ -74,8 +75,8 @@ def compact(
 
     A message's key is its first one, as in the column `key`. Messages without a key are all kept:
     Kafka refuses them in a compacted topic when they are sent, and a job that comes later and
-    dropped them would lose what nothing replaces. There are no tombstones: the log of a store has
-    no message without a body, so a key is never removed.
+    dropped them would lose what nothing replaces. A message whose value is null is kept as any
+    other, and no key is removed: who reads the copy later learns of the deletion.
 
     The messages of a topic keep their order, queue, keys, tags, properties and the time at which
     they were made; offsets, positions and store times are new. Flags, delivery counts and unique
@@ -112,7 +113,7 @@ def compact(
     1000
     """
     began = time.monotonic()
-    root, place = os.path.abspath(path), os.path.abspath(target)
+    root, place = local("path", path), local("target", target)
     asked = named_topics(topics)
     with _work_folder(place) as work:
         with forebay.open(root, mode="r") as store:

@@ -41,6 +41,7 @@ from forebay.spark.jobs.work import (
     run,
     tasks_at_once,
 )
+from forebay.spark.options import local
 from forebay.spark.ranges import Range, cut
 
 if TYPE_CHECKING:
@@ -167,7 +168,7 @@ def export(
     1000000
     """
     began = time.monotonic()
-    root, place = os.path.abspath(path), os.path.abspath(target)
+    root, place = local("path", path), local("target", target)
     partitions = _partitions(partition_by)
     named = named_topics(topics)
     if compression not in COMPRESSIONS:

@@ -56,6 +56,14 @@ class KeyFigures(NamedTuple):
     bytes: int
 
 
+#: The offset of a group lies beyond the end of its queue: the log came back shorter, or is another.
+BEYOND_END = "offset beyond the queue's end"
+#: A group has consumed from a topic that is not in the store.
+NO_TOPIC = "no such topic"
+#: A group has consumed from a queue that its topic does not have.
+NO_QUEUE = "no such queue"
+
+
 class LagFigures(NamedTuple):
     """How far a group of consumers is in a queue."""
 
@@ -64,8 +72,12 @@ class LagFigures(NamedTuple):
     queue: int
     #: The next offset that the group consumes.
     offset: int
-    max_offset: int
-    lag: int
+    #: The end of the queue; `None` where there is no such queue.
+    max_offset: int | None
+    #: Messages that the group has not consumed; `None` where there is no such queue.
+    lag: int | None
+    #: What is wrong: `BEYOND_END`, `NO_TOPIC` or `NO_QUEUE`; else `None`.
+    remark: str | None
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,8 @@ class Report:
 
         if name not in _TABLES:
             raise KeyError(f"{name!r} is no table; there are {', '.join(_TABLES)}")
-        kinds = {str: pyarrow.string(), int: pyarrow.int64(), float: pyarrow.float64()}
+        kinds: dict[Any, Any] = {str: pyarrow.string(), int: pyarrow.int64()}
+        kinds |= {kind | None: found for kind, found in kinds.items()} | {float: pyarrow.float64()}
         rows, kind = getattr(self, name), _TABLES[name]
         # What is none of these is a time.
         types = {

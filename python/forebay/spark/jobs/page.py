@@ -23,7 +23,23 @@ body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem
 table { border-collapse: collapse; margin: 1rem 0; }
 td, th { border-bottom: 1px solid #ddd; padding: .2rem .8rem; text-align: left; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
+tr.marked td { background: #fde8e4; }
+.wide { overflow-x: auto; }
 """
+
+#: What the columns of tables are called that have a unit, or are not called what they are.
+_LABELS = {
+    "bytes": "size",
+    "rate": "messages/s",
+    "peak_rate": "peak messages/s",
+    "first": "first (UTC)",
+    "last": "last (UTC)",
+    "hour": "hour (UTC)",
+    "lag": "lag in messages",
+    "remark": "",
+}
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def check_plotly() -> None:
@@ -48,9 +64,10 @@ def write_page(report: Report, path: str) -> None:
 
 def _page(report: Report) -> str:
     title = f"{html.escape(os.path.basename(report.path))} on {report.taken:%Y-%m-%d %H:%M} UTC"
+    scale, unit = _scale(max((row.bytes for row in report.hours), default=0))
     figures = [
-        _by_hour(report, "messages", "Messages an hour"),
-        _by_hour(report, "bytes", "Bytes an hour"),
+        _by_hour(report, "messages", "Messages an hour", 1),
+        _by_hour(report, "bytes", f"Size an hour, {unit}", scale),
         _bars(
             "Messages by queue",
             [(f"{row.topic} {row.queue}", row.messages) for row in report.queues],
@@ -59,15 +76,25 @@ def _page(report: Report) -> str:
             "Keys with the most messages",
             [(f"{row.topic} {row.key}", row.messages) for row in report.keys],
         ),
-        _bars("Lag", [(f"{row.group} {row.topic} {row.queue}", row.lag) for row in report.lag]),
+        _bars(
+            "Lag of groups, messages",
+            [(f"{row.group} {row.topic} {row.queue}", row.lag or 0) for row in report.lag],
+        ),
     ]
     parts = [
         "<!DOCTYPE html>",
-        f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title>',
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{title}</title>",
         f"<style>{_STYLE}</style></head><body><h1>{title}</h1>",
-        f"<p>{report.messages:,} messages, {report.bytes:,} bytes,",
+        f"<p>{report.messages:,} messages, {_size(report.bytes)},",
         f"in {html.escape(report.path)}</p>",
     ]
+    marked = Counter(row.remark for row in report.lag if row.remark is not None)
+    for remark, count in sorted(marked.items()):
+        parts.append(
+            f"<p>Groups, {html.escape(remark)}: {count:,} (marked in the table of lag)</p>"
+        )
     script: bool = True
     for figure in figures:
         if figure is None:
@@ -77,11 +104,30 @@ def _page(report: Report) -> str:
         parts.append(figure.to_html(full_html=False, include_plotlyjs=script, config=config))
         script = False
     for name in ("topics", "queues", "hours", "keys", "lag"):
-        parts.append(_table(name, getattr(report, name)))
+        parts.append(_table(name, getattr(report, name), report.taken))
     return "\n".join([*parts, "</body></html>", ""])
 
 
-def _by_hour(report: Report, what: str, title: str) -> Any:
+def _scale(size: int) -> tuple[int, str]:
+    """Return the unit in which a number of bytes is shown: its bytes, and its name."""
+    place = min(max(size.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
+    return 1 << (10 * place), _UNITS[place]
+
+
+def _size(size: int) -> str:
+    scale, unit = _scale(size)
+    return f"{size:,} {unit}" if scale == 1 else f"{size / scale:,.1f} {unit}"
+
+
+def _age(seconds: float) -> str:
+    """Return a time in the largest unit of which it has two."""
+    for length, unit in _AGES:
+        if seconds >= 2 * length or length == 1:
+            return f"{max(seconds, 0) // length:,.0f} {unit}"
+    return ""
+
+
+def _by_hour(report: Report, what: str, title: str, scale: int) -> Any:
     totals: Counter[str] = Counter()
     for row in report.hours:
         totals[row.topic] += getattr(row, what)
@@ -95,7 +141,8 @@ def _by_hour(report: Report, what: str, title: str) -> Any:
     hours = sorted({row.hour for row in report.hours})
     figure = _plotly().Figure()
     for name, values in series.items():
-        figure.add_bar(x=hours, y=[values[hour] for hour in hours], name=html.escape(name))
+        heights = [values[hour] / scale for hour in hours]
+        figure.add_bar(x=hours, y=heights, name=html.escape(name))
     figure.update_layout(title=title, barmode="stack", template="plotly_white")
     return figure
 
@@ -114,26 +161,38 @@ def _bars(title: str, bars: list[tuple[str, int]]) -> Any:
     return figure
 
 
-def _table(name: str, rows: tuple[Any, ...]) -> str:
+def _table(name: str, rows: tuple[Any, ...], taken: datetime) -> str:
     if not rows:
         return ""
-    number = [isinstance(value, int | float) for value in rows[0]]
-    kinds = [' class="number"' if is_number else "" for is_number in number]
+    fields = rows[0]._fields
+    numbers = [
+        any(isinstance(row[place], int | float) for row in rows) for place in range(len(fields))
+    ]
+    kinds = [' class="number"' if is_number else "" for is_number in numbers]
     head = "".join(
-        f"<th{kind}>{field.replace('_', ' ')}</th>"
-        for field, kind in zip(rows[0]._fields, kinds, strict=True)
+        f"<th{kind}>{_LABELS.get(field, field.replace('_', ' '))}</th>"
+        for field, kind in zip(fields, kinds, strict=True)
     )
+    # What is wrong comes first: a long table is cut.
+    ordered = sorted(rows, key=lambda row: getattr(row, "remark", None) is None)
     lines = []
-    for row in rows[:_ROWS_MAX]:
-        cells = (f"<td{kind}>{_cell(v)}</td>" for v, kind in zip(row, kinds, strict=True))
-        lines.append(f"<tr>{''.join(cells)}</tr>")
+    for row in ordered[:_ROWS_MAX]:
+        cells = zip(fields, row, kinds, strict=True)
+        texts = (f"<td{kind}>{_cell(field, value, taken)}</td>" for field, value, kind in cells)
+        mark = "" if getattr(row, "remark", None) is None else ' class="marked"'
+        lines.append(f"<tr{mark}>{''.join(texts)}</tr>")
     more = ""
     if len(rows) > _ROWS_MAX:
         more = f"<p>and {len(rows) - _ROWS_MAX:,} more</p>"
-    return f"<h2>{name}</h2><table><tr>{head}</tr>{''.join(lines)}</table>{more}"
+    table = f'<div class="wide"><table><tr>{head}</tr>{"".join(lines)}</table></div>'
+    return f"<h2>{name}</h2>{table}{more}"
 
 
-def _cell(value: object) -> str:
+def _cell(field: str, value: object, taken: datetime) -> str:
+    if field == "bytes" and isinstance(value, int):
+        return _size(value)
+    if field == "last" and isinstance(value, datetime):
+        return f"{value:%Y-%m-%d %H:%M:%S}, {_age((taken - value).total_seconds())} ago"
     if isinstance(value, datetime):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     if isinstance(value, float):

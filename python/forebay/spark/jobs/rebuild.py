@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from forebay import _forebay
 from forebay.errors import StoreExistsError
 from forebay.spark.jobs.work import Progress, grouped, run, tasks_at_once
+from forebay.spark.options import local
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,7 +110,7 @@ def rebuild(
     1000000
     """
     began = time.monotonic()
-    root = os.path.abspath(path)
+    root = local("path", path)
     with _place(root, target, adopt=adopt) as (built, lock):
         ranges = _forebay.rebuild_ranges(root, lock is not None)
         groups_wanted = 4 * tasks_at_once(spark)
@@ -151,7 +152,7 @@ def _place(
 ) -> Iterator[tuple[str, _forebay.StoreLock | None]]:
     """Give a directory to build in, and the store's lock where its own queues are replaced."""
     if target is not None:
-        built = os.path.abspath(target)
+        built = local("target", target)
         os.makedirs(built, mode=0o700, exist_ok=True)
         if os.listdir(built):
             message = f"{built} is not empty: rebuild takes a new directory"

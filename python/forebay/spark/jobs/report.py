@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import forebay
 from forebay.spark.jobs.figures import (
+    BEYOND_END,
+    NO_QUEUE,
+    NO_TOPIC,
     HourFigures,
     KeyFigures,
     LagFigures,
@@ -19,8 +22,8 @@ from forebay.spark.jobs.figures import (
     TopicFigures,
 )
 from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, told
-from forebay.spark.options import TopicQueue
-from forebay.spark.plan import Bounds
+from forebay.spark.options import TopicQueue, local
+from forebay.spark.plan import Bounds, is_system_topic
 from forebay.spark.ranges import Range
 
 if TYPE_CHECKING:
@@ -77,7 +80,7 @@ def report(
 
         check_plotly()
     began = time.monotonic()
-    root = os.path.abspath(path)
+    root = local("path", path)
     taken = datetime.now(UTC)
     with forebay.open(root, mode="r") as store:
         named = chosen_topics(store, asked)
@@ -100,7 +103,7 @@ def report(
         queues=queues,
         hours=hours,
         keys=top,
-        lag=_lag(root, bounds),
+        lag=_lag(root, bounds, set(named), chosen=asked is not None),
         html=None if html is None else os.path.abspath(html),
         seconds=time.monotonic() - began,
     )
@@ -202,8 +205,13 @@ def _topic(
     return TopicFigures(name, queues, messages, size, _at(first), _at(last), rate, peak)
 
 
-def _lag(root: str, bounds: dict[TopicQueue, Bounds]) -> tuple[LagFigures, ...]:
-    """Compare RocketMQ's table of groups with the ends of the queues."""
+def _lag(
+    root: str, bounds: dict[TopicQueue, Bounds], named: set[str], *, chosen: bool
+) -> tuple[LagFigures, ...]:
+    """Compare RocketMQ's table of groups with the ends of the queues.
+
+    A topic that is not named is missing, unless it is a system topic or the topics were chosen.
+    """
     from forebay.spark.group import read_table
 
     found = []
@@ -213,11 +221,19 @@ def _lag(root: str, bounds: dict[TopicQueue, Bounds]) -> tuple[LagFigures, ...]:
         table = {}
     for name, queues in table.get("offsetTable", {}).items():
         topic, _, group = name.partition("@")
+        if topic not in named and (chosen or is_system_topic(topic)):
+            continue
         for queue, offset in queues.items() if isinstance(queues, dict) else ():
+            if not isinstance(offset, int) or not str(queue).isdecimal():
+                continue
+            place = (group, topic, int(queue), offset)
             end = bounds.get((topic, int(queue)))
-            if end is None or not isinstance(offset, int):
+            if end is None:
+                missing = NO_QUEUE if topic in named else NO_TOPIC
+                found.append(LagFigures(*place, None, None, missing))
                 continue
             # A group that has not begun has -1; what is retired nobody can consume any more.
             begin = min(max(offset, end[0]), end[1])
-            found.append(LagFigures(group, topic, int(queue), offset, end[1], end[1] - begin))
+            remark = BEYOND_END if offset > end[1] else None
+            found.append(LagFigures(*place, end[1], end[1] - begin, remark))
     return tuple(sorted(found))

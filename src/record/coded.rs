@@ -1,0 +1,247 @@
+//! What Kafka keeps and properties cannot hold: values that are null, keys and headers that are no
+//! text. They stand in ordinary properties, under names with the prefix [`PREFIX`].
+//!
+//! | property | value | what it says |
+//! |---|---|---|
+//! | `FOREBAY_KEY` | `base64` | the key is what `KEYS` holds in base64 |
+//! | | `empty` | the key is empty; there are no `KEYS` |
+//! | `FOREBAY_VALUE` | `null` | the value is null; the body is empty |
+//! | `FOREBAY_HEADER_<n>` | `<name>:<value>` | header `n` of the message, from 0 |
+//!
+//! Name and value of a header are in base64; a value that is null is `-`. Base64 has the alphabet
+//! of RFC 4648, section 4, with padding. A message whose key, value and headers are text has none
+//! of these properties.
+
+use super::{Record, properties};
+use std::borrow::Cow;
+use std::fmt::Write;
+
+/// How the names begin.
+pub const PREFIX: &str = "FOREBAY_";
+/// Property that tells what the key is.
+pub const KEY: &str = "FOREBAY_KEY";
+/// The key is what `KEYS` holds in base64.
+pub const KEY_BASE64: &str = "base64";
+/// The key is empty.
+pub const KEY_EMPTY: &str = "empty";
+/// Property that tells what the value is.
+pub const VALUE: &str = "FOREBAY_VALUE";
+/// The value is null.
+pub const VALUE_NULL: &str = "null";
+
+/// Prefix of the properties that are headers; its number follows.
+const HEADER: &str = "FOREBAY_HEADER_";
+/// A header whose value is null.
+const HEADER_NULL: &str = "-";
+/// Between name and value of a header.
+const HEADER_SEPARATOR: char = ':';
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+
+/// A header: its name, and its value or null.
+pub type Header<'a> = (Cow<'a, str>, Option<Cow<'a, [u8]>>);
+
+/// The bytes in base64.
+pub fn base64(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    put_base64(bytes, &mut text);
+    text
+}
+
+fn put_base64(bytes: &[u8], text: &mut String) {
+    for group in bytes.chunks(3) {
+        let at = |index: usize| u32::from(group.get(index).copied().unwrap_or_default());
+        let bits = at(0) << 16 | at(1) << 8 | at(2);
+        for digit in 0..4 {
+            let number = (bits >> (18 - 6 * digit)) as usize & 63;
+            let known = ALPHABET.get(number).copied().unwrap_or_default();
+            text.push(if digit <= group.len() {
+                char::from(known)
+            } else {
+                '='
+            });
+        }
+    }
+}
+
+/// The bytes that a text is in base64; `None` where it is none.
+pub fn of_base64(text: &[u8]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
+    let (groups, []) = text.as_chunks::<4>() else {
+        return None;
+    };
+    for (index, group) in groups.iter().enumerate() {
+        let padding = group.iter().rev().take_while(|it| **it == b'=').count();
+        if padding > 2 || (padding > 0 && index + 1 < groups.len()) {
+            return None;
+        }
+        let mut bits = 0;
+        for digit in group.iter().take(4 - padding) {
+            bits = bits << 6 | u32::from(digit_of(*digit)?);
+        }
+        bits <<= 6 * padding;
+        let [_, decoded @ ..] = bits.to_be_bytes();
+        bytes.extend(decoded.iter().take(3 - padding));
+    }
+    Some(bytes)
+}
+
+fn digit_of(digit: u8) -> Option<u8> {
+    match digit {
+        b'A'..=b'Z' => Some(digit - b'A'),
+        b'a'..=b'z' => Some(digit - b'a' + 26),
+        b'0'..=b'9' => Some(digit - b'0' + 52),
+        b'+' => Some(62),
+        b'/' => Some(63),
+        _ => None,
+    }
+}
+
+/// The property that is a header: its name and value.
+pub fn header(number: usize, name: &[u8], value: Option<&[u8]>) -> (String, String) {
+    let mut text = base64(name);
+    text.push(HEADER_SEPARATOR);
+    match value {
+        Some(value) => put_base64(value, &mut text),
+        None => text.push_str(HEADER_NULL),
+    }
+    let mut property = HEADER.to_owned();
+    // Writing to text does not fail.
+    let _ = write!(property, "{number}");
+    (property, text)
+}
+
+/// The number of the header that a property is, and the header; `None` where it is none.
+fn of_header<'a>(property: &str, text: &[u8]) -> Option<(usize, Header<'a>)> {
+    let number = property.strip_prefix(HEADER)?.parse().ok()?;
+    let mut parts = text.split(|byte| *byte == HEADER_SEPARATOR as u8);
+    let (name, value) = (parts.next()?, parts.next()?);
+    let name = String::from_utf8_lossy(&of_base64(name)?).into_owned();
+    let value = match value == HEADER_NULL.as_bytes() {
+        true => None,
+        false => Some(Cow::Owned(of_base64(value)?)),
+    };
+    parts
+        .next()
+        .is_none()
+        .then_some((number, (name.into(), value)))
+}
+
+/// The headers that these properties are, in the order that they had.
+pub fn headers<'a>(properties: &'a [(Cow<'a, str>, &'a [u8])]) -> Vec<Header<'a>> {
+    let (mut found, mut coded) = (Vec::with_capacity(properties.len()), Vec::new());
+    for (name, value) in properties {
+        let known = match name.strip_prefix(PREFIX) {
+            None => None,
+            Some("KEY") if is_form_of_key(value) => continue,
+            Some("VALUE") if *value == VALUE_NULL.as_bytes() => continue,
+            Some(_) => of_header(name, value),
+        };
+        match known {
+            Some(header) => coded.push(header),
+            None => found.push((Cow::Borrowed(&**name), Some(Cow::Borrowed(*value)))),
+        }
+    }
+    coded.sort_by_key(|(number, _)| *number);
+    for (number, header) in coded {
+        found.insert(number.min(found.len()), header);
+    }
+    found
+}
+
+fn is_form_of_key(form: &[u8]) -> bool {
+    form == KEY_BASE64.as_bytes() || form == KEY_EMPTY.as_bytes()
+}
+
+/// Whether the value of a message is null. Its properties are walked only if its body is empty.
+#[inline]
+pub fn is_null(record: &Record<'_>) -> bool {
+    record.stored_body().is_empty()
+        && properties::find(record.raw_properties(), VALUE.as_bytes())
+            == Some(VALUE_NULL.as_bytes())
+}
+
+/// The key of a record by its first key as stored, and what [`KEY`] says of it.
+pub fn key<'a>(stored: Option<&'a [u8]>, form: Option<&[u8]>) -> Option<Cow<'a, [u8]>> {
+    match (stored, form) {
+        (Some(stored), Some(form)) if form == KEY_BASE64.as_bytes() => {
+            Some(of_base64(stored).map_or(Cow::Borrowed(stored), Cow::Owned))
+        }
+        (None, Some(form)) if form == KEY_EMPTY.as_bytes() => Some(Cow::Borrowed(&[])),
+        (stored, _) => stored.map(Cow::Borrowed),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn base64_is_that_of_the_rfc() {
+        let known = [
+            "", "Zg==", "Zm8=", "Zm9v", "Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy",
+        ];
+        for (len, text) in known.into_iter().enumerate() {
+            assert_eq!(base64(&b"foobar"[..len]), text);
+        }
+        assert_eq!(base64(&[0xFB, 0xFF]), "+/8=");
+        for wrong in [
+            "Zg", "Zg=", "Z===", "====", "Zg==Zg==", "Z=g=", "Zm9-", "Zm 9", "Zm9v=",
+        ] {
+            assert_eq!(of_base64(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn bytes_survive_base64(bytes: Vec<u8>) {
+            prop_assert_eq!(of_base64(base64(&bytes).as_bytes()), Some(bytes));
+        }
+
+        #[test]
+        fn any_text_is_base64_or_is_not(text: Vec<u8>) {
+            let _ = of_base64(&text);
+            let _ = of_header("FOREBAY_HEADER_0", &text);
+        }
+    }
+
+    #[test]
+    fn headers_keep_their_places_and_what_is_none_of_ours_stays() {
+        let (first, second) = (header(0, b"", None), header(2, b"KEYS", Some(&[0xFF])));
+        let owned: Vec<(String, String)> = vec![
+            ("plain".into(), "1".into()),
+            ("FOREBAY_KEY".into(), "base64".into()),
+            ("FOREBAY_VALUE".into(), "null".into()),
+            ("FOREBAY_VALUE".into(), "other".into()),
+            second,
+            first,
+            ("FOREBAY_HEADER_x".into(), ":".into()),
+            (
+                "FOREBAY_HEADER_18446744073709551615".into(),
+                "YQ==:Yg==".into(),
+            ),
+        ];
+        let stored: Vec<(Cow<'_, str>, &[u8])> = owned
+            .iter()
+            .map(|(name, value)| (Cow::Borrowed(name.as_str()), value.as_bytes()))
+            .collect();
+        let found = headers(&stored);
+        let found: Vec<(&str, Option<&[u8]>)> = found
+            .iter()
+            .map(|(name, value)| (&**name, value.as_deref()))
+            .collect();
+        assert_eq!(
+            found,
+            [
+                ("", None),
+                ("plain", Some(&b"1"[..])),
+                ("KEYS", Some(&[0xFF])),
+                ("FOREBAY_VALUE", Some(b"other")),
+                ("FOREBAY_HEADER_x", Some(b":")),
+                ("a", Some(b"b")),
+            ]
+        );
+    }
+}
