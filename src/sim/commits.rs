@@ -4,13 +4,14 @@
 //! The driver does what `forebay.spark.sink` does. It may live in the process of the writer or
 //! outlive it, and it stages and publishes where there is no writer, too. After a crash of its own
 //! it runs the batch again that was not acknowledged, as Spark does: the rows are the same, their
-//! cut into stages is not. Now and then another driver has a copy of an older checkpoint: it repeats
-//! a batch, or has other rows under its number. Somebody withdraws a commit, or damages, cuts or
-//! removes a file of one.
+//! cut into stages is not. Now and then another driver has a copy of an older checkpoint: it
+//! repeats a batch, or has other rows under its number. Somebody withdraws a commit, or damages,
+//! cuts or removes a file of one.
 //!
 //! The law: a row is in the log once; what was acknowledged is there; the rows of a part are all
-//! there or none; what was refused is not there. A commit is refused or vanishes only where somebody
-//! has meddled with it or the power has gone, and the batch that is run again gets through.
+//! there or none; what was refused is not there. A commit is refused or vanishes only where
+//! somebody has meddled with it or the power has gone, and the batch that is run again gets
+//! through.
 
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
@@ -62,6 +63,8 @@ pub struct Story {
     published: Option<Published>,
     /// Whether somebody has withdrawn the commit, or damaged a file of one.
     meddled: bool,
+    /// Whether the writer may have checked the stages, and waits for room.
+    checked: bool,
     /// Rows of each batch, acknowledged or not.
     rows: Vec<u64>,
     /// Positions at which rows were seen; a power loss takes those away that were not durable.
@@ -96,6 +99,7 @@ impl Story {
             staged: Vec::new(),
             published: None,
             meddled: false,
+            checked: false,
             rows: Vec::new(),
             seen: BTreeMap::new(),
             retires,
@@ -144,6 +148,7 @@ impl Story {
         self.staged.clear();
         self.published = None;
         self.meddled = false;
+        self.checked = false;
     }
 
     fn live(&mut self, disk: &Arc<SimDisk>, last: bool) -> std::result::Result<(), Breach> {
@@ -192,6 +197,7 @@ impl Story {
                 let clock_ms = self.clock_ms;
                 let stepped = intake::step(engine.shared(), &|| clock_ms);
                 disk.fill(0);
+                self.checked |= stepped.is_err();
                 stepped.or_else(|error| match full > 0 && error.passes() {
                     true => Ok(()),
                     false => Err(error),
@@ -573,6 +579,9 @@ impl Story {
         if self.random.chance(30) {
             self.meddled = true;
             return withdraw(&**disk, Path::new(ROOT), QUERY, self.batch).map(drop);
+        }
+        if self.checked {
+            return Ok(());
         }
         let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
         let begun = directory.join(format!("taken-{}", self.batch));

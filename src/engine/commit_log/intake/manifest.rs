@@ -336,16 +336,14 @@ impl Pending {
     pub fn flaw(&self) -> String {
         match self.version {
             Some(version) if version != VERSION => {
-                format!(
-                    "it is a manifest of version {version}; this release reads version {VERSION}"
-                )
+                format!("it is of version {version}; this release reads version {VERSION}")
             }
             _ => "it is no manifest: it is damaged, or a loss of power has cut it".to_owned(),
         }
     }
 
-    /// Says that it is begun. After a loss of power it may have its old name. False where it was withdrawn meanwhile, even if another
-    /// commit of the batch has the name by now.
+    /// Says that it is begun. After a loss of power it may have its old name. False where it was
+    /// withdrawn meanwhile, even if another commit of the batch has the name by now.
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
         match disk.rename(&from, &self.directory.join(name.text())) {
