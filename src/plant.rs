@@ -42,6 +42,14 @@ pub enum Bug {
     KeepBegun,
     /// Parts of a commit are appended before the names of its files are durable.
     BeginUnsynced,
+    /// Parts of a commit are appended before its manifest and its stages are durable.
+    StagesUnsynced,
+    /// A commit whose manifest is gone counts as appended, whatever the log holds.
+    TrustGone,
+    /// A commit that finds an earlier one of its batch counts as that one, and loses its stages.
+    EarlierWins,
+    /// A commit that is refused keeps its name, so that no other of its batch gets it.
+    RefuseTorn,
     /// A batch whose number is in the log counts as appended, whatever its rows are.
     TrustNumbers,
     /// A record that cannot be read is taken for one that is not there.

@@ -2,6 +2,7 @@
 
 use crate::archive::{SealedFile, Survey};
 use crate::engine::commit_log::CommitLog;
+use crate::engine::commit_log::intake::manifest::Contents;
 use crate::engine::memory::Memory;
 use crate::engine::{
     Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,
@@ -238,6 +239,22 @@ impl Store {
     /// return.
     pub fn take_commits(&self) -> Result<()> {
         self.writer()?.take_commits()
+    }
+
+    /// Whether the durable log holds all of batch `batch` of `query` with these contents. A commit
+    /// whose manifest is gone is done only then: it may as well be withdrawn, or lost with the
+    /// power. `skips`: whether the batch with other rows, or a higher one, will do.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn holds_commit(
+        &self,
+        (query, batch): (&str, u64),
+        contents: Contents,
+        skips: bool,
+    ) -> Result<bool> {
+        self.engine()?.holds_commit((query, batch), contents, skips)
     }
 
     /// The message at a queue offset.

@@ -44,6 +44,7 @@ __all__ = [
     "discard_stages",
     "epochs",
     "fit",
+    "holds_commit",
     "message_from_record",
     "open_store",
     "publish_commit",
@@ -606,6 +607,9 @@ def publish_commit(
 ) -> bool: ...
 def resolve_commit(path: str | PathLike[str], query: str, batch: int, resolution: str) -> bool: ...
 def take_commits(store: Store) -> None: ...
+def holds_commit(
+    store: Store, query: str, batch: int, contents: tuple[int, int], skips: bool
+) -> bool: ...
 def wait_for_commit(
     path: str | PathLike[str], query: str, batch: int, timeout: float
 ) -> tuple[str, tuple[str, bool] | None, bool]: ...

@@ -16,6 +16,7 @@ use crate::num::short;
 use crate::record::{Batch, Layout, Message, Record, RecordStyle};
 use crate::warning::Warnings;
 use commit_log::archive::{SealedFile, Survey};
+use commit_log::intake::manifest::Contents;
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -400,6 +401,13 @@ pub trait Engine: Send + Sync {
     /// keeps no files. What was taken up is durable on return.
     fn take_commits(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Whether the durable log holds all of a batch of a query, with these contents. `skips`:
+    /// whether the batch with other rows, or a higher one, will do.
+    fn holds_commit(&self, batch: (&str, u64), contents: Contents, skips: bool) -> Result<bool> {
+        let _ = (batch, contents, skips);
+        Ok(false)
     }
 
     /// Whether an append of a record of `len` bytes would, as things stand, neither wait for

@@ -54,8 +54,8 @@ mod _forebay {
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
     #[pymodule_export]
     use super::stages::{
-        Stager, check_topic, close_query, discard_stages, publish_commit, resolve_commit,
-        stage_target, take_commits, wait_for_commit, withdraw_commit, writer_of,
+        Stager, check_topic, close_query, discard_stages, holds_commit, publish_commit,
+        resolve_commit, stage_target, take_commits, wait_for_commit, withdraw_commit, writer_of,
     };
     #[pymodule_export]
     use super::store::Store;

@@ -52,7 +52,7 @@ impl Stager {
         Ok(py.detach(write)?)
     }
 
-    /// End the stage, durably; ``None`` where no row was written.
+    /// End the stage, which is not durable yet; ``None`` where no row was written.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Staged>> {
         let finish = || {
             let core = self.core.lock().take();
@@ -142,6 +142,21 @@ pub(crate) fn resolve_commit(
 pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
     let core = store.get().core();
     Ok(store.py().detach(|| core.take_commits())?)
+}
+
+/// Whether the durable log holds all of a batch with these contents: rows and sum.
+#[pyfunction]
+pub(crate) fn holds_commit(
+    store: &Bound<'_, Store>,
+    query: &str,
+    batch: u64,
+    contents: (u64, u64),
+    skips: bool,
+) -> PyResult<bool> {
+    let (rows, sum) = contents;
+    let (core, contents) = (store.get().core(), Contents { rows, sum });
+    let holds = || core.holds_commit((query, batch), contents, skips);
+    Ok(store.py().detach(holds)?)
 }
 
 /// How far a commit is; why it was refused, and whether a part of it is in the log; whether

@@ -1,17 +1,23 @@
 //! Stories of commits: a driver stages the rows of one batch after another and commits them, a
 //! writer takes them up, and either may die at any call of the disk.
 //!
-//! After a crash the driver runs the batch again that was not acknowledged, as Spark does: its rows
-//! are the same, their cut into stages is not. Now and then another driver has a copy of an older
-//! checkpoint: it repeats a batch, or has other rows under its number. The law: a row is in the log
-//! once; what was acknowledged is there; the rows of a part are all there or none; what was refused
-//! is not there, and no batch is done of which it is not known that its rows are there.
+//! The driver does what `forebay.spark.sink` does. It may live in the process of the writer or
+//! outlive it, and it stages and publishes where there is no writer, too. After a crash of its own
+//! it runs the batch again that was not acknowledged, as Spark does: the rows are the same, their
+//! cut into stages is not. Now and then another driver has a copy of an older checkpoint: it
+//! repeats a batch, or has other rows under its number. Somebody withdraws a commit, or damages,
+//! cuts or removes a file of one.
+//!
+//! The law: a row is in the log once; what was acknowledged is there; the rows of a part are all
+//! there or none; what was refused is not there. A commit is refused or vanishes only where
+//! somebody has meddled with it or the power has gone, and the batch that is run again gets
+//! through.
 
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, said};
-use crate::disk::Disk;
+use crate::disk::{Disk, Synced};
 use crate::engine::commit_log::{CommitLog, intake};
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
 use crate::error::{Error, Result};
@@ -19,7 +25,9 @@ use crate::machine::{Drive, Machine};
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use crate::stages::commit::{publish_cut, state, withdraw};
-use crate::stages::{Commit, CommitKind, CommitState, Conflict, Published, Stage, Stager};
+use crate::stages::{
+    Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, Stager,
+};
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -49,6 +57,14 @@ pub struct Story {
     crashes: u64,
     /// The batch that is not acknowledged yet.
     batch: u64,
+    /// Its stages, as far as the driver knows them.
+    staged: Vec<Stage>,
+    /// Whose manifest the driver waits for, once it has published its own.
+    published: Option<Published>,
+    /// Whether somebody has withdrawn the commit, or damaged a file of one.
+    meddled: bool,
+    /// Whether the writer may have checked the stages, and waits for room.
+    checked: bool,
     /// Rows of each batch, acknowledged or not.
     rows: Vec<u64>,
     /// Positions at which rows were seen; a power loss takes those away that were not durable.
@@ -80,6 +96,10 @@ impl Story {
             clock_ms: EPOCH_MS,
             crashes: 0,
             batch: 0,
+            staged: Vec::new(),
+            published: None,
+            meddled: false,
+            checked: false,
             rows: Vec::new(),
             seen: BTreeMap::new(),
             retires,
@@ -100,6 +120,10 @@ impl Story {
             self.live(&disk, life >= lives)?;
             self.crashes += 1;
             died = disk.is_dead();
+            let lost = matches!(disk.faults().stop, Stop::Power | Stop::Device);
+            if lost || self.random.chance(40) {
+                self.forget();
+            }
             let faults = self.faults(life + 1 >= lives);
             disk = Arc::new(disk.restart(faults));
         }
@@ -119,18 +143,33 @@ impl Story {
         }
     }
 
+    /// The driver dies, or the attempt at its batch has failed.
+    fn forget(&mut self) {
+        self.staged.clear();
+        self.published = None;
+        self.meddled = false;
+        self.checked = false;
+    }
+
     fn live(&mut self, disk: &Arc<SimDisk>, last: bool) -> std::result::Result<(), Breach> {
+        if self.random.chance(30) {
+            // Nobody writes the store.
+            let done = self.stage(disk).and_then(|()| self.publish(disk));
+            if disk.is_dead() {
+                return Ok(());
+            }
+            done.map_err(|error| format!("without a writer: {error}"))?;
+        }
         let engine = match self.open(disk) {
             Ok(engine) => engine,
             Err(_) if disk.is_dead() => return Ok(()),
             Err(error) => return Err(format!("it does not open: {error}")),
         };
         self.look(&engine, disk, true)?;
-        let mut staged = Vec::new();
         let mut time = Instant::now();
         for _ in 0..self.random.below(60) {
             time += Duration::from_secs(2);
-            let done = self.work(&engine, disk, &mut staged, time);
+            let done = self.work(&engine, disk, time);
             if disk.is_dead() {
                 return Ok(());
             }
@@ -138,7 +177,7 @@ impl Story {
             self.look(&engine, disk, false)?;
         }
         if last {
-            let ended = self.end(&engine, disk, &mut staged);
+            let ended = self.end(&engine, disk);
             if !disk.is_dead() {
                 ended?;
             }
@@ -147,26 +186,29 @@ impl Story {
     }
 
     /// One thing that driver, writer or somebody else does.
-    fn work(
-        &mut self,
-        engine: &CommitLog,
-        disk: &Arc<SimDisk>,
-        staged: &mut Vec<Stage>,
-        time: Instant,
-    ) -> Result<()> {
+    fn work(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>, time: Instant) -> Result<()> {
         self.clock_ms += 10;
         match self.random.below(100) {
-            0..25 => *staged = self.stage(disk)?,
-            25..50 if !staged.is_empty() => self.publish(disk, staged)?,
-            50..75 => {
+            0..20 if self.published.is_none() => self.stage(disk)?,
+            20..45 if self.published.is_none() && !self.staged.is_empty() => self.publish(disk)?,
+            45..70 => {
+                let full = self.random.pick(&[0, 0, 0, 300]);
+                disk.fill(full);
                 let clock_ms = self.clock_ms;
-                intake::step(engine.shared(), &|| clock_ms)?;
-                // Who waited hears of it, or dies first.
-                if !staged.is_empty() && self.random.chance(60) {
-                    self.acknowledge(disk, staged)?;
+                let stepped = intake::step(engine.shared(), &|| clock_ms);
+                disk.fill(0);
+                self.checked |= stepped.is_err();
+                stepped.or_else(|error| match full > 0 && error.passes() {
+                    true => Ok(()),
+                    false => Err(error),
+                })?;
+                // The driver hears of it, or dies first.
+                if self.random.chance(60) {
+                    self.hear(engine, disk)?;
                 }
             }
-            75..85 => self.make_noise(engine)?,
+            70..80 => self.make_noise(engine)?,
+            80..85 => self.meddle(disk)?,
             85..88 if self.batch > 0 => self.go_back(engine, disk)?,
             88..95 => {
                 let shared = engine.shared();
@@ -178,21 +220,20 @@ impl Story {
     }
 
     /// A batch is committed that can never be appended, for its rows were damaged, or one that is
-    /// withdrawn. Once it is dealt with it never comes back, and at no moment it is gone as one is
-    /// that was taken up.
+    /// withdrawn. Once it is dealt with it never comes back.
     pub fn is_dealt_with(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let withdrawn = story.random.chance(50);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
         let engine = story.open(&disk).map_err(said)?;
-        let staged = story.stage(&disk).map_err(said)?;
-        story.publish(&disk, &staged).map_err(said)?;
+        story.stage(&disk).map_err(said)?;
+        story.publish(&disk).map_err(said)?;
         let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
         if withdrawn {
             let done = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
             hold!(done, "it cannot be withdrawn");
         } else {
-            disk.damage(&directory.join(&staged[0].name), 40, &[0xEE; 8]);
+            disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
             if story.random.chance(50) {
                 disk.end_within(1 + story.random.below(20));
             }
@@ -203,16 +244,18 @@ impl Story {
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
         let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
-        let expected = match found {
-            CommitState::Gone => withdrawn,
-            CommitState::Refused(_) => !withdrawn,
-            _ => ended,
-        };
         if !ended {
             let before = before.map_err(said)?;
-            hold!(found == before, "it was {before:?} and is {found:?}");
+            let told = match &before {
+                CommitState::Gone => withdrawn,
+                CommitState::Refused(_) => !withdrawn,
+                _ => false,
+            };
+            hold!(told, "withdrawn: {withdrawn}, and it was {before:?}");
+            // Why it was refused may be lost with the power.
+            let waits = matches!(found, CommitState::Pending | CommitState::Begun);
+            hold!(!waits, "it was {before:?} and is {found:?}");
         }
-        hold!(expected, "withdrawn: {withdrawn}, and it is {found:?}");
         let left = disk.list(&directory).unwrap_or_default();
         let names = left.iter().filter_map(|entry| entry.name.as_deref());
         let manifests = names.filter(|name| name.starts_with("commit-") && !name.ends_with(".tmp"));
@@ -220,31 +263,18 @@ impl Story {
         Ok(())
     }
 
-    /// The power goes once a batch is committed, to a store whose writer died when it made it
-    /// perhaps. It is taken up all the same.
-    pub fn is_committed(seed: u64) -> std::result::Result<(), Breach> {
+    /// The power goes while a batch is published, or just after that, to a store whose writer died
+    /// when it made it perhaps. What is left of the commit is taken up or not, as a whole, and who
+    /// runs the batch again is through.
+    pub fn is_run_again(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
-        disk.end_within(1 + story.random.below(40));
+        disk.end_within(1 + story.random.below(80));
         drop(story.open(&disk));
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
-        let Ok(staged) = story.stage(&disk) else {
-            // There is no store yet.
-            return Ok(());
-        };
-        story.publish(&disk, &staged).map_err(said)?;
+        disk.end_within(1 + story.random.below(20));
+        let _ = story.stage(&disk).and_then(|()| story.publish(&disk));
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
-        story.is_through(&disk)
-    }
-
-    /// The power goes while a batch is committed. Who runs it again is through, with its own rows
-    /// or those of the first attempt.
-    pub fn is_committed_again(seed: u64) -> std::result::Result<(), Breach> {
-        let mut story = Story::new(seed);
-        let disk = story.publish_and_die(seed, Stop::Power)?;
-        let disk = Arc::new(disk.restart(faults(Stop::Power)));
-        let staged = story.stage(&disk).map_err(said)?;
-        story.publish(&disk, &staged).map_err(said)?;
         story.is_through(&disk)
     }
 
@@ -254,8 +284,8 @@ impl Story {
         let mut story = Story::new(seed);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
         let engine = story.open(&disk).map_err(said)?;
-        let staged = story.stage(&disk).map_err(said)?;
-        story.publish(&disk, &staged).map_err(said)?;
+        story.stage(&disk).map_err(said)?;
+        story.publish(&disk).map_err(said)?;
         disk.end_within(1 + story.random.below(30));
         let _ = intake::step(engine.shared(), &|| EPOCH_MS);
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
@@ -278,9 +308,9 @@ impl Story {
         story.options.retention_bytes = Some(1 << 13);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
         let engine = story.open(&disk).map_err(said)?;
-        let staged = story.stage(&disk).map_err(said)?;
+        story.stage(&disk).map_err(said)?;
         story
-            .publish_batch(CommitKind::Batch, &disk, story.batch, &staged)
+            .publish_batch(CommitKind::Batch, &disk, story.batch, &story.staged)
             .map_err(said)?;
         intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
         let mut time = Instant::now();
@@ -300,15 +330,19 @@ impl Story {
         Ok(())
     }
 
-    /// The batch that was committed is taken up, each row once.
+    /// The first batch is there as a whole or not at all, and is run again: each row is there once.
     fn is_through(&mut self, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
         let engine = self.open(disk).map_err(said)?;
-        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
-        let found = state(&**disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
-        hold!(found == CommitState::Gone, "it is {found:?}");
-        self.look(&engine, disk, false)?;
+        if self.random.chance(50) {
+            intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+            self.look(&engine, disk, true)?;
+        }
+        let found = self.seen.len() as u64;
+        let rows = self.rows.first().copied().unwrap_or_default();
+        hold!(found == 0 || found == rows, "{found} rows of {rows}");
+        self.end(&engine, disk)?;
         let (rows, found) = (self.rows[0], self.seen.len() as u64);
-        hold!(found == rows, "{found} rows of {rows}");
+        hold!(found == rows, "{found} rows of {rows}, run again");
         Ok(())
     }
 
@@ -320,11 +354,11 @@ impl Story {
         story.options.retention_bytes = None;
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
         let engine = story.open(&disk).map_err(said)?;
-        let staged = story.stage(&disk).map_err(said)?;
+        story.stage(&disk).map_err(said)?;
         for _ in 0..story.random.below(3) {
             story.make_noise(&engine).map_err(said)?;
         }
-        story.publish(&disk, &staged).map_err(said)?;
+        story.publish(&disk).map_err(said)?;
         disk.fill(story.random.pick(&[1000, 1000, 300]));
         let step = |disk: &SimDisk| {
             let stepped = intake::step(engine.shared(), &|| EPOCH_MS);
@@ -372,25 +406,15 @@ impl Story {
         };
         let disk = Arc::new(disk.restart(written_back));
         let engine = story.open(&disk).map_err(said)?;
-        disk.end_within(1 + story.random.below(40));
+        disk.end_within(1 + story.random.below(60));
+        if story.random.chance(20) {
+            disk.fail_syncs(200);
+        }
         let _ = intake::step(engine.shared(), &|| EPOCH_MS);
+        disk.fail_syncs(0);
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
-        let engine = story.open(&disk).map_err(said)?;
-        let mut own = Published::Earlier;
-        while own == Published::Earlier {
-            let staged = story.stage(&disk).map_err(said)?;
-            own = story
-                .publish_batch(CommitKind::Stream, &disk, 0, &staged)
-                .map_err(said)?;
-            intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
-        }
-        let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
-        hold!(found == CommitState::Gone, "it is {found:?}");
-        story.look(&engine, &disk, false)?;
-        let (there, rows) = (story.seen.len() as u64, story.rows[0]);
-        hold!(there == rows, "{there} rows of {rows}");
-        Ok(())
+        story.is_through(&disk)
     }
 
     fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
@@ -401,12 +425,16 @@ impl Story {
         CommitLog::open(&machine, Path::new(ROOT), &self.options)
     }
 
-    /// Stages the rows of the batch, cut as it comes.
-    fn stage(&mut self, disk: &Arc<SimDisk>) -> Result<Vec<Stage>> {
+    /// Begins an attempt at the batch: stages its rows, cut as it comes.
+    fn stage(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
+        self.forget();
         if self.rows.len() as u64 <= self.batch {
-            self.rows.push(1 + self.random.below(24));
+            // Commits of one part are as likely as those of several.
+            let most = self.random.pick(&[4, 24]);
+            self.rows.push(1 + self.random.below(most));
         }
-        self.stage_rows(disk, self.batch, 0..self.rows[self.batch as usize])
+        self.staged = self.stage_rows(disk, self.batch, 0..self.rows[self.batch as usize])?;
+        Ok(())
     }
 
     fn stage_rows(
@@ -444,9 +472,17 @@ impl Story {
         RecordBatch::try_from_iter(columns).unwrap()
     }
 
-    fn publish(&mut self, disk: &Arc<SimDisk>, stages: &[Stage]) -> Result<()> {
-        self.publish_batch(CommitKind::Stream, disk, self.batch, stages)
-            .map(drop)
+    fn publish(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
+        let published = self.publish_batch(CommitKind::Stream, disk, self.batch, &self.staged)?;
+        self.published = Some(published);
+        if self.random.chance(30) {
+            // The file system stores the names by itself.
+            let top = Path::new(ROOT).join(intake::DIRECTORY);
+            for path in [Path::new(ROOT), &top, &top.join(QUERY)] {
+                let _ = disk.sync(Synced::Directory(path));
+            }
+        }
+        Ok(())
     }
 
     /// The disk of a driver that dies while it publishes a batch, or just after that.
@@ -457,9 +493,9 @@ impl Story {
     ) -> std::result::Result<Arc<SimDisk>, Breach> {
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(stop)));
         drop(self.open(&disk).map_err(said)?);
-        let staged = self.stage(&disk).map_err(said)?;
+        self.stage(&disk).map_err(said)?;
         disk.end_within(1 + self.random.below(8));
-        let _ = self.publish(&disk, &staged);
+        let _ = self.publish(&disk);
         Ok(disk)
     }
 
@@ -507,17 +543,61 @@ impl Story {
         Ok(())
     }
 
-    /// The driver looks whether its commit is through, and goes on to the next batch.
-    fn acknowledge(&mut self, disk: &Arc<SimDisk>, staged: &mut Vec<Stage>) -> Result<()> {
-        let all = |story: &Story| {
-            let rows = story.rows[story.batch as usize];
-            (0..rows).all(|row| story.seen.contains_key(&(story.batch, row)))
+    /// The driver looks what became of the manifest that it waits for. If it was an earlier one of
+    /// the batch its own follows. A commit that is gone is done if the log says so; else it has
+    /// failed.
+    fn hear(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> Result<()> {
+        let Some(published) = self.published else {
+            return Ok(());
         };
-        // Before it is published there is nothing that could be through.
         let state = state(&**disk, Path::new(ROOT), QUERY, self.batch)?;
-        if state == CommitState::Gone && all(self) {
+        let gone = match &state {
+            CommitState::Pending | CommitState::Begun => return Ok(()),
+            CommitState::Gone => true,
+            CommitState::Refused(_) => false,
+        };
+        let own = published == Published::Own;
+        let is_cut = matches!(&state, CommitState::Refused(refusal) if refusal.appended);
+        if !own && !is_cut {
+            return self.publish(disk);
+        }
+        let mut contents = Contents::default();
+        self.staged.iter().for_each(|it| contents.add(it.contents));
+        let batch = (QUERY, self.batch);
+        if gone && intake::holds(engine.shared(), batch, contents, false)? {
             self.batch += 1;
-            staged.clear();
+        } else if (is_cut || !self.meddled) && !disk.is_dead() && self.wrong.is_none() {
+            let batch = self.batch;
+            self.wrong = Some(format!("batch {batch} is not through, it is {state:?}"));
+        }
+        self.forget();
+        Ok(())
+    }
+
+    /// Somebody withdraws the commit, or damages, cuts or removes a file of one that is not begun.
+    fn meddle(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
+        if self.random.chance(30) {
+            self.meddled = true;
+            return withdraw(&**disk, Path::new(ROOT), QUERY, self.batch).map(drop);
+        }
+        if self.checked {
+            return Ok(());
+        }
+        let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
+        let begun = directory.join(format!("taken-{}", self.batch));
+        let mut names = vec![format!("commit-{}", self.batch)];
+        names.extend(self.staged.iter().map(|stage| stage.name.clone()));
+        let path = directory.join(&names[self.random.below(names.len() as u64) as usize]);
+        let look = |path: &Path| disk.look(path).unwrap_or_default();
+        let Some(entry) = look(&path).filter(|it| it.len > 8 && look(&begun).is_none()) else {
+            return Ok(());
+        };
+        let at = self.random.below(entry.len - 8) as usize;
+        self.meddled = true;
+        match self.random.below(3) {
+            0 => disk.damage(&path, at, &[0xEE; 8]),
+            1 => disk.cut(&path, at),
+            _ => drop(disk.unlink(&path)),
         }
         Ok(())
     }
@@ -537,20 +617,25 @@ impl Story {
     }
 
     /// Ends the batch that is under way, and looks at everything.
-    fn end(
-        &mut self,
-        engine: &CommitLog,
-        disk: &Arc<SimDisk>,
-        staged: &mut Vec<Stage>,
-    ) -> std::result::Result<(), Breach> {
+    fn end(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
         let failed = |error| format!("the end fails: {error}");
-        *staged = self.stage(disk).map_err(failed)?;
-        self.publish(disk, staged).map_err(failed)?;
-        let clock_ms = self.clock_ms;
-        intake::step(engine.shared(), &|| clock_ms).map_err(failed)?;
-        let state = state(&**disk, Path::new(ROOT), QUERY, self.batch).map_err(failed)?;
-        hold!(state == CommitState::Gone, "the last commit is {state:?}");
-        self.batch += 1;
+        let batch = self.batch;
+        self.stage(disk).map_err(failed)?;
+        self.publish(disk).map_err(failed)?;
+        // That of an earlier attempt may go first.
+        for _ in 0..2 {
+            let clock_ms = self.clock_ms;
+            intake::step(engine.shared(), &|| clock_ms).map_err(failed)?;
+            self.hear(engine, disk).map_err(failed)?;
+        }
+        if let Some(wrong) = self.wrong.take() {
+            return Err(wrong);
+        }
+        let published = self.published;
+        hold!(
+            self.batch > batch,
+            "the last commit is not through: {published:?}"
+        );
         self.look(engine, disk, false)?;
         let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
         let left = disk.list(&directory).unwrap_or_default();

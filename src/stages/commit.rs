@@ -4,13 +4,17 @@
 //! Of two manifests of a batch the earlier one is dealt with first. A batch that is run again need
 //! not cut its rows into stages as before, so two attempts are never mixed. Then the later one is
 //! published: the markers in the log tell whether it is the same batch, or another of its number.
+//!
+//! A manifest is not synced, and neither are the stages that it names: nobody is told that a commit
+//! is done before the log is durable. One that a loss of power has damaged never happened. The
+//! writer takes it away, and the batch is run again.
 
 use super::stager::Stage;
 use super::{directory_of, make_directory, part_len, unique};
 use crate::disk::{Disk, Holder};
 use crate::engine::commit_log::intake::manifest::{
     CommitKind, Conflict, Contents, Manifest, Name, Refusal, Resolution, Stretch, files, read,
-    refusal, sync, sync_up, unlink,
+    refusal, sync, unlink,
 };
 use crate::engine::commit_log::state::{StatePage, Word};
 use crate::error::{Error, Result};
@@ -59,7 +63,10 @@ pub enum CommitState {
     Gone,
 }
 
-/// Leaves the manifest of a commit, durably, and rings for the writer.
+/// Leaves the manifest of a commit, and rings for the writer.
+///
+/// Nothing is durable on return: a loss of power may take the commit away until its rows are in the
+/// durable log, which [`crate::Store::holds_commit`] tells.
 ///
 /// # Errors
 ///
@@ -97,7 +104,8 @@ pub(crate) fn publish_cut(
 }
 
 /// Says what becomes of a batch of a stream of which a part is in the log, and the rest cannot
-/// follow. The writer takes it up like a commit, and refuses it where there is no such batch.
+/// follow. The writer takes it up like a commit, and refuses it where there is no such batch. As
+/// with a commit nothing is durable before that.
 ///
 /// # Errors
 ///
@@ -123,7 +131,7 @@ pub fn resolve(
     leave(disk, root, &manifest)
 }
 
-/// Leaves a manifest, durably, and rings for the writer.
+/// Leaves a manifest, and rings for the writer.
 fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published> {
     let directory = make_directory(disk, root, &manifest.query)?;
     // Why an earlier attempt was refused is no business of this one.
@@ -136,7 +144,6 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     };
     let written = disk.write_at(&temporary, 0, &manifest.text());
     written.map_err(io("write"))?;
-    disk.sync_file(&temporary).map_err(io("sync"))?;
     let taken = directory.join(Name::Taken(manifest.batch).text());
     let begun = disk.look(&taken).map_err(io("look at"))?.is_some();
     let published = match begun {
@@ -153,10 +160,11 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     if published == Published::Earlier {
         // Its stages stay: once the earlier commit is dealt with, they may be committed.
         unlink(disk, &temporary)?;
+        if planted(Bug::EarlierWins) {
+            discard(disk, root, &manifest.query, &manifest.stages)?;
+            return Ok(Published::Own);
+        }
     }
-    sync_up(disk, root, &directory)?;
-    // There may be no store yet.
-    root.parent().map_or(Ok(()), |parent| sync(disk, parent))?;
     ring(disk, root)?;
     Ok(published)
 }

@@ -3,8 +3,12 @@
 //! A stage is a stretch of a log: records back to back, each with its checksums, its position the
 //! byte where it begins in the file, its queue -1 where the row names none. So whoever takes it up
 //! reads it as it reads the log, and no row can be refused there that was taken here.
+//!
+//! A stage is not synced. Nobody is told that its rows are safe before the log is durable, its
+//! checksums tell whether it survived a loss of power, and a task does not know whether its commit
+//! has one part or many. Whoever appends a commit of many parts syncs its stages first.
 
-use super::{Contents, make_directory};
+use super::{Contents, PART_LEN, make_directory};
 use crate::arrow::sink::SinkRows;
 use crate::disk::Disk;
 use crate::error::{Error, Result};
@@ -182,14 +186,22 @@ impl Stager {
         };
         self.is_there = true;
         written.map_err(|e| Error::io("write", &path, e))?;
-        self.disk.write_back(&path, self.len, position - self.len);
+        // What fits one part is most often appended, and unlinked, before the system writes it to
+        // the disk. What is longer will be synced.
+        if position > PART_LEN {
+            let start = if self.len > PART_LEN { self.len } else { 0 };
+            self.disk.write_back(&path, start, position - start);
+        }
         self.stretches.push(self.len..position);
         self.len = position;
         self.batch.clear();
         Ok(())
     }
 
-    /// Ends the stage, durably; `None` where no row was written, and then there is no file.
+    /// Ends the stage; `None` where no row was written, and then there is no file.
+    ///
+    /// Neither the file nor its name is durable on return: a loss of power may leave no stage, or
+    /// a damaged one.
     ///
     /// # Errors
     ///
@@ -202,15 +214,9 @@ impl Stager {
             return Ok(None);
         }
         let (from, to) = (self.temporary(), self.directory.join(&self.name));
-        let io = |doing| {
-            let path = from.clone();
-            move |error| Error::io(doing, path, error)
-        };
-        self.disk.sync_file(&from).map_err(io("sync"))?;
-        self.disk.rename(&from, &to).map_err(io("rename"))?;
+        let renamed = self.disk.rename(&from, &to);
+        renamed.map_err(|e| Error::io("rename", &from, e))?;
         self.is_there = false;
-        let synced = self.disk.sync_directory(&self.directory);
-        synced.map_err(|e| Error::io("sync", &self.directory, e))?;
         Ok(Some(Stage {
             name: std::mem::take(&mut self.name),
             contents: self.contents,

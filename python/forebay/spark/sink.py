@@ -17,7 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
 from pyspark.sql.datasource import (
@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 )
 
 import forebay
-from forebay import _forebay, markers
+from forebay import _forebay
 from forebay.errors import (
     DiskFullError,
     ForebayError,
@@ -455,7 +455,7 @@ def _settle(
             message = f"batch {batch} of query {query} cannot be appended to {path}: {reason}"
             return StoreFailedError(message, reason=reason, appended=appended), not appended
         if state == "gone":
-            if locked and contents is not None:
+            if contents is not None:
                 _check_marker(options, query, batch, contents)
             return None, False
         if failure is not None:
@@ -479,23 +479,13 @@ def _withdraw(path: str, query: str, batch: int) -> bool:
 
 
 def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple[int, int]) -> None:
-    """See that the log holds a commit whose manifest another process has taken away."""
-    own = {"rows": contents[0], "sum": f"{contents[1]:016x}"}
-    skips = options.batch_conflict == "skip"
+    """See that the durable log holds a batch whose manifest is gone.
 
-    def is_of_it(marker: dict[str, Any]) -> bool:
-        if skips and marker["batch"] > batch:
-            return True
-        if marker["batch"] != batch or marker["part"] < marker["parts"]:
-            return False
-        # A process of 0.1.0 writes markers without them.
-        return skips or all(marker.get(name, value) == value for name, value in own.items())
-
+    It is gone as well where somebody has withdrawn it.
+    """
     path = options.path
     with forebay.open(path, mode="r") as store:
-        if any(map(is_of_it, markers.of_query(store, query))):
-            return
-        if any(map(is_of_it, markers.of_batch(store, query, batch))):
+        if _forebay.holds_commit(store, query, batch, contents, options.batch_conflict == "skip"):
             return
     reason = "its manifest is gone, and the log holds no marker of it"
     message = f"batch {batch} of query {query} is not in {path}: {reason}"

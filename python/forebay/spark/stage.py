@@ -29,7 +29,10 @@ class StageMessage(WriterCommitMessage):
 def stage(
     path: str, query: str, topic: str | None, batches: Iterator[pyarrow.RecordBatch]
 ) -> StageMessage:
-    """Write the rows of a task to a stage of a query, durably.
+    """Write the rows of a task to a stage of a query.
+
+    It is not durable: a batch whose stages are lost with the power is not in the log, and is run
+    again.
 
     Nobody reads a stage until a commit names it, so a task that fails, is repeated, or runs twice
     at once leaves nothing that counts.

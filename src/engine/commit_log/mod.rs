@@ -79,6 +79,7 @@ use crate::options::{Flush, Mode, Options};
 use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Message, RecordStyle};
 use crate::warning::Warnings;
+use intake::manifest::Contents;
 use parking_lot::Mutex;
 use query::Question;
 use service::Services;
@@ -615,6 +616,10 @@ impl Engine for CommitLog {
 
     fn take_commits(&self) -> Result<()> {
         intake::step(&self.shared, &crate::store::now_ms)
+    }
+
+    fn holds_commit(&self, batch: (&str, u64), contents: Contents, skips: bool) -> Result<bool> {
+        intake::holds(&self.shared, batch, contents, skips)
     }
 
     fn stats(&self) -> Stats {

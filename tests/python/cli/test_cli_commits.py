@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import forebay
 from forebay import _forebay
 
+MARKERS = "rmq_sys_forebay_commits"
 #: More than a part holds together.
 LONG = [bytes(1 << 20)] * 3
 
@@ -35,12 +37,34 @@ def cut(tmp_path: Path) -> Path:
     stages = [stage(tmp_path, "q", LONG), stage(tmp_path, "q", LONG)]
     _forebay.publish_commit(tmp_path, "q", 4, "stream", stages)
     names = tmp_path / "forebay.stages" / "q"
-    (names / "commit-4").rename(names / "taken-4")
-    (names / stages[1][0]).unlink()
+    manifest = (names / "commit-4").read_bytes()
     with forebay.open(tmp_path) as store:
+        _forebay.take_commits(store)
+        position = store.get(MARKERS, 0, 0).position
+    end_log_after_batch(tmp_path, position)
+    (names / "taken-4").write_bytes(manifest)
+    # Nothing says whose store it is.
+    with forebay.open(tmp_path, adopt=True) as store:
         _forebay.take_commits(store)
     assert count(tmp_path) == 3
     return tmp_path
+
+
+def end_log_after_batch(path: Path, marker: int) -> None:
+    """Leave a log as a process does that died once it had appended the part with this marker."""
+    with (path / "commitlog" / f"{0:020}").open("r+b") as log:
+        end = marker
+        # The marker, and the record that ends its atomic batch.
+        for _ in range(2):
+            log.seek(end)
+            end += int.from_bytes(log.read(4), "big")
+        log.seek(end)
+        log.write(bytes(8 << 20))
+    for name in ("forebay.state", "forebay.offsets", "checkpoint"):
+        (path / name).unlink()
+    for name in ("consumequeue", "index"):
+        shutil.rmtree(path / name)
+    (path / "abort").touch()
 
 
 def test_commits_are_listed_with_how_far_they_are(run, cut):

@@ -280,6 +280,14 @@ def test_a_commit_loses_neither_to_other_rows_of_its_number_nor_to_a_broken_one(
     os.truncate(tmp_path / "forebay.stages" / "q" / broken[0], 10)
     commit(tmp_path, 1, staged(tmp_path, "q", range(10, 14)))
     assert values(tmp_path) == once(range(4)) + once(range(10, 14))
+    # As a loss of power may leave the manifest.
+    _forebay.publish_commit(path, "q", 2, "stream", staged(tmp_path, "q", range(2)))
+    os.truncate(tmp_path / "forebay.stages" / "q" / "commit-2", 0)
+    commit(tmp_path, 2, staged(tmp_path, "q", range(14, 18)))
+    assert values(tmp_path) == once(range(4)) + once(range(10, 18))
+    # The stage of which nobody could know is left for the sweep; all else is gone.
+    assert [name for name in left(tmp_path) if not name.startswith("stage-")] == ["refused-0"]
+    assert len(left(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("owned", [False, True], ids=["driver", "writer"])
@@ -328,6 +336,30 @@ def test_a_failure_of_the_store_is_no_refusal_and_is_not_retried(tmp_path, monke
             commit(tmp_path, 0, later)
     commit(tmp_path, 0, later)
     assert values(tmp_path) == once(range(4))
+
+
+@pytest.mark.parametrize("kind", ["batch", "stream"])
+def test_a_commit_that_is_gone_is_done_only_if_the_log_holds_it(tmp_path, monkeypatch, kind):
+    """Somebody withdraws it while this process is about to take it up."""
+    commit(tmp_path, 0, staged(tmp_path, "q", range(4)))
+    opened = forebay.open
+
+    def withdraw(_: object) -> None:
+        assert _forebay.withdraw_commit(str(tmp_path), "q", 1)
+
+    def open_to_read(*arguments: Any, mode: str, **options: Any) -> Any:
+        # The thread of a store would take it up by itself.
+        reads = mode == "r"
+        return opened(*arguments, mode=mode, **options) if reads else contextlib.nullcontext()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_forebay, "take_commits", withdraw)
+        patch.setattr(forebay, "open", open_to_read)
+        with pytest.raises(StoreFailedError, match="the log holds no marker of it") as raised:
+            _commit(WriteOptions(str(tmp_path)), kind, "q", 1, staged(tmp_path, "q", range(4, 7)))
+    assert not raised.value.appended
+    commit(tmp_path, 1, staged(tmp_path, "q", range(4, 7)))
+    assert values(tmp_path) == once(range(7))
 
 
 @pytest.mark.parametrize("begun", [False, True])

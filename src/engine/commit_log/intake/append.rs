@@ -1,7 +1,7 @@
 //! Appending a commit, part by part.
 
 use super::Clock;
-use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal, sync_up};
+use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
 use super::staged::Staged;
@@ -31,6 +31,16 @@ impl Stop {
             reason: error.to_string(),
             appended: false,
         })
+    }
+
+    /// Why one of its files is of no use. One that is gone stays gone, and after a sync that failed
+    /// the kernel may have dropped what was not stored. Whatever else fails may pass.
+    pub fn of_file(error: Error) -> Stop {
+        let is_final = matches!(&error, Error::Io { doing, .. } if doing.starts_with("sync"));
+        match is_final || error.is_not_found() {
+            true => Stop::refuse(error),
+            false => Stop::Later(error),
+        }
     }
 }
 
@@ -77,8 +87,8 @@ pub fn append(
 ) -> Result<Turn, Stop> {
     let disk = &*shared.disk;
     let Some(manifest) = pending.manifest.clone() else {
-        let reason = "it is no manifest of this version";
-        return Err(Stop::refuse(Error::corrupt(pending.path(), 0, reason)));
+        marker::complete(shared)?;
+        return unreadable(shared, pending);
     };
     let mut done = match turns.known.get(&manifest.id) {
         Some(done) => *done,
@@ -101,10 +111,30 @@ pub fn append(
         // What a process had appended before it died is in the log, perhaps not on the disk.
         shared.flush_to(shared.log.published())?;
     }
-    // For readers in other processes, who see what is dispatched. A disk that is too full for it
-    // keeps nothing back that is durable.
-    let _ = shared.dispatcher.catch_up(shared.log.readable_end());
+    // Readers in other processes see what is dispatched. A driver that found the manifest gone, and
+    // no marker yet, would take the commit for lost.
+    shared.dispatcher.catch_up(shared.log.readable_end())?;
     pending.finish(disk)?;
+    Ok(Turn::Last)
+}
+
+/// What becomes of a manifest that cannot be read. A commit of several parts is durable before its
+/// first part is in the log, so one that a loss of power has damaged never happened, unless its
+/// only part is in the log.
+fn unreadable(shared: &Shared, pending: &Pending) -> Result<Turn, Stop> {
+    let (query, batch) = (&pending.query, pending.batch());
+    let of_batch = marker::last_of_batch(shared, query, batch)?;
+    let Some(found) = of_batch.filter(|it| it.part > 0) else {
+        let flaw = pending.flaw();
+        return Err(Stop::refuse(Error::corrupt(pending.path(), 0, flaw)));
+    };
+    if !found.is_whole() {
+        let last = marker::last(shared, query)?;
+        return Err(cut(&found, &last.map_or(found.clone(), |(last, _)| last)));
+    }
+    // Whoever waits for it asks the log which rows the batch has.
+    shared.flush_to(shared.log.published())?;
+    pending.finish(&*shared.disk)?;
     Ok(Turn::Last)
 }
 
@@ -187,27 +217,32 @@ fn append_rest(
     done: &mut usize,
     clock: Clock<'_>,
 ) -> Result<bool, Stop> {
-    let directory = pending.directory.clone();
+    let (disk, directory) = (&*shared.disk, pending.directory.clone());
     let staged = Staged {
         shared,
         directory: &directory,
         manifest,
         clock,
     };
-    // A single part is all there or not at all.
-    if !pending.is_begun() {
-        if manifest.parts.len() > 1 && !turns.checked.contains(&manifest.id) {
-            staged.look_through()?;
-            turns.checked.insert(manifest.id.clone());
-        }
-        if !pending.begin(&*shared.disk)? {
-            return Ok(false);
-        }
+    // A single part is all there or not at all. With one of several parts in the log, and the rest
+    // damaged or gone with the power, no retry could complete the batch.
+    let goes_first = manifest.parts.len() > 1 && *done == 0;
+    if goes_first && !turns.checked.contains(&manifest.id) {
+        staged.look_through(&pending.path())?;
+        turns.checked.insert(manifest.id.clone());
     }
-    // The driver may have died before it made the names durable. With a part in the log, and the
-    // stages gone with the power, no retry could complete the batch.
-    if manifest.parts.len() > 1 && *done == 0 && !planted(Bug::BeginUnsynced) {
-        sync_up(&*shared.disk, &shared.root, &directory)?;
+    if !pending.is_begun() && !pending.begin(disk)? {
+        return Ok(false);
+    }
+    // That it is begun is durable before any of it is in the log, whoever has begun it: a commit
+    // that gets its old name back could be withdrawn.
+    if *done == 0 {
+        let synced = match goes_first {
+            true if planted(Bug::BeginUnsynced) => Ok(()),
+            true => sync_up(disk, &shared.root, &directory),
+            false => sync(disk, &directory),
+        };
+        synced.map_err(Stop::of_file)?;
     }
     let mut end = shared.log.published();
     let parts = manifest.parts.len();

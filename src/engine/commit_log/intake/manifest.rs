@@ -17,9 +17,10 @@
 //! neither.
 
 use super::{DIRECTORY, is_query};
-use crate::disk::{Disk, Kind, read_small, replace};
+use crate::disk::{Disk, Kind, read_small};
 use crate::engine::commit_log::json;
 use crate::error::{Error, Result};
+use crate::plant::{Bug, planted};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -186,10 +187,9 @@ impl Manifest {
         value.to_string().into_bytes()
     }
 
-    /// The manifest that a text states; `None` where it states none, or one that no writer of ours
+    /// The manifest that a file states; `None` where it states none, or one that no writer of ours
     /// would have left.
-    fn parse(text: &[u8]) -> Option<Manifest> {
-        let value = json::parse(text)?;
+    fn parse(value: &Value) -> Option<Manifest> {
         let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
         if value.get("version")?.as_u64()? != VERSION {
             return None;
@@ -213,7 +213,7 @@ impl Manifest {
             batch: value.get("batch")?.as_u64()?,
             kind: CommitKind::of(&word("kind")?)?,
             created_ms: value.get("created_ms")?.as_i64()?,
-            contents: Contents::of(&value),
+            contents: Contents::of(value),
             resolution: match word("resolution") {
                 Some(word) => Some(Resolution::of(&word)?),
                 None => None,
@@ -307,8 +307,10 @@ pub struct Pending {
     pub query: String,
     /// The name that it has.
     pub name: Name,
-    /// What it says; `None` where it is no manifest.
+    /// What it says; `None` where it is no manifest of this version.
     pub manifest: Option<Manifest>,
+    /// The version that it states; `None` where it is damaged.
+    pub version: Option<u64>,
 }
 
 impl Pending {
@@ -330,8 +332,18 @@ impl Pending {
         self.directory.join(self.name.text())
     }
 
-    /// Says that it is begun, durably. False where it was withdrawn meanwhile, even if another
-    /// commit of the batch has the name by now.
+    /// Why nothing can be read from it.
+    pub fn flaw(&self) -> String {
+        match self.version {
+            Some(version) if version != VERSION => {
+                format!("it is of version {version}; this release reads version {VERSION}")
+            }
+            _ => "it is no manifest: it is damaged, or a loss of power has cut it".to_owned(),
+        }
+    }
+
+    /// Says that it is begun. After a loss of power it may have its old name. False where it was
+    /// withdrawn meanwhile, even if another commit of the batch has the name by now.
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
         match disk.rename(&from, &self.directory.join(name.text())) {
@@ -344,15 +356,17 @@ impl Pending {
             self.take_back(disk)?;
             return Ok(false);
         }
-        sync(disk, &self.directory)?;
         Ok(true)
     }
 
-    /// Takes it away with its stages, whose rows are durable in the log.
+    /// Takes it away with its stages, whose rows are durable in the log. An earlier commit of the
+    /// batch may have been refused after this one was published: that counts no more.
     pub fn finish(&self, disk: &dyn Disk) -> Result<()> {
-        for stage in self.manifest.iter().flat_map(|manifest| &manifest.stages) {
-            unlink(disk, &self.directory.join(stage))?;
-        }
+        unlink(
+            disk,
+            &self.directory.join(Name::Refused(self.batch()).text()),
+        )?;
+        self.unlink_stages(disk)?;
         unlink(disk, &self.path())?;
         sync(disk, &self.directory)
     }
@@ -370,15 +384,33 @@ impl Pending {
         Ok(())
     }
 
-    /// Says why it can never be appended, and takes it away.
+    /// Says why it can never be appended, and takes it away, durably, with its stages where nothing
+    /// of it is in the log.
     pub fn refuse(&self, disk: &dyn Disk, refusal: &Refusal) -> Result<()> {
         let path = self.directory.join(Name::Refused(self.batch()).text());
         let id = self.manifest.as_ref().map(|manifest| manifest.id.as_str());
         let Refusal { reason, appended } = refusal;
         let text = json!({"reason": reason, "id": id, "appended": appended}).to_string();
-        replace(disk, &path, text.as_bytes()).map_err(|e| Error::io("write", &path, e))?;
+        // For who waits, so it need not outlive a loss of power.
+        let temporary = path.with_extension("tmp");
+        unlink(disk, &temporary)?;
+        let written = disk.write_at(&temporary, 0, text.as_bytes());
+        written.map_err(|e| Error::io("write", &temporary, e))?;
+        let renamed = disk.rename(&temporary, &path);
+        renamed.map_err(|e| Error::io("rename", &temporary, e))?;
+        if planted(Bug::RefuseTorn) {
+            return Ok(());
+        }
         unlink(disk, &self.path())?;
+        if !refusal.appended {
+            self.unlink_stages(disk)?;
+        }
         sync(disk, &self.directory)
+    }
+
+    fn unlink_stages(&self, disk: &dyn Disk) -> Result<()> {
+        let mut stages = self.manifest.iter().flat_map(|manifest| &manifest.stages);
+        stages.try_for_each(|stage| unlink(disk, &self.directory.join(stage)))
     }
 }
 
@@ -484,11 +516,14 @@ pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pend
         query: query.unwrap_or_default().to_owned(),
         name,
         manifest: None,
+        version: None,
     };
     let Some(text) = text else { return Ok(None) };
     let fits = |it: &Manifest| it.query == pending.query && it.batch == pending.batch();
-    let manifest = Manifest::parse(&text).filter(fits);
+    let value = json::parse(&text);
+    let manifest = value.as_ref().and_then(Manifest::parse).filter(fits);
     pending.manifest = manifest;
+    pending.version = value.and_then(|value| value.get("version")?.as_u64());
     Ok(Some(pending))
 }
 

@@ -20,8 +20,10 @@ use super::manifest::{CommitKind, Contents, Manifest, Name, Resolution};
 use super::{DIRECTORY, is_query};
 use crate::disk::Disk;
 use crate::engine::commit_log::cursor::QueueCursor;
+use crate::engine::commit_log::follow;
 use crate::engine::commit_log::query::{Question, by_key};
 use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::state::Mark;
 use crate::engine::{Appended, Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
@@ -156,7 +158,7 @@ pub fn last(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
     // An index that has lost an entry would tell of an older marker, and rows would be appended
     // twice. The newest markers are looked at themselves.
     let recent = max.saturating_sub(WALK).max(min);
-    let is_its = |marker: &Marker| marker.query == query;
+    let is_its = |marker: &Marker, _| marker.query == query;
     let mut found = by_walk(shared, is_its, recent, max)?;
     if found.is_none() {
         found = by_index(shared, query)?;
@@ -173,9 +175,39 @@ pub fn last_of_batch(shared: &Shared, query: &str, batch: u64) -> Result<Option<
         return Ok(None);
     };
     // Seldom asked for: no key of the index says how many parts the batch has.
-    let is_its = |marker: &Marker| marker.query == query && marker.batch == batch;
+    let is_its = |marker: &Marker, _| marker.query == query && marker.batch == batch;
     let found = by_walk(shared, is_its, min, max)?;
     Ok(found.map(|(marker, _)| marker))
+}
+
+/// Whether the durable log holds all of a batch, with these contents where its marker has any.
+/// `skips`: whether the batch with other rows, or a higher one, will do.
+pub fn holds(
+    shared: &Shared,
+    (query, batch): (&str, u64),
+    contents: Contents,
+    skips: bool,
+) -> Result<bool> {
+    if planted(Bug::TrustGone) {
+        return Ok(true);
+    }
+    follow::refresh_topic(shared, TOPIC)?;
+    let Some(topic) = shared.topics.get(TOPIC) else {
+        return Ok(false);
+    };
+    let Some(queue) = shared.queues.get(&topic, QUEUE) else {
+        return Ok(false);
+    };
+    follow::extend(shared, &topic, &queue)?;
+    let durable = shared.log.state.get(Mark::Durable);
+    let is_of_it = |marker: &Marker, position: u64| {
+        let is_whole = marker.batch == batch && marker.is_whole();
+        let has_them = skips || marker.contents.is_none_or(|own| own == contents);
+        marker.query == query
+            && position < durable
+            && (is_whole && has_them || skips && marker.batch > batch)
+    };
+    Ok(by_walk(shared, is_of_it, queue.min(), queue.max())?.is_some())
 }
 
 fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
@@ -201,7 +233,7 @@ fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
 
 fn by_walk(
     shared: &Shared,
-    is_its: impl Fn(&Marker) -> bool,
+    is_its: impl Fn(&Marker, u64) -> bool,
     min: u64,
     mut end: u64,
 ) -> Result<Option<(Marker, u64)>> {
@@ -209,7 +241,7 @@ fn by_walk(
     while end > min && last.is_none() {
         let start = end.saturating_sub(WALK).max(min);
         each(shared, start, end, |marker, position| {
-            if is_its(&marker) {
+            if is_its(&marker, position) {
                 last = Some((marker, position));
             }
             true
@@ -299,7 +331,11 @@ pub fn keep(shared: &Shared, until: u64) -> Result<bool> {
             kept = Some(appended.end);
         }
     }
-    kept.map_or(Ok(()), |end| shared.flush_to(end))?;
+    if let Some(end) = kept {
+        shared.flush_to(end)?;
+        // A driver that waits looks for its marker in the queue, from which the older one goes.
+        shared.dispatcher.catch_up(end)?;
+    }
     Ok(true)
 }
 

@@ -48,7 +48,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-pub use marker::keep as keep_markers;
+pub use marker::{holds, keep as keep_markers};
 
 /// The directory of stages and manifests, in that of the store.
 pub const DIRECTORY: &str = "forebay.stages";

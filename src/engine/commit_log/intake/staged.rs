@@ -8,6 +8,7 @@ use crate::engine::commit_log::state::Word;
 use crate::error::{Error, Result};
 use crate::machine::Drive;
 use crate::num::index;
+use crate::plant::{Bug, planted};
 use crate::record::Record;
 use crate::record::layout::BLANK_LEN;
 use std::ops::Range;
@@ -32,12 +33,14 @@ pub struct Staged<'a> {
 }
 
 impl Staged<'_> {
-    /// Sees that all rows can be read and appended.
+    /// Sees that all rows can be read and appended, and makes them durable with the manifest, the
+    /// file of which is at `path`; not their names.
     ///
     /// # Errors
     ///
-    /// [`Stop::Refuse`] where one cannot: it is damaged, too long, or no topic takes it.
-    pub fn look_through(&self) -> Result<(), Stop> {
+    /// [`Stop::Refuse`] where a row cannot be appended: it is damaged, too long, or no topic takes
+    /// it; and where a sync failed.
+    pub fn look_through(&self, path: &Path) -> Result<(), Stop> {
         let stretches: Vec<_> = self.manifest.parts.iter().flatten().collect();
         let look = |stretches: &[&Stretch]| {
             let (mut bytes, mut checked) = (Vec::new(), Vec::new());
@@ -51,15 +54,35 @@ impl Staged<'_> {
             })
         };
         if self.shared.drive == Drive::Steps {
+            self.sync(path)?;
             return look(&stretches);
         }
         thread::scope(|scope| {
+            let syncing = spawn(scope, || self.sync(path))?;
             let shares = stretches.chunks(stretches.len().div_ceil(LOOKERS).max(1));
             let start = |share| spawn(scope, move || look(share));
-            let lookers = shares.map(start).collect::<Result<Vec<_>, Stop>>()?;
-            let mut looked = lookers.into_iter().map(|it| it.join());
+            let mut threads = shares.map(start).collect::<Result<Vec<_>, Stop>>()?;
+            threads.push(syncing);
+            let mut looked = threads.into_iter().map(|it| it.join());
             looked.try_for_each(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
         })
+    }
+
+    /// Makes the manifest and the stages durable, but for their names.
+    fn sync(&self, manifest: &Path) -> Result<(), Stop> {
+        if planted(Bug::StagesUnsynced) {
+            return Ok(());
+        }
+        let disk = &*self.shared.disk;
+        let failed = |path: &Path, error| Stop::of_file(Error::io("sync", path, error));
+        disk.sync_file(manifest).map_err(|e| failed(manifest, e))?;
+        for stage in &self.manifest.stages {
+            let path = self.directory.join(stage);
+            disk.sync_file(&path).map_err(|e| failed(&path, e))?;
+            // A driver that waits for the commit sees its progress.
+            self.shared.log.state.ring(Word::Taken);
+        }
+        Ok(())
     }
 
     /// Calls `take` with parts, in order and encoded for the log. While it is at one of them the
@@ -126,13 +149,7 @@ impl Staged<'_> {
         let path = self.directory.join(name.map_or("", |name| name));
         bytes.resize(index(stretch.end - stretch.begin), 0);
         let have = match self.shared.disk.read_at(&path, stretch.begin, bytes) {
-            Err(error) => {
-                let error = Error::io("read", &path, error);
-                return Err(match error.is_not_found() {
-                    true => Stop::refuse(error),
-                    false => Stop::Later(error),
-                });
-            }
+            Err(error) => return Err(Stop::of_file(Error::io("read", &path, error))),
             Ok(have) => have,
         };
         let flawed = |at: usize, reason: String| {

@@ -1,5 +1,7 @@
 //! What a commit consists of, and what becomes of it, in the steps of one process.
 
+mod durable;
+
 use super::manifest::Name;
 use super::marker::Marker;
 use super::*;

@@ -1,0 +1,155 @@
+//! What of a commit is durable, and what a loss of power may leave of one.
+
+use super::*;
+use crate::disk::NotBegun;
+use crate::engine::Engine;
+use crate::error::Error;
+use crate::plant::{Bug, plant};
+use crate::stages::Contents;
+
+/// The name of the file that a call is of.
+fn name_of(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
+}
+
+fn engine_on(disk: Arc<dyn Disk>, root: &Path) -> CommitLog {
+    let machine = Machine {
+        disk,
+        drive: Drive::Steps,
+    };
+    CommitLog::open(&machine, root, &Options::default()).unwrap()
+}
+
+/// Nobody is told that it is done before the log is durable, and what it was is run again.
+#[test]
+fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_parts() {
+    for parts in [1, 4] {
+        let root = tempfile::tempdir().unwrap();
+        let root = root.path();
+        let synced = Arc::new(Mutex::new(HashSet::new()));
+        let seen = Arc::clone(&synced);
+        let note = move |call: Call, path: &Path| {
+            if matches!(call, Call::Sync | Call::SyncRange) {
+                seen.lock().insert(name_of(path));
+            }
+            Ok(())
+        };
+        let disk = HookedDisk::shared(note);
+        let engine = engine_on(Arc::clone(&disk), root);
+        synced.lock().clear();
+        let values = BinaryArray::from_iter_values((0..parts).map(|n| vec![n; 400]));
+        let batch = RecordBatch::try_from_iter([("value", Arc::new(values) as _)]).unwrap();
+        let stager = Stager::new(Arc::clone(&disk), root, "q", Some("t")).unwrap();
+        let mut stager = stager.cut_at(400);
+        stager.write(&batch).unwrap();
+        let stages = [stager.finish().unwrap().unwrap()];
+        let commit = Commit {
+            query: "q",
+            batch: 0,
+            kind: CommitKind::Stream,
+            conflict: Conflict::Fail,
+            stages: &stages,
+        };
+        publish_cut(&*disk, root, &commit, 400).unwrap();
+        assert_eq!(*synced.lock(), HashSet::new());
+        step(engine.shared(), &|| 0).unwrap();
+        for name in ["commit-0", &stages[0].name, DIRECTORY] {
+            assert_eq!(synced.lock().contains(name), parts > 1, "{name}");
+        }
+        let batch = ("q", 0);
+        assert!(holds(engine.shared(), batch, stages[0].contents, false).unwrap());
+    }
+}
+
+#[test]
+fn a_file_that_is_gone_or_could_not_be_synced_is_not_tried_again() {
+    let io = |doing, number| {
+        let error = std::io::Error::from_raw_os_error(number);
+        Stop::of_file(Error::io(doing, "stage-1", error))
+    };
+    assert!(matches!(io("read", libc::ENOENT), Stop::Refuse(_)));
+    assert!(matches!(io("read", libc::EIO), Stop::Later(_)));
+    // The kernel may have dropped what another sync would then call durable.
+    assert!(matches!(io("sync", libc::EIO), Stop::Refuse(_)));
+    let unbegun = NotBegun::from(std::io::Error::from_raw_os_error(libc::EMFILE));
+    let stop = Stop::of_file(Error::io("sync", "stage-1", unbegun));
+    assert!(matches!(stop, Stop::Later(_)));
+}
+
+/// The power may leave a manifest without its bytes. One of a version to come is whole.
+#[test]
+fn a_manifest_that_is_cut_is_in_nobodys_way() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let path = root.join(DIRECTORY).join("q").join("commit-0");
+    let store = Store::open(root, Options::default()).unwrap();
+    let found = |text: &[u8]| {
+        publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
+        std::fs::write(&path, text).unwrap();
+        store.take_commits().unwrap();
+        commit::state(&RealDisk, root, "q", 0).unwrap()
+    };
+    for (text, word) in [(&b""[..], "damaged"), (br#"{"version": 2}"#, "version 2")] {
+        let CommitState::Refused(refusal) = found(text) else {
+            panic!("{word}");
+        };
+        assert!(
+            refusal.reason.contains(word) && !refusal.appended,
+            "{refusal:?}"
+        );
+    }
+    assert_eq!(run_batch(&store, root, 0, &[vec![2]], Conflict::Fail), None);
+    // Its only part is in the log.
+    assert_eq!(found(b""), CommitState::Gone);
+    assert_eq!(count(&store, "t"), 1);
+    store.close().unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
+    die_after_the_first_part(root, &bodies);
+    std::fs::write(root.join(DIRECTORY).join("q").join("taken-0"), b"").unwrap();
+    let store = Store::open(root, Options::default()).unwrap();
+    store.take_commits().unwrap();
+    assert!(refusal(root, "q").contains("part 1 of"));
+}
+
+/// An earlier attempt was refused while this one was published.
+#[test]
+fn a_refusal_does_not_outlive_the_commit_that_follows_it() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
+    std::fs::write(root.join(DIRECTORY).join("q").join("refused-0"), b"{}").unwrap();
+    let store = Store::open(root, Options::default()).unwrap();
+    store.take_commits().unwrap();
+    let state = commit::state(&RealDisk, root, "q", 0).unwrap();
+    assert_eq!(state, CommitState::Gone);
+}
+
+#[test]
+fn a_commit_counts_once_its_marker_is_durable() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    let engine = engine_on(Arc::new(RealDisk), root);
+    let staged = stage(root, "q", &[vec![1]], 500);
+    let contents = staged.contents;
+    let holds = |batch, contents, skips| holds(engine.shared(), ("q", batch), contents, skips);
+    assert!(!holds(1, contents, true).unwrap());
+    publish_batch(root, "q", 1, &[staged], 500);
+    // It goes before it is durable.
+    plant(Some(Bug::FinishEarly));
+    step(engine.shared(), &|| 0).unwrap();
+    plant(None);
+    let state = commit::state(&RealDisk, root, "q", 1).unwrap();
+    assert_eq!(state, CommitState::Gone);
+    assert!(!holds(1, contents, false).unwrap());
+    engine.flush().unwrap();
+    assert!(holds(1, contents, false).unwrap());
+    let others = Contents { rows: 1, sum: 0 };
+    assert!(!holds(1, others, false).unwrap() && holds(1, others, true).unwrap());
+    assert!(!holds(0, contents, false).unwrap() && holds(0, contents, true).unwrap());
+    assert!(!holds(2, contents, true).unwrap());
+}
