@@ -29,16 +29,6 @@ def of_query(store: Store, query: str) -> Iterator[dict[str, Any]]:
             yield said
 
 
-def of_batch(store: Store, query: str, batch: int) -> Iterator[dict[str, Any]]:
-    """Yield what markers of the last part of a batch say, as far as the index knows them."""
-    if TOPIC not in store.topics:
-        return
-    # The first part tells how many there are.
-    for first in filter(None, map(_said, store.query(TOPIC, f"{query}:{batch}:1"))):
-        key = f"{query}:{batch}:{first['parts']}"
-        yield from filter(None, map(_said, store.query(TOPIC, key)))
-
-
 def _said(marker: Message) -> dict[str, Any] | None:
     try:
         said = json.loads(marker.body)

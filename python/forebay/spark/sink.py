@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
@@ -291,8 +290,10 @@ class ForebayWriter(DataSourceArrowWriter):
             return
         app, version = options.transaction
         _commit(options, "stream", self._query, version, staged)
-        skips = options.batch_conflict == "skip" and bool(staged)
-        if skips and not _holds(options.path, self._query, version, staged):
+        held = options.batch_conflict != "skip" or _holds(
+            options.path, self._query, version, _contents(staged), skips=False
+        )
+        if not held:
             _log.warning(
                 "version %d of txnAppId %r counts as done, because %s holds it or a later one with "
                 "other rows; these %d rows were not written",
@@ -403,14 +404,12 @@ def _contents(staged: Sequence[Staged]) -> tuple[int, int] | None:
     return rows, sum(contents[1] for _, contents, _ in staged) % (1 << 64)
 
 
-def _holds(path: str, query: str, batch: int, staged: Sequence[Staged]) -> bool:
-    """Whether the newest commits in the log include a batch with these rows."""
-    contents = _contents(staged)
-    own = None if contents is None else f"{contents[1]:016x}"
+def _holds(
+    path: str, query: str, batch: int, contents: tuple[int, int] | None, *, skips: bool
+) -> bool:
+    """Whether the durable log holds a batch with these contents; with `skips`, or a later one."""
     with forebay.open(path, mode="r") as store:
-        newest = islice(markers.of_query(store, query), 1)
-        found = chain(newest, markers.of_batch(store, query, batch))
-        return any(said["batch"] == batch and said.get("sum", own) == own for said in found)
+        return contents is None or _forebay.holds_commit(store, query, batch, contents, skips)
 
 
 def _settle(
@@ -484,9 +483,8 @@ def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple
     It is gone as well where somebody has withdrawn it.
     """
     path = options.path
-    with forebay.open(path, mode="r") as store:
-        if _forebay.holds_commit(store, query, batch, contents, options.batch_conflict == "skip"):
-            return
+    if _holds(path, query, batch, contents, skips=options.batch_conflict == "skip"):
+        return
     reason = "its manifest is gone, and the log holds no marker of it"
     message = f"batch {batch} of query {query} is not in {path}: {reason}"
     raise StoreFailedError(message, reason=reason, appended=False)
