@@ -30,8 +30,8 @@ use std::time::Duration;
 pub const RESERVE_STEP: u64 = 64 << 20;
 /// Pages are faulted in ahead of the end in steps of this many bytes, where that is asked for.
 const POPULATE_STEP: u64 = 8 << 20;
-/// From this many bytes on, records are given to the kernel by one write, which fills pages that it
-/// has whole without zeros and faults. Fewer are copied into the map, which takes no call.
+/// Calls that append this many bytes or more give them to the kernel by writes, which fill pages
+/// without zeros and faults. Fewer are copied into the map, which takes no call.
 const WRITE_LEN: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
 /// Sealed records are stored when they are this many bytes, while the processor's cache has them.
 const RUN_LEN: usize = 4 * WRITE_LEN;
@@ -75,10 +75,10 @@ struct Current {
 
 impl Current {
     #[inline]
-    fn store(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) -> Result<()> {
+    fn store(&self, with: &Appender<'_>, start: usize, bytes: &[u8], writes: bool) -> Result<()> {
         let stored = match with.pool {
             Some(pool) if self.pooled => pool.take(&self.file, start, bytes),
-            _ if bytes.len() >= WRITE_LEN && self.write(with, start, bytes) => Ok(()),
+            _ if writes && self.write(with, start, bytes) => Ok(()),
             // The blocks are reserved: only a device or a file system that is lost fails this.
             _ => self.region.write(start, bytes),
         };
@@ -215,6 +215,8 @@ impl Tail {
         let begin = self.position;
         let store_ms = self.last_store_ms.max(clock_ms);
         appended.store_timestamp = store_ms;
+        let len: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        let writes = len >= WRITE_LEN;
         let mut count = 0;
         for (topic, batch) in parts.iter_mut() {
             // Of the batch's bytes those that are sealed and not stored yet.
@@ -225,7 +227,7 @@ impl Tail {
                 };
                 let fits = self.has_room(u64::from(row.len));
                 if !fits || run.len() >= RUN_LEN {
-                    self.store(with, batch, &mut run)?;
+                    self.store(with, batch, &mut run, writes)?;
                 }
                 if !fits {
                     self.roll(with)?;
@@ -244,7 +246,7 @@ impl Tail {
                     offset,
                 });
             }
-            self.store(with, batch, &mut run)?;
+            self.store(with, batch, &mut run, writes)?;
         }
         self.last_store_ms = store_ms;
         self.messages += count;
@@ -294,14 +296,20 @@ impl Tail {
 
     /// Stores the sealed records of a batch, which end where the log ends.
     #[inline]
-    fn store(&self, with: &Appender<'_>, batch: &Batch, run: &mut Range<usize>) -> Result<()> {
+    fn store(
+        &self,
+        with: &Appender<'_>,
+        batch: &Batch,
+        run: &mut Range<usize>,
+        writes: bool,
+    ) -> Result<()> {
         let sealed = batch.bytes().get(run.clone()).unwrap_or_default();
         run.start = run.end;
         if let Some(current) = &self.current
             && !sealed.is_empty()
         {
             let end = index(self.position - current.file.start());
-            current.store(with, end - sealed.len(), sealed)?;
+            current.store(with, end - sealed.len(), sealed, writes)?;
         }
         Ok(())
     }
@@ -335,7 +343,7 @@ impl Tail {
             let filler = blank(current.end - self.position);
             // In a log that others wrote there may be less room than a filler takes.
             let room = index(current.end - self.position).min(filler.len());
-            current.store(with, at, filler.get(..room).unwrap_or_default())?;
+            current.store(with, at, filler.get(..room).unwrap_or_default(), false)?;
             match with.pool {
                 Some(pool) if current.pooled => pool.end_file(&current.file),
                 _ => current.region.publish_alone(current.region.len()),

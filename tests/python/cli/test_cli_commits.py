@@ -14,8 +14,8 @@ import forebay
 from forebay import _forebay
 
 MARKERS = "rmq_sys_forebay_commits"
-#: More than a part holds together.
-LONG = [bytes(1 << 20)] * 3
+#: Rows of one part; those of two such stages are two parts.
+LONG = [b"a", b"b", bytes(5 << 19)]
 
 
 def stage(path: Path, query: str, bodies: list[bytes]) -> Any:

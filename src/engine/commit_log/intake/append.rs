@@ -245,25 +245,20 @@ fn append_rest(
         synced.map_err(Stop::of_file)?;
     }
     let mut end = shared.log.published();
-    let parts = manifest.parts.len();
-    while *done < parts {
-        let last = parts.min(*done + TURN);
-        staged.each_part(*done..last, |part, rows| {
-            if shared.stopping() {
-                return Err(Stop::Later(Error::Closed));
-            }
-            let begin = end;
-            end = append_part(shared, rows, &Marker::new(manifest, part + 1))?;
-            *done = part + 1;
-            shared.log.write_back(begin, end);
-            // A driver that waits for the commit sees its progress.
-            shared.log.state.ring(Word::Taken);
-            Ok(())
-        })?;
-        if (turns.others)() {
-            break;
+    let (first, parts) = (*done, manifest.parts.len());
+    staged.each_part(first..parts, |part, rows| {
+        if shared.stopping() {
+            return Err(Stop::Later(Error::Closed));
         }
-    }
+        let begin = end;
+        end = append_part(shared, rows, &Marker::new(manifest, part + 1))?;
+        *done = part + 1;
+        shared.log.write_back(begin, end);
+        // A driver that waits for the commit sees its progress.
+        shared.log.state.ring(Word::Taken);
+        let is_turn = (*done - first).is_multiple_of(TURN);
+        Ok(!(is_turn && (turns.others)()))
+    })?;
     if *done == parts && !planted(Bug::FinishEarly) {
         shared.flush_to(end)?;
     }

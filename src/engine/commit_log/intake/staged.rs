@@ -85,19 +85,22 @@ impl Staged<'_> {
         Ok(())
     }
 
-    /// Calls `take` with parts, in order and encoded for the log. While it is at one of them the
-    /// next is made.
+    /// Calls `take` with parts, in order and encoded for the log, until it returns false. While it
+    /// is at one of them the next is made.
     pub fn each_part(
         &self,
         parts: Range<usize>,
-        mut take: impl FnMut(usize, &mut PartRows<'_>) -> Result<(), Stop>,
+        mut take: impl FnMut(usize, &mut PartRows<'_>) -> Result<bool, Stop>,
     ) -> Result<(), Stop> {
         if self.shared.drive == Drive::Steps || parts.len() < 2 {
             let (mut rows, mut bytes) = (PartRows::new(self.shared), Vec::new());
-            return parts.into_iter().try_for_each(|part| {
+            for part in parts {
                 self.encode(part, &mut rows, &mut bytes)?;
-                take(part, &mut rows)
-            });
+                if !take(part, &mut rows)? {
+                    break;
+                }
+            }
+            return Ok(());
         }
         thread::scope(|scope| {
             let (empty, to_fill) = channel();
@@ -119,7 +122,9 @@ impl Staged<'_> {
             // If the other thread panics, so does the scope.
             for (part, rows) in parts.zip(to_take) {
                 let mut rows = rows?;
-                take(part, &mut rows)?;
+                if !take(part, &mut rows)? {
+                    break;
+                }
                 let _ = empty.send(rows);
             }
             Ok(())
