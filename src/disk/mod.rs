@@ -263,21 +263,64 @@ pub fn reserve_open(file: &std::fs::File, len: u64) -> io::Result<()> {
     real::reserve(file, 0, len)
 }
 
-/// Reads a whole small file; `None` where it is not there.
+/// Reads a whole small file; `None` where it is not there. Of one that is replaced meanwhile, the
+/// file that was there before or the one that is there after.
 ///
 /// # Errors
 ///
 /// `InvalidData` where it is longer than `limit` bytes or not a file.
 pub fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
-    let Some(entry) = disk.look(path)? else {
-        return Ok(None);
-    };
-    if entry.kind != Kind::File || entry.len > limit {
-        let text = format!("not a file of at most {limit} bytes");
-        return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+    loop {
+        let Some(entry) = disk.look(path)? else {
+            return Ok(None);
+        };
+        if entry.kind != Kind::File || entry.len > limit {
+            let text = format!("not a file of at most {limit} bytes");
+            return Err(io::Error::new(io::ErrorKind::InvalidData, text));
+        }
+        let len = usize::try_from(entry.len).unwrap_or_default();
+        // One byte more shows whether a longer file has taken its place.
+        let mut bytes = vec![0; len + 1];
+        match disk.read_at(path, 0, &mut bytes) {
+            Ok(have) if have <= len => {
+                bytes.truncate(have);
+                return Ok(Some(bytes));
+            }
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
     }
-    let mut bytes = vec![0; usize::try_from(entry.len).unwrap_or_default()];
-    let have = disk.read_at(path, 0, &mut bytes)?;
-    bytes.truncate(have);
-    Ok(Some(bytes))
+}
+
+#[cfg(test)]
+mod test {
+    use super::*;
+    use std::fs;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    #[test]
+    fn a_small_file_that_is_replaced_while_it_is_read_is_whole() -> io::Result<()> {
+        let replaced = |by: Option<&'static [u8]>| -> io::Result<Option<Vec<u8>>> {
+            let dir = tempfile::tempdir()?;
+            let path = dir.path().join("table");
+            fs::write(&path, b"four")?;
+            let is_first = AtomicBool::new(true);
+            let disk = HookedDisk::shared(move |call, path| {
+                if call != Call::Read || !is_first.swap(false, Ordering::Relaxed) {
+                    return Ok(());
+                }
+                let Some(bytes) = by else {
+                    return fs::remove_file(path);
+                };
+                fs::write(path.with_extension("tmp"), bytes)?;
+                fs::rename(path.with_extension("tmp"), path)
+            });
+            read_small(&*disk, &path, 100)
+        };
+        for new in [&b"longer than four"[..], b"two", b""] {
+            assert_eq!(replaced(Some(new))?.as_deref(), Some(new));
+        }
+        assert_eq!(replaced(None)?, None);
+        Ok(())
+    }
 }
