@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 #: A scheme, or what else has a colon in it before any slash: what follows may be a user.
@@ -14,9 +15,28 @@ def redacted(text: str) -> str:
     A path of a file system is returned as it is. A text need not be well-formed: what cannot be
     told from a password is left out.
     """
-    if text.lstrip()[:1] in ("{", "["):
-        return '"'.join(map(_redacted, text.split('"')))
-    return _redacted(text)
+    if text.lstrip()[:1] not in ("{", "["):
+        return _redacted(text)
+    try:
+        shown = json.dumps(_strings(json.loads(text)), separators=(",", ":"))
+    except (ValueError, RecursionError):
+        # An escape may hide what a secret begins with.
+        return "..." if "\\" in text else '"'.join(map(_redacted, text.split('"')))
+    # As it was given, where nothing in it can be secret.
+    return shown if any(mark in text for mark in "@?#\\") else text
+
+
+def _strings(value: object) -> object:
+    """Return a JSON value with every string in it redacted."""
+    match value:
+        case str():
+            return _redacted(value)
+        case list():
+            return [_strings(it) for it in value]
+        case dict():
+            return {_redacted(name): _strings(it) for name, it in value.items()}
+        case _:
+            return value
 
 
 def _redacted(text: str) -> str:
@@ -27,7 +47,7 @@ def _redacted(text: str) -> str:
         if found:
             break
     else:
-        return text.rpartition("@")[2]
+        return re.split("[?#]", text, maxsplit=1)[0].rpartition("@")[2]
     place, *query = re.split("[?#]", rest, maxsplit=1)
     # A password may have such a character in it: then no part is known to be public.
     place = "..." if "@" in "".join(query) else place.rpartition("@")[2]

@@ -188,7 +188,7 @@ impl Column {
             Column::Keys | Column::Tags | Column::MessageId => DataType::Utf8,
             Column::Properties => DataType::Map(properties_field(), false),
             Column::Headers => DataType::List(headers_field()),
-            Column::Body | Column::Value if body == BodyType::BinaryView => DataType::BinaryView,
+            Column::Body if body == BodyType::BinaryView => DataType::BinaryView,
             Column::Body | Column::Value | Column::Key => DataType::Binary,
             Column::Queue
             | Column::Partition

@@ -297,9 +297,14 @@ impl Disk for RealDisk {
     }
 
     fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()> {
-        // A link fails where the name is taken, on every file system that has links at all.
+        match syscall::rename_new(from, to) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
+            done => return done,
+        }
+        // A link fails where the name is taken, on every file system that has links at all. A
+        // process that dies here leaves both names.
         fs::hard_link(from, to)?;
-        fs::remove_file(from)
+        fs::remove_file(from).inspect_err(|_| drop(fs::remove_file(to)))
     }
 
     fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {

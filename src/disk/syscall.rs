@@ -17,6 +17,38 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
+/// Renames a file to a name that is free, in one step.
+///
+/// # Errors
+///
+/// `AlreadyExists` where the name is taken; `Unsupported` where the file system has no such call.
+pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::ffi::CString;
+        use std::os::unix::ffi::OsStrExt;
+        let from = CString::new(from.as_os_str().as_bytes())?;
+        let to = CString::new(to.as_os_str().as_bytes())?;
+        let (here, flags) = (libc::AT_FDCWD, libc::RENAME_NOREPLACE);
+        let call = libc::SYS_renameat2;
+        // SAFETY: both names end in a zero byte and outlive the call.
+        let done = unsafe { libc::syscall(call, here, from.as_ptr(), here, to.as_ptr(), flags) };
+        if done == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINVAL | libc::ENOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            _ => Err(error),
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    {
+        let _ = (from, to);
+        Err(io::ErrorKind::Unsupported.into())
+    }
+}
+
 /// Writes all of `bytes` at `start`.
 pub fn write_all_at(file: &File, bytes: &[u8], start: u64) -> io::Result<()> {
     #[cfg(unix)]

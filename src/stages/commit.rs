@@ -165,7 +165,9 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
             return Ok(Published::Own);
         }
     }
-    ring(disk, root)?;
+    // The manifest has its name. A writer that is not woken meets it later, or the driver opens the
+    // store itself.
+    let _ = ring(disk, root);
     Ok(published)
 }
 
@@ -312,6 +314,15 @@ pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result
     let Some(pending) = read(disk, &directory, Name::Commit(batch))? else {
         return Ok(false);
     };
+    let taken = directory.join(Name::Taken(batch).text());
+    let begun = disk.look(&taken);
+    if begun
+        .map_err(|e| Error::io("look at", &taken, e))?
+        .is_some()
+    {
+        // Where no file can be renamed to a free name in one step, a dead writer may leave both.
+        return Ok(false);
+    }
     let away = directory.join(format!("withdrawn-{}.tmp", unique()));
     match disk.rename(&path, &away) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),

@@ -73,6 +73,8 @@ OPENS, MAPS = 36, 30
 HAZY_STORES = 100 if PROOF else 10
 HAZY_LIVES = 4
 PER_MILLION = (300, 1_000, 5_000)
+#: What a store says that opens all the same, though the disk has no room for its options.
+UNKEPT = "the options given are not kept in "
 
 
 @dataclass(frozen=True)
@@ -146,7 +148,8 @@ class Sweep:
         passes = fault.number in PASSING and not fault.forever
         about = {"plan": plan, "patient": True, "passes": passes}
         met = nursery.run(task("write", root, options, life=1, **about))
-        wrong = [*met.complaints, *self.odd(met)]
+        wrong = [line for line in met.complaints if not line.startswith(UNKEPT)]
+        wrong += self.odd(met)
         if met.status != 0:
             wrong.append(f"the writer ends with status {met.status}")
         with open(ledger, "a") as file:

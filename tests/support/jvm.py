@@ -5,8 +5,8 @@ runs a few times. The archive (class data sharing) holds the classes as they are
 JVM that stops at its first compiler does not optimise. Together they take the start of a session
 from 15 seconds of a core to 4.
 
-``python tests/support/jvm.py`` makes the archive in ``target/spark``; without it, or where it is of
-another JVM or another Spark, sessions start as well, and slower.
+``python tests/support/jvm.py`` makes the archive in ``target/spark``; without it, or if another JVM
+or Spark made it, sessions still start, only more slowly.
 
 Spark puts a zip file of PySpark before the installed package in the path of its Python workers.
 Python compiles modules from a zip file each time, which takes 0.4 seconds of a core a worker, and a
@@ -19,6 +19,8 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import uuid
+import zlib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -62,11 +64,11 @@ def environment(*more: str) -> dict[str, str]:
 
 def _worker() -> str:
     """Return the script that starts a Python worker of Spark with the path of this process."""
-    script = FOLDER / "python"
     path, python = (shlex.quote(it) for it in (os.environ.get("PYTHONPATH", ""), sys.executable))
     text = f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n'
-    # Another process may be starting workers by it.
-    own = FOLDER / f"python-{os.getpid()}"
+    # Each environment has its own. Another process may be starting workers by it.
+    script = FOLDER / f"python-{zlib.crc32(text.encode()):08x}"
+    own = FOLDER / f"{script.name}-{uuid.uuid4().hex}"
     own.write_text(text)
     own.chmod(0o755)
     own.rename(script)

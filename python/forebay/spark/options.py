@@ -173,10 +173,7 @@ def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
         reason = f"path is given too: {redacted(options['path'])!r}"
         raise invalid("paths", options["paths"], reason)
     expected = 'expected e.g. ["/data/a/events","/data/b/events"]'
-    try:
-        found = json.loads(options["paths"])
-    except (ValueError, RecursionError) as error:
-        raise invalid("paths", options["paths"], expected) from error
+    found = _json(options["paths"])
     if not isinstance(found, list) or not all(isinstance(path, str) for path in found):
         raise invalid("paths", options["paths"], expected)
     if not found:
@@ -327,11 +324,17 @@ def _numbers(
     return numbers
 
 
-def _json_object(name: str, text: str, expected: str) -> dict[str, object]:
+def _json(text: str) -> object:
+    """Return what a text stands for; None where it is not JSON."""
     try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise invalid(name, text, expected) from error
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        # Not the cause of another error: this one has the whole text in it, passwords and all.
+        return None
+
+
+def _json_object(name: str, text: str, expected: str) -> dict[str, object]:
+    found = _json(text)
     if not isinstance(found, dict):
         raise invalid(name, text, expected)
     return found

@@ -289,11 +289,10 @@ class ForebayWriter(DataSourceArrowWriter):
             _forebay.close_query(options.path, self._query)
             return
         app, version = options.transaction
+        if not staged:
+            return
         _commit(options, "stream", self._query, version, staged)
-        held = options.batch_conflict != "skip" or _holds(
-            options.path, self._query, version, _contents(staged), skips=False
-        )
-        if not held:
+        if options.batch_conflict == "skip" and self._is_passed_over(version, staged):
             _log.warning(
                 "version %d of txnAppId %r counts as done, because %s holds it or a later one with "
                 "other rows; these %d rows were not written",
@@ -302,6 +301,15 @@ class ForebayWriter(DataSourceArrowWriter):
                 options.path,
                 sum(contents[0] for _, contents, _ in staged),
             )
+
+    def _is_passed_over(self, version: int, staged: list[Staged]) -> bool:
+        """Whether the log holds the version with other rows, as far as that can be told."""
+        path, contents = self._options.path, _contents(staged)
+        try:
+            return not _holds(path, self._query, version, contents, skips=False)
+        except (ForebayError, OSError):
+            # The write is done: this is asked for a warning alone.
+            return False
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Take away what the tasks have staged, but for a commit that is begun."""
@@ -384,7 +392,7 @@ def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: li
             error, may_follow = _settle(options, kind, query, batch, contents if own else None)
         except BaseException:
             # What a job has failed to write must not appear later, if that can be helped. A
-            # manifest may be visible though publishing it failed: it is synced after the renaming.
+            # manifest may be visible though publishing it failed.
             if kind == "batch":
                 _forebay.withdraw_commit(path, query, batch)
             raise
@@ -483,7 +491,17 @@ def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple
     It is gone as well where somebody has withdrawn it.
     """
     path = options.path
-    if _holds(path, query, batch, contents, skips=options.batch_conflict == "skip"):
+    try:
+        held = _holds(path, query, batch, contents, skips=options.batch_conflict == "skip")
+    except (ForebayError, OSError) as error:
+        reason = (
+            "its manifest is gone, so it is most likely appended, and the log cannot be read to "
+            f'make sure: {error}; do not write the rows again before "forebay commits show {path} '
+            f'{query}" tells that they are not there'
+        )
+        message = f"batch {batch} of query {query}: {reason}"
+        raise StoreFailedError(message, reason=reason, appended=True) from error
+    if held:
         return
     reason = "its manifest is gone, and the log holds no marker of it"
     message = f"batch {batch} of query {query} is not in {path}: {reason}"

@@ -36,7 +36,7 @@ pub struct AppendLock {
 ///
 /// Who finds the lock taken yields the processor some times before it sleeps. That is right beside
 /// holders that are done within a microsecond. Where a holder copies a megabyte, and the threads
-/// that encode and dispatch it have work too, each yield costs a slice of time of theirs.
+/// that encode and dispatch it have work too, each yield can cost those threads a time slice.
 #[derive(Debug, Default)]
 struct LongAppends {
     state: std::sync::Mutex<LongState>,
@@ -45,7 +45,7 @@ struct LongAppends {
 
 #[derive(Debug, Default)]
 struct LongState {
-    /// How many are at it: one that holds the lock, and those that have just let it go.
+    /// Long appends in progress, including those that released the lock a moment ago.
     running: u32,
     /// How many have ended.
     ended: u64,

@@ -44,9 +44,9 @@ pub(super) struct Begin {
     pub(super) inventory: Option<Inventory>,
 }
 
-/// Where records begin that are torn if they carry no checksum over the whole. What is trusted was
-/// stored whole: a checksum that is missing there was damaged since, and every other reader takes
-/// such a record by its body.
+/// From this position on, a record without a whole-record checksum counts as torn. What is trusted
+/// was stored whole: a checksum that is missing there was damaged since, and every other reader
+/// takes such a record by its body.
 fn torn_without(state: &StatePage, trust: Trust) -> u64 {
     let stated = state.checksums_from().unwrap_or(u64::MAX);
     match trust {

@@ -235,7 +235,8 @@ impl Opening<'_> {
         let min = self.min_position();
         let known = Counted::of(begin);
         if self.access == Access::ReadWrite && min > 0 && !self.untouched_since_close {
-            // A log file that comes back with a power loss has its queue entries.
+            // Removals of log files become durable first: a file that came back after a power loss
+            // would lack its queue entries.
             let directory = self.root.join("commitlog");
             let synced = self.disk.sync_directory(&directory);
             synced.map_err(|e| Error::io("sync", &directory, e))?;

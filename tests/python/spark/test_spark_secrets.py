@@ -48,6 +48,8 @@ def is_safe(text: str | None) -> bool:
 def test_no_option_shows_what_is_secret(path: str) -> None:
     quoted = json.dumps(path)
     values = [path, f"[{quoted}", f"[{quoted},7]", f'{{{quoted}:{{"t":{{"0":"x"}}}}}}']
+    values += [f"[{escaped}" for escaped in (quoted, quoted.replace("@", "\\u0040"))]
+    values += [f"[{quoted.replace('@', chr(92) + 'u0040')},7]"]
     parsers = (parse_options, parse_stream_options, parse_write_options, columns_of)
     names = {*_NAMES, *_STREAM_NAMES, *_WRITE_NAMES, "kafka.sasl.jaas.config", "fs.s3a.secret.key"}
     refused = set()

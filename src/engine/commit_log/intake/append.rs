@@ -110,6 +110,10 @@ pub fn append(
     } else {
         // What a process had appended before it died is in the log, perhaps not on the disk.
         shared.flush_to(shared.log.published())?;
+        // It may have been withdrawn, and another commit of the batch have its name.
+        if !pending.is_begun() && !pending.begin(disk)? {
+            return Ok(Turn::Last);
+        }
     }
     // Readers in other processes see what is dispatched. A driver that found the manifest gone, and
     // no marker yet, would take the commit for lost.
@@ -121,7 +125,7 @@ pub fn append(
 /// What becomes of a manifest that cannot be read. A commit of several parts is durable before its
 /// first part is in the log, so one that a loss of power has damaged never happened, unless its
 /// only part is in the log.
-fn unreadable(shared: &Shared, pending: &Pending) -> Result<Turn, Stop> {
+fn unreadable(shared: &Shared, pending: &mut Pending) -> Result<Turn, Stop> {
     let (query, batch) = (&pending.query, pending.batch());
     let of_batch = marker::last_of_batch(shared, query, batch)?;
     let Some(found) = of_batch.filter(|it| it.part > 0) else {
@@ -134,7 +138,9 @@ fn unreadable(shared: &Shared, pending: &Pending) -> Result<Turn, Stop> {
     }
     // Whoever waits for it asks the log which rows the batch has.
     shared.flush_to(shared.log.published())?;
-    pending.finish(&*shared.disk)?;
+    if pending.is_begun() || pending.begin(&*shared.disk)? {
+        pending.finish(&*shared.disk)?;
+    }
     Ok(Turn::Last)
 }
 
@@ -234,8 +240,8 @@ fn append_rest(
     if !pending.is_begun() && !pending.begin(disk)? {
         return Ok(false);
     }
-    // That it is begun is durable before any of it is in the log, whoever has begun it: a commit
-    // that gets its old name back could be withdrawn.
+    // The rename to `taken` must be durable before any row is in the log: a power loss could bring
+    // the old name back, and the commit could be withdrawn.
     if *done == 0 {
         let synced = match goes_first {
             true if planted(Bug::BeginUnsynced) => Ok(()),

@@ -46,6 +46,9 @@ impl Staged<'_> {
             let (mut bytes, mut checked) = (Vec::new(), Vec::new());
             let mut all = stretches.iter();
             all.try_for_each(|it| {
+                if self.shared.stopping() {
+                    return Err(Stop::Later(Error::Closed));
+                }
                 let check = |record: &Record<'_>| rows::check(self.shared, record, &mut checked);
                 self.each_record(**it, &mut bytes, check)?;
                 // A driver that waits for the commit sees its progress.
@@ -58,13 +61,18 @@ impl Staged<'_> {
             return look(&stretches);
         }
         thread::scope(|scope| {
+            let joined = |it: ScopedJoinHandle<'_, Result<(), Stop>>| {
+                it.join().unwrap_or_else(|panic| resume_unwind(panic))
+            };
             let syncing = spawn(scope, || self.sync(path))?;
             let shares = stretches.chunks(stretches.len().div_ceil(LOOKERS).max(1));
-            let start = |share| spawn(scope, move || look(share));
-            let mut threads = shares.map(start).collect::<Result<Vec<_>, Stop>>()?;
-            threads.push(syncing);
-            let mut looked = threads.into_iter().map(|it| it.join());
-            looked.try_for_each(|it| it.unwrap_or_else(|panic| resume_unwind(panic)))
+            let lookers: Vec<_> = shares
+                .map(|share| spawn(scope, move || look(share)))
+                .collect();
+            // First of all the sync: one that failed must not be tried again, whatever else is
+            // wrong.
+            joined(syncing)?;
+            lookers.into_iter().try_for_each(|it| joined(it?))
         })
     }
 
