@@ -18,6 +18,7 @@
 #![allow(missing_docs)]
 pub mod archive;
 pub mod arrow;
+pub mod damage;
 pub mod disk;
 pub mod engine;
 pub mod error;

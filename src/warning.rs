@@ -3,7 +3,7 @@
 //! The core keeps them until somebody takes them. It calls no logger: a sender that is in the
 //! append lock, or a thread of the core, would run foreign code there.
 
-use crate::engine::Damage;
+use crate::damage::Damage;
 use crate::meter::SlowPut;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;

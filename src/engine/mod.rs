@@ -6,6 +6,7 @@ pub mod memory;
 pub mod topic;
 pub mod waiter;
 
+pub use crate::damage::Damage;
 pub use topic::{Topic, Topics};
 pub use waiter::Waiter;
 
@@ -189,21 +190,6 @@ pub trait Cursor: Send {
     /// Offset in its queue (or position, for a cursor over the log) behind the last record looked
     /// at.
     fn offset(&self) -> u64;
-}
-
-/// A place in the store that is damaged, and what it costs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Damage {
-    /// The file.
-    pub path: PathBuf,
-    /// First damaged byte: a position of the log in a log file, a byte of the file elsewhere.
-    pub position: u64,
-    /// Bytes that are not readable.
-    pub length: u64,
-    /// What is wrong.
-    pub reason: String,
-    /// Messages known to be lost: topic, queue, offset.
-    pub lost: Vec<(String, u32, u64)>,
 }
 
 /// What opening found and did.

@@ -13,6 +13,7 @@ pub mod transient;
 pub use allocate::{Allocator, Latch, Preparation, Preparer, Use};
 pub use file::{Extent, MappedFile};
 pub use guard::Fault;
+pub use presence::PAGE;
 pub use queue::{FoundFile, MappedFileQueue};
-pub use region::{Access, PAGE, Region, Window};
+pub use region::{Access, Region, Window};
 pub use transient::TransientPool;

@@ -20,7 +20,7 @@
 
 use super::guard::{self, Fault, Faulted};
 use super::mark::ReadableMark;
-use super::presence::Presence;
+use super::presence::{PAGE, Presence};
 use memmap2::{Advice, MmapOptions, MmapRaw};
 use std::fs::File;
 use std::io;
@@ -28,9 +28,6 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-/// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
-pub const PAGE: usize = 4096;
 
 /// The mapped bytes. On the simulated disk the maps of one file are one memory.
 #[cfg(not(test))]

@@ -188,7 +188,7 @@ class ForebayReader(DataSourceReader):
             self._report_loss(archive, ranges, missing, damage)
 
     def _arguments(self) -> dict[str, Any]:
-        # A scan knows nothing of the store that it is of, and has one column at the least.
+        # A scan has no column `store`, and needs at least one column.
         scanned = [name for name in self._options.columns if name != "store"] or ["offset"]
         arguments: dict[str, Any] = {
             "dialect": "spark",

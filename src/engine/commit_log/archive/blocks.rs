@@ -23,7 +23,6 @@
 //!
 //! A *run* is what one block holds of one queue. Runs stand in the order of their blocks.
 
-use super::keys::KeySlot;
 use crate::engine::Damage;
 use crate::error::{Error, Result};
 use crate::num::{index, short};
@@ -61,6 +60,15 @@ pub struct BlockTable {
     pub holes: Vec<Hole>,
     /// Where keys are found; a power of two of them, or none.
     pub slots: Vec<KeySlot>,
+}
+
+/// A part of the row of keys: all hashes with the same first bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct KeySlot {
+    /// Entries.
+    pub entries: u32,
+    /// CRC-32 of their bytes.
+    pub checksum: u32,
 }
 
 /// A stretch of the log file.

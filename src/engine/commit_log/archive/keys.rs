@@ -5,7 +5,7 @@
 //! store would hold. The table of blocks cuts the row into slots by the first bits of the hash and
 //! keeps the length and the checksum of each, so that a key is found by one ranged read.
 
-use super::blocks::BlockTable;
+use super::blocks::{BlockTable, KeySlot};
 use crate::error::{Error, Result};
 use crate::num::{index, short};
 use crate::record::layout::be_u32;
@@ -16,15 +16,6 @@ use std::path::Path;
 const ENTRY_LEN: usize = 8;
 /// Entries that a slot is made for.
 const SLOT_ENTRIES: usize = 1024;
-
-/// A part of the row: all hashes with the same first bits.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct KeySlot {
-    /// Entries.
-    pub entries: u32,
-    /// CRC-32 of their bytes.
-    pub checksum: u32,
-}
 
 /// Hash of a key of a topic.
 pub fn key_hash(topic: &[u8], key: &[u8]) -> u32 {
