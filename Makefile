@@ -21,6 +21,8 @@ SIDE_BY_SIDE := -n $(TEST_THREADS) --dist loadfile --no-loadscope-reorder
 export PYO3_PYTHON := $(BIN)/python
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_QUIET := 1
+# Else each process of the tests compiles the package from its source.
+unexport PYTHONDONTWRITEBYTECODE
 export PATH := $(BIN):$(PATH)
 
 PYTHON_READY := $(VENV)/.python-ready
@@ -102,8 +104,8 @@ test: tools $(VENV)/bin/python  ## the gate
 
 lane-rust: lint-rust test-rust docs-rust
 
-# Clippy of the other lane has the compiler to itself until the extension is asked for.
-lane-python: lint-python $(SPARK_READY) $(EXTENSION) test-stubs docs-python
+# The extension is built between clippy and the tests of the other lane, so that both lanes test from then on.
+lane-python: lint-python $(EXTENSION) $(SPARK_READY) test-stubs docs-python
 	@$(STEP) "pytest" $(BIN)/python $(PYTEST) $(SIDE_BY_SIDE)
 
 lint: lint-rust lint-python  ## check format, lints and types

@@ -49,9 +49,11 @@ def environment(*more: str) -> dict[str, str]:
     CONFIGURATION.mkdir(parents=True, exist_ok=True)
     submit = [word for name, value in SESSION.items() for word in ("--conf", f"{name}={value}")]
     archive = (f"-XX:SharedArchiveFile={ARCHIVE}",) if ARCHIVE.exists() and not more else ()
+    worker = _worker()
     return {
-        "PYSPARK_PYTHON": _worker(),
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": worker,
+        # Spark asks this for a format that it finds by itself.
+        "PYSPARK_DRIVER_PYTHON": worker,
         "PYSPARK_SUBMIT_ARGS": " ".join((*submit, "pyspark-shell")),
         "SPARK_CONF_DIR": str(CONFIGURATION),
         "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
