@@ -21,6 +21,8 @@ pub enum Call {
     SyncRange,
     /// The opening of a file, a directory or the file system for a sync.
     Sync,
+    /// That sync itself.
+    Fsync,
     /// [`Disk::read_at`].
     Read,
     /// [`Disk::write_at`].
@@ -75,6 +77,7 @@ impl Disk for HookedDisk {
             Synced::Range { region, .. } => (self.before)(Call::SyncRange, region.path())?,
             Synced::File(path) | Synced::FileSystem(path) | Synced::Directory(path) => {
                 (self.before)(Call::Sync, path).map_err(NotBegun::from)?;
+                (self.before)(Call::Fsync, path)?;
             }
         }
         RealDisk.sync(what)

@@ -289,6 +289,11 @@ pub fn wait(
             .probe(&lock)
             .map_err(|e| Error::io("look at", &lock, e))?;
         let left = slice.saturating_sub(began.elapsed()).min(patience.left());
+        if matches!(state, CommitState::Refused(_)) {
+            // Whoever hears of it may commit the rows under another name. A loss of power must not
+            // bring the manifest back, and the writer may not have made that durable yet.
+            sync(disk, &directory_of(root, query)?)?;
+        }
         let waits = matches!(state, CommitState::Pending | CommitState::Begun);
         if !waits || holder == Holder::Nobody || left.is_zero() {
             return Ok((state, holder != Holder::Nobody));

@@ -527,22 +527,15 @@ pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pend
     Ok(Some(pending))
 }
 
-/// All manifests that are begun or wait, in the order in which they are to be taken up: within a
-/// query what was begun, then batch by batch; queries by when their first one was written.
-pub fn pending(disk: &dyn Disk, root: &Path) -> Result<Vec<Pending>> {
-    let mut by_query = Vec::new();
-    for (_, directory) in queries(disk, root)? {
-        let mut found = Vec::new();
-        for (_, name) in files(disk, &directory)? {
-            if matches!(name, Name::Commit(_) | Name::Taken(_)) {
-                found.extend(read(disk, &directory, name)?);
-            }
+/// The manifests of a query that are begun or wait, in the order in which they are to be taken up:
+/// what was begun, then batch by batch.
+pub fn of_query(disk: &dyn Disk, directory: &Path) -> Result<Vec<Pending>> {
+    let mut found = Vec::new();
+    for (_, name) in files(disk, directory)? {
+        if matches!(name, Name::Commit(_) | Name::Taken(_)) {
+            found.extend(read(disk, directory, name)?);
         }
-        found.sort_by_key(|it| (!it.is_begun(), it.batch()));
-        let first = found.first().and_then(|it| it.manifest.as_ref());
-        let created_ms = first.map_or(0, |manifest| manifest.created_ms);
-        by_query.push((created_ms, found));
     }
-    by_query.sort_by_key(|(created_ms, _)| *created_ms);
-    Ok(by_query.into_iter().flat_map(|(_, found)| found).collect())
+    found.sort_by_key(|it| (!it.is_begun(), it.batch()));
+    Ok(found)
 }

@@ -39,9 +39,9 @@ mod test;
 use super::shared::Shared;
 use super::state::Word;
 use crate::disk::Kind;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use append::{Known, Stop, Turn, Turns};
-use manifest::Pending;
+use manifest::{Pending, Refusal};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
@@ -69,6 +69,9 @@ struct Alone {
     /// Commits whose staged rows were checked, by their ids. One that waits for room is not checked
     /// again each time it is tried.
     checked: HashSet<String>,
+    /// Commits that are to be refused, by their ids. What failed for good may seem to work when it
+    /// is tried again: a sync does.
+    refused: HashMap<String, Refusal>,
 }
 
 /// The state of the intake.
@@ -144,6 +147,7 @@ fn run(shared: &Shared) {
 /// those that are there, and those that come meanwhile and ring.
 pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
     let mut alone = shared.intake.alone.lock();
+    let alone = &mut *alone;
     if !is_asked_for(shared) {
         return Ok(());
     }
@@ -157,7 +161,7 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
         // Looked at before the listing: what comes meanwhile is listed in the next round.
         let seen = rung();
         if listed != Some(seen) {
-            queries = list(shared, &queries, &waiting)?;
+            queries = list(shared, &queries, &mut waiting, &mut first)?;
             listed = Some(seen);
         }
         let Some(mut query): Option<Query> = queries.pop_front() else {
@@ -172,7 +176,7 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
             known: &mut known,
             others: &others,
         };
-        match take(shared, &mut pending, turns, clock) {
+        match take(shared, &mut pending, &mut alone.refused, turns, clock) {
             Ok(Turn::Last) => {}
             Ok(Turn::More) => query.push_front(pending),
             Err(error) => {
@@ -188,6 +192,7 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
     if first.is_none() {
         // Nothing waits.
         alone.checked.clear();
+        alone.refused.clear();
         alone.due.sweep(shared, clock());
     }
     first.map_or(Ok(()), Err)
@@ -196,47 +201,64 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
 /// The commits of one query, in their order.
 type Query = VecDeque<Pending>;
 
-/// Lists what is to be taken up, but for the queries that are `waiting`. Those that were listed
-/// `before` keep their turn.
+/// Lists what is to be taken up, but for the queries that are `waiting`: one that cannot be listed
+/// is one of them, and the error is the `first`. Queries that were listed `before` keep their turn,
+/// the others follow by when their first commit was written.
 fn list(
     shared: &Shared,
     before: &VecDeque<Query>,
-    waiting: &HashSet<String>,
+    waiting: &mut HashSet<String>,
+    first: &mut Option<Error>,
 ) -> Result<VecDeque<Query>> {
-    let name = |query: &Query| query.front().map(|it| it.query.clone());
-    let turns = before.iter().filter_map(name).enumerate();
-    let turns: HashMap<_, _> = turns.map(|(turn, name)| (name, turn)).collect();
+    let disk = &*shared.disk;
+    let turns = before.iter().filter_map(VecDeque::front).enumerate();
+    let turns: HashMap<_, _> = turns.map(|(turn, it)| (it.query.as_str(), turn)).collect();
     let mut queries: Vec<Query> = Vec::new();
-    for pending in manifest::pending(&*shared.disk, &shared.root)? {
-        if waiting.contains(&pending.query) {
+    for (name, directory) in manifest::queries(disk, &shared.root)? {
+        if waiting.contains(&name) {
             continue;
         }
-        let is_of = |query: &&mut Query| query.back().is_some_and(|it| it.query == pending.query);
-        match queries.last_mut().filter(is_of) {
-            Some(query) => query.push_back(pending),
-            None => queries.push(VecDeque::from([pending])),
+        match manifest::of_query(disk, &directory) {
+            Ok(found) if found.is_empty() => {}
+            Ok(found) => queries.push(found.into()),
+            Err(error) => {
+                waiting.insert(name);
+                first.get_or_insert(error);
+            }
         }
     }
-    // What is not known comes last, in the order of the listing.
-    let turn = |query: &Query| name(query).and_then(|name| turns.get(&name)).copied();
-    queries.sort_by_key(|query| turn(query).unwrap_or(usize::MAX));
+    queries.sort_by_key(|query| {
+        let front = query.front();
+        let turn = front.and_then(|it| turns.get(it.query.as_str()));
+        let manifest = front.and_then(|it| it.manifest.as_ref());
+        let written_ms = manifest.map_or(0, |manifest| manifest.created_ms);
+        (turn.copied().unwrap_or(usize::MAX), written_ms)
+    });
     Ok(queries.into())
 }
 
-/// Takes up one manifest for a turn, or refuses it.
+/// Takes up one manifest for a turn, or refuses it. `refused` keeps a refusal until it is told.
 fn take(
     shared: &Shared,
     pending: &mut Pending,
+    refused: &mut HashMap<String, Refusal>,
     turns: Turns<'_>,
     clock: Clock<'_>,
 ) -> Result<Turn> {
     let disk = &*shared.disk;
-    match append::append(shared, pending, turns, clock) {
+    let id = pending.manifest.as_ref().map(|it| it.id.clone());
+    let refusal = id.as_ref().and_then(|id| refused.get(id)).cloned();
+    let appended = match refusal {
+        Some(refusal) => Err(Stop::Refuse(refusal)),
+        None => append::append(shared, pending, turns, clock),
+    };
+    match appended {
         Ok(Turn::More) => return Ok(Turn::More),
         Ok(Turn::Last) => {}
-        // It may have been withdrawn meanwhile, and another have its name: only what is begun is
-        // refused.
         Err(Stop::Refuse(refusal)) => {
+            refused.extend(id.map(|id| (id, refusal.clone())));
+            // It may have been withdrawn meanwhile, and another have its name: only what is begun
+            // is refused.
             if pending.is_begun() || pending.begin(disk)? {
                 pending.refuse(disk, &refusal)?;
             }

@@ -1,6 +1,7 @@
 //! What a commit consists of, and what becomes of it, in the steps of one process.
 
 mod durable;
+mod failing;
 
 use super::manifest::Name;
 use super::marker::Marker;
@@ -656,7 +657,8 @@ fn a_commit_that_is_longer_than_a_part_is_cut_into_short_ones() {
             stages: &stages,
         };
         commit::publish(&RealDisk, root, &commit).unwrap();
-        let found = manifest::pending(&RealDisk, root).unwrap().remove(0);
+        let directory = root.join(DIRECTORY).join("q");
+        let found = manifest::of_query(&RealDisk, &directory).unwrap().remove(0);
         let parts = found.manifest.unwrap().parts;
         let len = |part: &Vec<manifest::Stretch>| part.iter().map(|it| it.end - it.begin).sum();
         let longest: u64 = parts.iter().map(len).max().unwrap();
@@ -681,37 +683,6 @@ fn a_waiting_driver_sees_each_part() {
     let parts = count(&store, marker::TOPIC);
     let rung = page.look(Word::Taken).wrapping_sub(before);
     assert!(u64::from(rung) > 2 * parts && parts > 20);
-}
-
-/// A commit that waits for room is tried again and again, and who waits sees no progress in that.
-#[test]
-fn a_commit_without_room_is_checked_once() {
-    let root = tempfile::tempdir().unwrap();
-    let root = root.path();
-    let bodies: Vec<Vec<u8>> = (0..100).map(|n| vec![n; 100]).collect();
-    publish(root, "q", &[stage(root, "q", &bodies, 500)], 500);
-    let full = |call: Call, path: &Path| match call {
-        Call::Create if path.parent().is_some_and(|it| it.ends_with("commitlog")) => {
-            Err(std::io::Error::from_raw_os_error(libc::ENOSPC))
-        }
-        _ => Ok(()),
-    };
-    let machine = Machine {
-        disk: HookedDisk::shared(full),
-        drive: Drive::Steps,
-    };
-    let engine = CommitLog::open(&machine, root, &Options::default()).unwrap();
-    let page = StatePage::open(&RealDisk, root, Access::Read);
-    let page = page.unwrap().unwrap();
-    let rung = || {
-        let before = page.look(Word::Taken);
-        assert!(step(engine.shared(), &|| 0).is_err());
-        page.look(Word::Taken).wrapping_sub(before)
-    };
-    assert!(rung() > 0);
-    assert_eq!(rung(), 0);
-    let state = commit::state(&RealDisk, root, "q", 0).unwrap();
-    assert_eq!(state, CommitState::Pending);
 }
 
 /// A driver withdraws a manifest that was read and is not begun, and publishes the batch again.

@@ -1,0 +1,91 @@
+//! Disks that fail while a commit is taken up.
+
+use super::*;
+use std::io::Error as IoError;
+use std::sync::atomic::AtomicBool;
+
+fn open(
+    root: &Path,
+    before: impl Fn(Call, &Path) -> std::io::Result<()> + Send + Sync + 'static,
+) -> CommitLog {
+    let machine = Machine {
+        disk: HookedDisk::shared(before),
+        drive: Drive::Steps,
+    };
+    CommitLog::open(&machine, root, &Options::default()).unwrap()
+}
+
+fn publish_rows(root: &Path, query: &str) {
+    let bodies: Vec<Vec<u8>> = (0..100).map(|n| vec![n; 100]).collect();
+    publish(root, query, &[stage(root, query, &bodies, 500)], 500);
+}
+
+/// A commit that waits for room is tried again and again, and who waits sees no progress in that.
+#[test]
+fn a_commit_without_room_is_checked_once() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    publish_rows(root, "q");
+    let full = |call: Call, path: &Path| match call {
+        Call::Create if path.parent().is_some_and(|it| it.ends_with("commitlog")) => {
+            Err(IoError::from_raw_os_error(libc::ENOSPC))
+        }
+        _ => Ok(()),
+    };
+    let engine = open(root, full);
+    let page = StatePage::open(&RealDisk, root, Access::Read);
+    let page = page.unwrap().unwrap();
+    let rung = || {
+        let before = page.look(Word::Taken);
+        assert!(step(engine.shared(), &|| 0).is_err());
+        page.look(Word::Taken).wrapping_sub(before)
+    };
+    assert!(rung() > 0);
+    assert_eq!(rung(), 0);
+    let state = commit::state(&RealDisk, root, "q", 0).unwrap();
+    assert_eq!(state, CommitState::Pending);
+}
+
+/// The kernel may report a sync that failed once only, and have dropped what was not stored.
+#[test]
+fn a_commit_whose_sync_failed_is_refused_even_if_the_refusal_cannot_be_told_at_first() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    publish_rows(root, "q");
+    let (unsynced, untold) = (AtomicBool::new(false), AtomicBool::new(false));
+    let engine = open(root, move |call, path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        let name = name.unwrap_or_default();
+        match call {
+            Call::Fsync
+                if name.starts_with("stage-") && !unsynced.swap(true, Ordering::Relaxed) =>
+            {
+                Err(IoError::from_raw_os_error(libc::EIO))
+            }
+            Call::Write if name == "refused-0.tmp" && !untold.swap(true, Ordering::Relaxed) => {
+                Err(IoError::from_raw_os_error(libc::ENOSPC))
+            }
+            _ => Ok(()),
+        }
+    });
+    assert!(step(engine.shared(), &|| 0).is_err());
+    step(engine.shared(), &|| 0).unwrap();
+    assert!(refusal(root, "q").contains("sync"));
+    assert!(engine.shared().topics.get("t").is_none());
+}
+
+#[test]
+fn a_query_whose_manifest_cannot_be_read_does_not_hold_others_up() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    publish_rows(root, "a");
+    publish_rows(root, "b");
+    let engine = open(root, |call, path| match call {
+        Call::Read if path.ends_with("a/commit-0") => Err(IoError::from_raw_os_error(libc::EIO)),
+        _ => Ok(()),
+    });
+    assert!(step(engine.shared(), &|| 0).is_err());
+    let state = |query| commit::state(&RealDisk, root, query, 0).unwrap();
+    assert_eq!(state("a"), CommitState::Pending);
+    assert_eq!(state("b"), CommitState::Gone);
+}
