@@ -47,8 +47,10 @@ SESSION = {
 def environment(*more: str) -> dict[str, str]:
     """Return the variables under which PySpark starts JVMs so; `more` options go to a driver."""
     CONFIGURATION.mkdir(parents=True, exist_ok=True)
-    submit = [word for name, value in SESSION.items() for word in ("--conf", f"{name}={value}")]
     archive = (f"-XX:SharedArchiveFile={ARCHIVE}",) if ARCHIVE.exists() and not more else ()
+    quick = " ".join((*QUICK, *SILENT, *archive))
+    session = SESSION | {"spark.executor.extraJavaOptions": quick}
+    submit = [shlex.quote(f"--conf={name}={value}") for name, value in session.items()]
     worker = _worker()
     return {
         "PYSPARK_PYTHON": worker,
@@ -56,11 +58,11 @@ def environment(*more: str) -> dict[str, str]:
         "PYSPARK_DRIVER_PYTHON": worker,
         "PYSPARK_SUBMIT_ARGS": " ".join((*submit, "pyspark-shell")),
         "SPARK_CONF_DIR": str(CONFIGURATION),
-        "SPARK_DAEMON_JAVA_OPTS": " ".join(QUICK),
+        "SPARK_DAEMON_JAVA_OPTS": quick,
         "SPARK_LAUNCHER_OPTS": " ".join(QUICK),
         # Spark binds to what the host's name resolves to; tests listen on the loopback address.
         "SPARK_LOCAL_IP": "127.0.0.1",
-        "SPARK_SUBMIT_OPTS": " ".join((*QUICK, *SILENT, *archive, *more)),
+        "SPARK_SUBMIT_OPTS": " ".join((quick, *more)),
     }
 
 
