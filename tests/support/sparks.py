@@ -15,9 +15,11 @@ from typing import Any
 
 import forebay
 
-#: How a program of the tests begins that is a driver of Spark.
+#: How a program of the tests begins that is a driver of Spark. It ends with who has started it, and
+#: its JVM with it: what a killed test leaves would go on for ever.
 SESSION = """
-import json, sys
+import ctypes, json, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 from pyspark.sql import SparkSession
 spark = SparkSession.builder.master("local[2]").getOrCreate()
 spark.sparkContext.setLogLevel("OFF")

@@ -21,7 +21,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 try:
-    from forebay.spark.source import ForebayDataSource
+    from forebay.spark.source import ForebayDataSource, register
 except ModuleNotFoundError as error:
     if error.name is None or error.name.partition(".")[0] != "pyspark":
         raise
@@ -29,8 +29,6 @@ except ModuleNotFoundError as error:
     raise ImportError(message) from error
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from forebay.spark.jobs.audit import Audit, audit
     from forebay.spark.jobs.compact import Compaction, compact
     from forebay.spark.jobs.export import Export, export
@@ -59,25 +57,3 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("forebay.spark.jobs"), name)
-
-
-def register(spark: SparkSession) -> None:
-    """Make the format known to a session, and the session's parallelism to the format.
-
-    Parameters
-    ----------
-    spark
-        The session. Without registration, or where the session does not tell its parallelism, as a
-        remote one, a read is cut into as many partitions as the driver's machine has processors.
-
-    Examples
-    --------
-    >>> forebay.spark.register(spark)  # doctest: +SKIP
-    """
-    # Partitions are planned in a process of its own that knows neither session nor configuration.
-    # What it needs travels with the class, which is pickled by value because no module has it.
-    from forebay.spark.plan import parallelism
-
-    known = {"parallelism": parallelism(spark)}
-    source = type("ForebayDataSource", (ForebayDataSource,), known)
-    spark.dataSource.register(source)

@@ -1,4 +1,4 @@
-"""The data source: what Spark calls for readers and writers."""
+"""The data source: what Spark calls for readers and writers, and how a session learns of it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ from pyspark.sql.datasource import DataSource
 from forebay.spark.columns import schema_of
 from forebay.spark.errors import invalid
 from forebay.spark.options import ReadOptions, columns_of, parse_options
-from forebay.spark.plan import processors
+from forebay.spark.plan import parallelism, processors
 from forebay.spark.reader import ForebayReader, PushdownReader
 from forebay.spark.sink import ForebayStreamWriter, ForebayWriter, check_write
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from forebay.spark.stream import ForebayStreamReader
@@ -69,3 +70,23 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
     if schema != schema_of(options.columns):
         reason = "the schema is fixed; the option columns selects and orders columns"
         raise invalid("schema", schema.simpleString(), reason)
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to a session, and the session's parallelism to the format.
+
+    Parameters
+    ----------
+    spark
+        The session. Without registration, or where the session does not tell its parallelism, as a
+        remote one, a read is cut into as many partitions as the driver's machine has processors.
+
+    Examples
+    --------
+    >>> forebay.spark.register(spark)  # doctest: +SKIP
+    """
+    # Partitions are planned in a process of its own that knows neither session nor configuration.
+    # What it needs travels with the class, which is pickled by value because no module has it.
+    known = {"parallelism": parallelism(spark)}
+    source = type("ForebayDataSource", (ForebayDataSource,), known)
+    spark.dataSource.register(source)

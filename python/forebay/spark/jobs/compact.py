@@ -94,7 +94,8 @@ def compact(
     topics
         Which to take over; all but RocketMQ's system topics, if not given.
     options
-        Options of `forebay.open` for the new store, as the sizes of its files.
+        Options of `forebay.open` for the new store, such as the sizes of its files. It has the
+        defaults for all others, whatever options the source keeps.
     progress
         Called with the number of tasks that are done, and of all; not from a remote session.
 

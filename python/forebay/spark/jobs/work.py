@@ -22,6 +22,7 @@ from forebay.errors import UnknownTopicError
 from forebay.spark.errors import invalid
 from forebay.spark.plan import is_system_topic, parallelism, processors
 from forebay.spark.ranges import Range
+from forebay.spark.source import register
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -217,8 +218,6 @@ def read_ranges(
 
     Two reads of a store that is written have to end at the same messages.
     """
-    from forebay.spark import register
-
     register(spark)
     queues: dict[str, list[int]] = {}
     starts: dict[str, dict[str, int]] = {}
