@@ -62,20 +62,21 @@ $(VENV)/bin/python:
 		{ echo "$(PYTHON) is too old: Python 3.11 or later is needed (make PYTHON=...)"; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
+# Python compiles the modules that are imported, which are few; pip would compile all.
 # Dependency groups need pip 25.1, and the pip that a new environment brings may be older.
 $(PYTHON_READY): pyproject.toml | $(VENV)/bin/python
 	@$(STEP) "pip" $(BIN)/python -m pip install --upgrade 'pip>=25.1'
-	@$(STEP) "Python packages" $(BIN)/python -m pip install --group dev
+	@$(STEP) "Python packages" $(BIN)/python -m pip install --no-compile --group dev
 	@touch $@
 
 $(DOCS_READY): pyproject.toml | $(PYTHON_READY)
-	@$(STEP) "packages for the docs" $(BIN)/python -m pip install --group docs
+	@$(STEP) "packages for the docs" $(BIN)/python -m pip install --no-compile --group docs
 	@touch $@
 
 $(OLD_SPARK_READY): pyproject.toml | $(PYTHON_READY)
 	@$(PYTHON) -m venv $(OLD_SPARK)
 	@$(STEP) "pip, old Spark" $(OLD_SPARK)/bin/python -m pip install --upgrade 'pip>=25.1'
-	@$(STEP) "packages, old Spark" $(OLD_SPARK)/bin/python -m pip install --group test-old-spark
+	@$(STEP) "packages, old Spark" $(OLD_SPARK)/bin/python -m pip install --no-compile --group test-old-spark
 	@touch $@
 
 # Another environment may have removed or replaced the library that stands beside the Python source.
