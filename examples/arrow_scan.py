@@ -1,6 +1,6 @@
 """Read a topic as Arrow: pyarrow, Polars and DuckDB over the same bytes.
 
-A scan exports ``__arrow_c_stream__``, so whatever speaks Arrow reads it. With
+A scan exports ``__arrow_c_stream__``, so every Arrow library can read it. With
 ``body_type="binary_view"`` the bodies are not copied: Arrow's buffers are the mapped log files.
 """
 
@@ -18,7 +18,7 @@ CITIES = ("Basel", "Bergen", "Brno")
 
 
 def fill(store: forebay.Store) -> None:
-    """Send readings, as an Arrow table: one column is the body, others are keys and tags."""
+    """Send readings as an Arrow table with columns for body, key and tags."""
     rows = range(30_000)
     table = pyarrow.table(
         {
@@ -35,18 +35,18 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, forebay.open(Path(folder, "edge")) as store:
         fill(store)
 
-        # Columns that are not asked for cost nothing, and filters run before Arrow is built.
+        # Columns that are not requested cost nothing, and filters run before Arrow data is built.
         scan = store.scan("readings", columns=["queue", "offset", "body"], tags="Bergen")
         table = pyarrow.table(scan)
         print(f"pyarrow: {table.num_rows} rows of Bergen, {table.nbytes} bytes")
 
-        # A scan is a description: each use of it reads the store anew.
+        # A scan only describes what to read: each use of it reads the store again.
         frame = polars.DataFrame(store.scan("readings", columns=["tags", "body"]))
         degrees = polars.col("body").cast(polars.String).str.json_path_match("$.degrees")
         by_city = frame.group_by("tags").agg(degrees.cast(polars.Int32).mean()).sort("tags")
         print(f"Polars: mean by city {by_city.rows()}")
 
-        # DuckDB finds the variable by its name. Nothing is copied on the way to it.
+        # DuckDB finds the variable by its name. No body is copied on the way to it.
         readings = store.scan(  # noqa: F841
             "readings", columns=["keys", "body"], body_type="binary_view"
         )

@@ -1,7 +1,7 @@
-"""A nightly Spark job over a store: no broker, no connector, the directory is the source.
+"""A nightly Spark job over a store, without a broker or a connector: the directory is the source.
 
-Options and columns are those of Spark's Kafka connector, so a job moves by changing the format and
-the address. Tasks are ranges of offsets: every core reads its own part.
+Options and columns are those of Spark's Kafka connector, so a job moves to Forebay by changing the
+format and the address. Tasks are ranges of offsets: every core reads its own part.
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import forebay
 
 
 def fill(path: Path) -> None:
-    """Send the payments of a day."""
+    """Send one day's payments."""
     with forebay.open(path) as store:
         payments = store.producer("payments")
         regions = ("eu", "us", "ap")
@@ -56,7 +56,7 @@ def main() -> None:
     if importlib.util.find_spec("pyspark") is None:
         print("skipped: PySpark is not installed (pip install 'forebay[spark]')")
         return
-    # Workers have to run the Python that has Forebay, and nothing here leaves this machine.
+    # Workers must run the Python that has Forebay, and no data leaves this machine.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory() as folder:

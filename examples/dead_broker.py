@@ -1,7 +1,7 @@
 """Read the directory of a RocketMQ broker that is gone.
 
-The broker is not needed, nor Java: its files are read as they are. Opened with ``mode="r"``, not a
-byte of the directory changes, so it works on the only copy that there is.
+Neither the broker nor Java is needed: Forebay reads the files as they are. ``mode="r"`` does not
+change a byte of the directory, so this is safe on the only copy.
 """
 
 import json
@@ -28,15 +28,15 @@ def main() -> None:
                 if messages:
                     print(f"  {messages:4} messages in {name}")
 
-            # The message that a consumer refused to the end, and where it came from.
+            # The message that a consumer refused until its retries were used up.
             (dead,) = store.tail("%DLQ%fx-group", start="earliest", follow=False)
             print(f"dead letter: {dead.body!r}, refused {dead.reconsume_times} times")
 
-            # What belongs to an order, by the key that its producer gave it.
+            # The message of one order, found by the key that its producer gave it.
             (order,) = store.query("fx-orders", key="order-13")
             print(f"order-13: {order.body!r}, tag {order.tags}, sent from {order.born_host}")
 
-            # Everything into a file that needs neither Forebay nor RocketMQ.
+            # Write everything to a file that can be read without Forebay and RocketMQ.
             rows = Path(folder, "orders.jsonl")
             with rows.open("w") as out:
                 for message in store.tail("fx-orders", start="earliest", follow=False):

@@ -1,6 +1,6 @@
-"""Use a queue in tests without a broker: the memory engine behaves as the store on disk does.
+"""Use a queue in tests without a broker: the memory engine behaves like a store on disk.
 
-The code under test takes a store and does not see the difference. Nothing is written anywhere, and
+The code under test takes a store and does not see the difference. Nothing is written to disk, and
 nothing has to be started or cleaned up.
 """
 
@@ -8,7 +8,7 @@ import forebay
 
 
 def bill_orders(store: forebay.Store, queue: int, offset: int) -> int:
-    """Bill the paid orders of a queue from an offset on; return where to go on next time.
+    """Bill the paid orders of a queue from an offset on; return the offset to continue from.
 
     This is the code under test: it runs on any store.
     """
@@ -42,7 +42,7 @@ def test_a_bill_is_found_by_the_key_of_its_order() -> None:
 
 
 if __name__ == "__main__":
-    # pytest would find them by their names.
+    # Under pytest this loop is not needed.
     for test in (test_paid_orders_are_billed_once, test_a_bill_is_found_by_the_key_of_its_order):
         test()
         print(f"passed {test.__name__}")

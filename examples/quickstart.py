@@ -1,4 +1,4 @@
-"""Open a store, send, read, follow, and find by key.
+"""Open a store, send messages, read them, and find them by key.
 
 Run it with ``python examples/quickstart.py``; it works in a temporary directory.
 """
@@ -13,11 +13,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "events")
         with forebay.open(path) as store:
-            # One message at a time. What is sent can be read at once.
+            # Send one message. It can be read at once.
             result = store.send("orders", b"3 apples", key="42", tags="new")
             print(f"sent to queue {result.queue}, offset {result.offset}")
 
-            # A producer binds the topic; a batch shares one lock and one flush.
+            # A producer binds the topic. The messages of a batch share one lock and one flush.
             orders = store.producer("orders")
             batch = orders.send_batch(
                 [f"order {number}".encode() for number in range(1000)],
@@ -26,10 +26,10 @@ def main() -> None:
             )
             print(f"sent {batch.count} messages to {len(batch.ranges)} queues")
 
-            # From here on a power loss costs nothing of it.
+            # From here on, all these messages survive a power loss.
             store.flush()
 
-        # Reading needs no writer, and changes nothing on the disk.
+        # Reading needs no writer and changes nothing on disk.
         with forebay.open(path, mode="r") as store:
             first = store.get("orders", result.queue, result.offset)
             print(f"{first.body!r} with key {first.key} and tag {first.tags}")

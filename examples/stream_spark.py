@@ -1,7 +1,7 @@
-"""A service captures events; a stream brings them to Parquet and into another store, each once.
+"""Capture events in a service; stream them to Parquet and to another store, each exactly once.
 
-The service goes on writing while Spark reads. A stream that is started again goes on from its
-checkpoint: what was sent meanwhile comes, and nothing comes twice.
+The service keeps writing while Spark reads. A restarted stream continues from its checkpoint: it
+reads what was sent meanwhile, and reads no message twice.
 """
 
 import importlib.util
@@ -34,7 +34,7 @@ def session(folder: str) -> Any:
 
 
 def run_streams(spark: Any, folder: Path) -> None:
-    """Read what is there and stop; a service would leave the trigger out and let it run."""
+    """Read what is available and stop; a service would omit the trigger and let the streams run."""
     clicks = (
         spark.readStream.format("forebay")
         .option("subscribe", "clicks")
@@ -66,7 +66,7 @@ def send(service: forebay.Store, first: int, count: int) -> None:
     for number in range(first, first + count):
         page = b"buy" if number % 10 == 0 else b"look"
         clicks.send(page, key=f"user-{number % 7}")
-    # A stream reads what is durable.
+    # A stream reads only durable messages.
     service.flush()
 
 
@@ -74,7 +74,7 @@ def main() -> None:
     if importlib.util.find_spec("pyspark") is None:
         print("skipped: PySpark is not installed (pip install 'forebay[spark]')")
         return
-    # Workers have to run the Python that has Forebay, and nothing here leaves this machine.
+    # Workers must run the Python that has Forebay, and no data leaves this machine.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     with tempfile.TemporaryDirectory() as name:

@@ -1,7 +1,7 @@
-"""Capture events in the threads of a web service, none of which may be lost.
+"""Capture events in the threads of a web service without losing any.
 
-With ``flush="sync"`` a send returns when its message is on the disk: only then is the request
-answered. Threads that send at the same time do not disturb one another.
+With ``flush="sync"`` a send returns when its message is durable; only then is the request
+answered. Threads that send at the same time share one sync.
 """
 
 import tempfile
@@ -26,7 +26,7 @@ def main() -> None:
                 try:
                     sent = clicks.send(f"click {number}".encode(), key=f"user-{number % 50}")
                 except forebay.BusyError:
-                    # Nothing was appended: the client may try again.
+                    # Nothing was appended, so the client may try again.
                     return 503
                 return 200 if sent.durable else 503
 
@@ -37,7 +37,7 @@ def main() -> None:
             answered = answers.count(200)
             print(f"{answered} events made durable by {THREADS} threads in {took:.2f} s")
 
-        # The nightly job may read beside the service; here it comes after it.
+        # A nightly job may read while the service runs; here it reads afterwards.
         with forebay.open(path, mode="r") as store:
             events = list(store.tail("clicks", start="earliest", follow=False))
             print(
