@@ -388,7 +388,7 @@ def test_what_a_death_leaves_is_an_archive_and_the_next_run_completes_it(closed,
 def test_an_archive_of_another_log_is_refused(store, target, tmp_path):
     with support.small(tmp_path / "other") as other:
         support.fill(other, 1, seed=7)
-        with pytest.raises(FileExistsError, match="another store's") as raised:
+        with pytest.raises(FileExistsError, match="belongs to another store") as raised:
             other.archive(target)
         assert raised.value.path == str(target / "commitlog" / NAMES[0])
     os.truncate(target / "commitlog" / NAMES[1], 100)
@@ -407,7 +407,7 @@ def test_what_is_no_archive_is_told_from_one(store, closed, tmp_path):
     for path in (tmp_path, closed):
         with pytest.raises(forebay.NotAStoreError, match="empty directory"):
             store.archive(path)
-        with pytest.raises(forebay.NotAStoreError, match="no archive"):
+        with pytest.raises(forebay.NotAStoreError, match="not an archive"):
             forebay.archive.open(path)
     with pytest.raises(forebay.StoreNotFoundError):
         forebay.archive.open(tmp_path / "nothing")
@@ -630,7 +630,7 @@ def test_a_log_file_that_lacks_between_others_is_told(closed, tmp_path):
         store.archive(target)
     table = target / "blocks" / NAMES[1]
     table.rename(target / "blocks" / f"{support.FILE * 5:020}")
-    with pytest.raises(forebay.CorruptError, match="the table is that of"):
+    with pytest.raises(forebay.CorruptError, match="the table belongs to"):
         forebay.archive.open(target)
 
 
@@ -753,12 +753,12 @@ def test_an_archive_says_why_it_copied_nothing(tmp_path):
         store.send("orders", b"x")
         store.flush()
         reason = store.archive(target).reason
-        assert reason.startswith("no log file is full") and "roll()" in reason
+        assert reason.startswith("no log file is sealed") and "roll()" in reason
         assert store.roll() == support.FILE
         done = store.archive(target)
         assert (done.files, done.position, done.reason) == (1, support.FILE, None)
         reason = store.archive(target).reason
-        assert reason == "all log files that are full are in the archive already"
+        assert reason == "all sealed log files are already in the archive"
         store.send("orders", b"y")
         store.flush()
         assert "roll()" in store.archive(target).reason
