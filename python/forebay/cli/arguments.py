@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 __all__ = [
     "TIME",
@@ -53,6 +53,16 @@ class Parser(argparse.ArgumentParser):
         line = _suggest(" ".join(message.split()))
         print(f"{self.prog}: {line} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; report a misspelt option here, where the valid ones are known."""
+        found, extra = super().parse_known_args(args, namespace)
+        for argument in extra:
+            option = argument.partition("=")[0]
+            near = difflib.get_close_matches(option, self._option_string_actions, 1)
+            if option.startswith("--") and near:
+                self.error(f"unrecognized argument {option}, did you mean {near[0]}?")
+        return found, extra
 
 
 def _suggest(complaint: str) -> str:
