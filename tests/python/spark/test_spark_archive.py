@@ -33,7 +33,7 @@ TOPICS = ("orders", "bills", "one")
 
 @dataclass
 class Archived:
-    """A closed store, an archive of it, and what was sent to that."""
+    """A closed store, its archive, and the messages that were sent to the store."""
 
     store: str
     path: str

@@ -44,8 +44,8 @@ os.mkdir(executors)
 
 def measure(rows):
     lengths = [len(row.value) for row in rows]
-    # The parent of a worker is the daemon of its executor. No task ends before both executors have
-    # one: a second attempt at the other would be made by the first that is done.
+    # The parent of a worker is its executor's daemon. No task ends before both executors run one:
+    # otherwise the first to finish would run the second attempt at the other's task.
     open(f"{executors}/{os.getppid()}", "w").close()
     deadline = time.monotonic() + 120
     while len(os.listdir(executors)) < 2 and time.monotonic() < deadline:
@@ -141,7 +141,7 @@ def heard(lines: Any, pattern: str) -> re.Match[str]:
 def standalone(environment: dict[str, str]) -> Iterator[str]:
     """Run a master and two workers with one core each, and yield its address.
 
-    Each worker is a host to Spark, which never tries a task twice at once on one host.
+    To Spark each worker is a host; it never runs two attempts at a task on one host.
     """
     ports = ["--port", "0", "--webui-port", "0"]
     environment = {name: environment[name] for name in environment if name != "SPARK_LOCAL_IP"}

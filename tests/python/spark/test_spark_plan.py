@@ -379,7 +379,7 @@ def test_messages_that_retention_takes_beneath_a_task(tmp_path, caplog, fail):
             return
         found += batches
     values = [value for batch in found for value in batch.column(0).to_pylist()]
-    # What came is whole, and what did not come is told.
+    # Rows that arrived are intact, and missing ones are reported.
     assert len(values) < 1000 and set(values) == {body}
     assert f"{1000 - len(values)} messages of t-0" in caplog.text
     assert "lost to retention" in caplog.text

@@ -606,7 +606,7 @@ def die_at(nursery: Nursery, task: dict[str, Any]) -> bool:
 def test_a_commit_that_is_cut_short_anywhere_is_there_once(nursery, tmp_path, call, opened):
     """The driver, or the writer that processes the commit, dies before or after each call.
 
-    Then the batch is run again with its rows cut otherwise, as a stream does that begins anew.
+    Then the batch runs again with its rows divided differently, as in a restarted stream.
     """
     every = 1 if PROOF else 3
     for action in ("kill before", "kill after"):

@@ -443,7 +443,7 @@ def test_each_message_is_in_the_sink_once_whatever_happens(path, seed):
 def some_batches(stream, sink, chance):
     """Run batches as Spark does, and end the query at a random point of one of them.
 
-    The sink keeps the rows of a batch under its end, for its number says no more.
+    The sink keeps the rows of a batch by its end, as the stand-in does not number batches.
     """
     for _ in range(chance.randrange(4)):
         end = stream.plan()

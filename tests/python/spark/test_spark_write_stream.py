@@ -1,8 +1,8 @@
 """A stream from store to store, killed repeatedly: each message arrives exactly once.
 
-A child runs the stream; it and all that it has started are killed at a random moment after it has
-committed something, and it is started again from its checkpoint. `FOREBAY_SEED` tells the
-same moments again, as far as the machine does.
+A child runs the stream. It and all its processes are killed at a random moment after its first
+commit, and it restarts from its checkpoint. `FOREBAY_SEED` repeats the same moments, as far as the
+machine's timing allows.
 """
 
 from __future__ import annotations
