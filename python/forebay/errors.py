@@ -175,7 +175,7 @@ class MessageTooLargeError(ForebayError, ValueError):
 
 
 class OffsetOutOfRangeError(ForebayError, IndexError):
-    """The offset is not in the queue, which holds `min_offset` (inclusive) to `max_offset`."""
+    """The offset is not in the queue: its offsets are `min_offset` to `max_offset` - 1."""
 
     topic: str
     queue: int

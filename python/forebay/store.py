@@ -96,12 +96,12 @@ def open(
 
         All messages are kept unless ``retention`` (the maximum age of a log file) or
         ``retention_bytes`` (the maximum length of all log files) is given; then the oldest files
-        are deleted. A file is kept while a group in ``config/consumerOffset.json`` has not
-        consumed it (``keep_unconsumed=True``) and, with ``keep_unarchived=True``, until it is in
-        every archive. Files are deleted, due or not, while less than ``disk_reserve`` bytes
-        (256 MiB) are free or more than ``disk_warning_ratio`` of the disk is in use. Otherwise, if
-        ``delete_when`` is given, files are deleted only in those hours, such as ``"04"`` or
-        ``"04;16"``.
+        are deleted. By default (``keep_unconsumed=True``) a file is kept while a group in
+        ``config/consumerOffset.json`` has not consumed it; with ``keep_unarchived=True`` it is
+        kept until it is in every archive. Files are deleted, due or not, while less than
+        ``disk_reserve`` bytes (256 MiB) are free or more than ``disk_warning_ratio`` of the disk
+        is in use. Otherwise, if ``delete_when`` is given, files are deleted only in those hours,
+        such as ``"04"`` or ``"04;16"``.
 
     Returns
     -------

@@ -101,13 +101,13 @@ def add_bounds(parser: argparse.ArgumentParser, *, start: str = "earliest") -> N
         metavar="N",
         type=number,
         action="append",
-        help="only this queue; may be given several times",
+        help="only this queue; may be repeated",
     )
     parser.add_argument(
         "--tags",
         metavar="TAG",
         action="append",
-        help="only messages with this tag; may be given several times",
+        help="only messages with this tag; may be repeated",
     )
     parser.add_argument(
         "--start", metavar="WHERE", type=bound, default=start, help=f"where to begin: {_WHERE}"

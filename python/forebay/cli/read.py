@@ -24,7 +24,7 @@ def add(verbs: Any) -> None:
     text = "print the messages of topics in the order they were stored"
     cat = verbs.add_parser("cat", help=text, description=text, allow_abbrev=False)
     add_store(cat)
-    cat.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, one after the other")
+    cat.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, printed in this order")
     add_bounds(cat)
     cat.add_argument("--limit", metavar="N", type=count, help="stop after N messages")
     _add_format(cat)
