@@ -21,10 +21,10 @@ LONG = (
 
 
 def pytest_configure() -> None:
-    """Start Java as `jvm` says, and take Ctrl-C as Python does, however this process was started.
+    """Start Java as `jvm` says, and handle Ctrl-C as Python does, however this process was started.
 
-    A shell that starts a command in the background has it ignore the signal; tests of ours send it.
-    A store says how slow its disk is, too; a test that is about this asks a process of its own.
+    A shell makes a command in the background ignore SIGINT, which some tests send. A store also
+    warns of a slow disk; a test of that warning uses a separate process.
     """
     os.environ.update(jvm.environment())
     logging.getLogger("forebay").addFilter(lambda record: not record.msg.startswith(harness.SLOW))

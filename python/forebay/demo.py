@@ -1,7 +1,7 @@
-"""The demo: a dead broker's directory, a million messages of our own, and Spark over both.
+"""The demo: reads a dead broker's directory, writes a million messages, runs Spark over both.
 
-Every figure that it prints is measured while it runs. It works in a temporary directory and removes
-it, also when it is interrupted.
+Every figure it prints is measured while it runs. It works in a temporary directory and removes it
+at the end, also when it is interrupted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["run"]
 
 _T = TypeVar("_T")
 
-#: Messages of the new store, by topic and by the way in which they are sent.
+#: Messages sent to the new store, by way of sending. Each way has a topic of its own.
 _BATCHED, _SINGLE, _FROM_ARROW = 500_000, 300_000, 200_000
 _BATCH = 1000
 _BODY_BYTES = 100
@@ -34,7 +34,7 @@ _QUERIES = 2000
 
 
 def run(*, with_spark: bool = True) -> int:
-    """Tell the story; return the status of the process.
+    """Run the demo and return the exit status.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ def run(*, with_spark: bool = True) -> int:
             _scan(store)
             _close(store, events)
         _aggregate(broker, events, with_spark=with_spark)
-    _title(f"{folder} is removed")
+    _title(f"removed {folder}")
     return 0
 
 
@@ -59,7 +59,7 @@ def _read_broker(path: Path) -> None:
     _title("1. A directory that a real RocketMQ 5.5.0 broker wrote")
     archive = resources.files("forebay").joinpath("data", "rocketmq-broker.tar.gz")
     with archive.open("rb") as packed, tarfile.open(fileobj=packed) as tar:
-        # Pythons before 3.11.4 do not know the filter, and the archive is ours.
+        # Python before 3.11.4 has no such filter. The archive is our own, so it is safe without.
         safe: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
         tar.extractall(path.parent, **safe)
     before = _fingerprint(path)
@@ -91,12 +91,12 @@ def _read_broker(path: Path) -> None:
             _skip("the Arrow scan", "pyarrow is not installed: pip install 'forebay[arrow]'")
     if _fingerprint(path) != before:
         raise RuntimeError(f"reading changed {path}")
-    _point("no file of the directory has changed: same names, sizes, times and bytes")
+    _point("no file in the directory changed: same names, sizes, times and bytes")
 
 
 def _send(store: forebay.Store) -> None:
     total = _BATCHED + _SINGLE + _FROM_ARROW
-    _title(f"2. A new store: {total:,} messages of {_BODY_BYTES} bytes with a key each")
+    _title(f"2. A new store: {total:,} messages of {_BODY_BYTES} bytes, each with a key")
     bodies = [random.randbytes(_BODY_BYTES) for _ in range(_BATCH)]
     orders = store.producer("orders")
 
@@ -121,7 +121,7 @@ def _send(store: forebay.Store) -> None:
         for number in range(_DURABLE):
             producer.send(bodies[number], key=f"l{number}", flush=True)
 
-    _rate("producer.send(flush=True), each on the disk", "ledger", _DURABLE, send_durably)
+    _rate("producer.send(flush=True), each flushed to disk", "ledger", _DURABLE, send_durably)
 
 
 def _send_audit(store: forebay.Store, bodies: list[bytes]) -> None:
@@ -156,7 +156,7 @@ def _read(store: forebay.Store) -> None:
             raise RuntimeError(f"the query for {key} found {found}")
     took.sort()
     median, slow = statistics.median(took), took[len(took) * 99 // 100]
-    _point(f"{_QUERIES:,} queries by key: half within {_time(median)}, 99 % within {_time(slow)}")
+    _point(f"{_QUERIES:,} queries by key: median {_time(median)}, 99th percentile {_time(slow)}")
 
 
 def _scan(store: forebay.Store) -> None:
@@ -191,12 +191,12 @@ def _query_frames(store: forebay.Store) -> None:
         rows, took = _timed(count_by_queue)
         _point(f"Polars groups {rows:,} rows by queue in {_time(took)}")
     else:
-        _skip("Polars", "it is not installed")
+        _skip("Polars", "polars is not installed")
     if _has("duckdb"):
         import duckdb
 
         def sum_bodies() -> tuple[int, int]:
-            # DuckDB finds the scan by the name of the variable.
+            # DuckDB finds the scan by this variable's name.
             messages = store.scan(columns=["topic", "body"])  # noqa: F841
             query = "select count(*), sum(octet_length(body)) from messages"
             ((rows, size),) = duckdb.execute(query).fetchall()
@@ -205,25 +205,25 @@ def _query_frames(store: forebay.Store) -> None:
         (rows, size), took = _timed(sum_bodies)
         _point(f"DuckDB sums {rows:,} bodies to {human(size)} in {_time(took)}")
     else:
-        _skip("DuckDB", "it is not installed")
+        _skip("DuckDB", "duckdb is not installed")
 
 
 def _close(store: forebay.Store, path: Path) -> None:
     _, took = _timed(store.close)
     files = [file.stat() for file in path.rglob("*") if file.is_file()]
     size = human(sum(file.st_blocks * 512 for file in files))
-    _point(f"closed in {_time(took)}; {size} on the disk in {len(files)} files")
+    _point(f"closed in {_time(took)}; {size} on disk in {len(files)} files")
 
 
 def _aggregate(broker: Path, events: Path, *, with_spark: bool) -> None:
     from forebay import demo_spark
 
     _title("5. Both stores in one Spark job")
-    reason = demo_spark.missing() if with_spark else "it was not asked for"
+    reason = demo_spark.missing() if with_spark else "--without-spark was given"
     if reason:
         _skip("Spark", reason)
         return
-    with Progress("Spark is starting") as progress:
+    with Progress("starting Spark") as progress:
         progress(0, 0)
         found = demo_spark.aggregate([broker, events], Path(broker.parent, "spark"))
     if isinstance(found, str):
@@ -287,9 +287,9 @@ def _point(text: str) -> None:
 
 
 def _skip(what: str, reason: str) -> None:
-    _point(f"{what} is left out: {reason}")
+    _point(f"skipped {what}: {reason}")
 
 
 def _show() -> None:
-    """Let the reader see each line when it is true, not when a buffer is full."""
+    """Flush, so that each line appears as soon as it is written."""
     stdout().flush()

@@ -1,8 +1,8 @@
-"""The Spark part of the demo, in a process of its own.
+"""The Spark part of the demo, run in a child process.
 
-Spark writes to standard error as it likes, and its JVM outlives an interrupted call; in a child
-process neither reaches the terminal of the demo. `aggregate` starts the child; run as a module,
-this file is the child.
+Spark writes freely to standard error, and its JVM survives an interrupted call. In a child process
+neither affects the demo's terminal. `aggregate` starts the child; run as a module, this file is the
+child.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from typing import Any
 
 __all__ = ["aggregate", "missing"]
 
-#: A machine on which Spark takes longer has another problem.
+#: Far longer than the job takes; a machine that exceeds it has another problem.
 _TIMEOUT_SECONDS = 300
 
 
 def missing() -> str | None:
-    """Return what is missing for Spark, or `None`."""
+    """Return which requirement of Spark is missing, or `None`."""
     for package in ("pyspark", "pyarrow"):
         if importlib.util.find_spec(package) is None:
             return f"{package} is not installed: pip install 'forebay[spark]'"
     home = os.environ.get("JAVA_HOME")
     if shutil.which("java") is None and not (home and Path(home, "bin", "java").exists()):
-        return "there is no java: it needs a JDK 17 or later"
+        return "java was not found; Spark needs JDK 17 or later"
     return None
 
 
 def aggregate(stores: list[Path], folder: Path) -> dict[str, Any] | str:
-    """Count the messages of stores by topic; return what was found, or why nothing was.
+    """Count the messages of stores by topic; return the result, or the reason for a failure.
 
     Parameters
     ----------
     stores
         Directories of the stores.
     folder
-        Where Spark keeps its files; it is made.
+        Directory for Spark's files; it is created.
     """
     folder.mkdir()
     environment = os.environ | {
@@ -55,7 +55,7 @@ def aggregate(stores: list[Path], folder: Path) -> dict[str, Any] | str:
     }
     command = [sys.executable, "-m", "forebay.demo_spark", *(str(path) for path in stores)]
     with open(folder / "log", "wb") as log:
-        # A session of its own, so that its JVM, which ignores Ctrl-C, can be ended with it.
+        # The JVM ignores Ctrl-C. In a session of their own, child and JVM can be killed together.
         child = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -78,7 +78,7 @@ def aggregate(stores: list[Path], folder: Path) -> dict[str, Any] | str:
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:
-    """End the child and the JVM that it may have left."""
+    """Kill the child and the JVM that it may have left."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGKILL)
     child.wait()
@@ -87,7 +87,7 @@ def _end(child: subprocess.Popen[bytes]) -> None:
 def _last_line(path: Path) -> str:
     lines = path.read_text(errors="replace").split("\n")
     said = [line.strip() for line in lines if line.strip()]
-    return said[-1] if said else "it said nothing"
+    return said[-1] if said else "it printed no error"
 
 
 def _main(stores: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""What a file needs beside its own sync to be there after a power loss."""
+"""Directory syncs: without one, a power loss can lose the name of a file that was synced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 
 
 def sync_directory(path: str | os.PathLike[str]) -> None:
-    """Make the names in a directory durable."""
+    """Make the directory's entries durable."""
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(directory)

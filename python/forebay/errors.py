@@ -1,8 +1,8 @@
-"""The errors of Forebay.
+"""The errors that Forebay raises.
 
-Every class derives from `ForebayError` and from the built-in that a Python programmer would catch,
-and carries its facts as attributes. A message says what was tried, on which path or topic, with
-value and limit, and what to do.
+Every class derives from `ForebayError` and from the built-in exception that a Python programmer
+would catch, and carries its details as attributes. A message names the operation, the path or
+topic, the value and its limit, and what to do next.
 """
 
 import errno as _errno
@@ -36,17 +36,17 @@ __all__ = [
 
 
 class ForebayError(Exception):
-    """Base of all errors of Forebay.
+    """Base class of all Forebay errors.
 
     Attributes
     ----------
     row
-        Number of the row of a batch that was refused, from 0; `None` outside batches. Nothing of
-        the row's chunk was appended.
+        Index, from 0, of the batch row that was refused; `None` outside batches. No row of the
+        chunk that contains it was appended.
     """
 
     row: int | None = None
-    # The number that an operating system error of this kind has; `None` for the others.
+    # The errno of subclasses of OSError; `None` for the others.
     _errno: int | None = None
 
     def __init__(self, message: str = "", **facts: Any) -> None:
@@ -74,21 +74,21 @@ def _again(kind: type[ForebayError], message: str, facts: dict[str, Any]) -> For
 
 
 class StoreNotFoundError(ForebayError, FileNotFoundError):
-    """There is no store at `path`, and the mode does not create one."""
+    """No store exists at `path`, and the mode does not create one."""
 
     _errno = _errno.ENOENT
     path: str
 
 
 class StoreExistsError(ForebayError, FileExistsError):
-    """Mode ``"x"`` met a store that is already there."""
+    """Mode ``"x"`` was given, and a store already exists at `path`."""
 
     _errno = _errno.EEXIST
     path: str
 
 
 class NotAStoreError(ForebayError, NotADirectoryError):
-    """The path is something, but not a store."""
+    """The path exists but is not a store; `reason` says why."""
 
     _errno = _errno.ENOTDIR
     path: str
@@ -96,14 +96,14 @@ class NotAStoreError(ForebayError, NotADirectoryError):
 
 
 class ForeignStoreError(ForebayError, PermissionError):
-    """Another system made the directory: pass ``mode="r"`` to read, ``adopt=True`` to write."""
+    """Another system created the directory: read with ``mode="r"``, write with ``adopt=True``."""
 
     _errno = _errno.EPERM
     path: str
 
 
 class StoreLockedError(ForebayError, BlockingIOError):
-    """Another handle owns the writing; `pid` is its process, `None` where that is unknown."""
+    """Another handle has the store open for writing; `pid` is its process, `None` if unknown."""
 
     _errno = _errno.EAGAIN
     path: str
@@ -115,12 +115,12 @@ class StoreClosedError(ForebayError, ValueError):
 
 
 class StoreFailedError(ForebayError, OSError):
-    """A write to the disk failed for good: reading goes on, open the store again to write.
+    """A disk write failed for good: reads still work; reopen the store to write.
 
     Attributes
     ----------
     appended
-        Whether the message of this call is in the log, its durability unknown.
+        Whether the message of this call is in the log. If it is, its durability is unknown.
     """
 
     _errno = _errno.EIO
@@ -135,16 +135,16 @@ class ReadOnlyError(ForebayError, PermissionError):
 
 
 class ForkedError(ForebayError, RuntimeError):
-    """The handle was opened before ``fork``: open the store again in the child process."""
+    """The handle was opened before ``fork``; open the store again in the child process."""
 
 
 class UnknownTopicError(ForebayError, LookupError):
-    """The store has no such topic, or the topic no such queue.
+    """The store has no such topic, or the topic has no such queue.
 
     Attributes
     ----------
     queue
-        The queue that the topic does not have; `None` where the topic itself is unknown.
+        The queue that does not exist; `None` if the topic itself is unknown.
     """
 
     topic: str
@@ -152,14 +152,14 @@ class UnknownTopicError(ForebayError, LookupError):
 
 
 class InvalidTopicError(ForebayError, ValueError):
-    """The name cannot be a topic's; `reason` says which rule it breaks."""
+    """The name is not a valid topic name; `reason` says which rule it breaks."""
 
     topic: str
     reason: str
 
 
 class InvalidOptionError(ForebayError, ValueError):
-    """The argument or option `name` has a value that is not allowed; `reason` is the rule."""
+    """The argument or option `name` has an invalid `value`; `reason` is the rule it breaks."""
 
     name: str
     value: str
@@ -167,7 +167,7 @@ class InvalidOptionError(ForebayError, ValueError):
 
 
 class MessageTooLargeError(ForebayError, ValueError):
-    """A message or a part of it is larger than allowed: `size` and `limit` are bytes."""
+    """A message, or a part of one, is too large: `size` and `limit` are in bytes."""
 
     what: str
     size: int
@@ -175,7 +175,7 @@ class MessageTooLargeError(ForebayError, ValueError):
 
 
 class OffsetOutOfRangeError(ForebayError, IndexError):
-    """The queue does not have the offset: it has those from `min_offset` below `max_offset`."""
+    """The offset is not in the queue: its offsets are `min_offset` to `max_offset` - 1."""
 
     topic: str
     queue: int
@@ -185,14 +185,14 @@ class OffsetOutOfRangeError(ForebayError, IndexError):
 
 
 class LogShrunkError(ForebayError, OSError):
-    """The log of a store came back shorter than it was read, or another is in its place.
+    """The log is shorter than when it was last read, or another log has replaced it.
 
     Attributes
     ----------
     position
-        End of what was durable when the log was read.
+        Durable end of the log when it was last read.
     end
-        Up to where the log is still the one that was read; 0 where it is another.
+        Position up to which the log is still the one that was read; 0 if it was replaced.
     """
 
     _errno = _errno.EIO
@@ -202,7 +202,7 @@ class LogShrunkError(ForebayError, OSError):
 
 
 class CorruptError(ForebayError, OSError):
-    """Bytes on disk are not what they have to be, at `position` of `path`."""
+    """The bytes at `position` in `path` are corrupt; `reason` says how."""
 
     _errno = _errno.EIO
     path: str
@@ -211,13 +211,13 @@ class CorruptError(ForebayError, OSError):
 
 
 class UnsupportedError(ForebayError, NotImplementedError):
-    """The files, or the call, ask for what this version does not do."""
+    """The files or the call need a feature that this version does not support."""
 
 
 class DiskError(ForebayError, OSError):
-    """The operating system refused an operation on `path`; `errno` says why.
+    """An operating system call on `path` failed; `errno` says why.
 
-    Where a load or store in a mapped file failed, `position` is the byte of the file; else None.
+    `position` is the byte offset at which an access to a mapped file failed; otherwise `None`.
     """
 
     path: str
@@ -225,11 +225,11 @@ class DiskError(ForebayError, OSError):
 
 
 class DiskPermissionError(DiskError, PermissionError):
-    """The operating system did not permit an operation on `path`."""
+    """The operating system denied permission for an operation on `path`."""
 
 
 class DiskFullError(ForebayError, OSError):
-    """The file system has no room; nothing was appended, and sending works again when there is."""
+    """The file system is full. Nothing was appended; sends work again once there is space."""
 
     _errno = _errno.ENOSPC
     path: str
@@ -238,19 +238,19 @@ class DiskFullError(ForebayError, OSError):
 
 
 class BusyError(ForebayError, TimeoutError):
-    """The log was busy for too long: nothing was appended, try again."""
+    """The log was busy for too long. Nothing was appended; try again."""
 
     _errno = _errno.ETIMEDOUT
     waited_ms: int
 
 
 class FlushTimeoutError(ForebayError, TimeoutError):
-    """The message is in the log, but was not durable in time: do not send it again, flush.
+    """The message is in the log but was not durable in time: do not resend it, call ``flush``.
 
     Attributes
     ----------
     result
-        Where the message is, as ``send`` would have returned it; `None` where that is unknown.
+        Where the message is, as ``send`` would have returned it; `None` if unknown.
     """
 
     _errno = _errno.ETIMEDOUT

@@ -1,4 +1,4 @@
-"""Markers: the rows of a log that say which commits of Spark it holds. The newest one decides."""
+"""Markers: messages that record which Spark commits a log holds. The newest one decides."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from forebay import Message, Store
 
-#: The topic of the markers; they are in its queue 0.
+#: The topic that holds the markers, all in queue 0.
 TOPIC = "rmq_sys_forebay_commits"
-#: Markers that are read before the index is asked: an index that lacks an entry shows older ones.
+#: How many of the newest markers to read before using the index: if the index lacked the newest
+#: entry, it would return an older marker.
 _RECENT = 256
 
 
 def of_query(store: Store, query: str) -> Iterator[dict[str, Any]]:
-    """Yield what markers of a query say, the newest first, as far as the index knows them."""
+    """Yield the fields of a query's markers, newest first, as far back as the index has them."""
     if TOPIC not in store.topics:
         return
     queue = store.topics[TOPIC].queues[0]

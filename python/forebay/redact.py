@@ -1,28 +1,28 @@
-"""What messages show of paths and URIs: never user, password or query."""
+"""Redaction of paths and URIs in messages: the user, password and query are never shown."""
 
 from __future__ import annotations
 
 import json
 import re
 
-#: A scheme, or what else has a colon in it before any slash: what follows may be a user.
+#: A scheme, or anything else with a colon before the first slash: a user name may follow.
 _URI = re.compile("[^/]*:")
 
 
 def redacted(text: str) -> str:
-    """Return a text that is a path or a URI, or JSON with such, without what may be secret.
+    """Return a path, a URI or JSON that contains some, without anything that may be secret.
 
-    A path of a file system is returned as it is. A text need not be well-formed: what cannot be
-    told from a password is left out.
+    A file system path is returned unchanged. The text need not be well-formed: anything that
+    could be part of a password is left out.
     """
     if text.lstrip()[:1] not in ("{", "["):
         return _redacted(text)
     try:
         shown = json.dumps(_strings(json.loads(text)), separators=(",", ":"))
     except (ValueError, RecursionError):
-        # An escape may hide what a secret begins with.
+        # An escape may hide the delimiter before a secret.
         return "..." if "\\" in text else '"'.join(map(_redacted, text.split('"')))
-    # As it was given, where nothing in it can be secret.
+    # Nothing in it can be secret: return it as it was given.
     return shown if any(mark in text for mark in "@?#\\") else text
 
 
@@ -49,6 +49,6 @@ def _redacted(text: str) -> str:
     else:
         return re.split("[?#]", text, maxsplit=1)[0].rpartition("@")[2]
     place, *query = re.split("[?#]", rest, maxsplit=1)
-    # A password may have such a character in it: then no part is known to be public.
+    # A password may contain "?" or "#"; then no part of the text is known to be public.
     place = "..." if "@" in "".join(query) else place.rpartition("@")[2]
     return f"{scheme.rpartition('@')[2]}{separator}{place}"

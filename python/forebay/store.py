@@ -1,4 +1,4 @@
-"""Opening a store, and what reads report."""
+"""Opening a store, and the status of a read."""
 
 import atexit
 import contextlib
@@ -15,30 +15,30 @@ __all__ = ["ReadStatus", "open"]
 
 
 class ReadStatus(enum.Enum):
-    """What a read found; `ReadBatch.next_offset` says where to go on."""
+    """The outcome of a read; `ReadBatch.next_offset` is where to continue."""
 
-    #: At least one message.
+    #: At least one message was found.
     FOUND = "found"
-    #: Messages were there, none passed the filter.
+    #: There were messages, but none passed the filter.
     NO_MATCHED_MESSAGE = "no matched message"
     #: The topic or the queue does not exist.
     NO_MATCHED_LOGIC_QUEUE = "no matched logic queue"
     #: The queue has never held a message.
     NO_MESSAGE_IN_QUEUE = "no message in queue"
-    #: The offset lies before the first message.
+    #: The offset is before the first message.
     OFFSET_TOO_SMALL = "offset too small"
-    #: The offset is the next to be written.
+    #: The offset is the next one to be written.
     OFFSET_OVERFLOW_ONE = "offset overflow one"
-    #: The offset lies further behind the end.
+    #: The offset is beyond the next one to be written.
     OFFSET_OVERFLOW_BADLY = "offset overflow badly"
-    #: The entries at the offset lead to no message: fillers, or damage.
+    #: The queue entries at the offset point to no message: they are fillers, or damaged.
     OFFSET_FOUND_NULL = "offset found null"
-    #: The messages at the offset have just been retired.
+    #: The messages at the offset were retired during the read.
     MESSAGE_WAS_REMOVING = "message was removing"
 
 
-# Stores that the interpreter's exit has to close. Whatever uses a store refers to its handle, so a
-# store that is in use is in here.
+# Stores to close when the interpreter exits. Everything that uses a store references its handle,
+# so a store in use stays in this set.
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 
@@ -56,50 +56,52 @@ def open(
     Parameters
     ----------
     path
-        Directory of the store; ``":memory:"`` is a store that lives as long as its handle.
+        Directory of the store. ``":memory:"`` is a store that lives as long as its handle.
     mode
-        ``"a"`` writes, and creates the store where there is none; ``"x"`` creates it, and fails if
-        it is there; ``"r"`` reads, beside a writer too, and never changes a byte.
+        ``"a"`` writes, and creates the store if there is none. ``"x"`` creates it, and fails if it
+        exists. ``"r"`` only reads, even while another process writes, and never changes a byte.
     engine
-        ``"commitlog"`` or ``"memory"``; by default what is on disk, a new store being a commit log.
+        ``"commitlog"`` or ``"memory"``. By default the engine found on disk; a new store gets a
+        commit log.
     flush
-        When a send returns. ``"async"``, the default: once the message is in the page cache, safe
-        from a crash of the process, and from a power loss after ``flush_interval`` (fewer than
-        ``flush_least_pages`` pages of 4 KiB after ``flush_thorough_interval``). ``"sync"``: once
-        it is on the disk.
-        A store keeps it, see below.
+        When a send returns. ``"async"``, the default: once the message is in the page cache. It
+        then survives a crash of the process at once, and a power loss after ``flush_interval``
+        (after ``flush_thorough_interval`` while fewer than ``flush_least_pages`` pages of 4 KiB
+        are waiting). ``"sync"``: once the message is on disk.
+        The store remembers this setting; see below.
     adopt
         Take over, for writing, a directory that Forebay did not create.
     **options
-        Sizes in bytes, durations in seconds or as timedelta. Those of files
+        Sizes are in bytes, durations in seconds or as a timedelta. The file sizes
         (``commitlog_file_size``, ``queue_file_entries``, ``index_slots``, ``index_entries``) must
-        agree with a store that is there.
+        match those of an existing store.
 
-        A store keeps ``flush`` (``"async"``), ``index`` (True), ``default_queues`` (8),
-        ``max_message_size`` (4 MiB), ``checksum`` (True) and ``unique_ids`` (False), as the last
-        opening for writing gave them. An opening for writing that gives none, or None, uses what
-        is kept, else the default. A reader uses none of them.
+        A store remembers ``flush`` (``"async"``), ``index`` (True), ``default_queues`` (8),
+        ``max_message_size`` (4 MiB), ``checksum`` (True) and ``unique_ids`` (False), as last given
+        when it was opened for writing. A writer that does not give one of them, or gives None,
+        uses the remembered value, or the default if there is none. A reader ignores them.
 
-        The others hold for one opening: ``flush_interval``, ``flush_least_pages``,
+        All other options apply to this handle only: ``flush_interval``, ``flush_least_pages``,
         ``flush_thorough_interval``, ``flush_timeout``, ``queue_flush_interval``,
         ``transient_pool``, ``transient_pool_fail_fast``, ``commit_interval``,
         ``commit_least_pages``, ``roll_after``, ``warm_up``, ``warm_up_flush_pages``,
-        ``lock_memory``, ``guard_maps``, ``read_ahead``, ``append_lock``, ``busy_timeout``, those
-        of retention below. ``store_host`` is this host unless it is given, and kept likewise.
-        ``append_lock`` is ``"mutex"``, or ``"spin"`` where senders have a processor each.
-        ``guard_maps=False`` installs no handler of SIGBUS: a page of a file that cannot be had
-        then kills the process, and is no ``DiskError``. ``transient_pool`` is a number of buffers
-        of 4 MiB that take appends in front of the file; what is not written out yet, for up to
-        ``commit_interval``, is lost if the process dies. A log file is sealed when it is full, or
-        once its first message is older than ``roll_after``.
+        ``lock_memory``, ``guard_maps``, ``read_ahead``, ``append_lock``, ``busy_timeout`` and the
+        retention options below. ``store_host`` defaults to this host and is also remembered.
+        ``append_lock`` is ``"mutex"``, or ``"spin"`` if each sender has a processor of its own.
+        ``guard_maps=False`` installs no SIGBUS handler: if a page of a mapped file cannot be
+        loaded, the process is killed instead of raising ``DiskError``. ``transient_pool`` is the
+        number of 4 MiB buffers that collect appends before they reach the file. Appends wait there
+        for up to ``commit_interval`` and are lost if the process dies. A log file is sealed when
+        it is full, or when its first message is older than ``roll_after``.
 
-        All messages stay unless ``retention`` (the age that a log file reaches) or
-        ``retention_bytes`` (the length of all log files) is given: then the oldest files go. They
-        stay while a group of ``config/consumerOffset.json`` has not consumed them
-        (``keep_unconsumed=True``), and with ``keep_unarchived=True`` until they are in every
-        archive. They go, due or not, while less than ``disk_reserve`` bytes (256 MiB) are free or
-        more than ``disk_warning_ratio`` of the disk is in use, and else only in the hours
-        ``delete_when``, such as ``"04"`` or ``"04;16"``, where it is given.
+        All messages are kept unless ``retention`` (the maximum age of a log file) or
+        ``retention_bytes`` (the maximum length of all log files) is given; then the oldest files
+        are deleted. By default (``keep_unconsumed=True``) a file is kept while a group in
+        ``config/consumerOffset.json`` has not consumed it; with ``keep_unarchived=True`` it is
+        kept until it is in every archive. Files are deleted, due or not, while less than
+        ``disk_reserve`` bytes (256 MiB) are free or more than ``disk_warning_ratio`` of the disk
+        is in use. Otherwise, if ``delete_when`` is given, files are deleted only in those hours,
+        such as ``"04"`` or ``"04;16"``.
 
     Returns
     -------
@@ -111,11 +113,11 @@ def open(
     StoreNotFoundError
         If there is no store and the mode does not create one.
     StoreLockedError
-        If another handle or process is writing; ``pid`` says which, where that is known.
+        If another handle or process is writing; ``pid`` is its process, if known.
     ForeignStoreError
-        If another system made the directory: read it with ``mode="r"`` or pass ``adopt=True``.
+        If another system created the directory: pass ``mode="r"`` to read or ``adopt=True``.
     InvalidOptionError
-        If an option is unknown, out of range, or contradicts the files.
+        If an option is unknown, out of range, or does not match the files.
 
     Examples
     --------
@@ -136,6 +138,6 @@ def _reopen(path: str, given: dict[str, Any]) -> Store:
 @atexit.register
 def _close_all() -> None:
     for store in list(_stores):
-        # Nobody is left to be told: whoever wants to know of errors calls close.
+        # No caller is left to handle an error; call close() to see errors.
         with contextlib.suppress(ForebayError):
             store.close()

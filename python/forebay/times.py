@@ -1,4 +1,4 @@
-"""Times as the store counts them, in milliseconds since the epoch."""
+"""Times as the store keeps them: milliseconds since the Unix epoch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def milliseconds(time: datetime) -> tuple[int, int]:
-    """Return the last millisecond that is not after a time, and the first that is not before."""
+    """Return `time` in milliseconds, rounded down and rounded up."""
     micros = (time - _EPOCH) // _MICROSECOND
     return micros // 1000, -(-micros // 1000)

@@ -1,7 +1,7 @@
 """What Forebay writes, opened by the real RocketMQ, and back again.
 
-RocketMQ is the judge: it has to show the same messages at the same offsets and positions, find the
-same keys, cut nothing, and be able to go on appending; then Forebay has to read what it added.
+RocketMQ is the judge: it must show the same messages at the same offsets and positions, find the
+same keys, cut nothing, and be able to append; then Forebay must read what it appended.
 """
 
 from __future__ import annotations

@@ -122,9 +122,10 @@ def test_what_the_real_store_cuts_is_reported(listings: dict[str, Listing]) -> N
 
 @needs_fixtures
 def test_4_9_cuts_the_log_at_the_first_record_of_version_2(tmp_path: Path) -> None:
-    """4.9 does not know version 2, takes the record for damage, and deletes all that follows.
+    """4.9 does not know version 2, takes the record for damage, and deletes everything after it.
 
-    It says nothing of it: the listing is short but consistent, ``cut`` and ``deleted_files`` tell.
+    It reports no error: the listing is short but consistent; only ``cut`` and ``deleted_files``
+    reveal it.
     """
     expected = Expected.read("clean")
     version_2 = min(r["physicalOffset"] for r in expected.rows if r["magic"] == -626843477)
@@ -194,8 +195,8 @@ def test_damage_is_found_and_does_not_stop_a_batch(tmp_path: Path) -> None:
 def test_a_broker_delivers_copies_whose_checksum_is_stale(tmp_path: Path) -> None:
     """A broker copies ``__CRC32#`` into the records of delayed and retried messages.
 
-    The checksum of the first record is wrong for the copy. It is told by two listings: RocketMQ
-    reads everything as long as it does not check, and when it must, it cuts at the first copy.
+    The checksum of the first record is wrong for the copy. Two listings show it: RocketMQ reads
+    everything as long as it does not check, and cuts at the first copy when it must check.
     """
     before = Expected.read("propcrc")
     store = unpack("propcrc", tmp_path)

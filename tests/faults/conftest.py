@@ -1,4 +1,4 @@
-"""Where the stores of these tests lie."""
+"""Where the stores of these tests are."""
 
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ import pytest
 
 @pytest.fixture
 def fast_path(tmp_path: Path) -> Iterator[Path]:
-    """Give a folder in memory, where there is such a file system, else one on the disk."""
+    """Yield a folder on a memory file system if there is one, else one on disk."""
     memory = Path("/dev/shm")
     if not memory.is_dir():
         yield tmp_path

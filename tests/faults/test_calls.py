@@ -1,7 +1,7 @@
-"""Calls of the operating system fail, each once and from then on, wherever a store makes them.
+"""System calls fail, once or from then on, wherever a store makes them.
 
-Every outcome is success or an error of Forebay, and what was acknowledged is there afterwards.
-After one error that passes (no descriptors, no memory) the store sends and reads again.
+Every outcome is success or an error of Forebay, and acknowledged messages survive. After one
+transient error (no descriptors, no memory) the store sends and reads again.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from harness import PROOF, lacks, seed
 from nursery import Nursery, Outcome, shim
 
 SEED = seed(1)
-#: How many faults the short form draws of all that there are.
+#: How many of all faults the short form draws.
 FAULTS = 300
 AT_ONCE = 3
-#: The numbers with which a kind of call fails.
+#: The errno values with which a kind of call fails.
 NUMBERS = {
     "open": (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC),
     "fsync": (errno.EIO, errno.ENOSPC),
@@ -47,9 +47,9 @@ NUMBERS = {
     "linkat": (errno.ENOSPC, errno.EPERM),
     "stat": (errno.ENOMEM,),
 }
-#: The numbers of errors that pass by themselves.
+#: The errno values of transient errors.
 PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-#: What a store may say when the operating system fails it.
+#: Errors that a store may raise when a system call fails.
 ERRORS = {
     *("DiskError", "DiskFullError", "StoreFailedError", "FlushTimeoutError", "StoreClosedError"),
 }
@@ -63,17 +63,17 @@ OPTIONS: dict[str, Any] = {
     "flush_interval": 0.01,
     "queue_flush_interval": 0.02,
 }
-#: Queues are made durable by a close alone. What a death leaves behind them stands in no table, so
-#: nothing makes up for what an opening takes for absent.
+#: Only a close makes the queues durable. After a kill no table lists what follows their durable
+#: end, so nothing corrects an opening that takes it for absent.
 UNSETTLED: dict[str, Any] = {**OPTIONS, "queue_flush_interval": 3600.0}
 BEGINNINGS = ("fresh", "closed", "dead", "behind")
-#: Opens of files that an opening for writing makes, and maps that it and a few sends make, at most.
+#: Upper bounds: files opened by an opening for writing; maps made by it and a few sends.
 OPENS, MAPS = 36, 30
-#: Stores and lives of each in which calls fail now and then, and how many of a million calls do.
+#: Stores, lives of each in which calls fail at random, and failures per million calls.
 HAZY_STORES = 100 if PROOF else 10
 HAZY_LIVES = 4
 PER_MILLION = (300, 1_000, 5_000)
-#: What a store says that opens all the same, though the disk has no room for its options.
+#: The damage of a store that opens although the disk has no room for its options.
 UNKEPT = "the options given are not kept in "
 
 
@@ -95,17 +95,17 @@ class Fault:
 
 
 class Sweep:
-    """A folder with stores to begin from, and how a fault is tried on a copy of one."""
+    """A folder with stores to begin from, and a way to try a fault on a copy of one."""
 
     def __init__(self, folder: Path, nurseries: list[Nursery], fast: Path) -> None:
         self.folder = folder
-        # Most cases are tried in memory, where a sync costs nothing; the others on the disk.
+        # Most cases run in memory, where a sync costs nothing; the others on disk.
         self.places = {one: fast / str(number) for number, one in enumerate(nurseries)}
         self.places[nurseries[-1]] = folder / "case"
         self.said: Counter[str] = Counter()
 
     def prepare(self, nursery: Nursery) -> None:
-        """Make a store that was closed, and two whose writers were killed."""
+        """Create a store that was closed, and two whose writers were killed."""
         for name in BEGINNINGS:
             root = self.folder / name / "store"
             root.parent.mkdir()
@@ -131,7 +131,7 @@ class Sweep:
             ledger.write_text("".join(line + "\n" for line in said))
 
     def attempt(self, nursery: Nursery, fault: Fault) -> tuple[dict[str, int], list[str]]:
-        """Let a process meet the fault; how often it made each call, and what is wrong."""
+        """Let a process meet the fault; return the calls it made, and what is wrong."""
         place = self.places[nursery]
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(self.folder / fault.begin, place)
@@ -165,7 +165,7 @@ class Sweep:
         return calls(met), wrong
 
     def odd(self, outcome: Outcome) -> list[str]:
-        """Errors that do not say what happened."""
+        """Return errors that do not describe what happened."""
         said = [line.split(" ")[1] for line in outcome.of("error")]
         self.said.update(said)
         return [line for line in outcome.of("error") if line.split(" ")[1] not in ERRORS]
@@ -192,7 +192,7 @@ def nurseries() -> Iterator[list[Nursery]]:
 
 
 def faults_of(sweep: Sweep, nursery: Nursery) -> list[Fault]:
-    """Every fault that a run without any shows to be possible, and a few behind its end."""
+    """Every fault that a fault-free run shows to be possible, and a few beyond its end."""
     found = []
     for begin in BEGINNINGS:
         for flush in ("async", "sync"):
@@ -234,7 +234,7 @@ def test_a_failing_call_is_an_error_of_forebay_and_costs_nothing_acknowledged(
 def sweep_once(
     nurseries: list[Nursery], sweep: Sweep, begin: str, call: str, number: int, calls_max: int
 ) -> list[str]:
-    """Let each call of a kind fail in turn, once, in a store of its own; what is wrong."""
+    """Let each call of a kind fail once, in a store of its own; return what is wrong."""
     sweep.prepare(nurseries[0])
     complaints: list[str] = []
     left = iter(range(1, calls_max + 1))
@@ -254,10 +254,10 @@ def sweep_once(
 def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
     nurseries: list[Nursery], tmp_path: Path, fast_path: Path
 ) -> None:
-    """The n-th file that is opened gives EMFILE, once, in a store whose writer was killed.
+    """The n-th open fails with EMFILE, once, in a store whose writer was killed.
 
-    An error that is taken for the absence of a record cuts a queue: messages are gone, and their
-    offsets are given again.
+    If the error were taken for a missing record, a queue would be cut: messages would be lost, and
+    their offsets assigned again.
     """
     sweep = Sweep(tmp_path, nurseries, fast_path)
     complaints = sweep_once(nurseries, sweep, "behind", "open", errno.EMFILE, OPENS)
@@ -267,14 +267,14 @@ def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
 def test_a_file_that_cannot_be_mapped_for_a_moment_is_made_again(
     nurseries: list[Nursery], tmp_path: Path, fast_path: Path
 ) -> None:
-    """The n-th map gives ENOMEM, once: what is half made must not stand in the way of a roll."""
+    """The n-th map fails with ENOMEM, once: a half-made file must not block a roll."""
     sweep = Sweep(tmp_path, nurseries, fast_path)
     complaints = sweep_once(nurseries, sweep, "closed", "mmap", errno.ENOMEM, MAPS)
     assert not complaints, "\n".join(complaints)
 
 
 def hazy(nursery: Nursery, root: Path, number: int) -> list[str]:
-    """Let a store live a few times while calls fail now and then, and hold it against the law."""
+    """Run a store several times while calls fail at random, and check it against the law."""
     draw = random.Random(f"{SEED}.{number}")
     said: list[str] = []
     wrong: list[str] = []

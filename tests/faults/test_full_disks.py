@@ -1,4 +1,4 @@
-"""File systems of every size are filled: a clean error, and writing again when room is back."""
+"""File systems of every size are filled: a clean error, and writes resume once there is room."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from nursery import Nursery
 
 SEED = seed(1)
 MIB = 1 << 20
-#: Given back when the disk was full. A log file and what goes with it fit in.
+#: Space freed once the disk is full; a log file and its companions fit in.
 BALLAST = 256 << 10
 OPTIONS: dict[str, Any] = {
     "commitlog_file_size": 128 << 10,
@@ -27,7 +27,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def sizes() -> list[int]:
-    """Bytes of the file systems: many steps from 1 to 16 MiB, or some of them."""
+    """Return file system sizes in bytes: many steps from 1 to 16 MiB, or a sample of them."""
     steps = list(range(MIB, 16 * MIB + 1, 64 << 10))
     return steps if PROOF else [MIB, 16 * MIB, *random.Random(SEED).sample(steps[1:-1], 4)]
 
@@ -42,9 +42,9 @@ def nursery() -> Iterator[Nursery]:
 def fill(
     nursery: Nursery, folder: Path, disk: Path, draw: random.Random, *, settled: bool
 ) -> dict[str, Any]:
-    """Fill a disk until sends are refused, and send on with some room; what a check needs.
+    """Fill a disk until sends are refused, then free some room and send on; return what to check.
 
-    If it ends `settled`, every message has its entries; else some may have found no room for them.
+    If it ends `settled`, every message has its entries; else some may have had no room for them.
     """
     ledger = folder / "ledger"
     (disk / "ballast").write_bytes(bytes(BALLAST))
@@ -63,7 +63,7 @@ def fill(
 
 
 def holds(nursery: Nursery, check: dict[str, Any], *modes: str, filler: Path | None = None) -> None:
-    """Open in each mode, without any room where there is a filler, and hold it to the law."""
+    """Open in each mode, with no room if there is a filler, and check against the law."""
     outcome = nursery.run({**check, "modes": modes, "fill": [str(filler)] if filler else []})
     story = "\n".join([f"FOREBAY_SEED={SEED} {check}", *outcome.complaints])
     assert (outcome.status, outcome.complaints) == (0, []), story
@@ -79,7 +79,7 @@ def test_a_full_disk_refuses_a_send_and_costs_nothing(
         check = fill(nursery, tmp_path, disk, draw, settled=False)
         filler = disk / "filler"
         holds(nursery, check, "r", filler=filler)
-        # Entries of messages may still have no room: then it is refused, which costs nothing.
+        # Queue entries may still have no room: then the opening is refused, and nothing is lost.
         opened = nursery.run({**check, "modes": ["a"]})
         error = "wrong forebay.errors.DiskFullError: "
         refused = any(line.startswith(error) for line in opened.complaints)

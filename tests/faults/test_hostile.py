@@ -1,7 +1,7 @@
-"""Directories that were made to exhaust whoever opens them.
+"""Directories made to exhaust the process that opens them.
 
-Memory and time are proportional to what a directory holds on its disk, whatever numbers stand in
-it: what is beyond a bound is refused by name.
+Memory and time are proportional to the bytes of a directory on disk, whatever numbers its files
+contain: a number beyond its bound is refused by name.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ try:
     store.close()
 except forebay.ForebayError as error:
     said["error"] = [type(error).__name__, str(error)]
-# The resource usage counts what the process was before it ran this.
+# The resource usage includes the process before it ran this.
 status = open("/proc/self/status").read()
 said["peak"] = int(status.split("VmHWM:")[1].split()[0])
 print(json.dumps(said))
 """
-#: What an interpreter with a store takes, and then some: less than any of these took.
+#: More memory than an interpreter with a store needs, and less than these attacks took.
 PEAK_KIB = 200 << 10
 SMALL = {"commitlog_file_size": 1 << 20, "index_slots": 64, "index_entries": 256}
 
 
 def opened(root: Path, mode: str = "r") -> dict[str, Any]:
-    """Open a store in a process of its own; what it finds, or the error, and its memory."""
+    """Open a store in a separate process; return its result or error, and its memory."""
     command = [sys.executable, "-c", OPEN, str(root), mode]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=LONG_S, check=False)
     assert ran.returncode == 0, ran.stderr
@@ -55,7 +55,7 @@ def opened(root: Path, mode: str = "r") -> dict[str, Any]:
 
 
 def record(topic: bytes, queue: int, offset: int, position: int) -> bytes:
-    """Give a record as RocketMQ 4 writes it."""
+    """Return a record in the form of RocketMQ 4."""
     host, now = bytes([127, 0, 0, 1, 0, 0, 0, 0]), 1_800_000_000_000
     head = (
         zlib.crc32(b"x") & 0x7FFFFFFF,
@@ -78,7 +78,7 @@ def record(topic: bytes, queue: int, offset: int, position: int) -> bytes:
 
 
 def foreign(root: Path, places: list[tuple[bytes, int, int]], start: int = 0) -> None:
-    """Make a broker's log of one file with a record at each topic, queue and offset."""
+    """Create a broker's log of one file, with a record at each topic, queue and offset."""
     log = b""
     for topic, queue, offset in places:
         log += record(topic, queue, offset, start + len(log))
@@ -90,7 +90,7 @@ def foreign(root: Path, places: list[tuple[bytes, int, int]], start: int = 0) ->
 
 @pytest.mark.parametrize("mode", ["r", "a"])
 def test_the_number_of_a_queue_takes_no_memory(tmp_path: Path, mode: str) -> None:
-    """Tables by number made 50 MiB of each record of 94 bytes."""
+    """A table indexed by number would take 50 MiB for each record of 94 bytes."""
     root = tmp_path / "store"
     foreign(root, [(b"t%d" % topic, (1 << 20) - 1, 0) for topic in range(200)])
     said = opened(root, mode)
@@ -139,7 +139,7 @@ def topics(table: bytes) -> bytes:
 def test_a_table_of_topics_is_never_a_tree(
     tmp_path: Path, make: Callable[[], bytes], error: str | None
 ) -> None:
-    """250 MiB of text made 9 GiB."""
+    """A careless reader would turn 250 MiB of text into 9 GiB of memory."""
     root = tmp_path / "store"
     with forebay.open(root, **SMALL) as store:
         store.send("t0", b"x")
@@ -165,13 +165,13 @@ def header(count: int) -> bytes:
 
 
 def of_no_geometry(file: Path) -> None:
-    """Give it a length that fits no guess: each number of slots was tried over all its pages."""
+    """Give the file a length for which any guess at its slots must scan all its pages."""
     file.write_bytes(header(3))
     os.truncate(file, (1 << 32) - 16)
 
 
 def of_holes(file: Path) -> None:
-    """Let the header count 200 million entries, none of which is there."""
+    """Make the header claim 200 million entries, although there are none."""
     slots, entries = 5_000_000, 200_000_000
     file.write_bytes(header(entries))
     os.truncate(file, 40 + 4 * slots + 20 * entries)
@@ -193,7 +193,7 @@ def test_an_index_is_as_large_as_it_is_on_its_disk(
     assert said.get("read") == 1, said
 
 
-#: Opens stores as a user that may pass through the directory above them, and not list it.
+#: Opens stores as a user who may traverse the directory above them, but not list it.
 AS_NOBODY = """
 import forebay, os, sys
 os.setgid(65534)
@@ -206,10 +206,10 @@ for name in ("own", "own/store"):
 
 
 def test_a_directory_above_the_store_need_not_be_readable() -> None:
-    """As /home and /var/lib often are. What is synced is only what was made."""
+    """/home and /var/lib often have such modes. Only what was created is synced."""
     if os.geteuid() != 0:
         lacks("root", "becoming another user takes root")
-    # What pytest makes is closed to others.
+    # Directories that pytest creates are closed to other users.
     with tempfile.TemporaryDirectory() as folder:
         own = Path(folder, "own")
         own.mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Processes that write are killed, and what they were told is stored has to be there."""
+"""Writers are killed, and every message that they acknowledged must still be there."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from nursery import Nursery, Outcome, shim
 
 import forebay
 
-#: Half of the stores are drawn from this, the other half from a seed that stays.
+#: The seed of half of the stores; the other half has a fixed seed.
 SEED = seed()
 FIXED_SEED = 1
 KILLS = 20_000 if PROOF else 200
-#: Lives of one store, so that what an earlier death left meets the later ones.
+#: Lives of one store, so that later lives meet what earlier deaths left.
 LIVES = 8
 WAYS = ("one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed", "mixed")
-#: Files so small that a life goes through several.
+#: File sizes so small that a life fills several files.
 SMALL: dict[str, Any] = {
     "commitlog_file_size": 64 << 10,
     "queue_file_entries": 64,
@@ -37,16 +37,16 @@ SMALL: dict[str, Any] = {
     "default_queues": 2,
     "max_message_size": 16 << 10,
 }
-#: Kinds of calls at which a store is in the middle of something.
+#: Kinds of calls at which a store is in the middle of an operation.
 MARKED = tuple(name for name in CALLS if name not in ("pread", "opendir", "fchmod"))
-#: Sends of a life that is to die at a call, and ends in order where it does not come.
+#: Sends of a life that is to die at a call; it ends in order if the call does not come.
 SENDS = 150
-#: Of the kills that are planned for a call, so many have to meet it; and so many lives have to be
-#: told that something is stored before they end.
+#: Minimum number of planned kills that must reach their call, and of lives that must have a
+#: message acknowledged before they end.
 MET_MIN = 0.8
 ACKNOWLEDGED_MIN = 0.5
 
-#: How often each kind of call comes in a life, by the kind of flush and whether it is the first
+#: How often each kind of call occurs in a life, by the kind of flush and whether it is the first
 #: life of its store.
 Counts = dict[tuple[str, bool], dict[str, int]]
 
@@ -67,7 +67,7 @@ class Tally:
 
 @dataclass
 class Series:
-    """One store and the processes that wrote it, one after the other."""
+    """One store, and the processes that wrote it, one after another."""
 
     root: Path
     seed: int
@@ -92,7 +92,7 @@ class Series:
         }
 
     def live(self, nursery: Nursery, draw: random.Random) -> Outcome:
-        """Let a process write and kill it; keep what it was told."""
+        """Let a process write, and kill it; keep what it acknowledged."""
         flush = draw.choice(("async", "sync"))
         self.options = {**SMALL, "flush": flush}
         way, senders = draw.choice(WAYS), draw.choice((1, 1, 1, 3))
@@ -100,7 +100,7 @@ class Series:
         kind = draw.choice(("timer", "opening", "lines", "lines", "call", "call", "call"))
         after = {"timer": draw.uniform(0, 0.08), "opening": draw.uniform(0, 0.01)}.get(kind)
         lines = draw.randrange(1, 300) if kind == "lines" else None
-        # Whoever died while its store was made left one that is made again.
+        # A process that died while it created its store left one that is created again.
         counts = self.counts.get((flush, not self.root.joinpath("commitlog").exists()), {})
         calls = [call for call in MARKED if counts.get(call)]
         if kind == "call" and calls:
@@ -137,9 +137,9 @@ class Series:
         return outcome
 
     def misshapen(self) -> list[str]:
-        """Files without the length of their kind: RocketMQ 4 would refuse the directory.
+        """Return files without the length of their kind: RocketMQ 4 would refuse the directory.
 
-        Where a file cannot be made without a name, its length comes after it.
+        If a file cannot be created without a name, it gets its length after the name.
         """
         try:
             os.close(os.open(self.root.parent, os.O_TMPFILE | os.O_RDWR, 0o600))
@@ -155,7 +155,7 @@ class Series:
         ]
 
     def check(self, nursery: Nursery, modes: list[str]) -> None:
-        """Hold the store against the law, in a process of its own."""
+        """Check the store against the law, in a separate process."""
         task = self.task("check", ledger=str(self.ledger), modes=modes, gapless=True)
         outcome = nursery.run(task)
         assert outcome.status == 0 and not outcome.complaints, self.story(outcome)
@@ -173,7 +173,7 @@ def nursery() -> Iterator[Nursery]:
 
 @pytest.fixture(scope="module")
 def counts(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Counts:
-    """Count the calls of lives that end in order: a plan for a later one would not be met."""
+    """Count the calls of lives that end in order: a plan for a later call would never be met."""
     found: Counts = {}
     for flush in ("async", "sync") if nursery.failing_calls else ():
         root = tmp_path_factory.mktemp("counted") / "store"
@@ -191,7 +191,7 @@ def counts(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Counts
 def run_series(
     nursery: Nursery, root: Path, number: int, counts: Counts, tally: Tally | None = None
 ) -> Series:
-    """Let a store live and die several times; it is left as the last death left it."""
+    """Let a store live and die several times; leave it as the last death did."""
     draw = random.Random(f"{FIXED_SEED if number // 2 % 2 else SEED}.{number}")
     root = root / f"series-{number}" / "store"
     series = Series(root, number, dict(SMALL), counts, tally or Tally())
@@ -215,7 +215,7 @@ def test_what_was_acknowledged_outlives_the_killed_process(
     killed = number = 0
     tally = Tally()
     while killed < KILLS:
-        # A sync that costs nothing lets the next kill come sooner.
+        # A cheap sync lets the next kill come sooner.
         series = run_series(nursery, fast_path if number % 2 else tmp_path, number, counts, tally)
         series.check(nursery, ["r", "a", "a", "r"])
         killed += series.killed
@@ -238,7 +238,7 @@ def test_the_real_rocketmq_shows_what_a_killed_process_was_told(
     listings = rocketmq.list_stores([one.root for one in series] + recovered)
     for one, listing in zip(series * 2, listings, strict=True):
         assert isinstance(listing, rocketmq.Listing), one.told
-        # What stands in its key index, RocketMQ itself drops when it opens a dead store.
+        # RocketMQ itself drops the entries of its key index when it opens a dead store.
         dropped = ("key ",) if listing.directory == one.root else ()
         errors = [error for error in listing.errors if not error.startswith(dropped)]
         assert not errors, (one.told, errors[:5])

@@ -1,6 +1,6 @@
-"""The checks themselves: each kind of failure that they are there for makes them complain.
+"""The checks themselves: each kind of failure that they must detect makes them complain.
 
-An engine that fails so is played by a list of messages, or a store's answers, with a lie in it.
+A failing engine is imitated by a list of messages, or by a store's answers, with one lie in it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def flip(found: list[Found]) -> None:
 
 
 def repeat(found: list[Found]) -> None:
-    # A record of an earlier life comes back behind the end: a stale tail.
+    # A record of an earlier life reappears after the end: a stale tail.
     last = max(found, key=lambda message: message.position)
     stale = next(message for message in found if message.body[9:11] == b"0 ")
     place = {"position": last.position + 500, "offset": last.offset + 1, "queue": last.queue}
@@ -68,7 +68,7 @@ def rename(found: list[Found]) -> None:
 
 
 def exchange(found: list[Found]) -> None:
-    # A queue entry that leads to another message of the queue.
+    # A queue entry that points to another message of the queue.
     found[1] = dataclasses.replace(found[1], body=found[2].body, keys=found[2].keys)
 
 
@@ -110,7 +110,7 @@ def test_a_lie_about_messages_is_noticed(store: forebay.Store, name: str) -> Non
 
 
 class Liar:
-    """A store of which one method gives another answer."""
+    """A store with one method that returns a different answer."""
 
     def __init__(self, store: forebay.Store, **lies: Callable[..., Any]) -> None:
         self._store, self._lies = store, lies
@@ -199,7 +199,7 @@ def test_what_retention_took_is_not_missed_and_what_it_did_not_take_is(
     begins = {("orders", 0): 2, ("orders", 1): 2}
     assert law.judge(kept, told, gapless=True, retired=begins) == []
     assert any("lost: " in it for it in law.judge(kept, told, gapless=True))
-    # A queue that begins later than the log hides what is there: the sender's numbers tell.
+    # A queue that begins later than the log hides messages; the sender's numbers reveal it.
     hidden = [message for message in kept if (message.queue, message.offset) != (1, 2)]
     begins["orders", 1] = 3
     assert law.judge(hidden, told, gapless=True, retired=begins)

@@ -1,4 +1,4 @@
-"""Loads and stores in maps that fault: an error with path and position, and the process lives."""
+"""Faulting accesses to mapped files: an error with path and position; the process survives."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from harness import SLOW
 
 MIB = 1 << 20
 
-#: What every child begins with: small files, and a way to try calls that may raise.
+#: What every child starts with: small files, and a way to try calls that may raise.
 PRELUDE = """
 import faulthandler, mmap, os, signal, sys
 import forebay
@@ -80,7 +80,7 @@ class Child:
         return self.process.stdout.readline().strip()
 
     def end(self) -> tuple[list[str], str, int]:
-        """Go on from a ``wait``; the lines, the text of errors and the exit status."""
+        """Continue from a ``wait``; return the lines, the errors and the exit status."""
         out, err = self.process.communicate("\n", timeout=120)
         return out.splitlines(), err, self.process.returncode
 
@@ -97,7 +97,7 @@ def survived(result: tuple[list[str], str, int]) -> list[str]:
 
 
 def fill(point: Path) -> None:
-    """Take all room of a file system."""
+    """Fill the rest of a file system."""
     with open(point / "fill", "wb", buffering=0) as file:
         for step in (MIB, 4096):
             try:
@@ -110,7 +110,7 @@ def fill(point: Path) -> None:
 
 
 def make_room(point: Path) -> None:
-    """Give back what `fill` took; XFS frees the blocks of a removed file some time later."""
+    """Free what `fill` took; XFS frees the blocks of a removed file some time later."""
     os.truncate(point / "fill", 0)
     (point / "fill").unlink()
 
@@ -185,7 +185,7 @@ def test_a_file_system_that_shuts_down_ends_the_writing_and_not_the_process(
 
 
 def shut_down(point: Path) -> None:
-    """Do what a lost device or an aborted journal does, by the call that file system tests use."""
+    """Shut a file system down, as a lost device or aborted journal would, through its ioctl."""
     descriptor = os.open(point, os.O_RDONLY)
     try:
         fcntl.ioctl(descriptor, 0x8004587D, struct.pack("I", 2))
@@ -196,7 +196,7 @@ def shut_down(point: Path) -> None:
 def test_a_sector_that_cannot_be_read_is_an_error_and_reading_goes_on_elsewhere(
     tmp_path: Path,
 ) -> None:
-    """The image ends within a log file: the device below cannot give the blocks behind."""
+    """The image ends within a log file: the device cannot provide the blocks after that."""
     loopdisk.need("ext4")
     image = tmp_path / "image"
     loopdisk.make(image, 100 * MIB)
@@ -218,11 +218,11 @@ say(error.position < 1 << 20)
 say(len(st.read("t", 0, 0, max_messages=100).messages))
 """
     with loopdisk.mounted(image, tmp_path / "disk", "ro", "noload") as point:
-        # Opening looks at some records of each file, and a bad one is an error there too.
+        # Opening reads some records of each file, and a bad one is an error there too.
         child = Child(script, point / "store")
         assert child.line() == "ready"
         Path("/proc/sys/vm/drop_caches").write_text("3")
-        # All others are in memory, wherever their blocks lie.
+        # All others are in memory, wherever their blocks are.
         for file in (point / "store").rglob("*"):
             if file.is_file() and file.name != lost.name:
                 file.read_bytes()
@@ -233,7 +233,7 @@ say(len(st.read("t", 0, 0, max_messages=100).messages))
 
 @contextmanager
 def bad_blocks(image: Path, start: int) -> Iterator[None]:
-    """Cut an image at `start`; reads of a loop device behind the end of its file fail."""
+    """Cut an image at `start`; a loop device fails to read beyond the end of its file."""
     with open(image, "r+b") as file:
         file.seek(start)
         kept = file.read()
@@ -270,7 +270,7 @@ def scan(st):
     return pyarrow.table(st.scan("t")).num_rows
 """
 
-#: Files of a store, each to be cut short while it is mapped.
+#: Files of a store, each to be truncated while it is mapped.
 FILES = ["commitlog/0", "commitlog/1", "consumequeue", "index", "forebay.state", "checkpoint"]
 
 
@@ -333,7 +333,7 @@ attempt(st.close)
     assert survived(run(script, tmp_path / "store")) == told
 
 
-#: A store is open, then its log is cut short and read; or a map of somebody else is.
+#: An open store's log is truncated and read, or another owner's map is.
 ABSORBED = """
 st.read("t", 0, 0)
 cut("commitlog/00000000000000000000")
@@ -350,7 +350,7 @@ say("behind")
 """
 OPEN = "with store() as st: send(st, 100)\nst = store('r'{})\n"
 ENABLE = "faulthandler.enable()\n"
-#: Waits until the next look at who is first: it comes with a tick of a coarse clock.
+#: Waits until the next check of who is first: it comes with a tick of a coarse clock.
 TICK = "import time\ntime.sleep(0.05)\nattempt(lambda: read_all(st))\n"
 
 ORDERS = {

@@ -1,10 +1,10 @@
-"""The device of a file system loses its power: what had reached it is all that there is.
+"""The device of a file system loses power: only what had reached it survives.
 
-A store lies on a file system in an image over a loop device. Its writer is stopped at some moment,
-and the image copied: what the kernel still holds in its cache is not in the copy. The copy is
-mounted, which replays the journal of the file system, and opened: one half as after a new start of
-the machine, one half as it is, like a device that went away and came back. What was acknowledged as
-durable before the copy has to be there.
+A store is on a file system in an image over a loop device. Its writer is stopped at some moment,
+and the image is copied: data in the kernel's cache is not in the copy. The copy is mounted, which
+replays the journal of the file system, and opened: half of the copies as after a reboot, the other
+half unchanged, like a device that went away and came back. Messages acknowledged as durable before
+the copy must be in it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from nursery import Nursery, shim
 
 SEED = seed(1)
 IMAGES = 1_000 if PROOF else 20
-#: Copies that are taken in the life of one writer.
+#: Copies taken during the life of one writer.
 COPIES = 5
 SIZE = {"ext4": 24 << 20, "xfs": 320 << 20}
 OPTIONS: dict[str, Any] = {
@@ -38,7 +38,7 @@ OPTIONS: dict[str, Any] = {
     "flush_interval": 0.02,
     "queue_flush_interval": 0.05,
 }
-#: How messages are sent that are durable when they are acknowledged.
+#: Ways to send messages that are durable when they are acknowledged.
 DURABLE = (
     *(("sync", "one"), ("sync", "unwaited"), ("sync", "batch"), ("sync", "atomic")),
     *(("sync", "mixed"), ("async", "flushed")),
@@ -47,7 +47,7 @@ DURABLE = (
 
 @dataclass
 class Copies:
-    """Stops a writer at lines that it says, and copies the device as it is then."""
+    """Stops a writer at lines that it prints, and copies the device in that state."""
 
     image: Path
     at_lines: list[int]
@@ -68,7 +68,7 @@ class Copies:
             os.kill(child, signal.SIGCONT if self.at_lines else signal.SIGKILL)
 
     def copy(self, number: int) -> Path:
-        """Copy until nothing has changed meanwhile, for the kernel may be writing on its own."""
+        """Copy until nothing has changed meanwhile, as the kernel may write by itself."""
         target = self.image.with_name(f"copy-{number}")
         # Most of the image is a hole, which is neither read nor written.
         parts = list(store_files.chunks(self.image))
@@ -86,7 +86,7 @@ def state_of(process: int) -> str:
 
 
 def forget_the_boot(root: Path) -> None:
-    """Let the state page tell of another start of the machine, as after a loss of power."""
+    """Make the state page name another boot of the machine, as after a power loss."""
     with open(root / "forebay.state", "r+b") as file:
         file.seek(16)
         file.write(bytes(range(16)))
@@ -95,10 +95,10 @@ def forget_the_boot(root: Path) -> None:
 def lives(
     nursery: Nursery, folder: Path, kind: str, number: int, plan: dict[str, Any] | None = None
 ) -> list[str]:
-    """Let a writer live, and hold every copy of its device against the law; what is wrong."""
+    """Run a writer, and check every copy of its device against the law; return what is wrong."""
     draw = random.Random(f"{SEED}.{kind}.{number}")
     flush, way = ("sync", "one") if plan else draw.choice(DURABLE)
-    # With many topics most queues are new, and tell of nothing that is missing.
+    # With many topics most queues are new, and cannot show that anything is missing.
     sparse = 1_500 if not plan and number % 2 else 0
     forgets = plan is not None
     image, disk = folder / "image", folder / "disk"

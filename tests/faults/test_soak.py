@@ -1,7 +1,7 @@
-"""A store lives for long: senders of all kinds, retention, upkeep, readers, and kills in between.
+"""A store lives long: senders of all kinds, retention, upkeep, readers, and kills in between.
 
-What was acknowledged is there unless retention took it, no offset is given twice, a verification
-finds nothing, and memory and descriptors are bounded.
+Acknowledged messages survive unless retention deleted them, no offset is assigned twice, a
+verification finds no damage, and memory and descriptors are bounded.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from nursery import Nursery, Outcome
 import forebay
 
 SEED = seed()
-#: How long the soak takes, in its long form two hours.
+#: Duration of the soak; two hours in its long form.
 SECONDS = float(os.environ.get("FOREBAY_SOAK_S", 7_200 if PROOF else 3))
 READERS = 6 if PROOF else 2
-#: Lives of writers in a short soak, and how long a life of a long one is, on average and at most.
+#: Lives of writers in a short soak; average and longest life in a long one.
 LIVES = 8
 LIFE_S, LIFE_S_MAX = 40.0, 300.0
 LIFE_S_MIN = 0.2
@@ -49,11 +49,11 @@ OPTIONS: dict[str, Any] = {
     "roll_after": 1.0,
     "retention_bytes": 4 << 20,
     "disk_reserve": 0,
-    # A machine that does other things too may take long to make the next file.
+    # A machine that is busy may take long to create the next file.
     "busy_timeout": 60.0,
     "flush_timeout": 60.0,
 }
-#: What no process needs: memory of its own in KiB, and descriptors.
+#: More than any process needs: its own memory in KiB, and descriptors.
 OWN_KIB_MAX = 150 << 10
 DESCRIPTORS_MAX = 64
 
@@ -62,14 +62,14 @@ Place = tuple[str, int, int]
 
 @dataclass
 class Soak:
-    """One store, the processes that use it, and what they were told."""
+    """One store, the processes that use it, and what was acknowledged to them."""
 
     root: Path
     seconds: float
-    #: Descriptors that each step of upkeep leaves open.
+    #: Descriptors that each step of upkeep leaks.
     leaks: ClassVar[int] = 0
     ledger: dict[Place, Acknowledged] = field(default_factory=dict)
-    #: Offset after the last that was acknowledged in a queue.
+    #: Offset after the last acknowledged one, by queue.
     ends: dict[tuple[str, int], int] = field(default_factory=dict)
     wrong: list[str] = field(default_factory=list)
     lives: int = 0
@@ -90,7 +90,7 @@ class Soak:
         return {**about, "options": OPTIONS, "stop": str(self.stop), "leaks": self.leaks, **rest}
 
     def take(self, outcome: Outcome, *, killed: bool) -> None:
-        """Keep what a process was told, and what it used."""
+        """Record what a process acknowledged, and what it used."""
         wrong = [line for line in outcome.complaints if not line.startswith(("uses ", "reads "))]
         if outcome.status != (-signal.SIGKILL if killed else 0):
             wrong.append(f"status {outcome.status}, {killed=}")
@@ -107,15 +107,15 @@ class Soak:
             it = Acknowledged.of(line)
             queue = (it.topic, it.queue)
             known = self.ledger.setdefault((*queue, it.offset), it) is not it
-            # What an earlier life gave may be retired.
+            # Messages of an earlier life may be retired.
             if known or it.offset < before.get(queue, 0):
                 self.wrong.append(f"given twice: {line}")
             self.ends[queue] = max(self.ends.get(queue, 0), it.offset + 1)
             self.acknowledged += 1
 
     def live(self, nursery: Nursery, draw: random.Random, seconds: float) -> None:
-        """Let a process write, and kill it or have it close the store in the end."""
-        # The first one is, so that the shortest soak has one.
+        """Let a process write, then kill it or have it close the store."""
+        # The first one is killed, so that the shortest soak has a kill.
         killed = not self.lives or draw.random() < KILLED
         archive = str(self.root.with_name("archive"))
         flush = draw.choice(("async", "sync"))
@@ -136,8 +136,8 @@ class Soak:
         self.kills += killed
 
     def check(self, mode: str) -> None:
-        """Hold the store against the law, and forget what retention has taken."""
-        # Without the options nothing is retired meanwhile.
+        """Check the store against the law, and forget what retention has deleted."""
+        # Opened without the options, nothing is retired meanwhile.
         with forebay.open(self.root, mode) as store:
             wrong = law.check(store, self.ledger.values(), retires=True, seed=SEED)
             begins = law.begins_of(store)
@@ -155,7 +155,7 @@ class Soak:
             self.take(nursery.run(task, hangs_s=self.seconds + LONG_S), killed=False)
 
     def run(self, nursery: Nursery, life_s: float = LIFE_S) -> None:
-        """Let writers live one after the other, beside readers, until the time is over."""
+        """Run writers one after another, beside readers, until the time is up."""
         draw = random.Random(SEED)
         end = time.monotonic() + self.seconds
         life_s = min(self.seconds / LIVES, life_s)
@@ -175,7 +175,7 @@ class Soak:
             self.check(mode)
 
     def plant(self) -> None:
-        """Do nothing; a soak that is to fail does something here."""
+        """Do nothing; a soak that must fail overrides this."""
 
 
 @pytest.fixture
@@ -196,7 +196,7 @@ def test_a_store_that_lives_for_long_loses_nothing_and_needs_no_more(
 
 
 class Loses(Soak):
-    """A record of the log is overwritten while nobody has the store open."""
+    """A record of the log is overwritten while no process has the store open."""
 
     def plant(self) -> None:
         files = sorted((self.root / "commitlog").iterdir())
@@ -206,7 +206,7 @@ class Loses(Soak):
 
 
 class Forgets(Soak):
-    """A store is put back to what it was a life ago: its offsets are given again."""
+    """A store is reset to its state one life ago: its offsets are assigned again."""
 
     def plant(self) -> None:
         kept = self.root.with_name("kept")

@@ -1,4 +1,4 @@
-"""Makes golden stores of a release of Forebay: what it left, and what it had acknowledged before.
+"""Makes golden stores with a release of Forebay: its files, and the acknowledged messages.
 
 It runs with the package of that release, and needs a C compiler:
 

@@ -1,4 +1,4 @@
-"""What the tests share: a store of every engine."""
+"""Fixtures for all tests: a store of every engine."""
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -15,13 +15,13 @@ Open = Callable[..., forebay.Store]
 
 @pytest.fixture(params=ENGINES)
 def engine(request: pytest.FixtureRequest) -> str:
-    """Name of an engine: each test that asks for it, or for a store, runs once for each."""
+    """Name of an engine: a test that uses it, or a store, runs once per engine."""
     return str(request.param)
 
 
 @pytest.fixture
 def open_store(engine: str, tmp_path: Path) -> Iterator[Open]:
-    """Open stores of the engine, small ones, and close them in the end."""
+    """Return a function that opens small stores of the engine; they are closed at the end."""
     opened: list[forebay.Store] = []
 
     def open_one(**options: Any) -> forebay.Store:

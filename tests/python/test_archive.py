@@ -1,4 +1,4 @@
-"""Archives in directories: what is copied, that it is read back, and what a crash leaves."""
+"""Archives in directories: what is copied, how it is read back, and what a crash leaves."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def closed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def store(closed: Path) -> Iterator[forebay.Store]:
-    """Open that store for reading."""
+    """Open that store read-only."""
     with forebay.open(closed, mode="r") as store:
         yield store
 
@@ -89,7 +89,7 @@ def test_what_was_archived_is_read_back(store, target):
         assert support.rows(scan) == support.rows(
             store.scan("orders", columns=support.COLUMNS, **limits)
         )
-        # A scan is read again as often as is asked for, as views too, and in few rows at a time.
+        # A scan can be read repeatedly, also as views, and in small batches.
         scan = archive.scan("bills", body_type="binary_view", columns=["offset"], batch_rows=7)
         assert support.rows(scan) == support.rows(scan) != []
 
@@ -177,10 +177,10 @@ def test_parts_for_tasks_hold_every_offset_once_and_lie_behind_one_another(targe
     assert {at: start for *at, start, _ in map(list, wanted) for at in [tuple(at)]} == {
         at: min(p[2] for p, _ in pieces if p[:2] == at) for at in joined
     }
-    # What no log file holds is in the last part, for its reader to miss.
+    # Offsets that no log file holds belong to the last part, whose reader reports them.
     beyond = archive.segments([("orders", 0, 0, 1 << 40)])
     assert sum(end - start for (_, _, start, end), _ in beyond) == 1 << 40
-    # A tenth of the parts needs little more than a tenth of the blocks.
+    # A tenth of the parts needs only a little more than a tenth of the blocks.
     tenth = [piece for piece, _ in pieces[: len(pieces) // 10]]
     blocks = [len(table.select(tenth)) for table in archive._tables]
     assert sum(blocks) <= 3 and len(archive._tables[0].blocks) >= 4
@@ -243,7 +243,7 @@ def test_a_disk_that_refuses_is_told_with_the_file(store, target, monkeypatch, c
         raise OSError(number, os.strerror(number))
 
     where = target / "deeper" if call == "mkdir" else target
-    # Where the kernel says EIO, one copies by hand.
+    # If the kernel reports EIO, the file is copied by read and write.
     calls = [call, "sendfile", "write"] if call == "copy_file_range" else [call]
     with monkeypatch.context() as patch:
         for name in calls:
@@ -331,7 +331,7 @@ def test_an_archive_is_durable_before_the_store_notes_it(
     last = renamed[note]
     assert max(renamed.values()) == last
     for name, number in renamed.items():
-        # All bytes come before the name, and the name before the note.
+        # All bytes are durable before the name, and the name before the record in the store.
         whole = ("fsync", steps[number][1], os.stat(name).st_size)
         assert whole in steps[:number], name
         until = None if name == note else last
@@ -388,7 +388,7 @@ def test_what_a_death_leaves_is_an_archive_and_the_next_run_completes_it(closed,
 def test_an_archive_of_another_log_is_refused(store, target, tmp_path):
     with support.small(tmp_path / "other") as other:
         support.fill(other, 1, seed=7)
-        with pytest.raises(FileExistsError, match="another store's") as raised:
+        with pytest.raises(FileExistsError, match="belongs to another store") as raised:
             other.archive(target)
         assert raised.value.path == str(target / "commitlog" / NAMES[0])
     os.truncate(target / "commitlog" / NAMES[1], 100)
@@ -407,7 +407,7 @@ def test_what_is_no_archive_is_told_from_one(store, closed, tmp_path):
     for path in (tmp_path, closed):
         with pytest.raises(forebay.NotAStoreError, match="empty directory"):
             store.archive(path)
-        with pytest.raises(forebay.NotAStoreError, match="no archive"):
+        with pytest.raises(forebay.NotAStoreError, match="not an archive"):
             forebay.archive.open(path)
     with pytest.raises(forebay.StoreNotFoundError):
         forebay.archive.open(tmp_path / "nothing")
@@ -483,7 +483,7 @@ def test_bad_arguments_of_a_scan_raise_what_those_of_a_store_do(store, target, a
     with pytest.raises(Exception) as expected:  # noqa: PT011
         store.scan(**arguments).__arrow_c_stream__()
     with pytest.raises(expected.type) as raised:
-        # Not in the stream, where pyarrow would make another error of it.
+        # Raised by the call itself, not in the stream, where pyarrow would wrap it.
         forebay.archive.open(target).scan(**arguments)
     for name in ("name", "topic", "queue", "offset", "min_offset", "value", "reason"):
         assert getattr(raised.value, name, None) == getattr(expected.value, name, None)
@@ -559,7 +559,7 @@ def test_bad_arguments_of_offset_at_raise_what_those_of_a_store_do(store, target
 
 
 def test_times_are_exact_whatever_a_float_holds():
-    # By way of a float it was the millisecond behind it.
+    # Converted through a float, it became the following millisecond.
     assert _millis(datetime(1970, 1, 4, 1, 51, 50, 367000, UTC)) == 265910367
     assert _millis(datetime(9999, 1, 2, 7, 36, 54, 302001, UTC)) == 253370878614303
     assert (_millis(1 << 70), _millis(-1 << 70)) == ((1 << 63) - 1, -1 << 63)
@@ -588,7 +588,7 @@ def test_damage_costs_the_messages_that_it_touches_and_is_told(store, target):
     assert (str(target / "commitlog" / NAMES[0]), victim[3]) in places
     (found,) = archive.verify()
     assert found.position <= victim[3] < found.position + found.length
-    # A log file that ends too early, and one that is gone.
+    # One log file is truncated, and one is missing.
     os.truncate(target / "commitlog" / NAMES[1], 1 << 20)
     scan = archive.scan(columns=support.COLUMNS)
     half = support.rows(scan)
@@ -605,7 +605,7 @@ def test_tables_that_are_damaged_or_gone(store, target, tmp_path):
     keys.write_bytes(bytes(keys.stat().st_size))
     archive = forebay.archive.open(target)
     found = archive.scan("orders", key="key-1-1234", columns=support.COLUMNS)
-    # The keys are a help, and no truth.
+    # The key table is only a hint; it is not trusted.
     assert len(support.rows(found)) == 1
     keys.unlink()
     assert len(support.rows(found)) == 1
@@ -630,7 +630,7 @@ def test_a_log_file_that_lacks_between_others_is_told(closed, tmp_path):
         store.archive(target)
     table = target / "blocks" / NAMES[1]
     table.rename(target / "blocks" / f"{support.FILE * 5:020}")
-    with pytest.raises(forebay.CorruptError, match="the table is that of"):
+    with pytest.raises(forebay.CorruptError, match="the table belongs to"):
         forebay.archive.open(target)
 
 
@@ -649,7 +649,7 @@ def test_holes_of_the_store_are_archived_with_it(tmp_path, zeros):
         assert found == support.below(store, archive)
         (hole,) = archive.damage
         assert hole.position <= 1 << 20 and hole.position + hole.length >= (1 << 20) + zeros
-        # No block is much longer than another, and those of the hole hold nothing.
+        # No block is much longer than another, and the blocks of the hole hold no message.
         assert all(length < 3 << 19 for _, length, *_ in archive._tables[0].blocks)
         assert archive.verify() == [hole]
         lost = {(row[1], row[2]) for row in found if row[0] == "orders"}
@@ -670,7 +670,7 @@ def test_stores_of_rocketmq_are_archived_and_not_touched(name, tmp_path):
         found = support.rows(archive.scan(columns=support.COLUMNS))
         assert found == support.below(store, archive)
         logs = sorted((tmp_path / name / "commitlog").iterdir())
-        # The last one is never archived, nor is one in which the log ends.
+        # The current file is never archived, nor is one in which the log ends.
         end = store.stats().published
         sealed = [log for log in logs[:-1] if int(log.name) + log.stat().st_size <= end]
     assert done.files == len(sealed) and (sealed == [] or len(found) > 100)
@@ -681,7 +681,7 @@ def test_stores_of_rocketmq_are_archived_and_not_touched(name, tmp_path):
     "text", ['{"targets": {"a": 0}', "[1]", '{"targets": [1]}', "{}", "", "\udcff", "[" * 100_000]
 )
 def test_a_note_that_cannot_be_read_is_left_as_it_is(tmp_path, text):
-    # Written anew it would name this archive alone, and retention would not wait for the others.
+    # A fresh record would name only this archive, and retention would not wait for the others.
     path = tmp_path / "events"
     with support.small(path) as store:
         support.fill(store, 1)
@@ -708,16 +708,16 @@ def test_retention_waits_for_every_archive(tmp_path):
     note.write_text(json.dumps({"targets": targets}))
     options = {"retention_bytes": 1, "keep_unarchived": True}
     with support.small(path, **options) as store:
-        # A step looks at all files: what stays behind the first one is kept by the note.
+        # Each step of retention checks all files; the record keeps all but the first.
         until(lambda: store.stats().min_position == support.FILE)
         assert store.archive(tmp_path / "b").position == sealed
-        # The files go behind the mark that tells where the log begins.
+        # Files are deleted after the mark of the beginning of the log has moved.
         log = path / "commitlog"
         until(lambda: min(int(file.name) for file in log.iterdir()) == sealed)
         assert store.stats().min_position == sealed
         archive = forebay.archive.open(tmp_path / "a")
         assert len(support.rows(archive.scan("orders"))) > 1000
-        # What the store has no more is in the archive, and goes on being there.
+        # The archive still has what the store no longer has.
         assert store.archive(tmp_path / "a").skipped == 0
 
 
@@ -740,7 +740,7 @@ def test_files_that_retention_takes_meanwhile_are_counted_and_no_error(tmp_path)
 
 
 def until(holds) -> None:
-    """Wait for what another thread does."""
+    """Wait for another thread to act."""
     patience = threading.Event()
     while not holds():
         patience.wait(0.02)
@@ -753,12 +753,12 @@ def test_an_archive_says_why_it_copied_nothing(tmp_path):
         store.send("orders", b"x")
         store.flush()
         reason = store.archive(target).reason
-        assert reason.startswith("no log file is full") and "roll()" in reason
+        assert reason.startswith("no log file is sealed") and "roll()" in reason
         assert store.roll() == support.FILE
         done = store.archive(target)
         assert (done.files, done.position, done.reason) == (1, support.FILE, None)
         reason = store.archive(target).reason
-        assert reason == "all log files that are full are in the archive already"
+        assert reason == "all sealed log files are already in the archive"
         store.send("orders", b"y")
         store.flush()
         assert "roll()" in store.archive(target).reason

@@ -41,13 +41,13 @@ def s3() -> Iterator[str]:
 
 
 def other(root: Path) -> fs.FileSystem:
-    """Return a file system that is not known to be a directory of this machine."""
+    """Return a file system that pyarrow does not recognise as local."""
     root.mkdir()
     return fs.SubTreeFileSystem(str(root), fs.LocalFileSystem())
 
 
 def check(store: forebay.Store, archive: forebay.archive.Archive) -> None:
-    """Check that an archive is read as the store is."""
+    """Check that an archive reads the same as the store."""
     scan = archive.scan(columns=support.COLUMNS)
     assert support.rows(scan) == support.below(store, archive)
     assert scan.damage == archive.verify() == []
@@ -94,7 +94,7 @@ def test_objects_that_changed_are_told_with_their_uri(store, s3):
 
 
 def half(stream) -> None:
-    """Begin to write, as if the connection broke."""
+    """Start writing, then fail as if the connection broke."""
     stream.write(b"half")
     raise ConnectionError("it is gone")
 
@@ -149,7 +149,7 @@ def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_complete
             nonlocal calls
             calls += 1
             if calls == count:
-                # The connection goes in the middle of an object, which then looks complete.
+                # The connection breaks in the middle of an object, which then looks complete.
                 plain(self, path, half)
             plain(self, path, fill)
 
@@ -173,7 +173,7 @@ def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_complete
 
 
 def test_an_upload_that_breaks_off_leaves_what_is_there_as_it_is(store, s3, tmp_path):
-    # Arrow completes the object of a stream that is let go of: it took the place of a whole one.
+    # Arrow completes the object of a garbage-collected stream; it would replace a whole one.
     source = tmp_path / "log"
     source.write_bytes(os.urandom(20 << 20))
     filesystem, path = fs.FileSystem.from_uri(f"{s3_support.bucket(s3)}?{s3}")
@@ -217,7 +217,7 @@ def test_parts_that_a_process_left_are_no_files_of_an_archive(store, tmp_path):
 
 
 def noted(store: forebay.Store) -> dict[str, int]:
-    """Return the positions that a store's note has, by target."""
+    """Return the positions recorded in a store, by target."""
     return json.loads((Path(store.path) / "forebay.archived").read_bytes())["targets"]
 
 

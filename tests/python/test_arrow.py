@@ -1,4 +1,4 @@
-"""Arrow out and in: pyarrow validates all of it, Polars and DuckDB read the same rows."""
+"""Arrow export and import: pyarrow validates the data; Polars and DuckDB read the same rows."""
 
 import pickle
 from datetime import UTC, datetime, timedelta

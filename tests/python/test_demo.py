@@ -1,4 +1,4 @@
-"""The demo: its story in small, what it leaves behind, and its part on Spark."""
+"""The demo: a small run of it, its clean-up, and its Spark part."""
 
 import os
 import re
@@ -20,7 +20,7 @@ PACKED = Path("data", "rocketmq-broker.tar.gz")
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """Make the demo small, and let it work in a folder of its own."""
+    """Shrink the demo and give it a temporary folder of its own."""
     for name, size in (("_BATCHED", 3000), ("_SINGLE", 500), ("_FROM_ARROW", 2000)):
         monkeypatch.setattr(demo, name, size)
     monkeypatch.setattr(demo, "_DURABLE", 5)
@@ -41,19 +41,19 @@ def test_the_demo_tells_its_story_and_leaves_nothing(folder, capfd):
     assert re.search(r"^fx-orders +4 +202$", out, re.MULTILINE)
     assert "'order-13'" in out
     assert "223 rows" in out
-    assert "no file of the directory has changed" in out
+    assert "no file in the directory changed" in out
     for line in (
         r"send_batch\(1,000\): 3,000 of orders in .+, [0-9.,]+( million)? a second",
         r"producer.send, one at a time: 500 of payments in ",
         r"send_arrow of a table: 2,000 of audit in ",
-        r"each on the disk: 5 of ledger in ",
+        r"each flushed to disk: 5 of ledger in ",
         r"as Message objects: 3,000 of orders in ",
-        r"50 queries by key: half within ",
+        r"50 queries by key: median ",
         r"bodies gathered: 5,505 of all topics in ",
         r"the mapped log itself: 5,505 of all topics in ",
         r"Polars groups 3,000 rows",
         r"DuckDB sums 5,505 bodies to 537.6 KiB",
-        r"Spark is left out: it was not asked for",
+        r"skipped Spark: --without-spark was given",
     ):
         assert re.search(line, out), line
     assert list(folder.iterdir()) == []
@@ -61,12 +61,12 @@ def test_the_demo_tells_its_story_and_leaves_nothing(folder, capfd):
 
 def test_the_demo_says_what_is_not_installed(folder, capfd, monkeypatch):
     monkeypatch.setattr(demo, "_has", lambda package: False)
-    monkeypatch.setattr(demo_spark, "missing", lambda: "there is no java")
+    monkeypatch.setattr(demo_spark, "missing", lambda: "java was not found")
     assert main(["demo"]) == 0
     out, err = capfd.readouterr()
     assert err == ""
     assert out.count("pip install 'forebay[arrow]'") == 3
-    assert "Spark is left out: there is no java\n" in out
+    assert "skipped Spark: java was not found\n" in out
     assert list(folder.iterdir()) == []
 
 

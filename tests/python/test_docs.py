@@ -1,4 +1,4 @@
-"""The examples in the docstrings run as they are written, and docs name tests that there are."""
+"""Docstring examples run as written, and the docs name only tests that exist."""
 
 import doctest
 import re
@@ -12,13 +12,13 @@ import forebay.store
 
 
 def examples():
-    """Every docstring of a public name that has an example."""
+    """Return every docstring with an example, of all public names."""
     finder = doctest.DocTestFinder(exclude_empty=True)
     found = finder.find(forebay.__doc__ and forebay, "forebay", globs={"forebay": forebay})
     for name in forebay.__all__:
         value = getattr(forebay, name)
         if getattr(value, "__doc__", None) and not isinstance(value, str):
-            # Without a module the finder takes all members; those of compiled classes name none.
+            # Without a module the finder takes all members; those of compiled classes have none.
             found += finder.find(value, f"forebay.{name}", module=False, globs={"forebay": forebay})
     return {test.name: test for test in found if test.examples}
 

@@ -1,4 +1,4 @@
-"""Bad input: the contract's error with the facts, and a store that is still usable."""
+"""Bad input: the documented error with its attributes, and a store that remains usable."""
 
 import inspect
 import pickle
@@ -17,7 +17,7 @@ AWARE = datetime(2024, 1, 1, tzinfo=UTC)
 
 @pytest.fixture(autouse=True)
 def still_usable(request):
-    """Send and read after each test that had a store."""
+    """After each test, send and read, to show that its store remains usable."""
     store = request.getfixturevalue("store") if "store" in request.fixturenames else None
     yield
     if store is not None:
@@ -264,7 +264,7 @@ def test_a_read_asks_for_at_least_one_message(store):
         ({"disk_warning_ratio": 0, "retention": 60}, "disk_warning_ratio"),
         ({"disk_warning_ratio": float("nan"), "retention": 60}, "disk_warning_ratio"),
         ({"disk_warning_ratio": 0.9}, "disk_warning_ratio"),
-        # A memory store has no files that could go.
+        # A memory store has no files that could be deleted.
         ({"retention": 60}, "retention"),
         ({"retention_bytes": 1 << 40}, "retention_bytes"),
     ],

@@ -1,4 +1,4 @@
-"""The examples run as they stand, with warnings as errors."""
+"""The examples run unchanged, with warnings as errors."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""The gate itself: what it runs ends, says what failed, and skips nothing that it may not skip."""
+"""The gate itself: what it starts ends, failures are reported, and nothing is skipped silently."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ def ignore_ctrl_c() -> None:
 
 
 def test_a_run_in_the_background_takes_ctrl_c():
-    """A shell has what it starts with `&` ignore the signal, and the tests send it."""
+    """A shell makes background jobs ignore SIGINT, and the tests send it."""
     name = "tests/python/test_read.py::test_ctrl_c_interrupts_a_tail_that_waits"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
     done = subprocess.run(
@@ -74,7 +74,7 @@ def test_the_first_failure_ends_what_runs_beside_it(tmp_path):
     beside = str(ROOT / ".ci" / "beside")
     assert run(tmp_path, beside, "good", "good").returncode == 0
     assert run(tmp_path, beside, "long", "bad").returncode != 0
-    # Its end is on its way; the limit of the test is how long it may take.
+    # The process is ending; the timeout of the test limits how long it may take.
     status = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
     while status.exists() and status.read_text().rpartition(")")[2].split()[0] != "Z":
         pass

@@ -1,6 +1,6 @@
-"""Stores that an earlier release left, closed, killed and damaged: every message is there for ever.
+"""Stores left by an earlier release, closed, killed or damaged: every message stays readable.
 
-`tests/golden/forebay-0.1.0` has them, each beside the list of what was acknowledged.
+`tests/golden/forebay-0.1.0` has the stores, each with the list of acknowledged messages.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from forebay import _forebay
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden" / "forebay-0.1.0"
 NAMES = sorted(file.name.removesuffix(".tar.gz") for file in GOLDEN.glob("*.tar.gz"))
-#: Rows of an atomic batch, and of the commit that was staged and not taken up.
+#: Number of rows in an atomic batch, and in the commit that was staged but not processed.
 ROWS, STAGED = 5, 10
-#: Where the state page has the boot id, the end of what is settled, and the file's identity.
+#: Offsets in the state page of the boot id, the settled end, and the file's identity.
 BOOT_ID, SETTLED, IDENTITY = slice(16, 32), 384, slice(456, 496)
 
 Row = dict[str, Any]
@@ -30,7 +30,7 @@ Place = tuple[str, int, int]
 
 
 def unpack(name: str, folder: Path) -> tuple[Path, dict[Place, Row]]:
-    """Lay out a store; its directory, and what was acknowledged, by place."""
+    """Unpack a store; return its directory, and the acknowledged messages by place."""
     with tarfile.open(GOLDEN / f"{name}.tar.gz") as archive:
         archive.extractall(folder, filter="data")
     with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt", encoding="utf-8") as lines:
@@ -39,7 +39,7 @@ def unpack(name: str, folder: Path) -> tuple[Path, dict[Place, Row]]:
 
 
 def messages(store: forebay.Store) -> dict[Place, forebay.Message]:
-    """Read all queues; the records around atomic batches are in none that a user made."""
+    """Read all queues that users made; the records around atomic batches are in none of them."""
     found = {}
     for name, topic in store.topics.items():
         for queue in topic.queues:
@@ -52,7 +52,7 @@ def messages(store: forebay.Store) -> dict[Place, forebay.Message]:
 
 
 def holds(store: forebay.Store, rows: dict[Place, Row]) -> dict[Place, forebay.Message]:
-    """See that a store shows all rows, by place and by key, and atomic batches whole."""
+    """Check that a store shows all rows, by place and by key, and atomic batches complete."""
     found = messages(store)
     for place, row in rows.items():
         it = found[place]
@@ -65,7 +65,7 @@ def holds(store: forebay.Store, rows: dict[Place, Row]) -> dict[Place, forebay.M
         if it.properties.get("batch"):
             batches.setdefault(it.properties["batch"], []).append(place)
     for number, places in batches.items():
-        # Retention may have taken the file with its first rows.
+        # Retention may have deleted the file with its first rows.
         topic, queue, first = min(places)
         retired = store.topics[topic].queues[queue].min_offset == first > 0
         assert len(places) == ROWS or retired, f"batch {number}: {places}"
@@ -83,7 +83,7 @@ def test_a_store_of_an_earlier_release_is_read_as_it_was_left(tmp_path: Path, na
     before = store_files.fingerprints(root)
     with forebay.open(root, "r") as store:
         found = holds(store, rows)
-        # Nothing is changed, so the index still leads to the record that is torn.
+        # Nothing is changed, so the index still points to the torn record.
         assert in_order(store) == (name not in ("repairing", "torn"))
     assert store_files.fingerprints(root) == before
     assert len(found) == len(rows) or name.startswith(("killed", "unsettled"))
@@ -95,7 +95,7 @@ def test_a_store_of_an_earlier_release_is_taken_on_without_loss(tmp_path: Path, 
     with forebay.open(root) as store:
         assert store.recovery.clean == (name == "closed")
         if name == "repairing":
-            # The repair that was killed is made again.
+            # The interrupted repair is repeated.
             assert store.repair().steps
         _forebay.take_commits(store)
         before = holds(store, rows)
@@ -108,7 +108,7 @@ def test_a_store_of_an_earlier_release_is_taken_on_without_loss(tmp_path: Path, 
             for offset in (end, end + 1):
                 text = f"{topic} {queue} {offset}"
                 sent = store.send(topic, text.encode(), queue=queue, key=text.replace(" ", "-"))
-                # Offsets go on where they ended.
+                # Offsets continue where they ended.
                 assert (sent.queue, sent.offset) == (queue, offset)
                 words = {"body": text, "key": text.replace(" ", "-"), "tags": None}
                 added[topic, queue, offset] = {"topic": topic, "properties": {}, **words}
@@ -127,9 +127,9 @@ def test_a_store_of_an_earlier_release_is_taken_on_without_loss(tmp_path: Path, 
 def test_a_page_without_an_identity_speaks_for_no_page_cache(
     tmp_path: Path, name: str, mode: str
 ) -> None:
-    """Within the boot that its page names, too, the log is walked from the last full pass.
+    """Even within the boot that the state page names, recovery starts at the last full pass.
 
-    Here the page cache went, and with it what queues and index held beyond that pass.
+    Here the page cache is lost, and with it all queue and index entries after that pass.
     """
     root, rows = unpack(name, tmp_path)
     with open(root / "forebay.state", "r+b") as file:

@@ -1,4 +1,4 @@
-"""The options that a store keeps: whoever opens it without them writes it as its owner does."""
+"""Remembered options: a writer that gives none of them writes the store as its owner does."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from forebay import _forebay
 
 @pytest.fixture
 def own(tmp_path: Path) -> Path:
-    """Make a store without an index, of topics with two queues, whose sends wait for the disk."""
+    """Create a store without an index, two queues per topic, whose sends wait for the disk."""
     path = tmp_path / "own"
     forebay.open(path, index=False, default_queues=2, flush="sync").close()
     return path

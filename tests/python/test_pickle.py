@@ -1,4 +1,4 @@
-"""What calls return pickles, and is copied, as plain values."""
+"""Results of calls can be pickled and copied as plain values."""
 
 import copy
 import pickle
@@ -29,7 +29,7 @@ ATTRIBUTES = {
 
 
 def same(one, other):
-    """Whether two results say the same."""
+    """Return whether two results are equal in all fields."""
     names = ATTRIBUTES.get(type(one))
     if names is None:
         return one == other

@@ -1,4 +1,4 @@
-"""Any message that is taken comes back as it was, whichever way it went in."""
+"""Every accepted message comes back unchanged, however it was sent."""
 
 import hypothesis
 import pyarrow
@@ -7,7 +7,7 @@ from hypothesis import strategies
 
 import forebay
 
-# Text that the format keeps: no separators of properties, and no spaces or controls in words.
+# Text that the format can store: no property separators, no spaces or controls in words.
 letters = strategies.characters(exclude_categories=["Cs", "Cc", "Zs", "Zl", "Zp"])
 words = strategies.text(letters, min_size=1, max_size=12)
 values = strategies.text(
@@ -26,7 +26,7 @@ messages = strategies.fixed_dictionaries(
 
 
 def seen(message):
-    """Return the parts of a message that its sender gave."""
+    """Return the parts of a message that its sender set."""
     return {
         "body": message.body,
         "keys": list(message.keys),

@@ -1,4 +1,4 @@
-"""Log files that go, and what readers hold of them."""
+"""Deleted log files, and readers that still hold them."""
 
 import gc
 import json
@@ -24,7 +24,7 @@ def until(holds):
 
 
 def retired(store, position):
-    """Wait until the log begins there: queues move their first offsets before a file goes."""
+    """Wait until the log begins at a position: queues move their first offsets before that."""
     first = Path(store.path, "commitlog", f"{position - FILE:020}")
     until(lambda: store.stats().min_position == position and not first.exists())
 
@@ -69,7 +69,7 @@ def test_old_files_go_and_what_readers_hold_of_them_stays_good(open_small):
     assert len(store.query("orders", "k", max_messages=100)) == 43 - bounds.min_offset
     assert bytes(view) == message.body == b"1" + BODY
     assert table["body"][2].as_py() == b"2" + BODY
-    # Counted once its file is gone.
+    # Counted once its file is deleted.
     until(lambda: store.stats().retired_bytes_mapped >= FILE)
     assert store.stats()._asdict()["retired_bytes_mapped"] >= FILE
     del message, view, table
@@ -95,7 +95,7 @@ def test_what_a_group_has_not_consumed_stays_unless_it_need_not(open_small, tmp_
     path = tmp_path / "store" / "config" / "consumerOffset.json"
     path.write_text(json.dumps(offsets))
     send(store, 22)
-    # Five messages fill a file.
+    # A file holds five messages.
     retired(store, FILE)
     store.close()
     store = open_small(retention_bytes=1, keep_unconsumed=False, disk_reserve=0)

@@ -1,4 +1,4 @@
-"""Sending: what goes in comes out, and where it went."""
+"""Sending: messages come back as sent, from the place that the result names."""
 
 import gc
 import mmap

@@ -1,4 +1,4 @@
-"""What a store tells about its puts and flushes, and slow puts in the log of Python."""
+"""A store's statistics of puts and flushes, and warnings about slow puts in Python's log."""
 
 import contextlib
 import os
@@ -89,15 +89,15 @@ SENDER = """
 @pytest.mark.skipif(not hasattr(signal, "SIGSTOP"), reason="no process can be stopped here")
 @pytest.mark.parametrize("handler", ["works", "fails"])
 def test_a_slow_put_is_logged_by_the_call_that_made_it(handler):
-    # A memory store: there is nothing that a disk could make slow, and no file to fill.
+    # A memory store: no disk can slow it down, and no file can fill up.
     program = textwrap.dedent(SENDER)
     command = [sys.executable, "-c", program, handler]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as child:
         assert child.stdout.readline() == "ready\n"
-        # Each put takes some 50 ms and there is hardly anything between them, so a stop falls into
-        # one; if not the first, on a machine that is busy, then the next.
+        # Each put takes about 50 ms with almost no time in between, so a stop falls into one; on a
+        # busy machine, if not into the first, then into the next.
         while child.poll() is None:
             time.sleep(0.02)
             child.send_signal(signal.SIGSTOP)
@@ -114,7 +114,7 @@ def test_a_slow_put_is_logged_by_the_call_that_made_it(handler):
         assert lines[0].startswith("forebay WARNING slow put: 1 message(s), 629")
         assert " bytes, to topic orders took " in lines[0]
     else:
-        # What the logger raises is shown, and does not reach the sender.
+        # An exception in the logger is shown, and does not reach the sender.
         assert "a handler that fails" in errors
 
 
@@ -123,7 +123,7 @@ import forebay, logging, os, resource, sys
 
 logging.basicConfig(format="%(name)s %(levelname)s %(message)s", stream=sys.stdout)
 if os.geteuid() == 0:
-    # The superuser has no limit.
+    # The superuser has no limit on locked memory.
     os.setresgid(65534, 65534, 65534)
     os.setresuid(65534, 65534, 65534)
 resource.setrlimit(resource.RLIMIT_MEMLOCK, (65536, 65536))
@@ -137,7 +137,7 @@ with forebay.open(sys.argv[1]) as store:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
 def test_files_that_cannot_be_locked_are_told_in_the_log_of_python():
-    """A failed lock left a log file with its name, and every later send met that name."""
+    """A failed lock left a log file under its name, which made every later send fail."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)
         command = [sys.executable, "-c", UNLOCKED, f"{folder}/store"]

@@ -16,7 +16,7 @@ import forebay
 
 
 def run(code, *arguments):
-    """Run Python code in a process of its own."""
+    """Run Python code in a separate process."""
     command = [sys.executable, "-c", code, *map(str, arguments)]
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONG_S)
 
@@ -214,7 +214,7 @@ def test_a_path_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, path, opt
 
 
 def test_a_store_opens_below_a_directory_that_may_not_be_read():
-    """A parent of mode 0711, as `/home` often is: to sync it takes to read it."""
+    """The parent directory has mode 0711, as `/home` often does: it cannot be opened for a sync."""
     code = """
 import os, sys, forebay
 above = sys.argv[1]
@@ -242,7 +242,7 @@ finally:
 
 
 def test_a_handle_inherited_through_fork_refuses_to_work():
-    # A process of its own, so that the fork copies none of the threads of the tests.
+    # In a separate process, so that the fork copies none of the threads of the tests.
     code = """
 import os, sys, forebay
 stores = [forebay.open(":memory:"), forebay.open(sys.argv[1], commitlog_file_size=1 << 20)]
@@ -283,8 +283,8 @@ for store in stores:
 
 
 def test_another_thread_runs_while_a_sender_waits_for_the_disk(open_store):
-    # With an endless switch interval a thread gets the interpreter only when another lets go of it:
-    # the helper can count only while a send waits detached.
+    # With an endless switch interval a thread runs only when another releases the interpreter: the
+    # helper can count only while a send waits detached.
     store = open_store()
     orders = store.producer("orders")
     go, counted = threading.Lock(), []

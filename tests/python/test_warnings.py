@@ -1,4 +1,4 @@
-"""What is passed over is told: warnings of the logger ``forebay``, once a place."""
+"""Skipped damage is reported by warnings of the logger ``forebay``, once per region."""
 
 import logging
 import os
@@ -15,7 +15,7 @@ BODY = b"body of a message that will be damaged"
 
 @pytest.fixture
 def place(tmp_path):
-    """Return the directory of a closed store, and the damaged one of its nine messages."""
+    """Return the directory of a closed store, and the damaged message of its nine."""
     path = tmp_path / "store"
     with forebay.open(path, commitlog_file_size=1 << 20) as store:
         orders = store.producer("orders", queue=0)
@@ -24,7 +24,7 @@ def place(tmp_path):
 
 
 def spoil(path, result):
-    """Damage the body of a message, which a clean opening does not look at."""
+    """Damage the body of a message, which opening a cleanly closed store does not check."""
     log = path / "commitlog" / f"{0:020}"
     bytes_before = log.read_bytes()
     at = bytes_before.index(BODY, result.position)
@@ -33,7 +33,7 @@ def spoil(path, result):
 
 
 def told(caplog):
-    """Return the warnings of the logger, and forget them."""
+    """Return the logger's warnings, and clear them."""
     found = [r.getMessage() for r in caplog.records if r.name == "forebay"]
     assert all(r.levelno == logging.WARNING for r in caplog.records)
     caplog.clear()
@@ -68,7 +68,7 @@ def test_damage_that_is_passed_over_is_told_once_a_place(place, caplog, mode, wa
     with forebay.open(path, mode) as store:
         assert told(caplog) == []
         assert way(store) == [0, 1, 2, 3, 5, 6, 7, 8]
-        # A stream is consumed without the interpreter: the next call tells.
+        # A stream is consumed without the interpreter; the next call reports the damage.
         assert store.stats().damaged == 1
         (line,) = told(caplog)
         log = path / "commitlog" / f"{0:020}"
@@ -133,7 +133,7 @@ def test_a_scan_tells_a_body_that_cannot_be_decompressed(tmp_path, caplog):
     with forebay.open(path, commitlog_file_size=1 << 20, checksum=False) as store:
         lost = store.send("orders", BODY)
     with (path / "commitlog" / f"{0:020}").open("r+b") as file:
-        # The flag that says that the body is compressed: no checksum covers it.
+        # The flag that marks the body as compressed: no checksum covers it.
         os.pwrite(file.fileno(), b"\x01", lost.position + 39)
     with forebay.open(path, "r") as store:
         for _ in range(2):

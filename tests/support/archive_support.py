@@ -1,4 +1,4 @@
-"""What the tests of archives share: a store with sealed files, and what is in it."""
+"""Helpers for the tests of archives: a store with sealed files, and its content."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def rows(scan: Any) -> list[tuple[Any, ...]]:
 
 
 def below(store: forebay.Store, archive: forebay.archive.Archive, **arguments: Any) -> Any:
-    """Return the rows of a store that are in an archive of it."""
+    """Return the rows of a store that its archive also holds."""
     found = []
     for name, topic in archive.topics.items():
         ends = {queue.id: queue.max_offset for queue in topic.queues}

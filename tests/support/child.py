@@ -1,8 +1,8 @@
-"""What the processes under test do: one writes until it ends or is ended, one checks.
+"""The processes under test: one writes until it ends or is killed, one checks.
 
-A process of this file imports everything once and then forks for each task, which takes a few
-milliseconds where a fresh start takes a few hundred. Tasks come over the socket that is its
-standard input, each with a pipe for what the child has to say; the child's exit status goes back.
+This process imports everything once and then forks for each task, which takes a few milliseconds
+instead of a few hundred. Tasks arrive over the socket that is its standard input, each with a pipe
+for the child's output; the child's exit status is sent back.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from law import Acknowledged, Fact
 
 import forebay
 
-#: Kinds of calls, in the order of the C file that fails them.
+#: Kinds of calls, in the order of the C file that makes them fail.
 CALLS = (
     *("open", "fsync", "msync", "mmap", "fallocate", "ftruncate", "pwrite", "pread"),
     *("rename", "unlink", "mkdir", "syncfs", "opendir", "fchmod", "linkat", "stat"),
@@ -41,7 +41,7 @@ _say_lock = threading.Lock()
 
 
 def say(*lines: str) -> None:
-    """Write lines at once: the process may be gone after any call."""
+    """Write lines unbuffered: the process may die after any call."""
     with _say_lock:
         data = "".join(line + "\n" for line in lines).encode()
         while data:
@@ -49,7 +49,7 @@ def say(*lines: str) -> None:
 
 
 class Sender:
-    """Sends messages that say who they are, and says which were acknowledged."""
+    """Sends messages that identify themselves, and reports which were acknowledged."""
 
     def __init__(
         self, store: forebay.Store, life: int, number: int, seed: int, patient: bool
@@ -140,7 +140,7 @@ class Sender:
         self.random.choice((*kinds, self.arrow))()
 
     def run(self, way: str, count: int) -> None:
-        """Do ``count`` sends of a kind. An error of Forebay is said, and the next one is tried."""
+        """Send ``count`` messages in one way. Report an error of Forebay, and try the next."""
         send = getattr(self, way)
         for _ in range(count):
             try:
@@ -152,7 +152,7 @@ class Sender:
 
 
 def arm(plan: dict[str, Any] | None) -> Callable[[str], int]:
-    """Set the calls of the C library; gives a function that tells how many there were."""
+    """Set up the fault library; return a function that counts the calls made."""
     if plan is None:
         return lambda _call: 0
     shim = ctypes.CDLL(os.environ["LD_PRELOAD"])
@@ -177,9 +177,9 @@ def attempt(doing: Callable[[], object]) -> None:
 
 
 def read(store: forebay.Store, told: list[Acknowledged]) -> None:
-    """Read what was acknowledged, in the process that sent it. An error may end it, a gap not.
+    """Read acknowledged messages in the process that sent them. Errors may end it, gaps must not.
 
-    Messages may stay unread whose queue and index entries found no room, or a failing disk.
+    A message may be unreadable if its queue and index entries met a full or failing disk.
     """
     stats = store.stats()
     if stats.dispatched < stats.published:
@@ -194,7 +194,7 @@ def read(store: forebay.Store, told: list[Acknowledged]) -> None:
 
 
 def recover(store: forebay.Store, sender: Sender) -> None:
-    """Hold a store that met one error that passes to its word: it sends and reads again."""
+    """Check a store after a transient error: it must send and read again."""
     for last in (False, True):
         try:
             sender.one(flush=True)
@@ -203,16 +203,17 @@ def recover(store: forebay.Store, sender: Sender) -> None:
             if int(store.get(it.topic, it.queue, it.offset).body[:8], 16) != it.crc:
                 say(f"wrong (again) another message stands in its place: {it.line()}")
         except forebay.ForebayError as error:
-            # The first may be the one that meets it.
+            # The first send may be the one that meets the error.
             say(f"{'wrong (again)' if last else 'error'} {type(error).__name__} {error}")
         else:
             return
 
 
 def write(task: dict[str, Any]) -> None:
-    """Open, send, flush, close. With ``patient`` errors are said, else they end the process.
+    """Open, send, flush, close. With ``patient`` errors are reported, else they end the process.
 
-    With ``dies`` the process is killed in the place of a close: all is flushed and dispatched then.
+    With ``dies`` the process is killed instead of a close; everything is flushed and dispatched
+    by then.
     """
     counted = arm(task.get("plan"))
     patient = task.get("patient", False)
@@ -263,7 +264,7 @@ def fill(task: dict[str, Any]) -> None:
         try:
             getattr(sender, task["way"])()
         except forebay.DiskFullError:
-            # A shorter message may still fit, but in the end none does.
+            # A shorter message may still fit, but at the end none does.
             refused += 1
     say(f"records {store.verify().records}")
     read(store, sender.told)
@@ -272,7 +273,7 @@ def fill(task: dict[str, Any]) -> None:
         sender.one()
     say("room again")
     if task["settled"]:
-        # Queues and index catch up with the log when they are looked at.
+        # Queues and index catch up with the log when they are read.
         assert store.topics
         stats = store.stats()
         assert stats.dispatched == stats.published, stats
@@ -283,7 +284,7 @@ def fill(task: dict[str, Any]) -> None:
 
 
 def commit(task: dict[str, Any]) -> None:
-    """Commit stages, or take a commit up, until a call ends the process."""
+    """Commit stages, or process a commit, until a call ends the process."""
     from forebay import _forebay
     from forebay.spark.sink import WriteOptions, _commit
 
@@ -303,7 +304,7 @@ def commit(task: dict[str, Any]) -> None:
 
 
 def exhaust(path: Path) -> None:
-    """Take what room a file system has left."""
+    """Fill the rest of a file system."""
     with open(path, "ab", buffering=0) as file:
         for size in (1 << 16, 1 << 10, 1):
             with contextlib.suppress(OSError):
@@ -312,7 +313,7 @@ def exhaust(path: Path) -> None:
 
 
 def check(task: dict[str, Any]) -> None:
-    """Open as the task says, one way after the other, and hold each against the law."""
+    """Open as the task says, in one mode after another, and check each against the law."""
     lines = Path(task["ledger"]).read_text().splitlines()
     acknowledged = [Acknowledged.of(line) for line in lines]
     options = task["options"]
@@ -323,12 +324,12 @@ def check(task: dict[str, Any]) -> None:
             law_says = law.check(store, acknowledged, gapless=task["gapless"], seed=task["seed"])
             say(*(f"wrong ({mode}) {what}" for what in law_says[:20]))
             say(f"records {store.verify().records}")
-        # What a closed store has mapped keeps the blocks of files that the next one removes.
+        # A closed store's maps keep the blocks of files that the next one removes.
         del store
 
 
 def serve() -> None:
-    """Fork for each task that comes; one child at a time."""
+    """Fork for each task that arrives, one child at a time."""
     channel = socket.socket(fileno=os.dup(0))
     while True:
         data, ancillary, _, _ = channel.recvmsg(1 << 20, socket.CMSG_SPACE(4))
@@ -352,7 +353,7 @@ def serve() -> None:
             os._exit(status)
         os.close(pipe)
         channel.send(str(child).encode())
-        # Until it is waited for its number stays its own, so that it can be killed by it.
+        # Its process id is not reused until it is waited for, so it can be killed by it.
         channel.recv(64)
         _, status = os.waitpid(child, 0)
         channel.send(str(os.waitstatus_to_exitcode(status)).encode())

@@ -1,4 +1,4 @@
-"""What the tests of the command line share."""
+"""Helpers for the tests of the command line."""
 
 import base64
 import gzip
@@ -27,7 +27,7 @@ def rows(out: bytes) -> list[dict[str, Any]]:
 
 
 def listing(name: str) -> list[dict[str, Any]]:
-    """Return what the real store lists, with bodies as its consumers get them."""
+    """Return the listing of the real store, with bodies as its consumers receive them."""
     with gzip.open(GOLDEN / f"{name}.jsonl.gz", "rt") as lines:
         found = [json.loads(line) for line in lines]
     for row in found:
@@ -38,7 +38,7 @@ def listing(name: str) -> list[dict[str, Any]]:
 
 
 def state_of(path: Path) -> dict[Path, tuple[int, ...]]:
-    """Return all that a reader could change."""
+    """Return everything about a store that a reader could change."""
     found = {}
     for file in [path, *path.rglob("*")]:
         look = file.stat()

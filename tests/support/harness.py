@@ -1,4 +1,4 @@
-"""What every harness asks first: how long it runs, from which seed, and what it may do without."""
+"""Settings of all harnesses: how long they run, from which seed, and what they may skip."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from typing import NoReturn
 
 import pytest
 
-#: Whether the long form of a test is wanted, as in ``make proof``.
+#: Whether the long form of a test is requested, as by ``make proof``.
 PROOF = "FOREBAY_PROOF" in os.environ
 
-#: Seconds that nothing here takes, however busy the machine is. The limit of a test is longer.
+#: A time, in seconds, that nothing here needs, however busy the machine; below any test's limit.
 LONG_S = 300.0
 
-#: How a store says that its disk is slow, which is nobody's fault.
+#: The warning of a store that its disk is slow; it is not a failure.
 SLOW = ("slow put: ", "slow flush: ")
 
-#: What this machine is said to have, so that no test may be skipped for want of it.
+#: What this machine is declared to have; a test that needs it must not be skipped.
 REQUIRED = frozenset(filter(None, os.environ.get("CI_REQUIRES", "").split(",")))
-#: What ``CI_REQUIRES`` may name.
+#: The names that ``CI_REQUIRES`` may contain.
 NAMES = frozenset(("root", "loop", "tmpfs", "xfs", "cc", "maven"))
 
 
 def seed(otherwise: int | None = None) -> int:
-    """Return ``FOREBAY_SEED``; without it ``otherwise``, or a number drawn for this run alone."""
+    """Return ``FOREBAY_SEED``; if unset, ``otherwise``, or a random number for this run."""
     given = os.environ.get("FOREBAY_SEED")
     if given is not None:
         return int(given)
@@ -32,9 +32,9 @@ def seed(otherwise: int | None = None) -> int:
 
 
 def lacks(name: str, reason: str) -> NoReturn:
-    """End a test that the machine cannot run: it fails where ``CI_REQUIRES`` names what is missing.
+    """End a test that the machine cannot run: fail if ``CI_REQUIRES`` names what is missing.
 
-    Elsewhere it is skipped with the reason.
+    Otherwise skip it, with the reason.
     """
     assert name in NAMES, name
     if name in REQUIRED:

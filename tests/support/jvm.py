@@ -1,17 +1,17 @@
-"""How the tests start Spark: JVMs that live for seconds, with Spark's classes from an archive.
+"""How the tests start Spark: short-lived JVMs, with Spark's classes from an archive.
 
-A session of Spark spends most of its start on loading some 10,000 classes and on compiling what
-runs a few times. The archive (class data sharing) holds the classes as they are in memory, and a
-JVM that stops at its first compiler does not optimise. Together they take the start of a session
-from 15 seconds of a core to 4.
+A Spark session spends most of its start on loading some 10,000 classes, and on compiling code that
+runs only a few times. The archive (class data sharing) holds the classes as they are in memory, and
+a JVM limited to its first compiler does not optimise. Together they cut the start of a session from
+15 core seconds to 4.
 
-``python tests/support/jvm.py`` makes the archive in ``target/spark``; without it, or if another JVM
-or Spark made it, sessions still start, only more slowly.
+``python tests/support/jvm.py`` creates the archive in ``target/spark``. Without it, or if another
+JVM or Spark created it, sessions start too, but more slowly.
 
 Spark puts a zip file of PySpark before the installed package in the path of its Python workers.
-Python compiles modules from a zip file each time, which takes 0.4 seconds of a core a worker, and a
-session starts about fifteen. So the workers of the tests start by a script that sets their path
-back.
+Python compiles modules from a zip file each time, which takes 0.4 core seconds per worker, and a
+session starts about fifteen. So the workers of the tests are started by a script that restores
+their path.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "target" / "spark"
 ARCHIVE = FOLDER / "classes.jsa"
-#: A directory of the class path has to be empty, else the JVM makes no archive.
+#: A directory on the class path must be empty, or the JVM makes no archive.
 CONFIGURATION = FOLDER / "empty"
 
 QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-#: What a JVM says of an archive that does not fit is no news to a test that reads its output.
+#: Silences the JVM's remarks about an archive that does not fit; tests read its output.
 SILENT = ("-Xlog:disable", "-Xlog:all=error:stderr")
-#: What every session starts with, wherever it is made.
+#: The configuration of every session, wherever it is created.
 SESSION = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
@@ -45,7 +45,7 @@ SESSION = {
 
 
 def environment(*more: str) -> dict[str, str]:
-    """Return the variables under which PySpark starts JVMs so; `more` options go to a driver."""
+    """Return the environment for PySpark to start such JVMs; `more` options go to a driver."""
     CONFIGURATION.mkdir(parents=True, exist_ok=True)
     archive = (f"-XX:SharedArchiveFile={ARCHIVE}",) if ARCHIVE.exists() and not more else ()
     quick = " ".join((*QUICK, *SILENT, *archive))
@@ -54,23 +54,23 @@ def environment(*more: str) -> dict[str, str]:
     worker = _worker()
     return {
         "PYSPARK_PYTHON": worker,
-        # Spark asks this for a format that it finds by itself.
+        # Spark asks for this when it finds a format by itself.
         "PYSPARK_DRIVER_PYTHON": worker,
         "PYSPARK_SUBMIT_ARGS": " ".join((*submit, "pyspark-shell")),
         "SPARK_CONF_DIR": str(CONFIGURATION),
         "SPARK_DAEMON_JAVA_OPTS": quick,
         "SPARK_LAUNCHER_OPTS": " ".join(QUICK),
-        # Spark binds to what the host's name resolves to; tests listen on the loopback address.
+        # Spark binds to the address of the host name; tests listen on the loopback address.
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_SUBMIT_OPTS": " ".join((quick, *more)),
     }
 
 
 def _worker() -> str:
-    """Return the script that starts a Python worker of Spark with the path of this process."""
+    """Return the script that starts a Spark Python worker with the path of this process."""
     path, python = (shlex.quote(it) for it in (os.environ.get("PYTHONPATH", ""), sys.executable))
     text = f'#!/bin/sh\nPYTHONPATH={path} exec {python} "$@"\n'
-    # Each environment has its own. Another process may be starting workers by it.
+    # One script per environment, as another process may be starting workers with its own.
     script = FOLDER / f"python-{zlib.crc32(text.encode()):08x}"
     own = FOLDER / f"{script.name}-{uuid.uuid4().hex}"
     own.write_text(text)
@@ -80,7 +80,7 @@ def _worker() -> str:
 
 
 def make_archive() -> None:
-    """Run a session that loads what most tests load, and have its JVM keep the classes."""
+    """Run a session that loads what most tests load, and have its JVM archive the classes."""
     unfinished = ARCHIVE.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
     os.environ.update(environment(f"-XX:ArchiveClassesAtExit={unfinished}"))
@@ -109,7 +109,7 @@ def make_archive() -> None:
     stream = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 10).load()
     query = stream.writeStream.format("memory").queryName("rows").trigger(availableNow=True)
     query.start().awaitTermination(60)
-    # The archive is written when the JVM ends, which it does when its standard input does.
+    # The JVM writes the archive when it exits, which it does at the end of its input.
     process = SparkContext._gateway.proc
     spark.stop()
     process.stdin.close()

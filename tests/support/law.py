@@ -1,11 +1,11 @@
-"""The law that every harness here checks: what was acknowledged is there, whole and in order.
+"""The law that every harness checks: acknowledged messages survive, intact and in order.
 
-A body says who sent it and carries its own checksum, so that any message of a store can be judged,
+A body names its sender and has its own checksum, so that any message of a store can be checked,
 acknowledged or not:
 
     crc32 of the rest, life, sender, number, group, row, rows | filler
 
-``life`` counts the processes that wrote a store one after the other; the numbers of a sender count
+``life`` counts the processes that wrote a store, one after another; the numbers of a sender count
 up from 0 within a life. Rows of an atomic batch share a group.
 """
 
@@ -19,16 +19,16 @@ from typing import NamedTuple
 
 import forebay
 
-#: Records that stand around atomic batches; no sender of ours wrote them.
+#: Records around atomic batches; no test sender wrote them.
 OWN_TOPIC = "rmq_sys_forebay_atomic"
-#: First offset of each queue.
+#: First offset by queue.
 Begins = Mapping[tuple[str, int], int]
-#: Keys of at most this many messages are looked for, drawn from all.
+#: Maximum number of messages, drawn at random, whose keys are looked up.
 QUERIES_MAX = 300
 
 
 class Fact(NamedTuple):
-    """What a body says of itself."""
+    """The facts that a body contains about itself."""
 
     life: int
     sender: int
@@ -39,7 +39,7 @@ class Fact(NamedTuple):
 
 
 class Acknowledged(NamedTuple):
-    """A message that a sender was told is stored."""
+    """A message that was acknowledged to its sender."""
 
     topic: str
     queue: int
@@ -58,7 +58,7 @@ class Acknowledged(NamedTuple):
 
 @dataclass(frozen=True)
 class Found:
-    """A message as a store shows it."""
+    """A message as a store returns it."""
 
     topic: str
     queue: int
@@ -69,7 +69,7 @@ class Found:
 
 
 def body_of(fact: Fact, size: int) -> bytes:
-    """Make the body of a message; ``size`` bytes of it say nothing."""
+    """Make the body of a message; ``size`` bytes of it are padding."""
     text = " ".join(map(str, fact)).encode()
     filler = random.Random(f"{fact.life}.{fact.sender}.{fact.number}").randbytes(size)
     rest = text + b"|" + filler
@@ -81,7 +81,7 @@ def key_of(fact: Fact) -> str:
 
 
 def fact_of(body: bytes) -> Fact | None:
-    """Read what a body says; None if it is not whole."""
+    """Parse a body; None if it is not intact."""
     head, _, rest = body.partition(b" ")
     if len(head) != 8 or head != b"%08x" % zlib.crc32(rest):
         return None
@@ -89,7 +89,7 @@ def fact_of(body: bytes) -> Fact | None:
 
 
 def messages(store: forebay.Store) -> tuple[list[Found], list[str]]:
-    """Read every queue from its first offset to its end, and say where offsets are missing."""
+    """Read every queue from its first offset to its end, and report missing offsets."""
     found: list[Found] = []
     wrong: list[str] = []
     for name, topic in store.topics.items():
@@ -122,11 +122,11 @@ def judge(
     gapless: bool,
     retired: Begins | None = None,
 ) -> list[str]:
-    """Compare what a store shows with what was acknowledged.
+    """Compare the content of a store with the acknowledged messages.
 
-    ``gapless``: the numbers of a sender have no gaps either, since no send failed. ``retired`` says
-    where queues begin whose first messages retention may have taken; it takes them in the order of
-    the log, so that a sender's numbers still have no gaps after the first.
+    ``gapless``: the numbers of a sender have no gaps either, since no send failed. ``retired`` has
+    the first offsets of queues whose oldest messages retention may have deleted. It deletes in log
+    order, so a sender's numbers still have no gaps after the first.
     """
     wrong: list[str] = []
     found = sorted(found, key=lambda message: message.position)
@@ -182,9 +182,9 @@ def check(
     retires: bool = False,
     seed: int = 0,
 ) -> list[str]:
-    """Hold an open store against the law; what is wrong with it, in words.
+    """Check an open store against the law; return descriptions of what is wrong.
 
-    ``retires``: messages that retention has taken are not missed.
+    ``retires``: messages that retention deleted do not count as missing.
     """
     found, wrong = messages(store)
     retired = begins_of(store) if retires else None

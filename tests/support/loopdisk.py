@@ -1,4 +1,4 @@
-"""Small file systems of their own: an image in a file, mounted over a loop device."""
+"""Small separate file systems: an image in a file, mounted through a loop device."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(*command: str | Path) -> str:
 
 
 def need(kind: str = "ext4") -> None:
-    """Skip the test, with the reason, where such a file system cannot be made or mounted."""
+    """Skip the test, with the reason, if such a file system cannot be created or mounted."""
     if os.geteuid() != 0:
         lacks("root", "mounting takes root")
     for tool in (f"mkfs.{kind}", "mount", "losetup"):
@@ -29,7 +29,7 @@ def need(kind: str = "ext4") -> None:
 
 
 def make(image: Path, size: int, kind: str = "ext4") -> None:
-    """Make an empty file system of ``size`` bytes."""
+    """Create an empty file system of ``size`` bytes."""
     with open(image, "wb") as file:
         file.truncate(size)
     options = {
@@ -41,7 +41,7 @@ def make(image: Path, size: int, kind: str = "ext4") -> None:
 
 @contextmanager
 def mounted(source: Path, point: Path, *options: str) -> Iterator[Path]:
-    """Mount an image or a device; unmounted lazily, since what failed may still hold a map."""
+    """Mount an image or a device; unmount lazily, as a failed test may still hold a map."""
     point.mkdir(exist_ok=True)
     try:
         run("mount", "-o", ",".join(("loop", *options)), source, point)

@@ -28,7 +28,7 @@ Task = dict[str, Any]
 
 @dataclass
 class Outcome:
-    """How a child ended, and what it said."""
+    """How a child ended, and what it printed."""
 
     status: int
     lines: list[str] = field(default_factory=list)
@@ -39,7 +39,7 @@ class Outcome:
 
     @property
     def complaints(self) -> list[str]:
-        """What the child complains of, and what it says that nobody has taught it."""
+        """Complaints of the child, and output that it should not have printed."""
         known = ("ack ", "error ", "calls ", "records ", "ready", "behind ", "room ", *SLOW)
         wrong = [line for line in self.lines if not line.startswith(known)]
         return ["it hangs", *wrong] if self.hung else wrong
@@ -47,7 +47,7 @@ class Outcome:
 
 @functools.cache
 def shim() -> Path | None:
-    """Compile the stand-in for the C library; None without a compiler."""
+    """Compile the fault library that wraps the C library; None without a compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -87,8 +87,8 @@ class Nursery:
     ) -> Outcome:
         """Let a child do a task. ``heard`` gets each line and the child's process id.
 
-        ``kill_after_s`` ends it so long after its start, or with ``from_ready`` after it has opened
-        its store.
+        ``kill_after_s`` kills it that long after its start, or with ``from_ready``, after it has
+        opened its store.
         """
         reader, writer = os.pipe()
         try:
@@ -114,7 +114,7 @@ class Nursery:
         watcher.start()
         with os.fdopen(reader, "rb") as pipe:
             for line in pipe:
-                # A line that the end has cut is no acknowledgement.
+                # An incomplete last line is not an acknowledgement.
                 if line.endswith(b"\n"):
                     text = line[:-1].decode()
                     outcome.lines.append(text)

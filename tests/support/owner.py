@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-#: Opens the store and says so, then does what its standard input says until that ends.
+#: Opens the store and reports it, then runs commands from its standard input until the end.
 OWNER = """
 import sys
 import forebay

@@ -5,8 +5,8 @@ A small Java program (``tests/compat/src/main/java``) drives ``DefaultMessageSto
 store down cost some seconds, so :func:`list_stores` takes many stores in one start.
 
 RocketMQ changes a directory merely by loading it: it cuts the log at the first record that it does
-not accept and deletes what lies behind. Listings therefore work on a copy unless told otherwise,
-and say what the opening removed (:attr:`Listing.cut`, :attr:`Listing.deleted_files`,
+not accept, and deletes everything after it. Listings therefore work on a copy by default, and
+report what loading removed (:attr:`Listing.cut`, :attr:`Listing.deleted_files`,
 :attr:`Listing.changed_files`).
 """
 
@@ -39,14 +39,14 @@ JDK_FLAGS = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
-# Without TLS the broker need not spend seconds making itself a key.
+# Without TLS the broker need not spend seconds on generating a key.
 JVM_FLAGS = ("-Xms32m", "-Xmx192m", "-XX:+UseSerialGC", "-Dtls.server.mode=disabled")
-# All but a measurement ends before a compiler that optimises has paid for itself.
+# Except for a measurement, the process ends before an optimising compiler pays off.
 QUICK_FLAGS = ("-XX:TieredStopAtLevel=1",)
 
 
 class RocketMQError(RuntimeError):
-    """RocketMQ, or the program that drives it, refused or failed."""
+    """RocketMQ, or the program that drives it, failed or refused the request."""
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ class Listing:
 
     ``messages`` holds the rows of all queues, topics by UTF-8 bytes, then queue, then offset;
     ``hidden`` the prepared and rolled back messages, which no queue shows, in log order.
-    ``errors`` tells what does not fit together: an offset that shows nothing or another message, a
-    record that fails RocketMQ's own check, a key that does not lead to its message.
+    ``errors`` lists inconsistencies: an offset that shows no message or another one, a record that
+    fails RocketMQ's own check, a key that does not find its message.
     """
 
     directory: Path
@@ -109,7 +109,7 @@ class Listing:
 
     @property
     def cut(self) -> int:
-        """Bytes from the end that RocketMQ settled on to the last one that had not been zero.
+        """Bytes from the end that RocketMQ decided on to the last one that was not zero.
 
         Stale bytes that an earlier recovery left count too: RocketMQ does not erase them.
         """
@@ -129,10 +129,10 @@ class Appended:
 class BrokerRun:
     """What a broker did, by kind: ``"scheduled"``, ``"delayed"``, ``"retried"``.
 
-    ``stored`` holds the messages it began with and ``delivered`` those that a consumer then got:
-    for ``scheduled`` the delayed messages that the store held already, by the queue they go to; for
-    ``delayed`` one that was sent with the shortest delay; for ``retried`` one that a consumer sent
-    back. ``later`` are delayed messages that were not due soon.
+    ``stored`` has the messages it began with, ``delivered`` those that a consumer then received:
+    for ``scheduled``, delayed messages that were already in the store, by destination queue; for
+    ``delayed``, one sent with the shortest delay; for ``retried``, one that a consumer sent back.
+    ``later`` has delayed messages that were not due soon.
     """
 
     stored: dict[str, list[Row]]
@@ -143,7 +143,7 @@ class BrokerRun:
 
 @dataclass(frozen=True)
 class Job:
-    """One store of a batch. Sizes that are not given are read off its files."""
+    """One store of a batch. Sizes that are not given are read from its files."""
 
     directory: str | os.PathLike[str]
     sizes: Sizes | None = None
@@ -160,7 +160,7 @@ def list_store(
 ) -> Listing:
     """Open a store with RocketMQ and list everything it shows.
 
-    ``record_checksum`` makes RocketMQ (5.5.0) demand a right ``__CRC32#`` of every record.
+    ``record_checksum`` makes RocketMQ (5.5.0) require a correct ``__CRC32#`` in every record.
 
     Raises
     ------
@@ -180,7 +180,7 @@ def list_stores(
     version: Version = "5.5.0",
     in_place: bool = False,
 ) -> list[Listing | RocketMQError]:
-    """List many stores in one start of the JVM; a store that is refused gives its error."""
+    """List many stores in one start of the JVM; a refused store gives its error."""
     with tempfile.TemporaryDirectory(prefix="forebay-compat-") as temporary:
         words: list[str] = []
         roots: list[Path] = []
@@ -228,7 +228,7 @@ def write(
     record_checksum: bool = False,
     halt: bool = False,
 ) -> Appended:
-    """Let RocketMQ make a store in a directory that is empty or absent, as :func:`append` does."""
+    """Let RocketMQ create a store in an empty or absent directory, as :func:`append` does."""
     words = _target(Path(directory).resolve(), sizes, record_checksum=record_checksum)
     return _append("write", words, version, count=count, seed=seed, halt=halt)
 
@@ -242,11 +242,10 @@ def broker(
 ) -> BrokerRun:
     """Run a broker of RocketMQ 5.5.0 on a store, in place, and let it deliver messages again.
 
-    It delivers the delayed messages that the store holds and that are due within ten seconds, a
-    delayed message that is sent to it, and a message that a consumer sends back: the one that
-    ``send_back`` names by topic, queue and offset, otherwise the delayed one. The copies carry all
-    properties of the message, a stale ``__CRC32#`` too, unless ``record_checksum`` makes the broker
-    write its own.
+    It delivers the stored delayed messages that are due within ten seconds, a delayed message sent
+    to it, and a message that a consumer sends back: the one that ``send_back`` names by topic,
+    queue and offset, otherwise the delayed one. The copies have all properties of the message, even
+    a stale ``__CRC32#``, unless ``record_checksum`` makes the broker write its own.
     """
     root = Path(directory).resolve()
     words = _target(root, sizes or Sizes.of(root), record_checksum=record_checksum)
@@ -268,22 +267,22 @@ def broker(
 
 
 def speed(directory: str | os.PathLike[str], *, count: int, body: int) -> float:
-    """Let RocketMQ 5.5.0 put messages into an absent directory; how many a second it took."""
+    """Let RocketMQ 5.5.0 put messages into an absent directory; return messages per second."""
     words = _target(Path(directory).resolve(), Sizes(), record_checksum=False)
     (line,) = _java("5.5.0", "speed", [*words, "--count", str(count), "--body", str(body)])
     return float(line["messagesPerSecond"])
 
 
 def unavailable() -> str | None:
-    """Say why the harness cannot run here; None if it can."""
+    """Return why the harness cannot run here; None if it can."""
     missing = [tool for tool in ("java", "mvn") if shutil.which(tool) is None]
     return f"not installed: {', '.join(missing)}" if missing else None
 
 
 def classpath(version: Version = "5.5.0") -> str:
-    """Build the Java program unless that is done, and return its class path.
+    """Build the Java program if necessary, and return its class path.
 
-    Maven is first asked to do without the network, which is all it takes once the jars are there.
+    Maven is first run offline, which suffices once the jars have been downloaded.
     """
     profile = PROFILES[version]
     target = PROJECT / "target" / profile
@@ -316,7 +315,7 @@ def _target(root: Path, sizes: Sizes, *, record_checksum: bool) -> list[str]:
 
 
 def _java(version: Version, command: str, words: Sequence[str]) -> list[Row]:
-    """Run one command; its lines, or an error with the end of what it wrote to stderr."""
+    """Run one command; return its lines, or raise an error with the end of its stderr."""
     with tempfile.TemporaryDirectory(prefix="forebay-java-") as home:
         run = subprocess.run(
             [

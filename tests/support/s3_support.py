@@ -1,6 +1,6 @@
-"""An object store for tests: moto's S3 server, in a process of its own.
+"""An object store for tests: moto's S3 server, in a separate process.
 
-What moto warns of is then no failure of a test, and Spark's workers reach it as any server.
+So moto's warnings fail no test, and Spark's workers can reach it like any server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ sys.stdin.read()
 server.stop()
 """
 
-#: What clients have to have, and the server does not look at.
+#: Credentials that clients must have, and the server ignores.
 CREDENTIALS = {
     "AWS_ACCESS_KEY_ID": "test",
     "AWS_SECRET_ACCESS_KEY": "test",
@@ -35,13 +35,13 @@ CREDENTIALS = {
 
 @contextmanager
 def running() -> Iterator[str]:
-    """Run a server, and give the end of a URI that leads to it."""
+    """Run a server, and yield the query of URIs that lead to it."""
     if importlib.util.find_spec("moto") is None:
         pytest.skip("moto is not installed: pip install 'moto[s3]' flask flask-cors")
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen([sys.executable, "-c", SERVER], text=True, **pipes) as child:
         try:
-            # The server says other things, too.
+            # The server prints other lines too.
             ports = (line.split()[1] for line in child.stdout if line.startswith("port "))
             port = next(ports, None)
             assert port is not None, "the server did not start"
@@ -51,7 +51,7 @@ def running() -> Iterator[str]:
 
 
 def bucket(query: str) -> str:
-    """Make a bucket and return the URI of a prefix in it, without its query."""
+    """Create a bucket, and return the URI of a prefix in it, without its query."""
     from pyarrow import fs
 
     name = f"bucket-{uuid.uuid4().hex}"

@@ -1,4 +1,4 @@
-"""What the processes of a soak do: one writes with all that goes on beside it, others follow."""
+"""The processes of a soak: one writes, with upkeep beside it; others follow."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from child import TOPICS, Sender, say
 
 import forebay
 
-#: How each sender sends, some with and some without waiting for the disk.
+#: How each sender sends: some wait for the disk, some do not.
 WAYS = ("one", "flushed", "unwaited", "batch", "atomic", "arrow", "mixed", "flushed")
-#: Seconds between two sends of a sender, and between two steps of upkeep or reading, on average.
+#: Average seconds between two sends, and between two steps of upkeep or reading.
 PACE_S = 0.01
-#: Files of /proc/self/fd, and memory of its own, that each process says after so many steps.
+#: After this many steps each process reports its descriptors and its own memory.
 USES_EVERY = 10
 
 
 def say_uses() -> None:
-    """Say how many KiB of its own and how many descriptors the process has."""
+    """Report the process's own memory in KiB, and its number of descriptors."""
     status = Path("/proc/self/status").read_text()
     own = int(status.split("RssAnon:")[1].split()[0])
     say(f"uses {own} {len(os.listdir('/proc/self/fd'))}")
 
 
 class Upkeep:
-    """All that may be done to a store beside its senders."""
+    """Everything that may be done to a store beside its senders."""
 
     def __init__(self, store: forebay.Store, draw: random.Random, archive: Path) -> None:
         self.store, self.draw, self.archive = store, draw, archive
         self.kinds = (self.roll, self.repair, self.verify, self.copy, self.query, store.flush)
 
     def roll(self) -> None:
-        # A quiet store has nothing to seal, and too many short files would hide long ones.
+        # A quiet store has nothing to seal, and many short files would leave no long ones.
         if self.draw.random() < 0.2:
             self.store.roll()
 
@@ -62,14 +62,14 @@ class Upkeep:
             if law.fact_of(message.body) is None:
                 say(f"wrong (tail) the body is not whole: {topic} {message.offset}")
             if self.draw.random() < 0.05 and not self.store.query(topic, message.keys[0]):
-                # Retention first says where the log begins, then takes what lies before.
+                # Retention first moves the beginning of the log, then deletes what is before it.
                 begin = self.store.stats().min_position
                 if message.position >= begin:
                     say(f"wrong (query) {message.keys[0]} at {message.position} of {begin} on")
 
 
 def write(task: dict[str, Any]) -> None:
-    """Send from several threads, with upkeep beside them, until killed or the time is over."""
+    """Send from several threads, with upkeep beside them, until killed or the time is up."""
     store = forebay.open(task["root"], **task["options"])
     for topic in TOPICS:
         store.create_topic(topic, 2)
@@ -104,7 +104,7 @@ def write(task: dict[str, Any]) -> None:
     ]
     for thread in threads:
         thread.start()
-    # The wait ends early when a thread has failed.
+    # The wait ends early if a thread has failed.
     waits = int(task["seconds"] / (USES_EVERY * PACE_S)) + 1
     for _ in range(waits):
         say_uses()
@@ -117,7 +117,7 @@ def write(task: dict[str, Any]) -> None:
 
 
 def follow(task: dict[str, Any]) -> None:
-    """Read beside writers that come and go: whole messages, in order, the same each time."""
+    """Read beside writers that come and go: intact messages, in order, the same each time."""
     draw = random.Random(task["seed"])
     stop = threading.Event()
     ends: dict[tuple[str, int], int] = {}
@@ -148,9 +148,9 @@ def step(
     ends: dict[tuple[str, int], int],
     seen: dict[tuple[str, int, int], tuple[int, bytes]],
 ) -> int:
-    """Go on in one queue; an offset may be passed over if retention has taken it.
+    """Continue in one queue; only offsets that retention deleted may be skipped.
 
-    Return how many messages there were.
+    Return the number of messages.
     """
     at = ends.get((topic, number), 0)
     batch = store.read(topic, number, at, max_messages=500)
@@ -167,7 +167,7 @@ def step(
 
 
 def again(store: forebay.Store, topic: str, number: int, offset: int, begin: bytes) -> None:
-    """See that another message has not taken the place of one that was read."""
+    """Check that no other message has replaced one that was read."""
     try:
         message = store.get(topic, number, offset)
     except forebay.OffsetOutOfRangeError as error:

@@ -1,4 +1,4 @@
-"""What the tests of Spark share: how a session starts, and messages of every kind."""
+"""Helpers for the Spark tests: how to start a session, and messages of every kind."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from typing import Any
 
 import forebay
 
-#: How a program of the tests begins that is a driver of Spark. It ends with who has started it, and
-#: its JVM with it: what a killed test leaves would go on for ever.
+#: The beginning of a test program that is a Spark driver. It ends with the process that started it,
+#: and ends its JVM: those of a killed test would otherwise run forever.
 SESSION = """
 import ctypes, json, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
@@ -27,7 +27,7 @@ spark.sparkContext.setLogLevel("OFF")
 
 
 def run_program(code: str, *arguments: str, **place: Any) -> str:
-    """Run code in a process of its own, which has to end well, and return what it prints."""
+    """Run code in a separate process, which must succeed, and return its output."""
     command = [sys.executable, "-c", code, *arguments]
     done = subprocess.run(command, capture_output=True, text=True, check=False, **place)
     assert done.returncode == 0, done.stderr[-5000:]
@@ -35,14 +35,14 @@ def run_program(code: str, *arguments: str, **place: Any) -> str:
 
 
 class Driver:
-    """A driver in a process group of its own, which runs a program once it is told to.
+    """A driver in its own process group, which runs a program on command.
 
-    It gets its arguments as JSON, in ``given``. Its session is made before, so that the next driver
-    can start while the current one works.
+    The program gets its arguments as JSON, in ``given``. The session is created before the command,
+    so that the next driver can start while the current one works.
     """
 
     def __init__(self, program: str, given: Any) -> None:
-        # Where nobody tells it to run any more, it ends.
+        # Without a parent to command it, it ends.
         told = "sys.stdin.readline() or sys.exit()\ngiven = json.loads(sys.argv[1])\n"
         code = SESSION + told + program
         self._process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Driver:
         self._process.stdin.flush()
 
     def wait_for(self, word: str) -> None:
-        """Wait until it says a word, which is all that it says."""
+        """Wait until it prints a word, its only output."""
         assert self._process.stdout is not None
         assert self._process.stdout.readline() == word + "\n"
 
@@ -69,8 +69,8 @@ class Driver:
         return self._process.poll() is None
 
     def kill(self) -> None:
-        """Kill it and what it has started."""
-        # Spark's workers are of its group, but for those whose daemon has made one for them.
+        """Kill it and everything that it has started."""
+        # Spark's workers are in its process group, unless their daemon created one for them.
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
@@ -81,7 +81,7 @@ class Driver:
 
 @contextmanager
 def drivers(program: str, given: Any) -> Iterator[Callable[[], Driver]]:
-    """Yield what runs the program in a driver, a new one each time."""
+    """Yield a function that runs the program in a driver, a new one each time."""
     waiting = Driver(program, given)
 
     def run() -> Driver:
@@ -98,7 +98,7 @@ def drivers(program: str, given: Any) -> Iterator[Callable[[], Driver]]:
 
 @dataclass
 class Sent:
-    """A message as it was handed to `send`, and where it went."""
+    """A message as passed to `send`, and where it was stored."""
 
     topic: str
     queue: int
@@ -147,13 +147,13 @@ class Sent:
 
 
 def at(millis: int) -> datetime:
-    """Return a time as Arrow gives it to Python."""
+    """Return a time as Arrow converts it to Python."""
     return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=millis)
 
 
 @dataclass
 class Events:
-    """A closed store and all that was sent to it."""
+    """A closed store, and all messages that were sent to it."""
 
     path: str
     sent: list[Sent]
@@ -165,7 +165,7 @@ class Events:
 
 
 def send_one(store: forebay.Store, topic: str, number: int, queue: int | None) -> Sent:
-    """Send a message whose parts all follow from its number."""
+    """Send a message that is determined by its number."""
     body = b"" if number % 7 == 0 else b"body %d " % number * (number % 11 + 1)
     keys = [[], [f"k{number}"], [f"k{number}", "second"]][number // 3 % 3]
     tags = "paid" if number % 2 else None

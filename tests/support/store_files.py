@@ -1,4 +1,4 @@
-"""Copy stores and compare them, without reading the holes of files that are mostly empty."""
+"""Copying and comparing stores, without reading the holes of sparse files."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def files(root: Path) -> Iterator[tuple[str, Path]]:
 
 
 def chunks(file: Path) -> Iterator[tuple[int, bytes]]:
-    """Yield the parts of a file that hold anything but zeros, without reading large holes.
+    """Yield the parts of a file that are not all zeros, without reading large holes.
 
-    Parts lie on a fixed grid, so equal contents give equal parts wherever the holes are.
+    Parts are on a fixed grid, so equal contents give equal parts wherever the holes are.
     """
     with open(file, "rb", buffering=0) as source:
         at = 0
@@ -37,7 +37,7 @@ def chunks(file: Path) -> Iterator[tuple[int, bytes]]:
 
 
 def copy(source: Path, target: Path) -> Path:
-    """Copy a store to a new directory: regular files only, holes stay holes."""
+    """Copy a store to a new directory: only regular files; holes stay holes."""
     target.mkdir(parents=True)
     for folder in source.rglob("*"):
         if folder.is_dir():
@@ -51,7 +51,7 @@ def copy(source: Path, target: Path) -> Path:
 
 
 def fingerprints(root: Path) -> dict[str, tuple[int, str]]:
-    """Length and a hash of the contents of each file, the same whether zeros are stored or not."""
+    """Return length and content hash of each file; stored zeros and holes hash the same."""
     found = {}
     for name, file in files(root):
         digest = hashlib.blake2b(digest_size=16)
@@ -64,6 +64,6 @@ def fingerprints(root: Path) -> dict[str, tuple[int, str]]:
 def difference(
     before: dict[str, tuple[int, str]], after: dict[str, tuple[int, str]]
 ) -> tuple[str, ...]:
-    """Names of files that are gone, new or of other contents."""
+    """Return the names of files that were removed, added or changed."""
     names = sorted(before.keys() | after.keys())
     return tuple(name for name in names if before.get(name) != after.get(name))

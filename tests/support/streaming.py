@@ -1,4 +1,4 @@
-"""A stand-in for Spark that runs a stream's batches, and a writer in a process of its own."""
+"""A stand-in for Spark that runs a stream's batches, and a writer in a separate process."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 from forebay.spark.pace import parse_stream_options
 from forebay.spark.stream import ForebayStreamReader
 
-#: A row as the tests compare it.
+#: A row in the form that the tests compare.
 Row = tuple[str, int, int, bytes]
 
 
 class Stream:
-    """Does what Spark does with a stream, and keeps what Spark keeps in a checkpoint: texts."""
+    """Acts as Spark does with a stream, and keeps a checkpoint as Spark does, as text."""
 
     def __init__(self, path: object, parallelism: int = 2, **options: str) -> None:
         paths = {"path": str(path)} if not isinstance(path, list) else {"paths": json.dumps(path)}
@@ -31,12 +31,12 @@ class Stream:
             del self._given["subscribe"]
         self._parallelism = parallelism
         self._available_now = False
-        #: What is committed.
+        #: The committed offset.
         self.offset: str | None = None
         self.open()
 
     def open(self) -> None:
-        """Make the reader, as when a query is started."""
+        """Create the reader, as at the start of a query."""
         options = parse_stream_options(self._given)
         self.reader = ForebayStreamReader(options, self._parallelism)
 
@@ -47,7 +47,7 @@ class Stream:
         self.open()
 
     def available_now(self) -> list[list[Row]]:
-        """Run a query that ends with what is available now; the rows of its batches."""
+        """Run an available-now query; return the rows of its batches."""
         self.restart()
         self.start()
         self.reader.prepareForTriggerAvailableNow()
@@ -58,12 +58,12 @@ class Stream:
         return batches
 
     def start(self) -> None:
-        """Take the initial offset where there is none yet."""
+        """Take the initial offset, if there is none yet."""
         if self.offset is None:
             self.offset = json.dumps(self.reader.initialOffset())
 
     def plan(self, *, all_available: bool = False) -> str | None:
-        """Return the end of the next batch; `None` where there is none."""
+        """Return the end of the next batch; `None` if there is none."""
         self.start()
         assert self.offset is not None
         limit = ReadAllAvailable() if all_available else self.reader.getDefaultReadLimit()
@@ -71,20 +71,20 @@ class Stream:
         return None if end == self.offset else end
 
     def run(self, end: str) -> list[list[Row]]:
-        """Run a batch that was planned: the rows of its tasks."""
+        """Run a planned batch; return the rows of its tasks."""
         assert self.offset is not None
         found = self.reader.partitions(json.loads(self.offset), json.loads(end))
-        # To another process, and to a reader that knows nothing of the plan.
+        # Pickled as for another process, and read by a reader that does not know the plan.
         other = ForebayStreamReader(parse_stream_options(self._given), self._parallelism)
         return [rows_of(other, pickle.loads(pickle.dumps(part))) for part in found]
 
     def commit(self, end: str) -> None:
-        """Keep the end of a batch, as when its rows are in the sink."""
+        """Commit a batch, as when its rows are in the sink."""
         self.reader.commit(json.loads(end))
         self.offset = end
 
     def trigger(self) -> list[Row] | None:
-        """Run the next batch; `None` where there is none."""
+        """Run the next batch; `None` if there is none."""
         end = self.plan()
         if end is None:
             return None
@@ -93,7 +93,7 @@ class Stream:
         return sorted(rows)
 
     def drain(self) -> list[Row]:
-        """Run batches while there are any; all their rows."""
+        """Run batches while there are any; return all their rows."""
         rows: list[Row] = []
         while (batch := self.trigger()) is not None:
             rows += batch
@@ -132,12 +132,12 @@ for line in sys.stdin:
     print("done", flush=True)
 """
 
-#: Options of a store that makes nothing durable by itself.
+#: Options of a store that flushes nothing by itself.
 LAZY = {"flush_interval": 3600, "flush_thorough_interval": 3600, "queue_flush_interval": 3600}
 
 
 class Writer:
-    """A process that writes a store as it is told to."""
+    """A process that writes a store on command."""
 
     def __init__(self, path: object, **options: object) -> None:
         command = [sys.executable, "-c", WRITER, str(path), json.dumps(options)]
@@ -158,12 +158,12 @@ class Writer:
         self._answer("done")
 
     def kill(self) -> None:
-        """End it as a crash does."""
+        """End it as a crash would."""
         os.kill(self._process.pid, signal.SIGKILL)
         self._end()
 
     def close(self) -> None:
-        """Have it close the store and end."""
+        """Have it close the store and exit."""
         self.ask("close")
         assert self._process.stdin is not None
         self._process.stdin.close()

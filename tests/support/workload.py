@@ -1,4 +1,4 @@
-"""What is written for RocketMQ to open, and how its rows and ours compare."""
+"""Messages for RocketMQ to read, and how to compare its rows with Forebay's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rocketmq import Listing, Sizes
 
 import forebay
 
-# Small files, so that a few hundred messages roll all of them.
+# Small files, so that a few hundred messages fill several of each kind.
 OPTIONS: dict[str, Any] = {
     "commitlog_file_size": 256 << 10,
     "queue_file_entries": 100,
@@ -37,12 +37,12 @@ def fill(store: forebay.Store) -> None:
     producer = store.producer("batches")
     producer.send_batch([b"row %d" % row for row in range(250)], keys=[f"b{r}" for r in range(250)])
     producer.send_batch([b"whole %d" % row for row in range(50)], atomic=True)
-    # Two hours: the store of 4.9 delivers by itself what is due while it is open.
+    # Two hours: while open, the 4.9 store itself delivers messages that are due.
     store.send("orders", b"later", key="later", delay_level=18)
 
 
 def as_row(message: forebay.Message) -> dict[str, Any]:
-    """Give the fields that a row of the harness has, by its names, the body as a hash."""
+    """Return the fields of a harness row, by its names, with the body as a hash."""
     properties = dict(message.properties) | dict(message.system_properties)
     if message.keys:
         properties["KEYS"] = " ".join(message.keys)
@@ -65,7 +65,7 @@ def as_row(message: forebay.Message) -> dict[str, Any]:
 
 
 def body_hash(row: dict[str, Any]) -> str:
-    """Hash a row's body; a row states the hash in place of a large body."""
+    """Hash a row's body; for a large body the row contains the hash."""
     if "bodySha256" in row:
         return str(row["bodySha256"])
     return hashlib.sha256(base64.b64decode(row["body"])).hexdigest()

@@ -1,22 +1,22 @@
-"""Archives: sealed log files in a directory or an object store, read by ranges.
+"""Archives: sealed log files in a directory or an object store, read by byte ranges.
 
 >>> archived = store.archive("/mnt/archive/events")  # doctest: +SKIP
 >>> with forebay.archive.open("/mnt/archive/events") as archive:  # doctest: +SKIP
 ...     pyarrow.table(archive.scan("orders"))
 
 ====================== ========================================================================
-in an archive          what it is
+file in an archive     content
 ====================== ========================================================================
-``forebay.archive``    JSON that says so; written first
+``forebay.archive``    JSON that marks the archive; written first
 ``commitlog/000...``   a log file, byte for byte and under its own name
-``keys/000...``        which blocks of it may hold a key
-``blocks/000...``      its blocks: queues, offsets and times in each, and checksums; written last
+``keys/000...``        which of its blocks may hold a key
+``blocks/000...``      its blocks: queues, offsets, times and checksum of each; written last
 ====================== ========================================================================
 
-A log file counts as archived once its table of blocks is there, so a copy that was cut short
-leaves a valid archive, and the next one goes on where it ended.
+A log file counts as archived once its table of blocks exists. So an interrupted copy leaves a valid
+archive, and the next one continues where it stopped.
 
-Module `files` reaches directories and object stores, `copying` writes archives, `reading` reads
+Module `files` accesses directories and object stores, `copying` writes archives, `reading` reads
 them.
 """
 

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MARKER", "NOTE", "Archived", "check_marker"]
 
-#: The file that says that a directory is an archive.
+#: The file that marks a directory as an archive.
 MARKER = "forebay.archive"
-#: The file of a store that says how far it is archived, and where.
+#: The file of a store that records its archives and how far each has the log.
 NOTE = "forebay.archived"
 VERSION = 1
 
@@ -40,17 +40,17 @@ class Archived:
     files, bytes
         Log files that were copied, and their bytes.
     skipped
-        Log files that were there already.
+        Log files that were already in the archive.
     position
-        The store's log is in the archive up to here, as far as the store still has it.
+        The archive has the store's log up to here, starting from what the store still keeps.
     recorded
-        Whether the position was noted in the store's directory, where retention finds it. It is
-        not in directories of other systems, in those that cannot be written, and where the note
-        that is there cannot be read.
+        Whether the position was recorded in the store's directory, for retention. It is not if
+        the directory belongs to another system or is read-only, or if the existing record cannot
+        be read.
     retired
-        Log files that retention took away before they were copied. The archive lacks them.
+        Log files that retention deleted before they were copied. The archive lacks them.
     reason
-        Why nothing was copied; None where something was.
+        Why nothing was copied; None if something was.
     """
 
     target: str
@@ -64,19 +64,19 @@ class Archived:
 
 
 def name_of(start: int) -> str:
-    """Return the name of the log file that begins at a position."""
+    """Return the name of the log file that starts at a position."""
     return f"{start:020}"
 
 
 def check_marker(files: Files) -> bool:
-    """Whether an archive is there; an error where it is another version's.
+    """Return whether the marker of an archive exists.
 
     Raises
     ------
     NotAStoreError
-        If the file that should say that it is an archive says something else.
+        If the marker file has other content.
     UnsupportedError
-        If a later version of Forebay made it.
+        If the archive has another format version.
     """
     where = files.describe(MARKER)
     try:
@@ -87,27 +87,29 @@ def check_marker(files: Files) -> bool:
     except (ValueError, TypeError, KeyError):
         version = None
     if not isinstance(version, int):
-        reason = f"{MARKER} does not say that it is an archive"
+        reason = f"{MARKER} is not the marker of an archive"
         raise NotAStoreError(f"{where}: {reason}", path=where, reason=reason)
     if version != VERSION:
-        raise UnsupportedError(f"not supported: version {version} of the archive {where}")
+        raise UnsupportedError(
+            f"archive {where} has format version {version}; supported is version {VERSION}"
+        )
     return True
 
 
 def _claim(files: Files) -> None:
-    """Make an archive where nothing is."""
+    """Create an archive, unless there is one; refuse a directory with other content."""
     if check_marker(files):
         return
     if files.sizes() or files.sizes("commitlog"):
         where = files.describe()
-        reason = "it holds something else: archive into an empty directory"
-        raise NotAStoreError(f"{where} is no archive: {reason}", path=where, reason=reason)
+        reason = "it has other content; archive into an empty directory"
+        raise NotAStoreError(f"{where} is not an archive: {reason}", path=where, reason=reason)
     text = json.dumps({"format": MARKER, "version": VERSION})
     files.write(MARKER, text.encode() + b"\n")
 
 
 def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | None) -> Archived:
-    """Copy what is missing; see `Store.archive`."""
+    """Copy the log files that the archive lacks; see `Store.archive`."""
     files = at(target, filesystem)
     sealed = _forebay.sealed_files(store)
     _claim(files)
@@ -147,24 +149,22 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
 
 def _why_nothing(sealed: list[Any], gone: set[int], position: int, published: int) -> str:
     if gone:
-        return "retention has taken the log files away that were to be copied"
+        return "retention deleted the log files before they could be copied"
     if sealed:
         rest = published - (sealed[-1][1] + sealed[-1][2])
-        told = "all log files that are full are in the archive already"
+        told = "all sealed log files are already in the archive"
         return f"{told}; {_written(rest)}" if rest > 0 else told
     if published > position:
-        return f"no log file is full and durable yet; {_written(published - position)}"
+        return f"no log file is sealed and durable yet; {_written(published - position)}"
     return "the store is empty"
 
 
 def _written(count: int) -> str:
-    return (
-        f"the one that is written holds {count:,} bytes, and roll() of the writing store seals it"
-    )
+    return f"the current log file holds {count:,} bytes; call roll() on the writer to seal it"
 
 
 class _Copier:
-    """Copies log files, each with its tables; the table of its blocks in the end."""
+    """Copies log files, each with its tables; the table of blocks comes last."""
 
     def __init__(self, store: Store, files: Files, total: int, progress: Progress | None) -> None:
         self._store = store
@@ -176,7 +176,7 @@ class _Copier:
         self.copied = 0
 
     def copy(self, path: Path, start: int, length: int) -> bool:
-        """Copy a file; False if retention has taken it away meanwhile."""
+        """Copy a file; return False if retention deleted it meanwhile."""
         name = name_of(start)
         before = self._done
         try:
@@ -184,7 +184,7 @@ class _Copier:
             copied = self._files.copy(f"commitlog/{name}", path, self._told)
         except OSError as error:
             if self._stop is not None:
-                # It is no error of a file, though it may have been taken for one.
+                # The progress callback raised this; the error may wrap it as one of a file.
                 raise self._stop from None
             if not isinstance(error, FileNotFoundError):
                 raise
@@ -213,14 +213,14 @@ class _Copier:
 def _differs(files: Files, start: int, length: int, found: int | None) -> CorruptError:
     path = files.describe(f"commitlog/{name_of(start)}")
     state = "is missing" if found is None else f"has {found} bytes"
-    reason = f"the archived log file {state}, the store's has {length}"
+    reason = f"the archived log file {state}; the store's log file has {length} bytes"
     return CorruptError(
         f"corrupt archive in {path} at {start}: {reason}", path=path, position=start, reason=reason
     )
 
 
 def _check_same(files: Files, path: Path, start: int, length: int) -> None:
-    """Refuse an archive of another log, by the first block of a file that both have."""
+    """Refuse an archive of another log, by comparing the first block of a file that both have."""
     name = f"blocks/{name_of(start)}"
     where = files.describe(f"commitlog/{name_of(start)}")
     table = _forebay.BlockTable(files.read(name), files.describe(name), where)
@@ -228,14 +228,14 @@ def _check_same(files: Files, path: Path, start: int, length: int) -> None:
     with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
         if table.length != length or zlib.crc32(file.read(block_length)) != checksum:
             message = (
-                f"{where} is not the log file {path}: the archive is another store's, or the log "
-                "was repaired since; archive into another directory"
+                f"{where} differs from log file {path}: the archive belongs to another store, or "
+                "the log was repaired since; archive into another directory"
             )
             raise StoreExistsError(message, path=where)
 
 
 def _record(store: str, target: str, position: int) -> bool:
-    """Note how far a store is archived, for its retention; beside a writer, too."""
+    """Record how far a store is archived, for its retention; safe while a writer is running."""
     import fcntl
 
     if not os.path.exists(os.path.join(store, "forebay.state")):
@@ -244,7 +244,7 @@ def _record(store: str, target: str, position: int) -> bool:
     try:
         directory = os.open(store, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
-            # Two archivers change the same table one after the other.
+            # Archivers take turns to change the table.
             fcntl.flock(directory, fcntl.LOCK_EX)
             targets = _noted(note)
             targets[target] = position
@@ -260,14 +260,15 @@ def _record(store: str, target: str, position: int) -> bool:
         finally:
             os.close(directory)
     except (OSError, ValueError):
-        # Retention keeps what is not noted, and everything where the note cannot be read: written
-        # anew the note would lack the other archives, and what they lack would go.
+        # Retention keeps what is not recorded, and keeps everything if the record is unreadable.
+        # Writing a fresh record would drop the other archives from it, and retention could then
+        # delete files that they still lack.
         return False
     return True
 
 
 def _noted(note: Path) -> dict[str, Any]:
-    """Return the positions by target; a `ValueError` where that is not what the note holds."""
+    """Return the recorded positions by target; raise `ValueError` if the record is malformed."""
     try:
         found = json.loads(note.read_bytes())
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Where archives lie: directories, and whatever pyarrow and fsspec reach.
+"""Storage of archives: directories, and all file systems that pyarrow and fsspec support.
 
-Names are relative to the archive, with one ``/`` at the most. What is written is there as a whole
-or not at all: it gets its name when all of it is there.
+Names are relative to the archive and contain at most one ``/``. Writes are atomic: a file gets its
+name once all of it is written.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 __all__ = ["Files", "LocalFiles", "RemoteFiles", "at", "normal", "write_all"]
 
-#: Bytes that are copied between two looks at the progress.
+#: Bytes to copy between two progress reports.
 _CHUNK = 64 << 20
-#: The same towards an object store, where a chunk passes through memory.
+#: The same for object stores, where a chunk passes through memory.
 _CHUNK_REMOTE = 8 << 20
-#: What a part that is being written is called until it is whole.
+#: Suffix of a file that is still being written.
 _PART = ".part"
 
-#: Errors by which the kernel says that it does not copy between these files by itself; and one
-#: where only reading and writing by hand tell on which side it was.
+#: Errors by which the kernel refuses to copy between two files itself. With EIO, a copy by read and
+#: write shows which of the two files failed.
 _NOT_THIS_WAY = {
     errno.EXDEV,
     errno.EINVAL,
@@ -54,27 +54,27 @@ Told = Callable[[int], object]
 class Files(Protocol):
     """The files of an archive."""
 
-    #: What opens it again: a path or a URI, the latter without user and password.
+    #: Path or URI that opens the archive again; a URI has no user and password.
     target: str
-    #: What a store's note knows it by: no other place has the same.
+    #: Identity of the archive in the record of a store; unique to this location.
     key: str
 
     def describe(self, name: str = "") -> str:
-        """Return where a file is, for people and for error messages; no secrets are in it."""
+        """Return the location of a file for output and error messages, without secrets."""
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the files of a folder with their sizes; none where there is no such folder."""
+        """Return file sizes by name in a folder; empty if the folder does not exist."""
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Read a range, fewer bytes where the file ends, all of it without a length."""
+        """Read a range, up to the end of the file; without a length, read all of it."""
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a small file, as a whole and durably."""
+        """Write a small file, atomically and durably."""
 
     def copy(self, name: str, source: Path, told: Told) -> int:
-        """Copy a file of this machine, durably; `told` is given the bytes as they are copied.
+        """Copy a local file, durably; call `told` with the number of bytes of each chunk.
 
-        Writing raises a `DiskError` or a `DiskFullError` where the operating system refuses it.
+        Raises `DiskError` or `DiskFullError` if the operating system refuses a write.
         """
 
 
@@ -84,20 +84,20 @@ def normal(target: str | os.PathLike[str]) -> str:
     if text.lower().startswith("file:"):
         return os.path.abspath(unquote(_split(text).path))
     if re.match("[A-Za-z][A-Za-z0-9+.-]+:/(?!/)", text):
-        # The path types of most languages make one slash of two.
+        # A path type, such as pathlib's, has turned "//" into "/".
         raise _unknown(text)
     return text if "://" in text else os.path.abspath(text)
 
 
 def at(target: str | os.PathLike[str], filesystem: Any = None) -> Files:
-    """Return the files at a path or a URI, or at a path of a file system.
+    """Return the files at a path, at a URI, or at a path in `filesystem`.
 
     Raises
     ------
     InvalidOptionError
-        If nobody knows what the URI means, or the file system is none.
+        If the URI is unknown, or `filesystem` is not a file system.
     ImportError
-        If pyarrow, which reaches all but directories, is not installed.
+        If pyarrow is not installed; only local directories work without it.
     """
     if filesystem is None:
         text = normal(target)
@@ -107,10 +107,11 @@ def at(target: str | os.PathLike[str], filesystem: Any = None) -> Files:
     if not isinstance(filesystem, fs.FileSystem):
         if not hasattr(filesystem, "protocol"):
             raise InvalidOptionError(
-                f"filesystem is {type(filesystem).__name__}: give one of pyarrow.fs or fsspec",
+                "filesystem must be a file system of pyarrow or fsspec, "
+                f"got {type(filesystem).__name__}",
                 name="filesystem",
                 value=type(filesystem).__name__,
-                reason="it is a file system of pyarrow or fsspec",
+                reason="it must be a file system of pyarrow or fsspec",
             )
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(filesystem))
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -127,7 +128,7 @@ def _of_uri(uri: str) -> Files:
 
 
 def _known(uri: str) -> tuple[Any, str] | None:
-    """Return the file system of a URI and the path in it; None where nobody knows the URI."""
+    """Return the file system of a URI and the path in it; None if the URI is unknown."""
     fs = _pyarrow_fs()
     import pyarrow  # type: ignore[import-untyped]
 
@@ -141,9 +142,9 @@ def _known(uri: str) -> tuple[Any, str] | None:
 
 
 def _unknown(uri: str) -> InvalidOptionError:
-    """Return the error for a URI; what libraries say of it may have the password in it."""
-    shown, reason = redacted(uri), "it is no URI that pyarrow or fsspec knows"
-    message = f"target = {shown} is not allowed: {reason}"
+    """Return the error for an unknown URI; a library's own error may contain the password."""
+    shown, reason = redacted(uri), "it must be a directory or a URI that pyarrow or fsspec supports"
+    message = f"target must be a directory or a URI that pyarrow or fsspec supports, got {shown}"
     return InvalidOptionError(message, name="target", value=shown, reason=reason)
 
 
@@ -152,7 +153,7 @@ def _split(uri: str) -> SplitResult:
         return urlsplit(uri)
     except ValueError:
         error = _unknown(uri)
-    # Not in the handler: the error that is at hand there may have the password in it.
+    # Raised outside the handler: the error there would be chained and may contain the password.
     raise error
 
 
@@ -162,7 +163,7 @@ def _without_user(uri: str) -> str:
 
 
 def _public(uri: str) -> str:
-    """Return a URI without what may be secret: user, password and query."""
+    """Return a URI without the parts that may be secret: user, password and query."""
     return urlsplit(_without_user(uri))._replace(query="", fragment="").geturl().rstrip("/")
 
 
@@ -187,7 +188,7 @@ class LocalFiles:
         return str(self._root / name)
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the files of a folder with their sizes."""
+        """Return file sizes by name in a folder."""
         try:
             with os.scandir(self._root / folder) as entries:
                 return {
@@ -204,7 +205,7 @@ class LocalFiles:
             file.seek(start)
             parts = []
             while length is None or length > 0:
-                # One call gives 2 GiB at the most.
+                # One call returns at most 2 GiB.
                 part = file.read(-1 if length is None else length)
                 if not part:
                     break
@@ -213,11 +214,11 @@ class LocalFiles:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file under another name, make it durable, and give it its own."""
+        """Write a file under a temporary name, make it durable, and rename it."""
         self._put(name, lambda part: write_all(part, data), len(data))
 
     def copy(self, name: str, source: Path, told: Told) -> int:
-        """Copy a file; the kernel does it, where it can without passing the bytes through us."""
+        """Copy a file, in the kernel where possible, so that the bytes stay out of this process."""
         copied = 0
         with open(source, "rb", buffering=0) as file:
 
@@ -235,7 +236,7 @@ class LocalFiles:
 
     def _make(self, path: Path, fill: Callable[[int], None]) -> None:
         folder = path.parent
-        # A folder that is made is durable when its name in the one above it is.
+        # A new folder is durable once its name in the parent folder is.
         above = {over.parent for over in (folder, *folder.parents) if not over.exists()}
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._sweep(path)
@@ -254,7 +255,7 @@ class LocalFiles:
             sync_directory(directory)
 
     def _sweep(self, path: Path) -> None:
-        """Remove what processes that died have left of this file; one that lives holds a lock."""
+        """Remove parts of this file that dead processes left; a live process holds a lock."""
         import fcntl
 
         for part in path.parent.glob(f"{path.name}.*{_PART}"):
@@ -268,7 +269,7 @@ class LocalFiles:
 
 
 def _begin(path: Path) -> tuple[Path, int]:
-    """Make a file that is to get this name, and lock it against being swept."""
+    """Create the part of a file, and lock it against `_sweep`."""
     import fcntl
 
     while True:
@@ -277,7 +278,7 @@ def _begin(path: Path) -> tuple[Path, int]:
         fcntl.flock(file, fcntl.LOCK_EX)
         if os.fstat(file).st_nlink:
             return part, file
-        # Another process has swept it between the two calls.
+        # Another process swept it between the two calls.
         os.close(file)
 
 
@@ -296,7 +297,7 @@ def _by_hand(source: FileIO, target: int, length: int) -> int:
 
 
 def _read(source: FileIO, length: int) -> bytes:
-    """Read the next bytes of a file that is copied: its errors are not those of the copy."""
+    """Read the next bytes of the source; its errors must not be reported as the target's."""
     try:
         return os.read(source.fileno(), length)
     except OSError as error:
@@ -305,8 +306,8 @@ def _read(source: FileIO, length: int) -> bytes:
         raise DiskError(message, path=path, errno=error.errno) from error
 
 
-#: Ways to copy, the one with the least work first. The kernel refuses the first two before it has
-#: copied anything, so the next one goes on at the same place.
+#: Ways to copy, cheapest first. The kernel refuses the first two before it has copied anything, so
+#: the next one continues at the same position.
 _WAYS = [
     way
     for way, call in (
@@ -319,7 +320,7 @@ _WAYS = [
 
 
 def write_all(file: int, data: bytes) -> None:
-    """Write to a descriptor, which takes only a part of the bytes where there is little room."""
+    """Write all bytes to a descriptor; one call may write only some when space is short."""
     left = memoryview(data)
     while left:
         left = left[os.write(file, left) :]
@@ -346,7 +347,7 @@ def _copy_all(source: FileIO, target: int, told: Told) -> int:
 
 @contextlib.contextmanager
 def _named(path: str, length: int, free: Callable[[], int]) -> Iterator[None]:
-    """Raise errors of ours, with the path, where the operating system refuses to write a file."""
+    """Turn the operating system's write errors into Forebay's, with the path."""
     try:
         yield
     except DiskError:
@@ -354,11 +355,11 @@ def _named(path: str, length: int, free: Callable[[], int]) -> Iterator[None]:
     except OSError as error:
         number = error.errno
         if number is None:
-            # A library says by itself what its server did not like.
+            # A library's own error, which describes what the server refused.
             raise
         message = f"cannot write {path}: {os.strerror(number)}"
         if number in (errno.ENOSPC, errno.EDQUOT):
-            message = f"{message}: it has {length} bytes"
+            message = f"{message}; the file needs {length} bytes"
             raise DiskFullError(
                 message, path=path, needed=length, free=free(), errno=number
             ) from error
@@ -368,7 +369,7 @@ def _named(path: str, length: int, free: Callable[[], int]) -> Iterator[None]:
 
 
 def _free(path: Path) -> int:
-    """Return the bytes that are free where a file was to be; 0 where nobody says."""
+    """Return the free space, in bytes, where a file was to be written; 0 if unknown."""
     for folder in path.parents:
         with contextlib.suppress(OSError):
             found = os.statvfs(folder)
@@ -376,7 +377,7 @@ def _free(path: Path) -> int:
     return 0
 
 
-#: Options by which file systems of one type reach different places; none of them is secret.
+#: Options that distinguish file systems of one type by location; none of them is secret.
 _PLACES = (
     "account_name",
     "blob_storage_authority",
@@ -388,7 +389,7 @@ _PLACES = (
 
 
 def _identity(filesystem: Any) -> str:
-    """Return what tells a file system from others: its type and, where it has one, its endpoint."""
+    """Return the identity of a file system: its type and, if it has one, its endpoint."""
     name: str = filesystem.type_name
     fs = _pyarrow_fs()
     if isinstance(filesystem, fs.SubTreeFileSystem):
@@ -398,7 +399,7 @@ def _identity(filesystem: Any) -> str:
         options = getattr(getattr(filesystem.handler, "fs", None), "storage_options", {})
         options = {**options, **(options.get("client_kwargs") or {})}
     else:
-        # What it is pickled by is the one thing that gives the options of one of Arrow's.
+        # Arrow's file systems expose their options only through pickling.
         with contextlib.suppress(TypeError, ValueError):
             (options,) = filesystem.__reduce__()[1]
     if not isinstance(options, dict):
@@ -418,12 +419,12 @@ class RemoteFiles:
         self._filesystem = filesystem
         self._root = root.rstrip("/")
         self.target = uri
-        # The query may name the server: buckets of two of them have the same name.
+        # The query stays: it may name the server, and two servers may have buckets of one name.
         self.key = uri if "://" in uri else f"{_identity(filesystem)}:{self._root}"
         self._public = _public(uri) if "://" in uri else uri.rstrip("/")
         stores = ("s3", "gcs", "gs", "abfs", "az")
         self._objects = any(name in filesystem.type_name for name in stores)
-        # Files that are read by ranges, with their sizes.
+        # Open files for range reads, with their sizes.
         self._open: dict[str, tuple[Any, int]] = {}
         self._lock = threading.Lock()
 
@@ -435,7 +436,7 @@ class RemoteFiles:
         return f"{self._root}/{name}" if name else self._root
 
     def sizes(self, folder: str = "") -> dict[str, int]:
-        """Return the files of a folder with their sizes."""
+        """Return file sizes by name in a folder."""
         fs = _pyarrow_fs()
         selector = fs.FileSelector(self._path(folder), allow_not_found=True)
         found = self._filesystem.get_file_info(selector)
@@ -446,7 +447,7 @@ class RemoteFiles:
         }
 
     def read(self, name: str, start: int = 0, length: int | None = None) -> bytes:
-        """Read a range; a file that is read by ranges stays open."""
+        """Read a range, and keep the file open for the next one."""
         if length is None:
             with self._filesystem.open_input_file(self._path(name)) as file:
                 return bytes(file.read())
@@ -454,20 +455,20 @@ class RemoteFiles:
             opened = self._open.get(name)
         if opened is None:
             file = self._filesystem.open_input_file(self._path(name))
-            # Asked for before others read it: some move in the file to find its size.
+            # Get the size before sharing the file: some file systems seek to find it.
             opened = (file, file.size())
             with self._lock:
                 while len(self._open) >= 8:
-                    # A reader that is at it keeps the file until it is done.
+                    # Evict one; a reader that is using it keeps it alive until done.
                     self._open.pop(next(iter(self._open)))
                 opened = self._open.setdefault(name, opened)
         file, size = opened
-        # A store of objects refuses to read behind the end.
+        # Object stores refuse to read beyond the end.
         length = min(length, size - start)
         return bytes(file.read_at(length, start)) if length > 0 else b""
 
     def write(self, name: str, data: bytes) -> None:
-        """Write a file under another name, and give it its own."""
+        """Write a file under a temporary name, and rename it."""
         self._put(name, lambda stream: stream.write(data), len(data))
 
     def copy(self, name: str, source: Path, told: Told) -> int:
@@ -484,9 +485,11 @@ class RemoteFiles:
         return length
 
     def _put(self, name: str, fill: Callable[[Any], object], length: int) -> None:
-        """Give a file its name once all of it is there, which may be another archiver's name, too.
+        """Write a file under a unique temporary name, and rename it once it is complete.
 
-        A stream that is let go of completes its object, however little was written.
+        An object must not be written under its final name: a stream that is garbage-collected
+        completes its object, however little was written. The temporary name is unique, as another
+        archiver may be writing the same file.
         """
         with _named(self.describe(name), length, lambda: 0):
             self._make(name, fill, length)
@@ -499,10 +502,10 @@ class RemoteFiles:
             found = self._filesystem.get_file_info(part).size
             if found != length:
                 where = self.describe(name)
-                message = f"cannot write {where}: {found} of {length} bytes are there"
+                message = f"cannot write {where}: only {found} of {length} bytes were stored"
                 raise DiskError(message, path=where, errno=errno.EIO)
             if self._objects:
-                # Not every store of objects has a way to rename one.
+                # Not every object store can rename an object.
                 self._filesystem.copy_file(part, path)
                 self._filesystem.delete_file(part)
             else:
@@ -516,13 +519,14 @@ class RemoteFiles:
         try:
             stream = self._filesystem.open_output_stream(path)
         except FileNotFoundError:
-            # Where folders are more than a part of a name, somebody has to make them.
+            # Unlike an object store, this file system needs its folders created.
             self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
             stream = self._filesystem.open_output_stream(path)
         try:
             fill(stream)
         except BaseException:
-            # What is completed here can be deleted; by a stream that is let go of it comes later.
+            # Close now, so that the caller can delete the part; a garbage-collected stream would
+            # complete the object later.
             with contextlib.suppress(Exception):
                 stream.close()
             raise

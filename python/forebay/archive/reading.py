@@ -1,4 +1,4 @@
-"""Reading archives by ranges: bounds, times, scans, and a check of all bytes."""
+"""Reading archives by byte ranges: bounds, times, scans, and verification."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ if TYPE_CHECKING:
 
 __all__ = ["Archive", "ArchiveDamage", "ArchiveScan", "ArchivedQueue", "ArchivedTopic", "open"]
 
-#: Bytes that are fetched at once; blocks are not cut.
+#: Target size of a fetch, in bytes; blocks are never split.
 _FETCH = 8 << 20
-#: Fetches that are under way at a time from an object store, each waiting for an answer.
+#: Concurrent fetches from an object store.
 _FETCHES = 4
-#: Tables that are read at a time.
+#: Tables to read concurrently.
 _TABLES = 16
-#: Parts of like size that the log is divided into, for a job to cut it into tasks.
+#: Number of segments of about equal size to divide the log into, for a job to group into tasks.
 _SEGMENTS = 256
-#: Ranges of queues that the parts are described by, at most.
+#: Maximum number of queue ranges in all segments.
 _SEGMENT_RANGES = 20_000
 
-#: The greatest offset, and the greatest time.
+#: The highest offset, and the highest time.
 _FAR = (1 << 63) - 1
 
-#: Topic, queue, first offset, offset behind the last.
+#: Topic, queue, first offset, exclusive end offset.
 Range = tuple[str, int, int, int]
 Limit = str | datetime | Mapping[int, int]
 
 
 @dataclass(frozen=True)
 class ArchivedQueue:
-    """A queue of an archive: its number, first offset, and the offset behind the last."""
+    """A queue of an archive: its number, first offset, and exclusive end offset."""
 
     id: int
     min_offset: int
@@ -64,20 +64,20 @@ class ArchivedQueue:
 
 @dataclass(frozen=True)
 class ArchivedTopic:
-    """A topic of an archive, with the queues that have messages there."""
+    """A topic of an archive, with the queues that have messages in it."""
 
     name: str
     queues: list[ArchivedQueue]
 
 
 class ArchiveDamage(NamedTuple):
-    """A place of an archive that is damaged; it has what `forebay.Damage` has."""
+    """A damaged region of an archive, with the fields of `forebay.Damage`."""
 
     path: str
     position: int
     length: int
     reason: str
-    #: Which messages are lost is not known.
+    #: Empty: it is not known which messages are lost.
     lost: list[tuple[str, int, int]] = []  # noqa: RUF012
 
 
@@ -99,19 +99,19 @@ def open(target: str | os.PathLike[str], *, filesystem: Any = None) -> Archive:
     target
         A directory, a URI such as ``"s3://bucket/prefix"``, or a path in `filesystem`.
     filesystem
-        A file system of pyarrow or fsspec.
+        A pyarrow or fsspec file system.
 
     Returns
     -------
     Archive
-        What is archived at this moment; open it again to see what is added.
+        A snapshot of the archive; open it again to see files added later.
 
     Raises
     ------
     StoreNotFoundError
-        If nothing is there.
+        If there is nothing at `target`.
     NotAStoreError
-        If what is there is no archive.
+        If there is something other than an archive at `target`.
     CorruptError
         If a table of blocks is damaged.
     """
@@ -119,7 +119,7 @@ def open(target: str | os.PathLike[str], *, filesystem: Any = None) -> Archive:
     if not check_marker(files):
         where = files.describe()
         if files.sizes() or files.sizes("commitlog"):
-            reason = f"it is no archive: it has no {MARKER}"
+            reason = f"it is not an archive: it has no {MARKER}"
             raise NotAStoreError(f"{where}: {reason}", path=where, reason=reason)
         raise StoreNotFoundError(f"there is no archive at {where}", path=where)
     names = sorted(files.sizes("blocks"))
@@ -132,22 +132,22 @@ def _table(files: Files, name: str) -> _forebay.BlockTable:
     path, log = files.describe(f"blocks/{name}"), files.describe(f"commitlog/{name}")
     table = _forebay.BlockTable(files.read(f"blocks/{name}"), path, log)
     if name_of(table.start) != name:
-        reason = f"the table is that of {name_of(table.start)}"
+        reason = f"the table belongs to log file {name_of(table.start)}"
         raise CorruptError(f"corrupt {path}: {reason}", path=path, position=16, reason=reason)
     return table
 
 
 class Archive:
-    """An archive as it was when it was opened.
+    """A snapshot of an archive, taken when it was opened.
 
     Attributes
     ----------
     path
-        What it was opened by, without user and password.
+        Path or URI that it was opened with, without user and password.
     topics
         Topics by name, each with its queues and their bounds.
     damage
-        What was damaged when it was archived, and log files that are missing between others.
+        Damage that the log had when it was archived, and log files missing between others.
     """
 
     def __init__(self, files: Files, tables: list[_forebay.BlockTable]) -> None:
@@ -177,13 +177,13 @@ class Archive:
 
     @cached_property
     def damage(self) -> list[Damage | ArchiveDamage]:
-        """What was damaged when it was archived, and log files that are missing."""
+        """Damage that the log had when it was archived, and missing log files."""
         found: list[Damage | ArchiveDamage] = []
         end = None
         for table in self._tables:
             if end is not None and table.start != end:
                 path = self._log(end)
-                reason = "no log file of the archive holds this part of the log"
+                reason = "the archive has no log file for this part of the log"
                 found.append(ArchiveDamage(path, end, table.start - end, reason))
             found += table.damage
             end = table.start + table.length
@@ -193,9 +193,9 @@ class Archive:
         return self._files.describe(f"commitlog/{name_of(start)}")
 
     def offset_at(self, topic: str, queue: int, time: datetime | int) -> int:
-        """Return the first offset of a message stored at or after a time.
+        """Return the offset of the first message stored at or after a time.
 
-        Where there is none, it is the offset behind the last message.
+        If there is none, return the end offset of the queue.
 
         Raises
         ------
@@ -203,8 +203,8 @@ class Archive:
             If the archive has no such topic or queue.
         """
         if not isinstance(topic, str):
-            raise TypeError(f"topic is {type(topic).__name__}: give str")
-        # The core's own checks, and its errors.
+            raise TypeError(f"topic must be str, got {type(topic).__name__}")
+        # The core checks `queue` and raises the same errors as for a store.
         _forebay.block_schema({"queues": [queue]})
         bounds = self._queue(topic, queue)
         moment = _millis(time)
@@ -239,7 +239,7 @@ class Archive:
         try:
             return self._files.read(name, start - table.start, end - start)
         except FileNotFoundError:
-            # What is missing is damage, which costs the messages in it and no others.
+            # Report a missing file as damage: only its own messages are lost.
             return b""
 
     def scan(
@@ -259,17 +259,17 @@ class Archive:
     ) -> ArchiveScan:
         """Read messages as Arrow record batches; needs pyarrow.
 
-        The arguments are those of `Store.scan`. Messages come in the order of the log, which within
-        a queue is that of offsets.
+        The arguments are those of `Store.scan`. Messages come in log order, which within a queue is
+        offset order.
 
         Raises
         ------
         UnknownTopicError
-            If the archive has no such topic, or a topic that is named no such queue.
+            If the archive has no such topic, or a given topic has no such queue.
         OffsetOutOfRangeError
-            If a start lies outside its queue.
+            If a start offset is outside its queue.
         InvalidOptionError
-            If an argument has a value that is not allowed.
+            If an argument has an invalid value.
         """
         arguments: dict[str, Any] = {
             "columns": _kept(columns),
@@ -285,7 +285,7 @@ class Archive:
             {name: value for name, value in given.items() if value is not None}
             for given in (arguments, places)
         )
-        # What is wrong in itself is said by the core, as for a store.
+        # The core checks the values and raises the same errors as for a store.
         _forebay.block_schema(arguments | places)
         if isinstance(key, bytes):
             arguments["key"] = key.decode()
@@ -316,7 +316,7 @@ class Archive:
         first = self._bound(topic, queue, start, least)
         last = self._bound(topic, queue, end, most)
         if isinstance(start, Mapping) and not least <= first <= most:
-            message = f"{topic}-{queue.id} has no offset {first}: it has {least} to {most}"
+            message = f"{topic}-{queue.id} has no offset {first}; its bounds are {least} to {most}"
             raise OffsetOutOfRangeError(
                 message,
                 topic=topic,
@@ -336,10 +336,11 @@ class Archive:
         return queue.min_offset if limit == "earliest" else queue.max_offset
 
     def segments(self, ranges: Sequence[Range]) -> list[tuple[Range, int]]:
-        """Divide ranges at like places of the log, and tell the bytes of a record in each.
+        """Divide ranges into pieces of the log, each with its average record size in bytes.
 
-        The pieces come in the order of the log: whoever takes adjacent ones reads adjacent blocks,
-        where whoever takes all of one queue reads what lies between its messages, too.
+        The ranges of all queues are cut at the same positions of the log, and the pieces come in
+        log order. A task that takes adjacent pieces reads adjacent blocks. A task that took one
+        whole queue would also have to read the messages of other queues in between.
         """
         wanted = list(ranges)
         weights = [table.weights(wanted) for table in self._tables]
@@ -369,7 +370,7 @@ class Archive:
                     weight = 0
                 weight += some
             known |= {(topic, queue): end for topic, queue, _, end, _, _ in table.queues}
-        # What no block holds is asked for all the same: whoever reads it tells that it is lost.
+        # Include offsets that no block holds; their reader reports them as lost.
         cut(ends, weight)
         return pieces
 
@@ -379,7 +380,7 @@ class Archive:
         arguments: Mapping[str, Any],
         damage: list[Damage | ArchiveDamage],
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Read the messages of ranges; what is passed over is added to `damage`."""
+        """Read the messages in ranges; append each skipped region to `damage`."""
         import pyarrow
 
         ranges = list(ranges)
@@ -415,12 +416,12 @@ class Archive:
                 data = self._files.read(name, start, end - start)
                 found.update(table.key_blocks(topic, key, data, path))
             except (FileNotFoundError, CorruptError):
-                # The keys are a help: without them every block is looked through.
+                # The key table only narrows the search; without it every block is scanned.
                 return set(range(len(table.blocks)))
         return found
 
     def _fetched(self, plan: Iterator[_Fetch]) -> Iterator[tuple[_Fetch, bytes]]:
-        """Fetch what is planned, ahead of its use where an answer takes long."""
+        """Yield the data of each fetch; from an object store, fetch ahead."""
         if isinstance(self._files, LocalFiles):
             for fetch in plan:
                 yield fetch, self._read(fetch.table, fetch.start, fetch.end)
@@ -444,17 +445,17 @@ class Archive:
     def verify(
         self, progress: Callable[[int, int], object] | None = None
     ) -> list[Damage | ArchiveDamage]:
-        """Read all log files and compare them with what was archived.
+        """Read all log files and compare them with the checksums taken when they were archived.
 
         Parameters
         ----------
         progress
-            Called with the bytes looked at so far and in all; an exception from it ends the check.
+            Called with the bytes checked so far and in total; an exception from it stops the check.
 
         Returns
         -------
         list
-            `damage`, and all that is not as it was archived.
+            `damage`, and every block whose bytes differ from those that were archived.
         """
         found = list(self.damage)
         total = sum(table.length for table in self._tables)
@@ -466,7 +467,7 @@ class Archive:
                 for length, checksum in fetch.blocks:
                     block = memoryview(data)[at : at + length]
                     if len(block) < length or crc32(block) != checksum:
-                        reason = "the bytes are not those that were archived"
+                        reason = "the bytes differ from those that were archived"
                         if len(block) < length:
                             reason = "the log file ends before this block does"
                         path = self._log(table.start)
@@ -478,7 +479,7 @@ class Archive:
         return found
 
     def close(self) -> None:
-        """Let go of the archive. Nothing is held that would have to be."""
+        """Do nothing: an archive holds no resources that must be released."""
 
     def __enter__(self) -> Self:
         return self
@@ -491,7 +492,7 @@ class Archive:
 
 
 def _fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[_Fetch]:
-    """Join adjacent blocks as far as they are fetched at once."""
+    """Join adjacent blocks into fetches."""
     rows = table.blocks
     fetch: _Fetch | None = None
     for number in numbers:
@@ -508,7 +509,7 @@ def _fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[_Fe
 
 
 def _millis(time: datetime | int) -> int:
-    """Return the first millisecond that is not before a time."""
+    """Return a time in milliseconds, rounded up."""
     if isinstance(time, datetime):
         if time.utcoffset() is None:
             reason = "it has no time zone: give one, as in datetime.now(timezone.utc)"
@@ -517,30 +518,30 @@ def _millis(time: datetime | int) -> int:
         return milliseconds(time)[1]
     if isinstance(time, bool) or not hasattr(time, "__index__"):
         kind = type(time).__name__
-        raise TypeError(f"time is {kind}: give an aware datetime or integer milliseconds")
-    # Beyond it no message has a time.
+        raise TypeError(f"time must be an aware datetime or integer milliseconds, got {kind}")
+    # No message has a time beyond these bounds.
     return max(-_FAR - 1, min(index(time), _FAR))
 
 
 def _kept(value: Any) -> Any:
-    """Return an argument that is read more than once."""
+    """Return an argument in a form that can be iterated more than once."""
     return list(value) if isinstance(value, Iterator) else value
 
 
 def _offsets(limit: Any) -> Any:
-    """Return an end of a scan, with numbers of Python's own where it is offsets by queue."""
+    """Return a start or end of a scan, with queues and offsets as plain int."""
     if not isinstance(limit, Mapping):
         return limit
     return {index(queue): min(index(offset), _FAR) for queue, offset in limit.items()}
 
 
 class ArchiveScan:
-    """A scan of an archive; each ``__arrow_c_stream__`` call reads it anew.
+    """A scan of an archive; each call of ``__arrow_c_stream__`` starts a new read.
 
     Attributes
     ----------
     damage
-        What the streams of this scan have passed over so far.
+        Damage that the streams of this scan have skipped so far.
     """
 
     def __init__(self, archive: Archive, arguments: Mapping[str, Any], ranges: list[Range]) -> None:

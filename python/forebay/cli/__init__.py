@@ -1,18 +1,18 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
-Each verb stands in a module with its relatives: `look` (info, topics, verify), `read` (cat, tail,
-query), `send`, `mend` (repair), `export`, `archive`, `commits`, `doctor`, `spark`; the demo is
-`forebay.demo`. This module joins them, and turns whatever ends a verb into one line on standard
-error and a status.
+Related verbs share a module: `look` (info, topics, verify), `read` (cat, tail, query), `send`,
+`mend` (repair), `export`, `archive`, `commits`, `doctor`, `spark`; the demo is `forebay.demo`.
+This module joins them. It reports any error of a verb as one line on standard error and an exit
+status.
 
 ====== ==========================================================
 status meaning
 ====== ==========================================================
 0      done
-1      an error, damage was found, or `doctor` warns
-2      the arguments are wrong
+1      an error, damage was found, or `doctor` warned
+2      wrong arguments
 130    interrupted from the keyboard
-141    the reader of a pipe went away
+141    the reader of a pipe closed it
 ====== ==========================================================
 """
 
@@ -36,12 +36,12 @@ _VERBS = (demo, look, send, read, export, archive, mend, commits, doctor, spark)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command line and return its status.
+    """Run a command line and return its exit status.
 
     Parameters
     ----------
     argv
-        Arguments without the program's name; by default those of the process.
+        Arguments without the program name; by default those of the process.
 
     Examples
     --------
@@ -56,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         status = 141
     except Exception as error:
-        # Whoever looks for a defect wants to see where it came from.
+        # For debugging: let the traceback through.
         if os.environ.get("FOREBAY_TRACEBACK"):
             raise
         status = _complain(error)
@@ -65,10 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _own_words() -> Iterator[None]:
-    """Keep the store's warnings off standard error, unless somebody has configured logging.
+    """Keep the store's warnings off standard error, unless logging is configured.
 
-    The verbs say themselves where a store is damaged. A filter leaves the loggers below this one,
-    such as ``forebay.spark.reader``, as they are; a handler would silence them too.
+    The verbs report damage themselves. A filter affects this logger alone; a handler would also
+    silence the loggers below it, such as ``forebay.spark.reader``.
     """
     logger = logging.getLogger("forebay")
     if logger.hasHandlers():
@@ -90,7 +90,7 @@ def _run(argv: Sequence[str] | None) -> int:
     try:
         arguments = parser.parse_args(join_times(sys.argv[1:] if argv is None else argv))
     except SystemExit as end:
-        # argparse leaves in this way after --help, --version and wrong arguments.
+        # argparse exits this way after --help, --version and wrong arguments.
         return end.code if isinstance(end.code, int) else 2
     try:
         return int(arguments.run(arguments))
@@ -102,8 +102,8 @@ def _run(argv: Sequence[str] | None) -> int:
 def _parser() -> Parser:
     parser = Parser(
         prog="forebay",
-        description="A durable message log in a directory: look into it, send to it, read from it.",
-        epilog="forebay VERB --help says more. Verbs that look never write to the store.",
+        description="Inspect, write and read a durable message log in a directory.",
+        epilog="See forebay VERB --help for details. Verbs that only read never change the store.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"forebay {forebay.__version__}")
@@ -114,7 +114,7 @@ def _parser() -> Parser:
 
 
 def _complain(error: Exception) -> int:
-    """Say in one line what went wrong."""
+    """Report an error in one line and return the exit status."""
     expected = (forebay.ForebayError, OSError, ValueError, TypeError, OverflowError)
     if isinstance(error, OSError) and not isinstance(error, forebay.ForebayError):
         where = "" if error.filename is None else f"{os.fspath(error.filename)!s}: "
@@ -127,14 +127,14 @@ def _complain(error: Exception) -> int:
 
 
 def _say(line: str) -> None:
-    # Without standard error, as in a daemon, there is nobody to tell.
+    # A daemon may have no standard error.
     if sys.stderr is not None:
         with contextlib.suppress(OSError):
             print(plain(line), file=sys.stderr)
 
 
 def _flush(status: int) -> int:
-    """Write out what is buffered; the interpreter would do it later, with a traceback."""
+    """Flush standard output here; at exit the interpreter would report an error as a traceback."""
     if sys.stdout is None:
         return status
     try:

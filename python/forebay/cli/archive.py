@@ -17,15 +17,15 @@ __all__ = ["add"]
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
-    text = "copy log files that nothing is written to any more into an archive"
+    """Add the verb to the parser."""
+    text = "copy sealed log files, which no longer change, into an archive"
     parser = verbs.add_parser("archive", help=text, description=text, allow_abbrev=False)
     add_store(parser)
     parser.add_argument(
-        "target", metavar="TARGET", help="directory of the archive, or a URI such as s3://..."
+        "target", metavar="TARGET", help="archive directory, or a URI such as s3://..."
     )
     parser.add_argument(
-        "--verify", action="store_true", help="read all of the archive back and check it"
+        "--verify", action="store_true", help="read the whole archive back and check it"
     )
     parser.add_argument("--json", action="store_true", help="write a JSON document")
     parser.set_defaults(run=_archive)
@@ -47,7 +47,7 @@ def _archive(arguments: argparse.Namespace) -> int:
         return 1 if damage else 0
     write_line(
         f"{done.files} log files copied to {done.target} ({human(done.bytes)}), "
-        f"{done.skipped} were there already"
+        f"{done.skipped} were already archived"
     )
     if done.retired:
         write_line(f"{done.retired} log files were retired before they were copied")
@@ -56,11 +56,11 @@ def _archive(arguments: argparse.Namespace) -> int:
     write_line(f"archived up to position {done.position}")
     if not done.recorded:
         write_line(
-            "the store does not know of it: its directory is another system's or read-only, "
-            "or its forebay.archived cannot be read"
+            "the store could not record this position: its directory belongs to another system or "
+            "is read-only, or its forebay.archived cannot be read"
         )
     for found in damage:
         write_line(f"damaged: {damage_line(found)}")
     if arguments.verify and not damage:
-        write_line("the archive is what was archived, byte for byte")
+        write_line("verified: the archive holds exactly the bytes that were archived")
     return 1 if damage else 0

@@ -1,4 +1,4 @@
-"""What the verbs have in common in their arguments: places, times, bounds, formats."""
+"""Arguments that the verbs share: stores, queues, times and bounds."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 __all__ = [
     "TIME",
@@ -26,14 +26,14 @@ __all__ = [
     "pair",
 ]
 
-#: One end of what is read, as scans and tails take it.
+#: A start or end of the messages to read, as scans and tails take it.
 Limit: TypeAlias = str | datetime | Mapping[int, int]
 
-#: What a time may be, for help texts.
-TIME = "a time such as 2026-03-01T12:00Z, 2026-03-01 (of this machine's zone) or -2h"
+#: The forms of a time, for help texts.
+TIME = "a time such as 2026-03-01T12:00Z, 2026-03-01 (in this machine's time zone) or -2h"
 _WHERE = (
     f"earliest, latest, {TIME}, "
-    "QUEUE=OFFSET[,QUEUE=OFFSET...], or an offset where one --queue is given"
+    "QUEUE=OFFSET[,QUEUE=OFFSET...], or an offset if exactly one --queue is given"
 )
 _AGO = re.compile(r"-(\d{1,9})([smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
@@ -42,21 +42,31 @@ _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)$")
 
 
 class UsageError(Exception):
-    """Arguments that are well formed, but do not go together."""
+    """Arguments that are valid one by one, but not together."""
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose complaints are one line long."""
+    """A parser that reports an error in one line."""
 
     def error(self, message: str) -> NoReturn:
-        """Say what is wrong with the arguments, and leave with status 2."""
+        """Report wrong arguments and exit with status 2."""
         line = _suggest(" ".join(message.split()))
         print(f"{self.prog}: {line} (see {self.prog} --help)", file=sys.stderr)
         sys.exit(2)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; report a misspelt option here, where the valid ones are known."""
+        found, extra = super().parse_known_args(args, namespace)
+        for argument in extra:
+            option = argument.partition("=")[0]
+            near = difflib.get_close_matches(option, self._option_string_actions, 1)
+            if option.startswith("--") and near:
+                self.error(f"unrecognized argument {option}, did you mean {near[0]}?")
+        return found, extra
+
 
 def _suggest(complaint: str) -> str:
-    """Name the choice that was probably meant, where a complaint is about one that is none."""
+    """Add the nearest valid choice to a complaint about an invalid one."""
     found = _CHOICE.search(complaint)
     if found is None:
         return complaint
@@ -67,7 +77,7 @@ def _suggest(complaint: str) -> str:
 
 
 def join_times(arguments: Sequence[str]) -> list[str]:
-    """Join times that count back, such as ``-2h``, with their options: they look like options."""
+    """Join relative times such as ``-2h`` to their options; argparse mistakes them for options."""
     joined: list[str] = []
     for at, argument in enumerate(arguments):
         if argument == "--":
@@ -80,24 +90,24 @@ def join_times(arguments: Sequence[str]) -> list[str]:
 
 
 def add_store(parser: argparse.ArgumentParser) -> None:
-    """Add the directory that every verb begins with."""
+    """Add the store directory, the first argument of most verbs."""
     parser.add_argument("store", metavar="STORE", help="directory of the store")
 
 
 def add_bounds(parser: argparse.ArgumentParser, *, start: str = "earliest") -> None:
-    """Add queues, tags and both ends of what is read."""
+    """Add options for queues, tags, start and end."""
     parser.add_argument(
         "--queue",
         metavar="N",
         type=number,
         action="append",
-        help="only this queue; may be given several times",
+        help="only this queue; may be repeated",
     )
     parser.add_argument(
         "--tags",
         metavar="TAG",
         action="append",
-        help="only messages with this tag; may be given several times",
+        help="only messages with this tag; may be repeated",
     )
     parser.add_argument(
         "--start", metavar="WHERE", type=bound, default=start, help=f"where to begin: {_WHERE}"
@@ -107,22 +117,22 @@ def add_bounds(parser: argparse.ArgumentParser, *, start: str = "earliest") -> N
         metavar="WHERE",
         type=bound,
         default="latest",
-        help="where to stop, exclusive: the same; the default is the end at this moment",
+        help="where to stop, exclusive, in the same forms; the default is the current end",
     )
 
 
 def number(text: str) -> int:
-    """Parse a queue or an offset."""
+    """Parse a non-negative integer: a queue, an offset or a count."""
     if not text.isascii() or not text.isdecimal() or int(text) >= 1 << 63:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
+        raise argparse.ArgumentTypeError(f"must be an integer from 0 to 2^63 - 1, got {text!r}")
     return int(text)
 
 
 def count(text: str) -> int:
-    """Parse how many of something."""
+    """Parse a count of at least 1."""
     found = number(text)
     if found == 0:
-        raise argparse.ArgumentTypeError("it is at least 1")
+        raise argparse.ArgumentTypeError("must be at least 1, got 0")
     return found
 
 
@@ -130,19 +140,19 @@ def pair(text: str) -> tuple[str, str]:
     """Parse a property."""
     name, equals, value = text.partition("=")
     if not equals or not name:
-        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+        raise argparse.ArgumentTypeError(f"must have the form NAME=VALUE, got {text!r}")
     return name, value
 
 
 def moment(text: str) -> datetime | int:
-    """Parse a time: as `_time` has it, or milliseconds since the epoch."""
+    """Parse a time in a form that `_time` accepts, or in milliseconds since the epoch."""
     if text.isascii() and text.isdecimal():
         return number(text)
     return _time(text)
 
 
 def bound(text: str) -> str | datetime | dict[int, int] | int:
-    """Parse one end of what is read; a bare offset is left to `limit`, which knows the queues."""
+    """Parse a start or end; a bare offset stays an int, which `limit` assigns to a queue."""
     if text in ("earliest", "latest"):
         return text
     if text.isascii() and text.isdecimal():
@@ -157,7 +167,7 @@ def bound(text: str) -> str | datetime | dict[int, int] | int:
 
 
 def limit(where: str | datetime | dict[int, int] | int, queues: list[int] | None) -> Limit:
-    """Return the end that `where` means; an offset alone needs to know whose it is."""
+    """Return the start or end that `where` means; a bare offset needs exactly one queue."""
     if not isinstance(where, int):
         return where
     if queues is None or len(set(queues)) != 1:
@@ -167,7 +177,7 @@ def limit(where: str | datetime | dict[int, int] | int, queues: list[int] | None
 
 
 def _time(text: str) -> datetime:
-    """Parse ISO 8601, with the zone of this machine where it names none, or how long ago."""
+    """Parse an ISO 8601 time, in this machine's zone by default, or a time ago such as ``-2h``."""
     ago = _AGO.fullmatch(text)
     try:
         if ago is not None:
@@ -176,5 +186,5 @@ def _time(text: str) -> datetime:
         return time if time.tzinfo is not None else time.astimezone()
     except (ValueError, OverflowError, OSError) as error:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no time; some are 2026-03-01T12:00Z, 2026-03-01 and -2h"
+            f"invalid time {text!r}; examples: 2026-03-01T12:00Z, 2026-03-01, -2h"
         ) from error

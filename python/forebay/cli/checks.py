@@ -1,7 +1,7 @@
-"""What `forebay doctor` checks, each against the advice of the tuning page.
+"""The checks of `forebay doctor`, each against the advice of the tuning page.
 
-A check never fails: what a machine does not tell is `UNKNOWN`. A warning says that messages which
-were reported durable may be lost; all else is advice.
+A check never raises: a value that the machine does not report is `UNKNOWN`. A warning means that
+messages reported durable may be lost; anything less serious is advice.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["ADVICE", "OK", "UNKNOWN", "WARNING", "Check", "examine"]
 OK, ADVICE, WARNING, UNKNOWN = "ok", "advice", "warning", "unknown"
 
 _GIB = 1 << 30
-#: Below this much free space a store refuses to append.
+#: A store refuses to append when less space than this is free.
 _RESERVE = 256 << 20
 _LOG_FILE = _GIB
 _MEMORY = ("tmpfs", "ramfs")
@@ -41,7 +41,7 @@ _SLOW_CLOCKS = ("acpi_pm", "hpet", "jiffies", "pit", "xen")
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: what was found, whether it is as it should be, and why."""
+    """The result of one check: the value found, the verdict, and the reason for it."""
 
     name: str
     value: str
@@ -56,7 +56,7 @@ def examine(
     lock_memory: bool = False,
     free_space: Callable[[str], int | None] | None = None,
 ) -> list[Check]:
-    """Check the machine, and the file system of a path that need not be there yet."""
+    """Check the machine and the file system of a path, which need not exist yet."""
     path = os.path.realpath(path)
     mount = machine.mount(path)
     free = (free_space or _free_space)(path)
@@ -78,7 +78,7 @@ def examine(
 
 
 def _unknown(name: str) -> Check:
-    return Check(name, "", UNKNOWN, "this machine does not tell")
+    return Check(name, "", UNKNOWN, "this machine does not report it")
 
 
 def _file_system(mount: Mount | None) -> Check:
@@ -87,26 +87,26 @@ def _file_system(mount: Mount | None) -> Check:
         return _unknown(name)
     kind, where = mount.kind, f"{mount.kind} at {mount.point}"
     if kind in ("ext4", "xfs"):
-        return Check(name, where, OK, "what Forebay is measured and tested on")
+        return Check(name, where, OK, "Forebay is measured and tested on it")
     if kind in _MEMORY:
-        reason = "it lives in memory: a flush keeps nothing, a power loss takes everything"
+        reason = "it is in memory: a flush saves nothing, and a power loss destroys everything"
         return Check(name, where, WARNING, reason)
     if kind in _NETWORK or kind.startswith("fuse"):
         reason = (
-            "locks, mapped files and syncs of network and user-space file systems are not "
-            "dependable: write to a local ext4 or xfs, keep closed stores here at most"
+            "locks, mapped files and syncs are unreliable on network and user-space file systems: "
+            "write to a local ext4 or xfs, and keep only closed stores here"
         )
         return Check(name, where, WARNING, reason)
     if kind == "overlay":
-        reason = "the layer goes with its container: mount a volume for the store"
+        reason = "the layer is deleted with its container: mount a volume for the store"
         return Check(name, where, WARNING, reason)
     if kind in ("btrfs", "zfs", "bcachefs", "f2fs", "nilfs2"):
         reason = (
-            "it writes data to another place each time, so reserved blocks are no promise and a "
-            "full disk can end in a bus error; ext4 and xfs keep theirs"
+            "it writes changed data to new blocks, so reserved blocks guarantee nothing and a "
+            "full disk can end in a bus error; ext4 and xfs write to the blocks they reserved"
         )
         return Check(name, where, ADVICE, reason)
-    return Check(name, where, UNKNOWN, "Forebay was not tested on it; ext4 and xfs are")
+    return Check(name, where, UNKNOWN, "Forebay is tested on ext4 and xfs, not on this")
 
 
 def _mount_options(mount: Mount | None) -> Check:
@@ -117,21 +117,21 @@ def _mount_options(mount: Mount | None) -> Check:
     shown = ",".join(sorted(options))
     if unsafe := options & {"nobarrier", "barrier=0", "volatile"}:
         word = sorted(unsafe)[0]
-        reason = f"with {word} a sync does not reach the disk: what was flushed can be lost"
+        reason = f"with {word} a sync does not reach the disk, so flushed messages can be lost"
         return Check(name, shown, WARNING, reason)
     if "ro" in options:
-        return Check(name, shown, ADVICE, "read-only: stores can be read here, not written")
+        return Check(name, shown, ADVICE, "read-only: stores can be read here but not written")
     if options & {"sync", "dirsync"}:
-        reason = "with sync every write waits for the disk; Forebay syncs where it has to"
+        reason = "every write waits for the disk; Forebay already syncs where it has to"
         return Check(name, shown, ADVICE, reason)
     if not options & {"noatime", "relatime"}:
-        reason = "reads write access times: mount with noatime"
+        reason = "every read updates an access time: mount with noatime"
         return Check(name, shown, ADVICE, reason)
     return Check(name, shown, OK, "")
 
 
 def _of_disks(machine: Machine, mount: Mount | None, *files: str) -> Iterator[list[str | None]]:
-    """Yield what the queue of each disk says in these files."""
+    """Yield the values of these files in the queue folder of each disk."""
     for disk in machine.disks(mount) if mount else ():
         yield [machine.chosen(f"{disk}/queue/{file}") for file in files]
 
@@ -141,10 +141,11 @@ def _write_cache(machine: Machine, mount: Mount | None) -> Check:
     found = {cache for (cache,) in _of_disks(machine, mount, "write_cache") if cache}
     if not found:
         return _unknown(name)
-    text = "a sync makes the disk empty its cache" if "write back" in found else "nothing is held"
+    holds = "write back" in found
+    text = "a sync makes the disk empty its cache" if holds else "the disk holds no writes back"
     unsafe = mount is not None and mount.options & {"nobarrier", "barrier=0"}
-    if "write back" in found and unsafe:
-        reason = "the disk may lose what it holds, and the mount keeps syncs from emptying it"
+    if holds and unsafe:
+        reason = "the disk may lose cached writes: the mount options keep syncs from flushing them"
         return Check(name, "write back", WARNING, reason)
     return Check(name, ", ".join(sorted(found)), OK, text)
 
@@ -155,10 +156,10 @@ def _scheduler(machine: Machine, mount: Mount | None) -> Check:
     shown = ", ".join(sorted({str(scheduler) for scheduler, _ in found}))
     for scheduler, rotational in found:
         if scheduler in ("bfq", "cfq"):
-            reason = "it shares a disk out fairly and lets a sync wait: take none or mq-deadline"
+            reason = f"{scheduler} favours fairness and delays syncs: use none or mq-deadline"
             return Check(name, shown, ADVICE, reason)
         if scheduler == "none" and rotational == "1":
-            return Check(name, shown, ADVICE, "a disk that turns does better with mq-deadline")
+            return Check(name, shown, ADVICE, "a spinning disk does better with mq-deadline")
     return Check(name, shown, OK, "") if found else _unknown(name)
 
 
@@ -168,8 +169,8 @@ def _room(free: int | None) -> Check:
         return _unknown(name)
     if free < _RESERVE + _LOG_FILE:
         reason = (
-            f"a log file takes {human(_LOG_FILE)}, and {human(_RESERVE)} should stay free: "
-            "sends will soon end with DiskFullError"
+            f"a log file takes {human(_LOG_FILE)}, and {human(_RESERVE)} must stay free: "
+            "sends will soon fail with DiskFullError"
         )
         return Check(name, human(free), ADVICE, reason)
     return Check(name, human(free), OK, "")
@@ -183,7 +184,7 @@ def _swap(machine: Machine) -> Check:
     if machine.has_swap() is False:
         return Check(name, str(value), OK, "there is no swap")
     if value > 10:
-        reason = "pages of programs are swapped out to keep the log's cached: set it to 1"
+        reason = "the kernel swaps out program pages to keep log pages cached: set it to 1"
         return Check(name, str(value), ADVICE, reason)
     return Check(name, str(value), OK, "")
 
@@ -193,7 +194,7 @@ def _dirty(machine: Machine) -> Iterator[Check]:
     if limit is None:
         yield _unknown("dirty limit")
     elif limit < _GIB:
-        reason = "from about half of it on senders are slowed to the pace of the disk: raise it"
+        reason = "from about half of it senders are slowed to the speed of the disk: raise it"
         yield Check("dirty limit", shown, ADVICE, reason)
     else:
         yield Check("dirty limit", shown, OK, "")
@@ -202,12 +203,12 @@ def _dirty(machine: Machine) -> Iterator[Check]:
     if background is None:
         yield _unknown(name)
     elif limit is not None and background >= limit:
-        reason = "write-back begins only when senders wait for it already: halve it"
+        reason = "write-back begins only when senders are already waiting for it: halve it"
         yield Check(name, shown, ADVICE, reason)
     elif background > 4 * _GIB:
         reason = (
-            "other programs may pile up as much before it is written, and a sync then waits "
-            "behind it: set vm.dirty_background_bytes to 1 GiB or less"
+            "other programs may leave this much unwritten, and a sync then has to wait for it: "
+            "set vm.dirty_background_bytes to 1 GiB or less"
         )
         yield Check(name, shown, ADVICE, reason)
     else:
@@ -215,7 +216,7 @@ def _dirty(machine: Machine) -> Iterator[Check]:
 
 
 def _dirty_bytes(machine: Machine, name: str) -> tuple[int | None, str]:
-    """Return a limit in bytes and how it is set: as such, or in percent of the free memory."""
+    """Return a limit in bytes, and its setting: in bytes, or in percent of available memory."""
     exact = machine.number(f"proc/sys/vm/{name}_bytes")
     if exact:
         return exact, f"vm.{name}_bytes = {human(exact)}"
@@ -233,7 +234,7 @@ def _zone_reclaim(machine: Machine) -> Check:
     if value is None:
         return _unknown(name)
     if value:
-        reason = "the cache of one processor's memory is dropped while others' is free: set it to 0"
+        reason = "one node's cache is dropped while other nodes have free memory: set it to 0"
         return Check(name, str(value), ADVICE, reason)
     return Check(name, str(value), OK, "")
 
@@ -243,7 +244,7 @@ def _maps(machine: Machine) -> Check:
         "vm.max_map_count",
         machine.number("proc/sys/vm/max_map_count"),
         65_530,
-        "mapped files are counted against it, the program's own maps too: raise it to 655360",
+        "every map of the process counts, mapped log files too: raise it to 655360",
     )
 
 
@@ -252,7 +253,7 @@ def _descriptors(machine: Machine) -> Check:
         "open files",
         machine.soft_limit("Max open files"),
         1024,
-        "a store keeps few files open, but needs some beside the program's own: ulimit -n",
+        "a store needs a few open files besides the program's own: raise it with ulimit -n",
     )
 
 
@@ -260,8 +261,8 @@ def _locked_memory(machine: Machine, wanted: bool) -> Check:
     name, limit = "locked memory", machine.soft_limit("Max locked memory")
     if not wanted and limit is not None:
         shown = "unlimited" if limit == float("inf") else human(int(limit))
-        return Check(name, shown, OK, "it matters with lock_memory=True only")
-    reason = "lock_memory=True locks the log file in use and the next one: ulimit -l"
+        return Check(name, shown, OK, "it matters only with lock_memory=True")
+    reason = "lock_memory=True locks the current log file and the next: raise it with ulimit -l"
     return _at_least(name, limit, 2 * _LOG_FILE, reason, human)
 
 
@@ -285,7 +286,7 @@ def _huge_pages(machine: Machine) -> Check:
     value = machine.chosen("sys/kernel/mm/transparent_hugepage/enabled")
     if value is None:
         return _unknown(name)
-    return Check(name, value, OK, "no effect on the maps of files")
+    return Check(name, value, OK, "no effect on mapped files")
 
 
 def _clock(machine: Machine) -> Check:
@@ -294,13 +295,13 @@ def _clock(machine: Machine) -> Check:
     if not value:
         return _unknown(name)
     if value in _SLOW_CLOCKS:
-        reason = "each look at it is a system call, and each send looks: see why tsc is not used"
+        reason = "each send reads it, and each read is a system call: find out why tsc is not used"
         return Check(name, value, ADVICE, reason)
     return Check(name, value, OK, "")
 
 
 def _free_space(path: str) -> int | None:
-    """Return the bytes that may still be written where a path is, or will be."""
+    """Return the free space, in bytes, at an existing path or at its nearest existing parent."""
     while not os.path.exists(path) and os.path.dirname(path) != path:
         path = os.path.dirname(path)
     try:

@@ -1,6 +1,6 @@
-"""The verb commits: what Spark has committed to a store and how far that is, and ways out.
+"""The verb commits: lists Spark's commits to a store, and ends those that are stuck.
 
-Listing and showing read the files of the commits and the markers in the log, and change neither.
+``list`` and ``show`` read the commit files and the markers in the log, and change neither.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ _DIRECTORY = "forebay.stages"
 _QUERY = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _FILE = re.compile(r"(commit|taken|refused)-(\d{1,19})", re.ASCII)
 _STATES = {"commit": "pending", "taken": "begun", "refused": "refused"}
-#: The longest file that is read: a manifest of many stages has a few megabytes.
+#: The largest file that is read; a manifest of many stages takes a few megabytes.
 _LEN_MAX = 64 << 20
-#: Seconds to wait for the process that writes the store.
+#: How long to wait for the process that writes the store, in seconds.
 _PATIENCE_S = 60.0
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
-    text = "list what Spark has committed and is not done, and end what cannot end by itself"
+    """Add the verb to the parser."""
+    text = "list Spark commits that are not done, and end those that cannot finish by themselves"
     parser = verbs.add_parser("commits", help=text, description=text, allow_abbrev=False)
     actions = parser.add_subparsers(dest="action", metavar="ACTION", required=True)
     for name, run, what in (
         ("list", _list, "list commits that are pending, begun or refused"),
-        ("show", _show, "show what the log holds of a query, and what is not done"),
-        ("resolve", _resolve, "say what becomes of a batch of which only a part is in the log"),
+        ("show", _show, "show a query's last batch in the log, and its commits that are not done"),
+        ("resolve", _resolve, "decide about a batch of which only a part is in the log"),
         ("withdraw", _withdraw, "take back a commit of which nothing is in the log"),
     ):
         action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
@@ -55,8 +55,8 @@ def add(verbs: Any) -> None:
                 dest="resolution",
                 choices=("appended", "again"),
                 required=True,
-                help="appended: the batch counts as done, with the rows that are there; again: it "
-                "is appended whole when it is run again, and these rows are there twice",
+                help="appended: the batch counts as done, with only the rows already in the log; "
+                "again: the next run appends the whole batch, so these rows are in the log twice",
             )
         action.set_defaults(run=run)
 
@@ -83,7 +83,7 @@ def _show(arguments: argparse.Namespace) -> int:
     if marker is None:
         write_line("the log holds no batch of this query")
     elif marker["part"] == 0:
-        write_line(f"batch {marker['batch']} is to be appended again, by --as again")
+        write_line(f"batch {marker['batch']} is to be appended again (resolved with --as again)")
     else:
         rows = f", {marker['rows']:,} rows" if isinstance(marker.get("rows"), int) else ""
         write_line(
@@ -91,7 +91,7 @@ def _show(arguments: argparse.Namespace) -> int:
             f"{marker['parts']}{rows}"
         )
         if marker["part"] < marker["parts"] and not any(one["state"] == "begun" for one in found):
-            write_line("nothing will append the other parts: see forebay commits resolve")
+            write_line("no commit will append the other parts: see forebay commits resolve")
     if found:
         _write(found)
     return 0
@@ -106,16 +106,17 @@ def _resolve(arguments: argparse.Namespace) -> int:
         raise ValueError(f"batch {batch} of query {query}: {refusal}")
     if not own:
         raise ValueError(
-            f"a commit of batch {batch} of query {query} was pending, and is {state}: see "
-            f"forebay commits show {arguments.store} {query}"
+            f"batch {batch} of query {query} was not resolved: another commit of it was pending "
+            f"and is {state}; see forebay commits show {arguments.store} {query}"
         )
     if state != "gone":
         raise ValueError(
-            f"the process that writes {arguments.store} has not answered: batch {batch} is "
-            "resolved when it does, or when the store is opened for writing"
+            f"the process that writes {arguments.store} has not answered; batch {batch} will be "
+            "resolved when it does, or when the store is next opened for writing"
         )
-    counts = "as done" if arguments.resolution == "appended" else "as if nothing of it were there"
-    write_line(f"batch {batch} of query {query} counts {counts}")
+    done = arguments.resolution == "appended"
+    outcome = "counts as done" if done else "will be appended in full when it is run again"
+    write_line(f"batch {batch} of query {query} {outcome}")
     return 0
 
 
@@ -124,25 +125,26 @@ def _withdraw(arguments: argparse.Namespace) -> int:
     query, batch = _query(arguments), arguments.batch
     if not _forebay.withdraw_commit(arguments.store, query, batch):
         state, _, _ = _forebay.wait_for_commit(arguments.store, query, batch, 0)
-        what = "it is begun, and will be ended" if state == "begun" else "no such commit is pending"
+        what = "it has begun and will finish" if state == "begun" else "no such commit is pending"
         raise ValueError(f"batch {batch} of query {query} cannot be withdrawn: {what}")
     write_line(f"batch {batch} of query {query} is withdrawn: nothing of it was appended")
     return 0
 
 
 def _check_store(store: str) -> None:
-    """See that there is a store."""
+    """Raise unless there is a store."""
     forebay.open(store, mode="r").close()
 
 
 def _query(arguments: argparse.Namespace) -> str:
     if not _QUERY.fullmatch(arguments.query):
-        raise UsageError(f"a query has 1 to 64 of a-z, A-Z, 0-9, _ and -: {arguments.query!r}")
+        rule = "QUERY must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -"
+        raise UsageError(f"{rule}, got {arguments.query!r}")
     return str(arguments.query)
 
 
 def _settle(store: str, query: str, batch: int) -> tuple[str, str | None]:
-    """Have a commit taken up; how far it is, and why it was refused."""
+    """Have the writer process a commit; return its state, and the reason if it was refused."""
     try:
         with forebay.open(store) as writer:
             _forebay.take_commits(writer)
@@ -168,7 +170,7 @@ def _commits(store: str, query: str | None) -> Iterator[dict[str, Any]]:
 
 
 def _fields(path: Path) -> dict[str, Any] | None:
-    """Return what a file says; `None` where it is gone."""
+    """Return the JSON object in a file; `None` if the file is gone."""
     try:
         if path.is_symlink() or path.stat().st_size > _LEN_MAX:
             return {}
@@ -181,7 +183,7 @@ def _fields(path: Path) -> dict[str, Any] | None:
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:
-    """Return what is shown of a manifest or a refusal."""
+    """Return the fields of a manifest or refusal that are shown."""
     kinds = {"kind": str, "rows": int, "created_ms": int, "reason": str, "appended": bool}
     facts = {name: fields.get(name) for name in kinds if isinstance(fields.get(name), kinds[name])}
     for name in ("stages", "parts"):
@@ -192,7 +194,7 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 
 def _last_marker(store: str, query: str) -> dict[str, Any] | None:
     with forebay.open(store, mode="r") as reader:
-        # The newest is not the highest batch where an older one was accepted.
+        # The newest marker need not have the highest batch: an older batch may have been accepted.
         return next(markers.of_query(reader, query), None)
 
 

@@ -9,10 +9,10 @@ __all__ = ["add"]
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
-    text = "tell the story on real input, in about a minute"
+    """Add the verb to the parser."""
+    text = "show Forebay at work on real data, in about a minute"
     parser = verbs.add_parser("demo", help=text, description=text, allow_abbrev=False)
-    parser.add_argument("--without-spark", action="store_true", help="leave the part on Spark out")
+    parser.add_argument("--without-spark", action="store_true", help="leave out the Spark part")
     parser.set_defaults(run=_demo)
 
 

@@ -1,4 +1,4 @@
-"""The verb doctor: what of the machine is not as a store likes it."""
+"""The verb doctor: reports settings of the machine that do not suit a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["add"]
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
+    """Add the verb to the parser."""
     text = "check the machine, and the file system of a path, against the tuning page"
     parser = verbs.add_parser("doctor", help=text, description=text, allow_abbrev=False)
     parser.add_argument(
@@ -22,7 +22,7 @@ def add(verbs: Any) -> None:
         metavar="PATH",
         nargs="?",
         default=".",
-        help="directory of the store, there or not; the default is this one",
+        help="directory of the store, which need not exist; the default is the current one",
     )
     parser.add_argument(
         "--lock-memory",
@@ -43,7 +43,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def status(checks: list[Check]) -> int:
-    """Return 1 where messages that were reported durable may be lost, else 0."""
+    """Return 1 if messages that were reported durable may be lost, else 0."""
     return int(any(check.verdict == WARNING for check in checks))
 
 

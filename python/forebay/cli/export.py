@@ -1,7 +1,7 @@
-"""The verb export: messages as a file that other systems read.
+"""The verb export: writes messages to a file that other systems can read.
 
 Parquet and Arrow are written batch by batch from a scan, JSON lines and CSV message by message, so
-the memory that is needed does not grow with the store. The file gets its name when it is whole.
+memory use does not grow with the store. The file gets its name once it is complete.
 """
 
 from __future__ import annotations
@@ -39,27 +39,27 @@ _ENDINGS = {
     ".csv": "csv",
 }
 _FORMATS = ("parquet", "arrow", "jsonl", "csv")
-#: A batch becomes a row group of Parquet, which readers skip and decode as one.
+#: A batch becomes a Parquet row group, which readers skip or decode as a unit.
 _BATCH_ROWS = 262_144
 _BATCH_BYTES = 64 << 20
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
+    """Add the verb to the parser."""
     text = "write messages to a Parquet, Arrow IPC, JSON lines or CSV file"
     parser = verbs.add_parser("export", help=text, description=text, allow_abbrev=False)
     add_store(parser)
     parser.add_argument(
         "output",
         metavar="FILE",
-        help="its ending says the format; - is standard output, and needs --format",
+        help="the ending selects the format; - is standard output and needs --format",
     )
     parser.add_argument(
-        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+        "--topic", metavar="TOPIC", action="append", help="only this topic; may be repeated"
     )
     add_bounds(parser)
-    parser.add_argument("--format", choices=_FORMATS, help="the format, whatever the ending is")
-    parser.add_argument("--force", action="store_true", help="replace the file if it is there")
+    parser.add_argument("--format", choices=_FORMATS, help="the format, regardless of the ending")
+    parser.add_argument("--force", action="store_true", help="replace the file if it exists")
     parser.set_defaults(run=_export)
 
 
@@ -70,8 +70,8 @@ def _export(arguments: argparse.Namespace) -> int:
     if form is None and piped:
         raise UsageError(f"standard output needs --format, one of {', '.join(_FORMATS)}")
     if form is None:
-        reason = f"the ending of {target.name} says no format: use one of {', '.join(_ENDINGS)}"
-        raise UsageError(f"{reason}, or --format")
+        reason = f"cannot tell the format from the ending of {target.name}"
+        raise UsageError(f"{reason}: use one of {', '.join(_ENDINGS)}, or --format")
     limits = {
         "start": limit(arguments.start, arguments.queue),
         "end": limit(arguments.end, arguments.queue),
@@ -142,7 +142,7 @@ def _write_arrow(
     rows = 0
     batches = pyarrow.RecordBatchReader.from_stream(scan)
     if form == "arrow":
-        # An IPC file has one dictionary for all its batches; those of a scan have one each.
+        # An IPC file has one dictionary for all batches; each batch of a scan has its own.
         topic = batches.schema.get_field_index("topic")
         plain_topic = batches.schema.field(topic).with_type(pyarrow.utf8())
         batches = batches.cast(batches.schema.set(topic, plain_topic))
@@ -177,15 +177,15 @@ def _check_target(target: Path, *, force: bool) -> None:
         mode = target.lstat().st_mode
     except FileNotFoundError:
         return
-    # A rename would put a file in the place of a folder's link or of a device.
+    # A rename would replace a link to a folder, or a device, by a file.
     if not stat.S_ISREG(mode):
-        raise FileExistsError(f"{target} is there, and is no regular file")
+        raise FileExistsError(f"{target} exists and is not a regular file")
     if not force:
-        raise FileExistsError(f"{target} is there; --force replaces it")
+        raise FileExistsError(f"{target} already exists; pass --force to replace it")
 
 
 class _Pipe(io.RawIOBase):
-    """A stream that knows its position, which Parquet and Arrow ask for and a pipe does not say."""
+    """A stream that counts its position, which Parquet and Arrow need and a pipe does not have."""
 
     def __init__(self, sink: BinaryIO) -> None:
         self._sink = sink
@@ -195,7 +195,7 @@ class _Pipe(io.RawIOBase):
         return True
 
     def write(self, data: Buffer) -> int:
-        # Of a pipe that is full, a raw stream would take a part alone.
+        # The buffered sink takes all bytes; a raw stream on a full pipe would take only some.
         self._sink.write(data)
         self._position += memoryview(data).nbytes
         return memoryview(data).nbytes
@@ -206,15 +206,15 @@ class _Pipe(io.RawIOBase):
 
 @contextlib.contextmanager
 def _standard_output(form: str) -> Iterator[BinaryIO]:
-    """Give standard output to what writes a format; `main` flushes it."""
+    """Yield standard output as a stream for the format's writer; `main` flushes it."""
     if form in ("parquet", "arrow") and sys.stdout is not None and sys.stdout.isatty():
-        raise UsageError(f"{form} is not for a terminal: send it to a file or a pipe")
+        raise UsageError(f"{form} is binary and not for a terminal: write it to a file or a pipe")
     yield cast("BinaryIO", _Pipe(stdout()))
 
 
 @contextlib.contextmanager
 def _written_whole(target: Path) -> Iterator[BinaryIO]:
-    """Open a file beside the target that takes its name when all went well, and else goes away."""
+    """Open a temporary file that replaces the target on success and is removed on failure."""
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     with open(temporary, "xb") as handle:
         try:

@@ -1,4 +1,4 @@
-"""Verbs that look at a store as a whole: info, topics, verify."""
+"""Verbs that inspect a whole store: info, topics, verify."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["add", "damage_line", "lost_places", "places", "write_findings"]
 
 
 def add(verbs: Any) -> None:
-    """Add the verbs to a parser's."""
+    """Add the verbs to the parser."""
     for name, run, text in (
-        ("info", _info, "show what opening a store finds: state, sizes, marks, damage"),
+        ("info", _info, "show the state of a store: marks, recovery, sizes, damage"),
         ("topics", _topics, "list the topics of a store"),
         ("verify", _verify, "check every record, queue entry, index entry and table"),
     ):
@@ -29,12 +29,12 @@ def add(verbs: Any) -> None:
         add_store(parser)
         parser.add_argument("--json", action="store_true", help="write a JSON document")
         if name == "topics":
-            parser.add_argument("--queues", action="store_true", help="a row for each queue")
+            parser.add_argument("--queues", action="store_true", help="one row per queue")
         parser.set_defaults(run=run)
 
 
 def damage_line(damage: forebay.Damage | ArchiveDamage) -> str:
-    """Say where a store is damaged and what that costs."""
+    """Describe a damaged region and the messages that it cost."""
     line = f"{damage.path} at {damage.position}: {damage.reason}"
     if damage.length:
         line += f" ({damage.length:,} bytes)"
@@ -42,7 +42,7 @@ def damage_line(damage: forebay.Damage | ArchiveDamage) -> str:
 
 
 def lost_places(lost: list[tuple[str, int, int]]) -> str:
-    """Say which messages are lost, as the end of a line."""
+    """List lost messages, as the end of a line."""
     if not lost:
         return ""
     named = ", ".join(f"{topic}-{queue}@{offset}" for topic, queue, offset in lost[:8])
@@ -51,8 +51,8 @@ def lost_places(lost: list[tuple[str, int, int]]) -> str:
 
 
 def places(damage: Sequence[forebay.Damage]) -> str:
-    """Say how many places are damaged."""
-    return "1 place" if len(damage) == 1 else f"{len(damage):,} places"
+    """Return the number of damaged regions, in words."""
+    return "1 damaged region" if len(damage) == 1 else f"{len(damage):,} damaged regions"
 
 
 def _info(arguments: argparse.Namespace) -> int:
@@ -85,7 +85,8 @@ def _marks(stats: forebay.Stats) -> dict[str, int]:
 def _write_info(facts: dict[str, Any], damage: list[forebay.Damage]) -> None:
     found, marks = facts["recovery"], facts["marks"]
     held = f"{facts['messages']:,} in {facts['topics']:,} topics of {facts['queues']:,} queues"
-    ended = "cleanly" if found["clean"] else "uncleanly: its writer runs, or did not close it"
+    unclean = "uncleanly: a writer is still running, or did not close the store"
+    ended = "cleanly" if found["clean"] else unclean
     opened = f"in {found['elapsed'] * 1000:.1f} ms; {found['records_checked']:,} records checked"
     lines = [
         ("path", facts["path"]),
@@ -98,10 +99,10 @@ def _write_info(facts: dict[str, Any], damage: list[forebay.Damage]) -> None:
         ("opened", opened),
     ]
     for name, what in (
-        ("truncated_bytes", "bytes beyond the valid end"),
+        ("truncated_bytes", "bytes after the valid end"),
         ("queue_entries_rebuilt", "queue entries rebuilt"),
         ("index_entries_rebuilt", "index entries rebuilt"),
-        ("stale_checksums", "copies with the checksum of their original"),
+        ("stale_checksums", "copied messages with the checksum of their original"),
     ):
         if found[name]:
             lines.append(("found", f"{found[name]:,} {what}"))
@@ -119,7 +120,7 @@ def _write_info(facts: dict[str, Any], damage: list[forebay.Damage]) -> None:
 
 
 def _sizes(root: str) -> list[dict[str, Any]]:
-    """Return lengths and blocks of the files below each folder; most files have holes."""
+    """Return file lengths and allocated bytes by folder; they differ, as most files are sparse."""
     rows: dict[str, dict[str, Any]] = {}
     for folder, _folders, files in os.walk(root):
         top = os.path.relpath(folder, root).split(os.sep)[0]
@@ -127,7 +128,7 @@ def _sizes(root: str) -> list[dict[str, Any]]:
             try:
                 found = os.lstat(os.path.join(folder, name))
             except FileNotFoundError:
-                # A writer retires files while this looks.
+                # A writer may retire the file meanwhile.
                 continue
             row = rows.setdefault(top, {"name": top, "files": 0, "bytes": 0, "allocated": 0})
             row["files"] += 1
@@ -142,7 +143,7 @@ def _messages(topic: forebay.Topic) -> int:
 
 def _topics(arguments: argparse.Namespace) -> int:
     with forebay.open(arguments.store, mode="r") as store:
-        # A topic asks its store for offsets, so it is of no use when that is closed.
+        # A topic asks its store for offsets, so it must be used while the store is open.
         _write_topics([topic for _, topic in sorted(store.topics.items())], arguments)
     return 0
 
@@ -193,13 +194,13 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 
 def write_findings(found: forebay.Verification | Audit) -> None:
-    """Say what a check has found."""
+    """Write the findings of a check."""
     for place in found.damage:
         write_line(damage_line(place))
     whole = (
         f"{found.records:,} records, {found.queue_entries:,} queue entries and "
-        f"{found.index_entries:,} index entries are whole"
+        f"{found.index_entries:,} index entries are intact"
     )
     if found.stale_checksums:
-        whole += f"; {found.stale_checksums:,} copies carry the checksum of their original"
-    write_line(whole if found.ok else f"damaged in {places(found.damage)}; {whole}")
+        whole += f"; {found.stale_checksums:,} copied messages carry the checksum of their original"
+    write_line(whole if found.ok else f"{places(found.damage)}; {whole}")

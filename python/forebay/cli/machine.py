@@ -1,7 +1,7 @@
-"""What the kernel tells about the machine, read from ``/proc`` and ``/sys``.
+"""Facts about the machine, read from ``/proc`` and ``/sys``.
 
-Everything is read below a root directory, so that a test can stand in for a machine. What is not
-there is None: nothing here fails on a machine without these files.
+Everything is read below a root directory, so that a test can imitate a machine. A file that does
+not exist gives None: nothing here fails on a machine without these files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["Machine", "Mount"]
 
 @dataclass(frozen=True)
 class Mount:
-    """A mounted file system: where it is, and with which options of the mount and of itself."""
+    """A mounted file system; `options` are those of the mount and of the file system."""
 
     point: str
     kind: str
@@ -25,7 +25,7 @@ class Mount:
 
 
 class Machine:
-    """The files of a kernel.
+    """The kernel's files.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Machine:
         self._root = os.fspath(root)
 
     def text(self, name: str) -> str | None:
-        """Return what a file holds, without the space around it; None where it cannot be read."""
+        """Return the content of a file, stripped; None if it cannot be read."""
         try:
             with open(os.path.join(self._root, name), encoding="utf-8", errors="replace") as file:
                 return file.read().strip()
@@ -45,29 +45,29 @@ class Machine:
             return None
 
     def number(self, name: str) -> int | None:
-        """Return the whole number that a file holds."""
+        """Return the integer in a file; None if there is none."""
         text = self.text(name)
         return int(text) if text is not None and re.fullmatch(r"-?[0-9]+", text) else None
 
     def chosen(self, name: str) -> str | None:
-        """Return the word in brackets, as files that list all choices mark the one in force."""
+        """Return the word in brackets, which marks the active choice, or else the whole text."""
         text = self.text(name)
         found = re.search(r"\[([^\]]+)\]", text or "")
         return found[1] if found else text or None
 
     def memory(self, name: str) -> int | None:
-        """Return a line of the memory's table in bytes."""
+        """Return an entry of ``meminfo``, in bytes."""
         table = self.text("proc/meminfo") or ""
         found = re.search(rf"^{re.escape(name)}:\s+([0-9]+) kB", table, re.M)
         return int(found[1]) * 1024 if found else None
 
     def has_swap(self) -> bool | None:
-        """Return whether there is any place to swap to."""
+        """Return whether any swap space is configured."""
         text = self.text("proc/swaps")
         return None if text is None else len(text.splitlines()) > 1
 
     def soft_limit(self, name: str) -> int | float | None:
-        """Return a limit of this process as the kernel's table names it; infinity for none."""
+        """Return a soft limit of this process by its name in ``limits``; infinity if unlimited."""
         table = self.text("proc/self/limits") or ""
         found = re.search(rf"^{re.escape(name)}\s+(unlimited|[0-9]+)\s", table, re.M)
         if not found:
@@ -75,11 +75,11 @@ class Machine:
         return float("inf") if found[1] == "unlimited" else int(found[1])
 
     def mount(self, path: str) -> Mount | None:
-        """Return the file system that a path, free of links, lies on."""
+        """Return the file system that holds a path; the path must contain no symbolic links."""
         best = None
         for line in (self.text("proc/self/mountinfo") or "").splitlines():
             found = _mount(line)
-            # Of two at one place the later one hides the other.
+            # Of two mounts at one point, the later one hides the earlier.
             if not found or not _lies_below(path, found.point):
                 continue
             if best is None or len(found.point) >= len(best.point):
@@ -87,8 +87,8 @@ class Machine:
         return best
 
     def disks(self, mount: Mount) -> list[str]:
-        """Return the folders of the disks that a file system is on, below those of its volumes."""
-        # Some file systems have a number of their own, which is no device's; their source is one.
+        """Return the ``/sys`` folders of the disks under a file system, through its volumes."""
+        # Some file systems have a device number of their own; then their source names the device.
         name = os.path.basename(mount.source)
         for folder in (f"sys/dev/block/{mount.device}", f"sys/class/block/{name}"):
             if name and os.path.isdir(os.path.join(self._root, folder)):
@@ -100,7 +100,7 @@ class Machine:
         if slaves and depth:
             found = (self._below(f"{folder}/slaves/{name}", depth - 1) for name in slaves)
             return [disk for disks in found for disk in disks]
-        # A partition has no queue: it is that of its disk, the folder above.
+        # A partition has no queue folder; its disk, the parent folder, does.
         whole = os.path.isdir(os.path.join(self._root, folder, "queue"))
         return [folder if whole else f"{folder}/.."]
 
@@ -112,7 +112,7 @@ class Machine:
 
 
 def _mount(line: str) -> Mount | None:
-    """Read a line of ``mountinfo``: fields, any number of optional ones, a dash, three more."""
+    """Parse a line of ``mountinfo``: six fields, optional fields, a dash, three more fields."""
     before, dash, after = line.partition(" - ")
     fields, more = before.split(" "), after.split(" ")
     if not dash or len(fields) < 6 or len(more) < 2:
@@ -122,7 +122,7 @@ def _mount(line: str) -> Mount | None:
 
 
 def _plain(text: str) -> str:
-    """Undo the kernel's octal escapes of spaces."""
+    """Decode the kernel's octal escapes, such as that of a space."""
     return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 

@@ -1,4 +1,4 @@
-"""The verb repair: saves what is damaged, and puts right what can be."""
+"""The verb repair: saves damaged bytes, and repairs what can be repaired."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ __all__ = ["add"]
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
-    text = "save what is damaged beside the log, and put right what can be"
+    """Add the verb to the parser."""
+    text = "save damaged bytes beside the log, and repair what can be repaired"
     parser = verbs.add_parser("repair", help=text, description=text, allow_abbrev=False)
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write a JSON document")
@@ -26,8 +26,8 @@ def add(verbs: Any) -> None:
 
 
 def _repair(arguments: argparse.Namespace) -> int:
-    # Opening for writing would make a store where there is none, and puts caches right itself:
-    # what was damaged is seen before.
+    # Verify read-only first: opening for writing would create a missing store, and itself repairs
+    # queues and index before their damage could be reported.
     with forebay.open(arguments.store, mode="r") as store, Progress("verifying") as progress:
         before = store.verify(progress)
     with forebay.open(arguments.store, adopt=arguments.adopt) as store:
@@ -54,9 +54,9 @@ def _repair(arguments: argparse.Namespace) -> int:
     for damage in repair.left:
         write_line(f"left: {damage_line(damage)}")
     if repair.left:
-        write_line(f"still damaged in {places(repair.left)}")
+        write_line(f"could not repair {places(repair.left)}")
     else:
-        write_line("nothing is damaged any more" if before.damage else "nothing is damaged")
+        write_line("all damage is repaired" if before.damage else "nothing is damaged")
     return 0 if repair.ok else 1
 
 

@@ -1,7 +1,7 @@
-"""What goes to the terminal or into a pipe.
+"""Output to a terminal or a pipe.
 
-Standard output is written as bytes, so that a message comes out in UTF-8 whatever the locale is.
-Colour and frames appear on a terminal only, and only where rich is installed.
+Standard output is written as bytes, so that messages are UTF-8 in any locale. Colour and frames
+appear only on a terminal, and only if rich is installed.
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from typing import Any, BinaryIO
 
 __all__ = ["Progress", "human", "plain", "stdout", "write_json", "write_line", "write_table"]
 
-#: Seconds between two pictures of the progress.
+#: Seconds between updates of the progress line.
 _INTERVAL = 0.1
 
 
 def stdout() -> BinaryIO:
-    """Return standard output, for bytes."""
+    """Return standard output as a binary stream."""
     if sys.stdout is None:
         raise OSError("standard output is closed")
     return sys.stdout.buffer
 
 
 def plain(text: str) -> str:
-    """Replace what is not printable: names come from a disk, and a terminal obeys some bytes."""
+    """Replace unprintable characters: names come from a disk and may hold terminal escapes."""
     return "".join(character if character.isprintable() else "?" for character in text)
 
 
 def human(size: int) -> str:
-    """Return a number of bytes as a person says it."""
+    """Return a number of bytes with a readable unit."""
     value = float(size)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if value < 1024:
@@ -41,21 +41,21 @@ def human(size: int) -> str:
 
 
 def write_line(text: str = "") -> None:
-    """Write a line for people."""
+    """Write a line of text, without unprintable characters."""
     stdout().write(plain(text).encode("utf-8", "backslashreplace") + b"\n")
 
 
 def write_json(value: Any) -> None:
-    """Write a JSON document on a line of its own."""
+    """Write a JSON document on one line."""
     text = json.dumps(value, ensure_ascii=False)
     stdout().write(text.encode("utf-8", "backslashreplace") + b"\n")
 
 
 def write_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Write rows in columns; columns of numbers are aligned to the right."""
+    """Write a table; columns of integers are right-aligned."""
     cells = [[_cell(value) for value in row] for row in rows]
     right = [
-        # A bool is an int, and "1" would not say what it means.
+        # Not isinstance: a bool is an int, and is shown as "yes" or "no".
         all(type(row[column]) is int for row in rows)
         for column in range(len(head))
     ]
@@ -91,7 +91,7 @@ def _write_rich(head: Sequence[str], cells: list[list[str]], right: list[bool]) 
     for title, to_right in zip(head, right, strict=True):
         table.add_column(title, justify="right" if to_right else "left", overflow="fold")
     for row in cells:
-        # Text, for a name in brackets is no markup.
+        # Text, because a str with brackets would be parsed as markup.
         table.add_row(*(Text(cell) for cell in row))
     sys.stdout.flush()
     Console(file=sys.stdout).print(table)
@@ -99,7 +99,7 @@ def _write_rich(head: Sequence[str], cells: list[list[str]], right: list[bool]) 
 
 
 class Progress:
-    """How far long work has come, on a terminal; nothing in a pipe."""
+    """Progress of long work, shown on a terminal and silent in a pipe."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -107,7 +107,7 @@ class Progress:
         self._next = time.monotonic() + _INTERVAL
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that `done` of `total` is done."""
+        """Show `done` as a share of `total`, or as it is where the total is 0."""
         if not self._shown or time.monotonic() < self._next:
             return
         self._next = time.monotonic() + _INTERVAL

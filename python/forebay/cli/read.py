@@ -20,38 +20,45 @@ __all__ = ["Slice", "add", "report_damage"]
 
 
 def add(verbs: Any) -> None:
-    """Add the verbs to a parser's."""
-    text = "print messages of topics, in the order in which they were stored"
+    """Add the verbs to the parser."""
+    text = "print the messages of topics in the order they were stored"
     cat = verbs.add_parser("cat", help=text, description=text, allow_abbrev=False)
     add_store(cat)
-    cat.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, one after the other")
+    cat.add_argument("topic", metavar="TOPIC", nargs="+", help="topics, printed in this order")
     add_bounds(cat)
-    cat.add_argument("--limit", metavar="N", type=count, help="stop after so many messages")
+    cat.add_argument("--limit", metavar="N", type=count, help="stop after N messages")
     _add_format(cat)
     cat.set_defaults(run=_cat)
 
-    text = "print the newest messages of a topic, and those that come"
+    text = "print the newest messages of a topic, and with -f those that arrive"
     tail = verbs.add_parser("tail", help=text, description=text, allow_abbrev=False)
     add_store(tail)
     tail.add_argument("topic", metavar="TOPIC")
     tail.add_argument(
-        "-n", "--limit", metavar="N", type=number, default=10, help="newest messages to begin with"
+        "-n",
+        "--limit",
+        metavar="N",
+        type=number,
+        default=10,
+        help="newest messages to print first; the default is 10",
     )
-    tail.add_argument("-f", "--follow", action="store_true", help="wait for messages, until Ctrl-C")
+    tail.add_argument(
+        "-f", "--follow", action="store_true", help="wait for new messages until Ctrl-C"
+    )
     tail.add_argument("--queue", metavar="N", type=number, action="append", help="only this queue")
     tail.add_argument("--tags", metavar="TAG", action="append", help="only messages with this tag")
     _add_format(tail)
     tail.set_defaults(run=_tail)
 
-    text = "print the messages of a topic that have a key, newest first"
+    text = "print the messages of a topic that have the key, newest first"
     query = verbs.add_parser("query", help=text, description=text, allow_abbrev=False)
     add_store(query)
     query.add_argument("topic", metavar="TOPIC")
     query.add_argument("key", metavar="KEY")
     when = f"{TIME}, or milliseconds since the epoch"
-    query.add_argument("--begin", metavar="TIME", type=moment, help=f"stored at or after: {when}")
-    query.add_argument("--end", metavar="TIME", type=moment, help="stored before or at: the same")
-    query.add_argument("--limit", metavar="N", type=count, default=32, help="default 32")
+    query.add_argument("--begin", metavar="TIME", type=moment, help=f"stored at or after {when}")
+    query.add_argument("--end", metavar="TIME", type=moment, help="stored at or before; same forms")
+    query.add_argument("--limit", metavar="N", type=count, default=32, help="at most N; default 32")
     _add_format(query)
     query.set_defaults(run=_query)
 
@@ -61,26 +68,27 @@ def _add_format(parser: argparse.ArgumentParser) -> None:
         "--format",
         choices=FORMATS,
         default="jsonl",
-        help="jsonl: a JSON object a line (default); csv; raw: the bodies alone",
+        help="jsonl: one JSON object per line (default); csv; raw: bodies only. "
+        "Non-UTF-8 bodies are printed as base64, except in raw",
     )
     parser.add_argument(
-        "--json", dest="format", action="store_const", const="jsonl", help="the same as jsonl"
+        "--json", dest="format", action="store_const", const="jsonl", help="same as --format jsonl"
     )
     parser.add_argument(
-        "--full", action="store_true", help="in JSON also hosts, flags and system properties"
+        "--full", action="store_true", help="add hosts, flags and system properties to JSON"
     )
     parser.add_argument(
         "--delimiter",
         metavar="TEXT",
         default="\\n",
-        help=r"what follows each raw body; \n (default), \t, \r, \0, or nothing",
+        help=r"written after each raw body; \n (default), \t, \r, \0, any text, or empty",
     )
 
 
 class Slice:
-    """The messages of a topic between two bounds, in the order in which they were stored.
+    """The messages of a topic between two bounds, in the order they were stored.
 
-    Bounds become offsets of each queue at once, so what is sent meanwhile is not in it.
+    The bounds are turned into offsets on construction; messages sent later are not included.
     """
 
     def __init__(
@@ -104,7 +112,7 @@ class Slice:
         bounds = [bound for bound in (start, end) if isinstance(bound, Mapping)]
         for asked in itertools.chain(queues or [], *bounds):
             if asked not in known:
-                reason = f"topic {topic} has no queue {asked}: it has {len(known)}"
+                reason = f"topic {topic} has no queue {asked}; it has {len(known)} queues"
                 raise forebay.UnknownTopicError(reason, topic=topic, queue=asked)
         self._starts: dict[int, int] = {}
         self._ends: dict[int, int] = {}
@@ -114,18 +122,19 @@ class Slice:
                 stop = self._offset(queue, end, queue.max_offset)
                 self._ends[name] = min(stop, queue.max_offset)
                 if last is not None:
-                    # The newest of all queues together are among the newest of each.
+                    # The newest `last` messages of the topic are among the newest `last` of each
+                    # queue.
                     self._starts[name] = max(self._starts[name], stop - last)
             else:
                 self._starts[name] = self._ends[name] = queue.max_offset
 
     @property
     def ends(self) -> dict[int, int]:
-        """Offset behind the last message of each queue."""
+        """Exclusive end offset of each queue."""
         return dict(self._ends)
 
     def __len__(self) -> int:
-        """Return how many messages there are at most."""
+        """Return an upper bound of the number of messages."""
         return sum(max(end - self._starts[queue], 0) for queue, end in self._ends.items())
 
     def __iter__(self) -> Iterator[forebay.Message]:
@@ -143,7 +152,7 @@ class Slice:
                 yield message
 
     def _offset(self, queue: forebay.Queue, where: Limit, unnamed: int) -> int:
-        """Return the offset that a bound means; `unnamed` is that of a queue it does not name."""
+        """Return the offset that a bound means; `unnamed` if the bound omits the queue."""
         if where == "earliest":
             return queue.min_offset
         if where == "latest":
@@ -155,11 +164,12 @@ class Slice:
 
 
 def report_damage(damage: list[forebay.Damage]) -> int:
-    """Tell that messages are missing; return the status that this gives."""
+    """Report skipped damage on standard error; return the exit status."""
     if not damage:
         return 0
     line = (
-        f"forebay: what is intact is there; damaged in {places(damage)}: {damage_line(damage[0])}"
+        f"forebay: skipped {places(damage)}; all other messages were written; "
+        f"first: {damage_line(damage[0])}"
     )
     print(plain(line), file=sys.stderr)
     return 1
@@ -194,13 +204,13 @@ def _tail(arguments: argparse.Namespace) -> int:
             wanted = queues is None or message.queue in queues
             if wanted and (tags is None or message.tags in tags):
                 writer.write(message)
-                # Whoever follows wants each message when it comes, in a pipe too.
+                # A follower needs each message as it arrives, in a pipe too.
                 stdout().flush()
     return 0
 
 
 def _reach(arguments: argparse.Namespace) -> int | None:
-    """Return how far back to look in each queue; with tags nobody knows, so everywhere."""
+    """Return how many messages of each queue to read; None, for all, if tags select some."""
     return None if arguments.tags and arguments.limit else int(arguments.limit)
 
 

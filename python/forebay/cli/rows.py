@@ -1,4 +1,4 @@
-"""Messages as text: JSON lines, CSV, and bodies alone."""
+"""Messages as JSON lines, CSV or raw bodies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\r": "\r", "\\0": "\0"}
 
 
 def as_dict(message: Message, *, full: bool = False) -> dict[str, Any]:
-    """Return a message as a JSON object; `full` adds what brokers keep about it."""
+    """Return a message as a JSON object; `full` adds hosts, flags and system properties."""
     text, encoding = _text(message.body)
     row: dict[str, Any] = {
         "topic": message.topic,
@@ -61,7 +61,7 @@ def as_dict(message: Message, *, full: bool = False) -> dict[str, Any]:
 
 
 def _text(body: bytes) -> tuple[str, str]:
-    """Return a body as text, and how it became one."""
+    """Return a body as text, and its encoding: UTF-8, or base64 if it is not valid UTF-8."""
     try:
         return body.decode("utf-8"), "utf-8"
     except UnicodeDecodeError:
@@ -74,13 +74,13 @@ class Writer:
     Parameters
     ----------
     handle
-        Where to.
+        File to write to.
     form
         ``"jsonl"``, ``"csv"`` or ``"raw"``.
     full
-        Whether rows carry what brokers keep about a message; CSV has its fixed columns.
+        Whether JSON has hosts, flags and system properties. The columns of CSV are fixed.
     delimiter
-        What follows each raw body.
+        Text written after each raw body.
     """
 
     def __init__(

@@ -14,29 +14,29 @@ from forebay.cli.output import write_json, write_line
 
 __all__ = ["add"]
 
-#: Longest line and file that is taken into memory; the store's own limit is usually far below.
+#: The longest line or file that is read into memory; a store's own limit is usually far lower.
 _BODY_MAX = 64 << 20
-#: A batch has a price of its own, which so many messages share.
+#: Messages per batch: enough to spread the fixed cost of a batch.
 _BATCH_MESSAGES = 1000
 _READ_BYTES = 64 << 10
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
-    text = "send messages to a topic; the store is made where there is none"
+    """Add the verb to the parser."""
+    text = "send messages to a topic; the store is created if there is none"
     parser = verbs.add_parser(
         "send",
         help=text,
         description=text,
-        epilog="Without BODY and --file each line of standard input is a message.",
+        epilog="Without BODY and --file, each line of standard input is one message.",
         allow_abbrev=False,
     )
     add_store(parser)
     parser.add_argument("topic", metavar="TOPIC")
-    parser.add_argument("body", metavar="BODY", nargs="*", help="each is a message")
-    parser.add_argument("--file", metavar="PATH", help="the content of a file is one message")
+    parser.add_argument("body", metavar="BODY", nargs="*", help="each BODY is one message")
+    parser.add_argument("--file", metavar="PATH", help="send the content of a file as one message")
     parser.add_argument(
-        "--key", metavar="KEY", action="append", help="key of each message; several may be given"
+        "--key", metavar="KEY", action="append", help="key of each message; may be repeated"
     )
     parser.add_argument("--tags", metavar="TAG", help="tag of each message")
     parser.add_argument(
@@ -45,17 +45,15 @@ def add(verbs: Any) -> None:
         type=pair,
         action="append",
         default=[],
-        help="property of each message; several may be given",
+        help="property of each message; may be repeated",
     )
     parser.add_argument(
         "--queue",
         metavar="N",
         type=number,
-        help="queue; by key, else in turn, where it is not given",
+        help="queue; by default the first key selects it, or without a key each queue in turn",
     )
-    parser.add_argument(
-        "--sync", action="store_true", help="wait until each message is on the disk"
-    )
+    parser.add_argument("--sync", action="store_true", help="wait until each message is on disk")
     parser.add_argument(
         "--adopt", action="store_true", help="write to a directory that Forebay did not create"
     )
@@ -65,13 +63,13 @@ def add(verbs: Any) -> None:
 
 def _send(arguments: argparse.Namespace) -> int:
     if arguments.body and arguments.file is not None:
-        raise UsageError("give bodies or --file, not both")
+        raise UsageError("pass BODY or --file, not both")
     bodies = [os.fsencode(body) for body in arguments.body]
     if arguments.file is not None:
-        # It is read first, so that a mistyped name makes no store.
+        # Read before opening, so that a mistyped name does not create a store.
         bodies = [_read_file(arguments.file)]
     if not bodies and sys.stdin is None:
-        raise UsageError("there is no standard input: give bodies or --file")
+        raise UsageError("standard input is closed; pass BODY or --file")
     with forebay.open(arguments.store, adopt=arguments.adopt) as store:
         if bodies:
             for body in bodies:
@@ -121,7 +119,7 @@ def _send_lines(store: forebay.Store, arguments: argparse.Namespace, source: Bin
         except forebay.ForebayError as error:
             sent = store.stats().messages_sent
             line = "" if error.row is None else f"line {count + error.row + 1}: "
-            raise ValueError(f"{line}{error}; {sent:,} messages were sent before") from error
+            raise ValueError(f"{line}{error}; {sent:,} messages were sent before it") from error
         count += result.count
         for queue, offsets in result.ranges.items():
             place = queues.setdefault(queue, {"first": offsets.start, "next": offsets.stop})
@@ -136,10 +134,10 @@ def _send_lines(store: forebay.Store, arguments: argparse.Namespace, source: Bin
 
 
 def _batches(source: BinaryIO) -> Iterator[list[bytes]]:
-    """Cut the input into lines and give out those that are there, not waiting for more."""
+    """Yield the lines of the input as they arrive, without waiting to fill a batch."""
     pending: list[bytes] = []
     pending_bytes = 0
-    # A read returns as soon as anything is there: a pipe that trickles is sent as it comes.
+    # read1 returns whatever is available, so lines from a slow pipe are sent as they come.
     while chunk := source.read1(_READ_BYTES):  # type: ignore[attr-defined]
         *lines, rest = chunk.split(b"\n")
         if lines:

@@ -1,6 +1,6 @@
-"""The verb spark: long work over a store, by a Spark session that this process starts.
+"""The verb spark: long jobs over a store, in a Spark session that this process starts.
 
-Spark is imported when a job is asked for, and not for `--help`.
+Spark is imported when a job runs, not for `--help`.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ __all__ = ["add"]
 
 
 def add(verbs: Any) -> None:
-    """Add the verb to a parser's."""
-    text = "do long work over a store by Spark"
+    """Add the verb to the parser."""
+    text = "run a long job over a store with Spark"
     parser = verbs.add_parser("spark", help=text, description=text, allow_abbrev=False)
     jobs = parser.add_subparsers(dest="job", metavar="JOB", required=True)
     _add_audit(jobs)
@@ -48,14 +48,14 @@ def _job(jobs: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
         "--master",
         metavar="URL",
         default="local[*]",
-        help="where Spark runs the tasks; the default is this machine, on all its processors",
+        help="where Spark runs the tasks; the default is all processors of this machine",
     )
     parser.add_argument(
         "--conf",
         metavar="NAME=VALUE",
         action="append",
         default=[],
-        help="an option of Spark; may be given several times",
+        help="a Spark option; may be repeated",
     )
     parser.set_defaults(run=run)
     return parser
@@ -63,7 +63,7 @@ def _job(jobs: Any, name: str, text: str, run: Any) -> argparse.ArgumentParser:
 
 @contextlib.contextmanager
 def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
-    """Start a session for one job: silent, and with this interpreter in the workers."""
+    """Start a quiet session for one job, with this interpreter in the workers."""
     pyspark = importlib.import_module("forebay.spark") and importlib.import_module("pyspark.sql")
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = pyspark.SparkSession.builder.master(arguments.master)
@@ -76,7 +76,7 @@ def _session(arguments: argparse.Namespace) -> Iterator[SparkSession]:
     for option in arguments.conf:
         name, equals, value = option.partition("=")
         if not equals or not name:
-            raise UsageError(f"--conf {option} is not NAME=VALUE")
+            raise UsageError(f"--conf must have the form NAME=VALUE, got {option}")
         builder = builder.config(name, value)
     session: SparkSession = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
@@ -109,18 +109,19 @@ def _audit(arguments: argparse.Namespace) -> int:
 
 
 def _add_rebuild(jobs: Any) -> None:
-    text = "build queues and index from the log, in place of the store's or in a directory"
+    text = "rebuild queues and index from the log, in the store or in another directory"
     parser = _job(jobs, "rebuild", text, _rebuild)
     parser.add_argument(
-        "--target", metavar="DIRECTORY", help="build here, and leave the store as it is"
+        "--target", metavar="DIRECTORY", help="build here and leave the store unchanged"
     )
     parser.add_argument(
         "--no-index",
         action="store_true",
-        help="build the queues alone; in place the index is removed, and the next writer builds it",
+        help="build the queues only; in the store, the index is removed and the next writer "
+        "rebuilds it",
     )
     parser.add_argument(
-        "--adopt", action="store_true", help="replace those of a store that Forebay did not create"
+        "--adopt", action="store_true", help="change a store that Forebay did not create"
     )
 
 
@@ -140,36 +141,36 @@ def _rebuild(arguments: argparse.Namespace) -> int:
         write_json(done._asdict())
         return 0
     write_line(
-        f"{done.queue_entries:,} entries of {done.queues:,} queues and {done.index_entries:,} "
-        f"of {done.index_files:,} index files, in {done.target}"
+        f"built {done.queue_entries:,} entries of {done.queues:,} queues and "
+        f"{done.index_entries:,} entries of {done.index_files:,} index files in {done.target}"
     )
     for start, end in done.holes:
-        write_line(f"the log holds no record from {start} to {end}")
+        write_line(f"the log holds no intact record from {start} to {end}")
     _write_pace(done)
     return 0
 
 
 def _add_export(jobs: Any) -> None:
-    text = "write what was sent since the last export to partitioned Parquet"
+    text = "write messages sent since the last export to partitioned Parquet"
     parser = _job(jobs, "export", text, _export)
-    parser.add_argument("target", metavar="DIRECTORY", help="where the files go")
+    parser.add_argument("target", metavar="DIRECTORY", help="directory for the files")
     parser.add_argument(
-        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+        "--topic", metavar="TOPIC", action="append", help="only this topic; may be repeated"
     )
     parser.add_argument(
         "--partition-by",
         metavar="NAME[,NAME...]",
         default="topic,date",
-        help="directories, of topic, date, hour and queue; the default is topic,date",
+        help="partition columns, from topic, date, hour and queue; the default is topic,date",
     )
     parser.add_argument(
         "--compression",
         choices=("zstd", "snappy", "gzip", "lz4", "none"),
         default="zstd",
-        help="of the files; the default is zstd",
+        help="compression of the files; the default is zstd",
     )
     parser.add_argument(
-        "--skip-lost", action="store_true", help="pass over messages that are lost, and count them"
+        "--skip-lost", action="store_true", help="count lost messages and go on, instead of failing"
     )
 
 
@@ -191,7 +192,7 @@ def _export(arguments: argparse.Namespace) -> int:
         write_json(done._asdict())
         return 0
     if not done.run:
-        write_line("nothing was sent since the last export")
+        write_line("no messages were sent since the last export")
         return 0
     write_line(
         f"run {done.run}: {done.rows:,} messages in {done.files:,} files, {human(done.bytes)}, "
@@ -199,20 +200,24 @@ def _export(arguments: argparse.Namespace) -> int:
     )
     if done.lost or done.removed:
         gone = done.lost + sum(done.removed.values())
-        write_line(f"{gone:,} messages are lost")
+        write_line(f"{gone:,} messages were lost")
     write_line(f"{done.tasks:,} tasks in {done.seconds:.1f} s")
     return 0
 
 
 def _add_report(jobs: Any) -> None:
-    text = "count by topic, queue, hour and key, and look up the lag of groups"
+    text = "count messages by topic, queue, hour and key, and show the lag of groups"
     parser = _job(jobs, "report", text, _report)
-    parser.add_argument("--html", metavar="FILE", help="write a page with plots too")
+    parser.add_argument("--html", metavar="FILE", help="also write an HTML page with plots")
     parser.add_argument(
-        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+        "--topic", metavar="TOPIC", action="append", help="only this topic; may be repeated"
     )
     parser.add_argument(
-        "--keys", metavar="N", type=number, default=20, help="how many keys; the default is 20"
+        "--keys",
+        metavar="N",
+        type=number,
+        default=20,
+        help="number of keys to list; the default is 20",
     )
 
 
@@ -252,11 +257,11 @@ def _shown(value: object) -> object:
 
 
 def _add_compact(jobs: Any) -> None:
-    text = "keep the newest message of each key, in a new store"
+    text = "copy the newest message of each key to a new store"
     parser = _job(jobs, "compact", text, _compact)
     parser.add_argument("target", metavar="TARGET", help="directory of the new store")
     parser.add_argument(
-        "--topic", metavar="TOPIC", action="append", help="only this topic; several may be given"
+        "--topic", metavar="TOPIC", action="append", help="only this topic; may be repeated"
     )
 
 

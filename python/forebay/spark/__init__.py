@@ -1,7 +1,7 @@
 """Stores as Spark DataFrames: ``spark.read.format("forebay")``.
 
-The options and columns are those of Spark's Kafka connector, so a job moves by changing the format
-and the address::
+The options and columns are those of Spark's Kafka connector, so moving a job takes only a change of
+format and address::
 
     import forebay.spark
 
@@ -11,7 +11,7 @@ and the address::
 
 `audit`, `rebuild`, `compact`, `export` and `report` are jobs; see `forebay.spark.jobs`.
 
-Spark finds the source by itself where this package is installed beside it. `register` also tells
+Spark finds the source by itself if this package is installed alongside it. `register` also tells
 the source how many tasks the cluster runs at once.
 """
 
@@ -53,7 +53,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # Processes that plan or read come here for the source alone, for each query anew.
+    # Imported on demand: for each query, Spark's planning and reading processes import this module
+    # for the source alone.
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module("forebay.spark.jobs"), name)

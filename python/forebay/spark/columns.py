@@ -1,10 +1,10 @@
-"""The columns of a read: names, and the only types in which Spark takes them from Python."""
+"""The columns of a read: their names, and the only types that Spark accepts from Python."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from forebay.spark.errors import invalid
+from forebay.spark.errors import did_you_mean, invalid
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -37,29 +37,31 @@ _TYPES = {
     "size": "int",
     "store": "string",
 }
+_LIST = ", ".join(_TYPES)
 
 
 def parse_columns(text: str) -> tuple[str, ...]:
-    """Return the names in a list that is separated by commas.
+    """Return the names in a comma-separated list.
 
     Raises
     ------
     InvalidOptionError
-        If a name is unknown, or named twice, or there is none.
+        If a name is unknown or repeated, or the list is empty.
     """
     names = tuple(name for name in (part.strip() for part in text.split(",")) if name)
     if not names:
         raise invalid("columns", text, "name at least one column")
     for place, name in enumerate(names):
         if name not in _TYPES:
-            raise invalid("columns", name, f"the columns are {', '.join(_TYPES)}")
+            hint = did_you_mean(name, _TYPES)
+            raise invalid("columns", name, f"no such column{hint}; the columns are {_LIST}")
         if name in names[:place]:
-            raise invalid("columns", name, "it is named twice")
+            raise invalid("columns", name, "the column is named twice")
     return names
 
 
 def schema_of(columns: tuple[str, ...]) -> StructType:
-    """Return Spark's schema of these columns; all of them are nullable, as the connector's are."""
+    """Return the Spark schema of these columns; like the connector's, all of them are nullable."""
     from pyspark.sql import types
 
     header = types.StructType()
@@ -80,7 +82,7 @@ def schema_of(columns: tuple[str, ...]) -> StructType:
 
 
 def select(batch: pyarrow.RecordBatch, columns: tuple[str, ...], store: str) -> pyarrow.RecordBatch:
-    """Return these columns of a batch; ``store`` is the path of its store in every row."""
+    """Return these columns of a batch; the column ``store`` is filled with the path `store`."""
     import pyarrow
 
     if batch.schema.names == list(columns):

@@ -1,17 +1,17 @@
 """Filters that a read takes over from Spark, with the option ``pushdown``.
 
-A filter either narrows what is read so exactly that Spark need not look at it again, or it only
-leaves out what it surely refuses, and Spark goes on evaluating it:
+Some filters narrow the read exactly, and Spark drops them. Others only leave out rows that cannot
+match, and Spark evaluates them again:
 
-| on | what it does | Spark |
+| filter on | effect | Spark |
 |---|---|---|
-| store, topic, queue | chooses ranges | no more |
-| offset, store time: comparisons | moves the ends of ranges | no more |
-| offset, store time: a list | moves the ends to the lowest and highest of it | again |
-| key, keys: equality, a list | reads through the index | again |
-| tags: equality, a list | compares tags in the scan | again |
+| store, topic, queue | selects ranges | drops it |
+| offset, store time: comparisons | moves the ends of ranges | drops it |
+| offset, store time: a list | moves the ends to the lowest and highest value | evaluates it again |
+| key, keys: equality, a list | reads through the index | evaluates it again |
+| tags: equality, a list | compares tags in the scan | evaluates it again |
 
-Everything else is Spark's. Only the last two have nulls.
+All other filters are left to Spark. Only the columns of the last two rows can be null.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from forebay.times import milliseconds
 if TYPE_CHECKING:
     from forebay.spark.stores import Source
 
-#: More keys than this are not looked up one by one: the log is read.
+#: Maximum number of keys to look up one by one; with more of them the log is read instead.
 _LOOKUPS_MAX = 1_000
 
 #: Columns that are the same in every row of a range.
@@ -62,13 +62,13 @@ _HOLDS: dict[type[Filter], Callable[[Any, Any], bool]] = {
 
 @dataclass(frozen=True)
 class Span:
-    """Whole numbers, half-open; `None` is no bound."""
+    """A half-open range of integers; `None` means unbounded."""
 
     start: int | None = None
     end: int | None = None
 
     def within(self, other: Span) -> Span:
-        """Return the numbers that are in both."""
+        """Return the intersection of both spans."""
         starts = [start for start in (self.start, other.start) if start is not None]
         ends = [end for end in (self.end, other.end) if end is not None]
         return Span(max(starts, default=None), min(ends, default=None))
@@ -76,7 +76,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Lookup:
-    """A key to ask the index for, and what the rows that are meant have in which column."""
+    """A key to look up in the index, and the value that the wanted rows have in `column`."""
 
     key: str
     column: str
@@ -85,9 +85,9 @@ class Lookup:
 
 @dataclass(frozen=True)
 class Pushed:
-    """What the filters say; without any, everything is read."""
+    """The pushed-down filters; without any, everything is read."""
 
-    #: Those on what is the same in every row of a range.
+    #: Filters on columns that have one value in all rows of a range.
     fixed: tuple[Filter, ...] = ()
     offsets: Span = Span()
     #: Store times in ms.
@@ -97,16 +97,16 @@ class Pushed:
 
     @property
     def selective(self) -> bool:
-        """Whether not every row of a range is read."""
+        """Whether only some rows of a range are read."""
         return self.lookups is not None or self.tags is not None
 
     def has(self, store: str) -> bool:
-        """Return whether a store may have rows that pass."""
+        """Return whether a store may have matching rows."""
         some = Range(store, "", 0, 0, 0)
         return all(_holds(one, some) for one in self.fixed if _column(one) == "store")
 
     def narrow(self, store: Source, ranges: Iterable[Range]) -> list[Range]:
-        """Return of each range what may pass, without those of which nothing may."""
+        """Return the parts of the ranges that may have matching rows."""
         narrowed = []
         for found in ranges:
             if not all(_holds(one, found) for one in self.fixed):
@@ -126,7 +126,7 @@ class Pushed:
 
 
 def take(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """Return what filters say that all have to hold, and those that Spark still evaluates."""
+    """Return what to push down of filters that must all hold, and those left for Spark."""
     pushed = Pushed()
     left = []
     for one in filters:
@@ -152,7 +152,7 @@ def take(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
 
 
 def _column(one: Filter) -> str | None:
-    """Return the column that a filter is on; `None` for one that is not of a column as such."""
+    """Return the column that a filter tests; `None` if it tests a nested field or no column."""
     if isinstance(one, datasource.Not):
         return _column(one.child)
     path: tuple[str, ...] = getattr(one, "attribute", ())
@@ -160,7 +160,7 @@ def _column(one: Filter) -> str | None:
 
 
 def _is_of(one: Filter, kind: type) -> bool:
-    """Return whether a filter compares with values of this type alone, none of them null."""
+    """Return whether a filter compares only with values of this type, none of them null."""
     if isinstance(one, datasource.Not):
         return _is_of(one.child, kind)
     if type(one) not in _HOLDS:
@@ -186,10 +186,9 @@ def _holds(one: Any, found: Range) -> bool:
 
 
 def _span(one: Any, numbers: Callable[[Any], tuple[int, int]]) -> Span:
-    """Return the numbers outside of which a filter does not hold.
+    """Return a span outside of which a filter does not hold.
 
-    `numbers` gives for a value the highest number that is not above it, and the lowest that is not
-    below it.
+    `numbers` rounds a value down and up to integers.
     """
     if isinstance(one, datasource.Not):
         return Span()
@@ -209,11 +208,11 @@ def _span(one: Any, numbers: Callable[[Any], tuple[int, int]]) -> Span:
 
 
 def _select(pushed: Pushed, one: Filter) -> Pushed:
-    """Take what an equality says on keys and tags; the first on each is what is read by."""
+    """Push down an equality on keys or tags; only the first one on each is used."""
     if not _is_equality(one):
         return pushed
     name = _column(one)
-    # A null in a list is equal to nothing.
+    # A null in a list equals nothing.
     values = [value for value in dict.fromkeys(_values(one)) if value is not None]
     if name == "tags" and pushed.tags is None:
         if values and all(isinstance(value, str) and _is_exact(value) for value in values):
@@ -227,16 +226,16 @@ def _select(pushed: Pushed, one: Filter) -> Pushed:
 
 
 def _lookup(column: str, value: object) -> Lookup | None:
-    """Return how to find rows with this value; `None` where the index cannot be asked for it."""
+    """Return how to find rows with this value; `None` if the index cannot find it."""
     if column == "key" and isinstance(value, bytes | bytearray):
         if b" " in value:
-            # No key is stored so as it is.
+            # No key is stored with a space in it: such a key is stored as base64.
             return Lookup(b64encode(value).decode(), column, bytes(value))
         try:
             text = bytes(value).decode()
         except UnicodeDecodeError:
             return None
-        # A store that others wrote may hold keys as they are that a write from Spark codes.
+        # Spark's writer encodes such keys, but another writer may have stored them as they are.
         doubtful = text == "" or any(it.isspace() or category(it) == "Cc" for it in text)
         return None if doubtful else Lookup(text, column, bytes(value))
     if column == "keys" and isinstance(value, str) and _is_exact(value):
@@ -246,5 +245,5 @@ def _lookup(column: str, value: object) -> Lookup | None:
 
 
 def _is_exact(text: str) -> bool:
-    """Return whether a text stands for itself: bytes that are no UTF-8 read as U+FFFD in rows."""
+    """Return whether only one stored value reads as this text; invalid UTF-8 reads as U+FFFD."""
     return text != "" and "\N{REPLACEMENT CHARACTER}" not in text

@@ -1,10 +1,10 @@
-"""The progress of a stream as that of a consumer group, for other tools to see.
+"""The progress of a stream, recorded as a consumer group for other tools to see.
 
 RocketMQ keeps the offsets of all groups in one table of a store, ``config/consumerOffset.json``,
-which is replaced as a whole. Forebay's writer reads it, to keep what groups have not consumed, and
-does not write it, so a stream beside the writer may. Streams exclude one another by a lock on a
-file beside the table. A directory in which Forebay has not written is left alone: its broker
-replaces the table every few seconds by what it has in memory.
+which is replaced as a whole. Forebay's writer reads the table, to keep what groups have not
+consumed, but does not write it, so a stream may write it while a writer is running. Streams exclude
+one another by a lock on a file beside the table. A directory that Forebay has not written to is
+left alone: its broker overwrites the table every few seconds from memory.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from forebay.spark.options import TopicQueue
 
 _NAME = "consumerOffset.json"
 _LOCK = "consumerOffset.lock"
-#: A text, or a number that stands as a name without the quotes that JSON asks for.
+#: A string, or a number used as a member name without the quotes that JSON requires.
 _BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
 
 
 def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
-    """Write into a store how far a group has come, durably, and leave the other groups as they are.
+    """Record the offsets of a group in a store, durably, and keep those of other groups.
 
     Raises
     ------
     ForeignStoreError
         If Forebay has not written to the store.
     CorruptError
-        If the table is there and cannot be read; it is left as it is.
+        If the table exists and cannot be read; it is left unchanged.
     OSError
-        As the file system has it.
+        If a file operation fails.
     """
-    # Not everywhere, and the module is imported everywhere.
+    # Imported here, because not every platform has fcntl.
     import fcntl
 
     if not os.path.exists(os.path.join(path, "forebay.state")):
         raise ForeignStoreError(
-            f"the group {group!r} is not recorded in {path}: its table of offsets is a broker's",
+            f"the offset table of {path} belongs to a broker; a stream must not write to it",
             path=path,
         )
     config = Path(path, "config")
@@ -58,12 +58,12 @@ def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
 
 
 def read_table(config: Path) -> dict[str, Any]:
-    """Read the table of a store; like RocketMQ, from its copy where it is missing or no table.
+    """Read the table of a store; like RocketMQ, fall back to its copy if it is missing or invalid.
 
     Raises
     ------
     CorruptError
-        If neither can be read.
+        If neither is valid.
     """
     problem = None
     for path in (config / _NAME, config / f"{_NAME}.bak"):
@@ -78,12 +78,12 @@ def read_table(config: Path) -> dict[str, Any]:
             continue
         if isinstance(table, dict) and isinstance(table.get("offsetTable", {}), dict):
             return table
-        problem = problem or (path, ValueError("it is no table of offsets"))
+        problem = problem or (path, ValueError("offsetTable is not an object"))
     if problem is None:
         return {}
     where, reason = problem
     raise CorruptError(
-        f"{where} is no table of offsets: {reason}; it is left as it is",
+        f"{where} is not a valid offset table: {reason}; it was left unchanged",
         path=str(where),
         position=0,
         reason=str(reason),
@@ -99,8 +99,8 @@ def _private(path: str, flags: int) -> int:
 
 
 def _replace(config: Path, text: str) -> None:
-    """Replace the table: at no moment is there none, or half of one."""
-    # The lock is held, so nobody else has a file of this name; what a crash left is written over.
+    """Replace the table atomically."""
+    # The lock is held, so no other process uses this name; a crash may have left a file to reuse.
     fresh = config / f"{_NAME}.tmp"
     with open(fresh, "w", encoding="utf-8") as file:
         file.write(text)

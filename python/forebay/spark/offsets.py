@@ -1,15 +1,15 @@
-"""How far a stream has come: what Spark keeps in its checkpoint, and the arithmetic on it.
+"""The progress of a stream: the offsets in Spark's checkpoint, and the arithmetic on them.
 
-An offset of a stream is JSON: for each store, by its absolute path, the place up to which the
-stream has planned its reading::
+A stream offset is JSON. For each store, by absolute path, it has the place up to which the stream
+has planned its reads::
 
     {"version": 1, "stores": {"/data/events": {
         "epoch": 3, "began": 1764000000000000000, "position": 73400320,
         "topics": {"orders": {"0": 17, "1": 23}}}}}
 
-``topics`` has the next offset of each queue. The rest tells whether the log is still the one that
-was read: the epoch in which it was, when that began (ns since 1970), and the end of what was
-durable then. Keys are sorted, for Spark compares offsets as texts.
+``topics`` has the next offset of each queue. The other fields show whether the log is still the one
+that was read: the epoch at the time, when it began (ns since 1970), and the durable end of the log.
+Keys are sorted, because Spark compares offsets as text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from forebay.spark.options import TopicQueue
 
 VERSION = 1
 
-#: The number of the newest epoch of a store, and the last ones: number, beginning, end of the log.
+#: The number of a store's newest epoch, and the latest epochs: number, time of the beginning, end
+#: of the log at that time.
 Epochs = tuple[int, list[tuple[int, int, int]]]
 
 K = TypeVar("K", bound=Hashable)
@@ -31,20 +32,20 @@ K = TypeVar("K", bound=Hashable)
 
 @dataclass(frozen=True)
 class Place:
-    """How far a stream has come in one store."""
+    """The progress of a stream in one store."""
 
-    #: Number of the epoch; 0 where Forebay has not written to the store.
+    #: Number of the epoch; 0 if Forebay has not written to the store.
     epoch: int = 0
-    #: When the epoch began, in ns since 1970; 0 where that is unknown.
+    #: When the epoch began, in ns since 1970; 0 if unknown.
     began: int = 0
-    #: End of what was durable.
+    #: Durable end of the log.
     position: int = 0
     #: Next offset by queue.
     queues: dict[TopicQueue, int] = field(default_factory=dict)
 
 
 def encode(places: Mapping[str, Place]) -> dict[str, Any]:
-    """Return places by path as what Spark keeps."""
+    """Return places, given by path, in the form that Spark stores."""
     stores: dict[str, Any] = {}
     for path, place in sorted(places.items()):
         topics: dict[str, dict[str, int]] = {}
@@ -60,7 +61,7 @@ def encode(places: Mapping[str, Place]) -> dict[str, Any]:
 
 
 def decode(offset: Mapping[str, Any]) -> dict[str, Place]:
-    """Return the places that Spark has kept.
+    """Return the places that Spark has stored.
 
     Raises
     ------
@@ -70,8 +71,8 @@ def decode(offset: Mapping[str, Any]) -> dict[str, Place]:
     if offset.get("version") != VERSION:
         given = repr(dict(offset))[:200]
         raise UnsupportedError(
-            f"the checkpoint holds an offset that is none of version {VERSION} of Forebay's: "
-            f"{given}; go on with the version that wrote it, or begin with a new checkpoint"
+            f"the checkpoint holds an offset that is not a Forebay offset of version {VERSION}: "
+            f"{given}; continue with the version that wrote it, or start with a new checkpoint"
         )
     places = {}
     for path, found in offset["stores"].items():
@@ -85,15 +86,14 @@ def decode(offset: Mapping[str, Any]) -> dict[str, Place]:
 
 
 def intact_until(place: Place, epochs: Epochs | None, durable: int) -> int | None:
-    """Return up to which position a log is still the one that a place is in.
+    """Return the position up to which a log is still the one that a place refers to.
 
-    `None` means that it is whole: whatever was durable when the place was taken still is. A log
-    that is another one altogether is intact up to 0.
+    `None` means that nothing was lost: all that was durable when the place was taken still exists.
+    0 means that another log has replaced it.
 
-    An epoch begins at the end that the writer found. So the smallest beginning since the place was
-    taken is the least that was left, however much was appended later. The beginnings of the last
-    128 epochs are known; a log that became shorter in an earlier one, and longer again, is not
-    noticed.
+    An epoch begins at the end of the log that the writer found. So the lowest beginning since the
+    place was taken is where the log was cut, however much was appended later. Only the last 128
+    epochs are known: a log that was cut in an earlier one, and has grown again, is not detected.
     """
     number, known = epochs or (0, [])
     began = {epoch: time for epoch, time, _ in known}
@@ -106,11 +106,11 @@ def intact_until(place: Place, epochs: Epochs | None, durable: int) -> int | Non
 
 
 def share(limit: int, sizes: Mapping[K, int], turn: int) -> dict[K, int]:
-    """Share a limit among queues in proportion to what they have, and never exceed it.
+    """Share a limit among queues in proportion to their sizes, and never exceed it.
 
-    Each queue that has something gets at least one, so that a large one starves no small one.
-    Where there are more queues than the limit, those get one whose turn it is: `turn` counts the
-    messages that were handed out before, so the next ones follow the last ones.
+    Each queue that is not empty gets at least one message, so that a large queue cannot starve a
+    small one. If there are more such queues than `limit`, they get one message each in turn.
+    `turn` counts the messages handed out before, so each call continues where the last one stopped.
     """
     some = {at: size for at, size in sizes.items() if size > 0}
     total = sum(some.values())
@@ -121,8 +121,8 @@ def share(limit: int, sizes: Mapping[K, int], turn: int) -> dict[K, int]:
         for at in rotated(list(some), turn)[:limit]:
             parts[at] = 1
         return parts
-    # One each, and of the rest what each would get in proportion; what rounding leaves goes to
-    # those who lost most by it.
+    # Give each queue one, and its proportional share of the rest, rounded down. What rounding
+    # leaves over goes to the queues that lost most by it.
     spare, rest = limit - len(some), total - len(some)
     lost = {}
     for at, size in some.items():
@@ -135,6 +135,6 @@ def share(limit: int, sizes: Mapping[K, int], turn: int) -> dict[K, int]:
 
 
 def rotated(items: list[K], turn: int) -> list[K]:
-    """Return the items from the one on whose turn it is."""
+    """Return the items rotated to begin at index `turn`, modulo their number."""
     at = turn % len(items) if items else 0
     return items[at:] + items[:at]

@@ -1,4 +1,4 @@
-"""The options of a read, by the names and rules of Spark's Kafka connector."""
+"""The options of a read, with the names and rules of Spark's Kafka connector."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 from forebay.errors import InvalidOptionError
 from forebay.redact import redacted
 from forebay.spark.columns import KAFKA_COLUMNS, parse_columns
-from forebay.spark.errors import invalid, unknown
+from forebay.spark.errors import did_you_mean, invalid, unknown
 
-#: Offsets in JSON that stand for an end of the queue.
+#: Offsets in JSON that mean an end of the queue.
 LATEST, EARLIEST = -1, -2
 
 #: A topic and the number of a queue; the connector calls a queue a partition.
@@ -40,7 +40,7 @@ _NAMES = (
     "columns",
     "pushdown",
 )
-#: Options of the connector that are about a client of a broker, beside those that begin so.
+#: Options of the connector that configure a broker's client, besides those with `_CLIENT_PREFIX`.
 _CLIENT = (
     "groupIdPrefix",
     "fetchOffset.numRetries",
@@ -48,7 +48,7 @@ _CLIENT = (
     "kafkaConsumer.pollTimeoutMs",
 )
 _CLIENT_PREFIX = "kafka."
-#: Options of streams alone.
+#: Options that only streams have.
 _STREAM_NAMES = (
     "maxOffsetsPerTrigger",
     "minOffsetsPerTrigger",
@@ -63,33 +63,33 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class Limit:
-    """One end of a read: offsets or times by queue, or one time, or an end of every queue."""
+    """The start or end of a read: offsets or times by queue, one time, or an end of all queues."""
 
-    #: Offset of every queue where nothing else is given: `EARLIEST` or `LATEST`.
+    #: Offset of every queue if nothing else is given: `EARLIEST` or `LATEST`.
     everywhere: int = LATEST
     offsets: dict[TopicQueue, int] | None = None
     times: dict[TopicQueue, int] | None = None
     time: int | None = None
-    #: Limits of stores by their absolute paths, where each has its own.
+    #: Limits by absolute path of the store, if each store has its own.
     by_store: dict[str, Limit] | None = None
 
     def of(self, store: str) -> Limit | None:
-        """Return what this limit means for a store; `None` if it names others and not this one."""
+        """Return the limit for a store; `None` if this one names only other stores."""
         return self if self.by_store is None else self.by_store.get(store)
 
 
 @dataclass(frozen=True)
 class ReadOptions:
-    """What to read; of `topics`, `pattern` and `assignment` one is given."""
+    """What to read; exactly one of `topics`, `pattern` and `assignment` is given."""
 
-    #: Absolute paths of stores, and patterns of such.
+    #: Absolute paths of stores, or glob patterns for them.
     paths: tuple[str, ...]
     topics: tuple[str, ...] | None = None
     pattern: re.Pattern[str] | None = None
     assignment: dict[str, tuple[int, ...]] | None = None
     start: Limit = field(default_factory=lambda: Limit(EARLIEST))
     end: Limit = field(default_factory=Limit)
-    #: Whether a starting time behind a queue's newest message means its end, and is no error.
+    #: Whether a starting time after a queue's newest message means its end, or is an error.
     latest_if_no_match: bool = False
     min_partitions: int | None = None
     records_max: int | None = None
@@ -100,26 +100,25 @@ class ReadOptions:
 
 
 def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadOptions:
-    """Return the options of a read; names are given in any case.
+    """Return the options of a read; names are not case-sensitive.
 
-    A stream begins at the latest offsets where nothing else is said, and has no end.
+    By default a stream starts at the latest offsets; it has no end.
 
     Raises
     ------
     InvalidOptionError
-        If a name is unknown, a value is not allowed, or options contradict one another.
+        If a name is unknown, a value is invalid, or options contradict one another.
     """
     options = by_name(given)
     if not streaming and (wrong := [name for name in _STREAM_NAMES if name in options]):
-        raise invalid(wrong[0], options[wrong[0]], "there is no such option of a batch read")
+        raise invalid(wrong[0], options[wrong[0]], "only streams have this option")
     if streaming and (ending := [name for name in options if name.startswith("ending")]):
         raise invalid(ending[0], options[ending[0]], "a stream has no end")
     if streaming and "pushdown" in options:
-        raise invalid("pushdown", options["pushdown"], "Spark gives no filters to a stream")
+        raise invalid("pushdown", options["pushdown"], "Spark pushes no filters down to a stream")
     strategies = [name for name in _STRATEGIES if name in options]
     if len(strategies) != 1:
-        number = "one" if not strategies else "only one"
-        reason = f"{number} of subscribe, subscribePattern and assign must be specified"
+        reason = "exactly one of subscribe, subscribePattern and assign must be specified"
         raise invalid("options", sorted(options), reason)
     first = Limit(LATEST if streaming else EARLIEST)
     start = _limit(options, "starting", first, streaming=streaming)
@@ -128,7 +127,7 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
     strategy = options.get("startingOffsetsByTimestampStrategy", "error").strip().lower()
     if strategy not in ("error", "latest"):
         name = "startingOffsetsByTimestampStrategy"
-        raise invalid(name, options[name], 'it is "error" or "latest"')
+        raise invalid(name, options[name], 'must be "error" or "latest"')
     return ReadOptions(
         paths=_paths(options),
         topics=_parsed(options, "subscribe", _topics),
@@ -146,16 +145,17 @@ def parse_options(given: Mapping[str, str], *, streaming: bool = False) -> ReadO
 
 
 def by_name(given: Mapping[str, str]) -> dict[str, str]:
-    """Give each option the name by which it is documented; Spark hands them over in lower case."""
+    """Restore the documented spelling of each option; Spark passes them in lower case."""
     names = {name.lower(): name for name in (*_NAMES, *_STREAM_NAMES)}
     client = [name.lower() for name in _CLIENT]
     options = {}
     for name, value in given.items():
         known = names.get(name.lower())
         if known is None:
-            reason = f"there is no such option; there are {', '.join(names.values())}"
+            hint = did_you_mean(name, names.values())
+            reason = f"no such option{hint}; the options are {', '.join(names.values())}"
             if name.lower().startswith(_CLIENT_PREFIX) or name.lower() in client:
-                reason = "options of a Kafka client have no meaning for a directory"
+                reason = "it configures a Kafka client, and a store has none"
             raise unknown(name, reason)
         options[known] = value
     return options
@@ -166,11 +166,11 @@ def _parsed(options: Mapping[str, str], name: str, parse: Callable[[str, str], _
 
 
 def _paths(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Read what `load` was given: one path is the option ``path``, a list of them is ``paths``."""
+    """Parse the argument of `load`: Spark passes one path as ``path``, a list as ``paths``."""
     if "paths" not in options:
         return (_path("path", options.get("path", "")),)
     if "path" in options:
-        reason = f"path is given too: {redacted(options['path'])!r}"
+        reason = f"path is also given: {redacted(options['path'])!r}"
         raise invalid("paths", options["paths"], reason)
     expected = 'expected e.g. ["/data/a/events","/data/b/events"]'
     found = _json(options["paths"])
@@ -185,27 +185,27 @@ def _path(name: str, text: str) -> str:
     url = _url(name, text)
     if "://" not in text or url.scheme == "file":
         return directory(name, text, ".load(path)")
-    # An archive in an object store; it is shown in messages and in the column store.
+    # An archive in an object store. Messages and the column `store` show its URI.
     if "@" in url.netloc:
-        reason = "user and password belong into the environment of driver and executors"
+        reason = "set user and password in the environment of the driver and executors"
         raise invalid(name, text, reason)
     return text
 
 
 def directory(name: str, text: str, how: str) -> str:
-    """Return the absolute path of a directory; workers run elsewhere, a relative one is ours."""
+    """Return the absolute path of a directory; a relative one is relative to the driver's."""
     if not text:
-        raise invalid(name, text, f"give the directory of the store: {how}")
+        raise invalid(name, text, f"must be the directory of the store, as in {how}")
     url = _url(name, text)
     if url.scheme == "file":
         return os.path.abspath(unquote(url.path))
     if url.scheme or text == ":memory:":
-        raise invalid(name, text, "it is a directory that every worker reaches as a local one")
+        raise invalid(name, text, "must be a directory that every worker reaches as a local path")
     return os.path.abspath(text)
 
 
 def local(name: str, path: str | os.PathLike[str]) -> str:
-    """Return the absolute path of a directory that a job was given."""
+    """Return the absolute path of a directory that was passed to a job."""
     return directory(name, os.fspath(path), f'{name}="/data/events"')
 
 
@@ -213,8 +213,8 @@ def _url(name: str, text: str) -> SplitResult:
     try:
         return urlsplit(text)
     except ValueError:
-        error = invalid(name, text, "it is no path and no URI")
-    # Not in the handler: the error that is at hand there may have the password in it.
+        error = invalid(name, text, "must be a path or a URI")
+    # Raised outside the handler: the error there would be chained and may contain the password.
     raise error
 
 
@@ -232,7 +232,7 @@ def _pattern(name: str, text: str) -> re.Pattern[str]:
     try:
         return re.compile(text.strip())
     except re.error as error:
-        raise invalid(name, text, f"it is no regular expression: {error}") from error
+        raise invalid(name, text, f"not a regular expression: {error}") from error
 
 
 def _assignment(name: str, text: str) -> dict[str, tuple[int, ...]]:
@@ -251,7 +251,7 @@ def _assignment(name: str, text: str) -> dict[str, tuple[int, ...]]:
 def _limit(
     options: Mapping[str, str], side: str, default: Limit, *, streaming: bool = False
 ) -> Limit:
-    """Read the options of one end; like the connector, a time goes before times before offsets."""
+    """Parse the options of one end; like the connector, prefer a time to times, then offsets."""
     time, times, offsets = f"{side}Timestamp", f"{side}OffsetsByTimestamp", f"{side}Offsets"
     if time in options:
         text = options[time].strip()
@@ -295,7 +295,7 @@ def _of_stores(
 def _by_queue(
     name: str, text: str, expected: str, least: int
 ) -> dict[str | None, dict[TopicQueue, int]]:
-    """Read numbers by topic and queue, or such by store; those of every store come under `None`."""
+    """Parse numbers by topic and queue, or by store; numbers for all stores have the key `None`."""
     found = _json_object(name, text, expected)
     stores = [topics for topics in found.values() if isinstance(topics, dict)]
     if not any(isinstance(queues, dict) for topics in stores for queues in topics.values()):
@@ -325,11 +325,11 @@ def _numbers(
 
 
 def _json(text: str) -> object:
-    """Return what a text stands for; None where it is not JSON."""
+    """Return the value of a JSON text; None if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        # Not the cause of another error: this one has the whole text in it, passwords and all.
+        # Not chained to another error: this one contains the whole text, passwords included.
         return None
 
 
@@ -341,9 +341,9 @@ def _json_object(name: str, text: str, expected: str) -> dict[str, object]:
 
 
 def _check_order(start: Limit, end: Limit) -> None:
-    """Refuse an end before its start where both are known without the store."""
+    """Refuse an end before its start, if both are known without opening the store."""
     if start.time is not None and end.time is not None and start.time > end.time:
-        reason = f"it lies before startingTimestamp, {start.time}"
+        reason = f"must not be before startingTimestamp ({start.time})"
         raise invalid("endingTimestamp", end.time, reason)
     if start.by_store is not None and end.by_store is not None:
         for store in start.by_store.keys() & end.by_store.keys():
@@ -355,16 +355,16 @@ def _check_order(start: Limit, end: Limit) -> None:
         if starts is None or ends is None:
             continue
         if starts.keys() != ends.keys():
-            reason = f"it must name the partitions of starting{kind}: {names_of(starts)}"
+            reason = f"must name the same partitions as starting{kind} ({names_of(starts)})"
             raise invalid(f"ending{kind}", names_of(ends), reason)
         for place, first in starts.items():
             if 0 <= ends[place] < first:
-                reason = f"it lies before the start {first} of {place[0]}-{place[1]}"
+                reason = f"must not be before the start {first} of {place[0]}-{place[1]}"
                 raise invalid(f"ending{kind}", ends[place], reason)
 
 
 def names_of(queues: Iterable[TopicQueue]) -> str:
-    """Return the names of queues in order, as messages have them."""
+    """Return the sorted names of queues, as they appear in messages."""
     return ", ".join(f"{topic}-{queue}" for topic, queue in sorted(queues))
 
 
@@ -377,12 +377,12 @@ def _is_number(text: str) -> bool:
 
 
 def positive(options: Mapping[str, str], name: str, most: int = LONG_MAX) -> int | None:
-    """Return the value of an option that is a positive whole number, if it is given."""
+    """Return the value of an option that is a positive integer; `None` if it is not given."""
     if name not in options:
         return None
     text = options[name].strip()
     if not _is_number(text) or not 0 < int(text) <= most:
-        raise invalid(name, text, "it must be positive, and a whole number")
+        raise invalid(name, text, f"must be an integer from 1 to {most}")
     return int(text)
 
 
@@ -392,12 +392,12 @@ def truth(options: Mapping[str, str], name: str, *, default: bool) -> bool:
         return default
     truth = {"true": True, "false": False}.get(options[name].strip().lower())
     if truth is None:
-        raise invalid(name, options[name], 'it is "true" or "false"')
+        raise invalid(name, options[name], 'must be "true" or "false"')
     return truth
 
 
 def columns_of(given: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns of a read by options of which it is not known yet what they are for."""
+    """Return the columns of a read when it is not yet known whether it is a batch or a stream."""
     try:
         return parse_options(given).columns
     except InvalidOptionError as error:
@@ -413,5 +413,5 @@ def _columns(options: Mapping[str, str]) -> tuple[str, ...]:
         return (*KAFKA_COLUMNS, "headers") if with_headers else KAFKA_COLUMNS
     columns = parse_columns(options["columns"])
     if with_headers and "headers" not in columns:
-        raise invalid("includeHeaders", "true", "headers is not among the columns that are named")
+        raise invalid("includeHeaders", "true", "the option columns does not name headers")
     return columns

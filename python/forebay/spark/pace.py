@@ -1,4 +1,4 @@
-"""How much a micro-batch takes: limits of messages and bytes, and how long few are waited for."""
+"""The size of a micro-batch: limits of messages and bytes, and how long to wait for a minimum."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from forebay.spark.errors import invalid
 from forebay.spark.offsets import K
 from forebay.spark.options import ReadOptions, by_name, parse_options, positive
 
-#: Messages of a queue by whose sizes those of the others are estimated.
+#: Number of messages of a queue whose sizes serve to estimate the others.
 SAMPLE = 32
 
-#: Seconds of a unit, by the names that Spark's durations have.
+#: Length of a unit in seconds, by its name in Spark's durations.
 _UNITS = {
     "us": 1e-6,
     "ms": 1e-3,
@@ -25,25 +25,25 @@ _UNITS = {
     "": 1e-3,
 }
 
-#: How far from an offset on messages of a queue fit into a number of bytes: called with
-#: ``{queue: (start, end, bytes)}``, it gives ``{queue: (offset, bytes)}``.
+#: A function that takes ``{queue: (start, end, bytes)}`` and returns ``{queue: (offset, bytes)}``:
+#: the offset up to which messages from `start` fit into `bytes`, and the bytes they take.
 Fit = Callable[[Mapping[K, tuple[int, int, int]]], Mapping[K, tuple[int, int]]]
 
 
 @dataclass(frozen=True)
 class Pace:
-    """What the options of a stream say about the size of its batches."""
+    """The limits that the options of a stream set for its batches."""
 
     offsets_max: int | None = None
     offsets_min: int | None = None
-    #: Seconds after which a batch is made of fewer messages than `offsets_min`.
+    #: Seconds after which a batch may have fewer messages than `offsets_min`.
     delay_max: float = 900.0
     bytes_max: int | None = None
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """What a stream reads, how fast, and under which group's name it records its progress."""
+    """What a stream reads, how fast, and the group under which it records its progress."""
 
     read: ReadOptions
     pace: Pace
@@ -68,11 +68,11 @@ def parse_stream_options(given: Mapping[str, str]) -> StreamOptions:
     )
     least, most = pace.offsets_min, pace.offsets_max
     if least is not None and most is not None and least > most:
-        reason = f"it is higher than maxOffsetsPerTrigger, {most}"
+        reason = f"must not exceed maxOffsetsPerTrigger ({most})"
         raise invalid("minOffsetsPerTrigger", least, reason)
     group = options.get("group")
     if group is not None and not re.fullmatch(r"[%|a-zA-Z0-9_-]{1,255}", group):
-        reason = "a group's name is made of letters, digits, -, _, % and |, 255 at the most"
+        reason = "must be 1 to 255 letters, digits, -, _, % or |"
         raise invalid("group", group, reason)
     return StreamOptions(read, pace, group)
 
@@ -85,12 +85,13 @@ def _seconds(name: str, text: str) -> float:
 
 
 def share_bytes(limit: int, ranges: Mapping[K, tuple[int, int]], fit: Fit[K]) -> dict[K, int]:
-    """Share bytes among queues as `share` does messages; return the offset behind each one's part.
+    """Share bytes among queues as `share` does messages; return the end offset of each share.
 
-    The queues come in the order of their turns. No more than `limit` is taken, but one message
-    alone where the next one of the first queue is larger: else it would wait for as long as others
-    have smaller ones. Each queue gets a message before one gets more, as far as there is room. What
-    is left is shared in proportion to what the queues have, by the sizes of a few messages.
+    The queues come in the order of their turns. The total never exceeds `limit`, with one
+    exception: if the next message of the first queue is larger than `limit`, it is taken alone.
+    Otherwise it would wait for as long as other queues have smaller messages. Each queue gets one
+    message before any gets more, as far as there is room. The rest is shared in proportion to the
+    bytes in the queues, estimated from the sizes of a few messages.
     """
     some = {at: (start, end) for at, (start, end) in ranges.items() if start < end}
     ends = {at: start for at, (start, _) in ranges.items()}
@@ -112,7 +113,7 @@ def share_bytes(limit: int, ranges: Mapping[K, tuple[int, int]], fit: Fit[K]) ->
     sizes = {}
     for at, (start, end) in more.items():
         behind, size = seen[at]
-        # Where not even one fits into the limit there is no share.
+        # If not even one message fits into the limit, the queue gets no share.
         sizes[at] = size * (end - start) // (behind - start) if behind > start else 0
     total = max(sum(sizes.values()), 1)
     parts = {at: (*more[at], left * size // total) for at, size in sizes.items()}

@@ -1,4 +1,4 @@
-"""Which messages each task reads."""
+"""Planning: which messages a read covers, and the sizes of its ranges."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from forebay.spark.filters import Pushed
     from forebay.spark.stores import Source
 
-#: System topics of RocketMQ, beside those with the prefix: a pattern passes over them, as the
-#: connector's does over Kafka's internal topics.
+#: RocketMQ's system topics, besides those with `_SYSTEM_PREFIX`. A pattern skips them, as the
+#: connector's pattern skips Kafka's internal topics.
 _SYSTEM_TOPICS = {
     "TBW102",
     "SCHEDULE_TOPIC_XXXX",
@@ -39,25 +39,25 @@ _SYSTEM_TOPICS = {
 }
 _SYSTEM_PREFIX = "rmq_sys_"
 
-#: The first and the next offset of a queue.
+#: First offset and end offset of a queue.
 Bounds = tuple[int, int]
 
 
-#: Records of a store that are looked at for their sizes, at most: some milliseconds.
+#: Maximum number of records of a store to sample for their sizes; this takes a few milliseconds.
 _LOOKS_MAX = 2_000
-#: Records of one queue that are looked at, at most.
+#: Maximum number of records of one queue to sample.
 _LOOKS_QUEUE_MAX = 16
 
 
 def processors() -> int:
-    """Return how many processors this process may use."""
+    """Return the number of processors that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def parallelism(spark: SparkSession) -> int | None:
-    """Return how many tasks a session runs at once; a remote one does not tell."""
+    """Return how many tasks a session runs at once; `None` if it is a remote session."""
     from pyspark.errors import PySparkException
 
     try:
@@ -67,10 +67,10 @@ def parallelism(spark: SparkSession) -> int | None:
 
 
 class Planner:
-    """Looks into stores, one after the other, for what the options mean there at this moment.
+    """Turns the options of a read into ranges of offsets, one store after another.
 
-    What is named has to be in one of the stores at least, which only the last of them can tell:
-    `check` is called behind it.
+    Each topic and queue that the options name must be in at least one of the stores. That is known
+    only after the last store; call `check` then.
     """
 
     def __init__(self, options: ReadOptions, pushed: Pushed | None = None) -> None:
@@ -81,10 +81,7 @@ class Planner:
         self._queues: set[TopicQueue] = set()
 
     def bounds(self, store: Source) -> dict[TopicQueue, Bounds]:
-        """Return the first and the next offset of each queue that is asked for and there.
-
-        They come in the order of topics and queues.
-        """
+        """Return the bounds of each requested queue that the store has, by topic and queue."""
         options = self._options
         topics = store.topics
         self._stores.append(store.path)
@@ -103,26 +100,26 @@ class Planner:
         return bounds
 
     def named(self, store: Source) -> list[str]:
-        """Return the names of the topics that are asked for; not all of them need to be there."""
+        """Return the names of the requested topics; the store need not have all of them."""
         options = self._options
         if options.pattern is not None:
-            # It matches anywhere in the name, as the connector's does.
+            # Like the connector's, it matches anywhere in the name.
             found = filter(options.pattern.search, store.topics)
             return sorted(name for name in found if not is_system_topic(name))
         return list(options.assignment or options.topics or ())
 
     def ranges(self, store: Source) -> list[Range]:
-        """Return the range of each queue that is asked for, in the order of topics and queues.
+        """Return the range of each requested queue, by topic and queue.
 
-        What filters refuse is left out, once the options have been checked against all of it.
+        The options are checked against the full ranges; then the filters narrow them.
 
         Raises
         ------
         InvalidOptionError
-            If offsets or times do not name the queues that are asked for, if a queue has no message
-            from a starting time on, or ends before it starts.
+            If offsets or times do not name the requested queues, if a queue has no message at or
+            after its starting time, or if a range ends before it starts.
         OffsetOutOfRangeError
-            If offsets are named that the queue does not have, and data loss is to fail.
+            If a named offset is not in its queue, and ``failOnDataLoss`` is true.
         """
         bounds = self.bounds(store)
         starts = self.resolve(store, "starting", bounds)
@@ -141,19 +138,19 @@ class Planner:
         return weigh(store, ranges)
 
     def check(self) -> None:
-        """Check that each topic and queue that is named is in one of the stores.
+        """Check that each topic and queue that the options name is in one of the stores.
 
         Raises
         ------
         UnknownTopicError
-            If one is not there.
+            If a topic or queue is in none of them.
         InvalidOptionError
-            If offsets or times name a queue that is not there, or a store that is not read.
+            If offsets or times name a queue that does not exist, or a store that is not read.
         """
         options = self._options
         where = self._stores[0]
         if len(self._stores) > 1:
-            where = f"any of {len(self._stores)} stores, the first of which is {where}"
+            where = f"any of {len(self._stores)} stores, of which the first is {where}"
         for name in options.assignment or options.topics or ():
             if name not in self._topics:
                 raise UnknownTopicError(f"there is no topic {name!r} in {where}", topic=name)
@@ -164,7 +161,7 @@ class Planner:
                     raise UnknownTopicError(message, topic=name, queue=queue)
         for side, limit in (("starting", options.start), ("ending", options.end)):
             for store in (limit.by_store or {}).keys() - set(self._stores):
-                reason = "it is none of the stores that are read"
+                reason = "must name only stores that are read"
                 raise invalid(_option(side, limit), store, reason)
             for kind, numbers in _numbers_of(limit):
                 if not numbers.keys() <= self._queues:
@@ -173,17 +170,17 @@ class Planner:
     def resolve(
         self, store: Source, side: str, bounds: dict[TopicQueue, Bounds]
     ) -> dict[TopicQueue, int]:
-        """Return the offset that a limit means for each queue; it may lie outside the bounds.
+        """Return the offset that a limit means for each queue; it may be outside the bounds.
 
         `side` is ``"starting"`` or ``"ending"``.
         """
         given = self._options.start if side == "starting" else self._options.end
         limit = given.of(store.path)
         if limit is None:
-            reason = f"it must name every store; {store.path} is missing"
+            reason = f"must name every store, but {store.path} is missing"
             raise invalid(_option(side, given), sorted(given.by_store or {}), reason)
         for kind, numbers in _numbers_of(limit):
-            # One that applies to every store may name queues that this one does not have.
+            # A limit for all stores may name queues that this store does not have.
             missing = bounds.keys() - numbers.keys()
             if missing or (given is not limit and numbers.keys() != bounds.keys()):
                 raise _not_all_named(f"{side}{kind}", numbers, bounds)
@@ -202,28 +199,28 @@ class Planner:
     def _at(self, store: Source, side: str, at: TopicQueue, time: int, bounds: Bounds) -> int:
         topic, queue = at
         least, most = bounds
-        # The bounds are the snapshot: what was sent since they were taken is not in it.
+        # The bounds are the snapshot; messages sent since are not in it.
         offset = most
         if least < most:
             offset = min(store.offset_at(topic, queue, time), most)
         if offset == most and side == "starting" and not self._options.latest_if_no_match:
             reason = (
-                f"{topic}-{queue} has no message from then on; "
-                'startingOffsetsByTimestampStrategy "latest" begins at its end'
+                f"{topic}-{queue} has no message stored at or after it; "
+                'set startingOffsetsByTimestampStrategy to "latest" to start at its end'
             )
             raise invalid("startingTimestamp", time, reason)
         return offset
 
     def inside(self, at: TopicQueue, offset: int, bounds: Bounds) -> int:
-        """Return an offset that a queue has: this one, or the nearest if data may be lost."""
+        """Return the offset if it is within the bounds; else fail, or return the nearest bound."""
         topic, queue = at
         least, most = bounds
         if least <= offset <= most:
             return offset
         if self._options.fail_on_data_loss:
             message = (
-                f"{topic}-{queue} has no offset {offset}: it has {least} to {most}; "
-                'set failOnDataLoss to "false" to read what there is'
+                f"{topic}-{queue} has no offset {offset}; its bounds are {least} to {most}; "
+                'set failOnDataLoss to "false" to read what remains'
             )
             raise OffsetOutOfRangeError(
                 message, topic=topic, queue=queue, offset=offset, min_offset=least, max_offset=most
@@ -232,13 +229,13 @@ class Planner:
 
 
 def _numbers_of(limit: Limit) -> list[tuple[str, dict[TopicQueue, int]]]:
-    """Return what a limit names queue by queue, with the option's name but for its side."""
+    """Return the numbers that a limit gives by queue, each with its option's name less the side."""
     found = (("Offsets", limit.offsets), ("OffsetsByTimestamp", limit.times))
     return [(kind, numbers) for kind, numbers in found if numbers is not None]
 
 
 def _option(side: str, limit: Limit) -> str:
-    """Return the name of the option that gave stores limits of their own."""
+    """Return the name of the option that gave the limits by store."""
     times = any(own.times is not None for own in (limit.by_store or {}).values())
     return f"{side}OffsetsByTimestamp" if times else f"{side}Offsets"
 
@@ -247,17 +244,16 @@ def _not_all_named(
     option: str, numbers: Iterable[TopicQueue], there: Iterable[TopicQueue]
 ) -> InvalidOptionError:
     given, known = names_of(numbers) or "none", names_of(there) or "none"
-    reason = f"it must name every partition; use -1 for latest, -2 for earliest; there: {known}"
+    reason = f"must name every partition ({known}), with -1 for latest and -2 for earliest"
     return invalid(option, given, reason)
 
 
 def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:
-    """Return the ranges with the sizes of their records, by looking at some of each.
+    """Return the ranges with the average sizes of their records, from a sample of each.
 
-    Those of an archive come divided, in the order of its log: see `Archive.segments`.
+    Ranges of an archive are divided into pieces in log order; see `Archive.segments`.
 
-    Where there are more queues than looks, the smaller ones are taken for as the others of their
-    topic are.
+    If there are more queues than samples, the smaller queues get the average of their topic.
     """
     ranges = list(ranges)
     if isinstance(store, Archive):
@@ -288,12 +284,12 @@ def _look(store: Store, found: Range, looks: int) -> list[int]:
     sizes = []
     for look in range(looks):
         offset = found.start + len(found) * (2 * look + 1) // (2 * looks)
-        # What is damaged is met by the task that reads it.
+        # Damage is reported by the task that reads it.
         with contextlib.suppress(ForebayError):
             sizes.append(store.get(found.topic, found.queue, offset).size)
     return sizes
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is one of RocketMQ's own, or of a store's own records."""
+    """Return whether a topic is a system topic, of RocketMQ or of Forebay."""
     return topic in _SYSTEM_TOPICS or topic.lower().startswith(_SYSTEM_PREFIX)

@@ -1,4 +1,4 @@
-"""Ranges of offsets, and how tasks get like shares of them."""
+"""Ranges of offsets, and how to divide them evenly among tasks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from itertools import groupby, pairwise
 
 @dataclass(frozen=True)
 class Range:
-    """Offsets of a queue of a store, half-open."""
+    """A half-open range of offsets of one queue."""
 
-    #: The absolute path of the store.
+    #: Absolute path of the store.
     store: str
     topic: str
     queue: int
     start: int
     end: int
-    #: Bytes of a record on the average: an estimate, by which ranges are weighed and nothing more.
+    #: Estimated average size of a record in bytes; used only to weigh ranges.
     record_bytes: int = field(default=1, compare=False)
 
     def __len__(self) -> int:
@@ -25,12 +25,12 @@ class Range:
 
 
 def cut(ranges: Iterable[Range], parts: int, records_max: int | None = None) -> list[list[Range]]:
-    """Cut ranges into groups of nearly as many bytes each, in the order of the ranges.
+    """Cut ranges into groups of about equal size in bytes, in the order of the ranges.
 
-    There are `parts` groups, or more where `records_max` messages in each demand it, or fewer where
-    there are not that many messages, or single ones are larger than a part. A group may hold a part
-    of one queue or all of many, of many stores, so a topic of one queue occupies every core, and
-    one of 10,000 queues does not make 10,000 tasks.
+    There are `parts` groups; more if a group would exceed `records_max` messages; fewer if there
+    are fewer messages than that, or if single messages are larger than a part. A group may hold a
+    part of one queue, or many queues of several stores. So a topic of one queue uses every core,
+    and one of 10,000 queues does not take 10,000 tasks.
     """
     ranges = [found for found in ranges if len(found) > 0]
     records = sum(len(found) for found in ranges)
@@ -43,10 +43,10 @@ def cut(ranges: Iterable[Range], parts: int, records_max: int | None = None) -> 
 
 
 def _by_bytes(ranges: list[Range], parts: int) -> list[list[Range]]:
-    """Lay all records end to end, divide that into equal parts, and give each the records in it.
+    """Lay all records end to end, divide the whole into equal parts, and assign records to parts.
 
-    A record is in the part that its middle is in. Records of one size so come to groups whose
-    numbers differ by one at the most, of which none is empty.
+    A record belongs to the part that contains its middle. If all records have one size, the record
+    counts of the groups differ by at most one, and no group is empty.
     """
     if parts == 1:
         return [ranges]
@@ -57,7 +57,7 @@ def _by_bytes(ranges: list[Range], parts: int) -> list[list[Range]]:
     for found in ranges:
         start, size = found.start, found.record_bytes
         while start < found.end:
-            # Of the records from `first` on, those whose middle lies before the end of the group.
+            # Take the records from `first` on whose middle is before the end of the group.
             first = before + (start - found.start) * size
             room = 2 * total * (group + 1) - 2 * first * parts - size * parts
             end = min(start + max(-(-room // (2 * size * parts)), 0), found.end)
@@ -77,10 +77,10 @@ def _by_records(group: list[Range], records_max: int) -> list[list[Range]]:
 
 
 def share(ranges: Iterable[Range], parts: int) -> list[list[Range]]:
-    """Share ranges that are read by key among tasks: a topic of a store is asked for them at once.
+    """Divide ranges that are read by key among tasks, without splitting a topic of a store.
 
-    What that costs hangs on the number of messages found, which nobody knows, and not on that of
-    the messages there.
+    The cost of such a read depends on the number of messages found, which is unknown, and not on
+    the number of messages in the ranges.
     """
     topics = [list(found) for _, found in groupby(ranges, lambda one: (one.store, one.topic))]
     parts = min(parts, len(topics))

@@ -1,8 +1,8 @@
 """Reading messages: planned in one process, read in many.
 
-Nothing is shared between these but what Spark pickles, so planning opens the store, pins the
-offsets of each task, and closes it; each worker opens it again. Batches come from Rust in Spark's
-own types and go to the JVM through a socket; no value of a row is touched in Python.
+These processes share only what Spark pickles. So planning opens the store, fixes the offsets of
+each task, and closes the store; each worker opens it again. Batches come from Rust in Spark's own
+types and go to the JVM through a socket; Python touches no value of a row.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from forebay import Store, Topic
     from forebay.spark.stores import Damaged
 
-#: Most rows and bytes of bodies of a batch. Larger ones gain nothing, and every task holds one here
-#: and one in the JVM.
+#: Maximum rows, and bytes of bodies, of a batch. Larger batches are no faster, and every task holds
+#: one here and one in the JVM.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 4 << 20
 
@@ -52,8 +52,8 @@ class ForebayPartition(InputPartition):
     ) -> None:
         self.plan = plan
         self.ranges = ranges
-        #: Of stores that a worker may keep open for the next tasks: what tells that they are still
-        #: as they were planned.
+        #: The lives, by path, of stores that a worker may keep open between tasks. A changed life
+        #: means that the store must be opened again.
         self.lives = lives or {}
 
 
@@ -66,10 +66,10 @@ class ForebayReader(DataSourceReader):
         self._pushed = Pushed()
 
     def partitions(self) -> list[InputPartition]:
-        """Cut what the stores hold at this moment into tasks.
+        """Divide the current content of the stores into tasks.
 
-        The ends of all queues are taken here: a read is a snapshot, whatever is sent meanwhile.
-        Spark plans a DataFrame once, at its first action, so all its actions read the same.
+        The ends of all queues are fixed here: a read is a snapshot, whatever is sent meanwhile.
+        Spark plans a DataFrame once, at its first action, so all its actions read the same rows.
         """
         parts = self._options.min_partitions or self._parallelism
         ranges = self._ranges()
@@ -78,7 +78,7 @@ class ForebayReader(DataSourceReader):
         else:
             groups = share(ranges, parts)
         plan = uuid.uuid4().hex
-        # Spark takes no partitions at all for one without a value.
+        # Given no partitions, Spark would make one with the value None.
         return [ForebayPartition(plan, group) for group in groups or [[]]]
 
     def _ranges(self) -> list[Range]:
@@ -95,10 +95,10 @@ class ForebayReader(DataSourceReader):
                 self._pass_over(path, error)
                 unreadable.append(error)
         if unreadable and len(unreadable) == len(asked):
-            # A read of nothing would hide that there is nothing to read.
+            # If no store can be read, fail: an empty result would hide it.
             raise unreadable[0]
         if not unreadable and asked == paths:
-            # What is named may be in a store that was not asked.
+            # Otherwise a name may be in a store that was not opened.
             planner.check()
         return ranges
 
@@ -121,11 +121,11 @@ class ForebayReader(DataSourceReader):
             yield from self._read_store(store, ranges)
 
     def _pass_over(self, path: str, error: Exception) -> None:
-        """Raise an error for a store, or log it where the options say so."""
+        """Raise the error of a store, or log it if ``failOnDataLoss`` is false."""
         if self._options.fail_on_data_loss:
-            error.add_note(f"the store is {redacted(path)}; failOnDataLoss = false passes over it")
+            error.add_note(f'store: {redacted(path)}; set failOnDataLoss to "false" to skip it')
             raise error
-        _log.warning("the store %s is passed over: %s", redacted(path), error)
+        _log.warning("skipping store %s: %s", redacted(path), error)
 
     def _read_store(self, store: Source, ranges: Iterable[Range]) -> Iterator[pyarrow.RecordBatch]:
         if isinstance(store, Archive):
@@ -136,7 +136,7 @@ class ForebayReader(DataSourceReader):
             wanted = list(found)
             there = wanted
             if topics is not None:
-                # What retention has removed since the read was planned.
+                # Leave out what retention has deleted since the read was planned.
                 there = list(_still_there(topics.get(topic), wanted))
             yield from self._read_topic(store, topic, wanted, there)
 
@@ -166,7 +166,7 @@ class ForebayReader(DataSourceReader):
             self._report_loss(store, wanted, missing, damage)
 
     def _read_archive(self, archive: Archive, ranges: list[Range]) -> Iterator[pyarrow.RecordBatch]:
-        """Read all topics at once: who reads a block has read all that is in it."""
+        """Read all topics in one pass, as a block contains messages of several topics."""
         wanted = [(found.topic, found.queue, found.start, found.end) for found in ranges]
         rows = 0
         met: list[Damaged] = []
@@ -177,7 +177,8 @@ class ForebayReader(DataSourceReader):
         for batch in self._scans(scan, self._arguments()):
             rows += batch.num_rows
             yield select(batch, self._options.columns, archive.path)
-        # A hole that was archived with the log costs no more than the messages that are missing.
+        # Damage archived with the log counts only through its missing messages; any other damage
+        # means that the archive itself has changed.
         known = {found.position for found in archive.damage}
         changed = [found for found in met if found.position not in known]
         damage = [*changed, *archive.damage]
@@ -205,7 +206,7 @@ class ForebayReader(DataSourceReader):
         scan: Callable[[dict[str, Any]], Iterator[pyarrow.RecordBatch]],
         arguments: dict[str, Any],
     ) -> Iterator[pyarrow.RecordBatch]:
-        """Read the rows that filters let through."""
+        """Read the rows that may pass the filters."""
         if self._pushed.lookups is None:
             yield from scan(arguments)
             return
@@ -214,17 +215,17 @@ class ForebayReader(DataSourceReader):
         for lookup in self._pushed.lookups:
             columns = list(dict.fromkeys([*arguments["columns"], lookup.column]))
             for batch in scan(arguments | {"columns": columns, "key": lookup.key}):
-                # A message has several keys: it comes once, by the one that is in the column.
+                # A message with several keys is found by each; keep it only for the key in the
+                # column.
                 meant = pyarrow.compute.equal(batch.column(lookup.column), lookup.value)
                 yield batch.filter(meant)
 
     def _report_loss(
         self, store: Source, ranges: list[Range], missing: int, damage: list[Damaged]
     ) -> None:
-        """Fail for messages that are not there, or log them where the options say so.
+        """Raise an error for missing messages, or log them if ``failOnDataLoss`` is false.
 
-        Between the first and the last offset of a queue every offset has its message, so a row too
-        few is a message lost.
+        The offsets of a queue have no gaps, so each missing row is a lost message.
         """
         places = ", ".join(f"{r.topic}-{r.queue} [{r.start}, {r.end})" for r in ranges[:4])
         more = f" and {len(ranges) - 4} more" if len(ranges) > 4 else ""
@@ -240,7 +241,7 @@ class ForebayReader(DataSourceReader):
             _log.warning("%s", reason)
             return
         raise CorruptError(
-            f'{reason}; set failOnDataLoss to "false" to read the others',
+            f'{reason}; set failOnDataLoss to "false" to read the rest',
             path=first.path if first is not None else str(store.path),
             position=0 if first is None else first.position,
             reason=reason,
@@ -251,7 +252,7 @@ class PushdownReader(ForebayReader):
     """A reader that takes over filters from Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
-        """Take what narrows the read; return what Spark still evaluates."""
+        """Take the filters that narrow the read; return those that Spark still evaluates."""
         self._pushed, left = take(filters)
         return left
 
@@ -259,7 +260,7 @@ class PushdownReader(ForebayReader):
 def _scan(
     store: Store, damage: list[Damaged], arguments: dict[str, Any]
 ) -> Iterator[pyarrow.RecordBatch]:
-    """Scan a store, and add the damage that is met."""
+    """Scan a store, and add the damage found to `damage`."""
     import pyarrow
 
     scan = _forebay.scan_again(store, arguments)
@@ -268,9 +269,9 @@ def _scan(
 
 
 def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
-    """Return how many messages of these ranges are known to be lost, where rows tell nothing.
+    """Return how many messages of these ranges may be lost, when rows cannot be counted.
 
-    Damage in the log whose messages nobody knows may have cost one that was looked for.
+    Damage in the log whose messages are unknown counts as one: it may have hit a wanted message.
     """
     bounds = {(found.topic, found.queue): found for found in ranges}
     lost = set()
@@ -285,12 +286,12 @@ def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
 
 
 def _retired(store: Source, ranges: list[Range]) -> str | None:
-    """Say which queue does not begin any more where it was to be read from."""
+    """Describe the first queue that now begins after the start of its range, if there is one."""
     topics: Mapping[str, Topic] = {} if isinstance(store, Archive) else store.topics
     for found in ranges:
         for left in _still_there(topics.get(found.topic), [found]):
             if left.start > found.start:
-                return f"{found.topic}-{found.queue} begins at {left.start} by now"
+                return f"{found.topic}-{found.queue} now begins at {left.start}"
     return None
 
 

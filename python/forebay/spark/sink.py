@@ -1,9 +1,9 @@
 """Writing: ``df.write.format("forebay")`` and ``df.writeStream.format("forebay")``.
 
-Tasks stage their rows beside the store (`forebay.spark.stage`). The driver commits: it leaves a
-manifest that names the stages that count, and whoever writes the store appends them, each commit
-exactly once. That is this process where nobody else has the store open for writing; else it waits
-for the one that has.
+Tasks stage their rows beside the store (`forebay.spark.stage`). The driver commits: it writes a
+manifest that names the stages, and the process that writes the store appends them, each commit
+exactly once. If no other process has the store open for writing, the driver opens it and appends;
+otherwise it waits for that process.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from forebay.errors import (
     StoreLockedError,
     UnsupportedError,
 )
-from forebay.spark.errors import invalid, unknown
+from forebay.spark.errors import did_you_mean, invalid, unknown
 from forebay.spark.options import LONG_MAX, directory, truth
 from forebay.spark.stage import Staged, StageMessage, stage
 
@@ -52,15 +52,15 @@ _NAMES = (
     "txnVersion",
     "ignoreExtraColumns",
 )
-#: Options that Spark's own writer hands on with the format's.
+#: Spark's own options, which it passes along with those of the format.
 _SPARKS = ("checkpointlocation", "queryname")
 _COMMIT_TIMEOUT = 60.0
-#: How long a job tries to withdraw its commit, in seconds.
+#: How long a job tries to withdraw its commit before it gives up, in seconds.
 _WITHDRAWAL_S = 2.0
 _CONFLICTS = ("fail", "append", "skip")
-#: Application ids that are part of the name of a query as they are; others go by their hash.
+#: Application ids that can be part of a query name; others are replaced by their hash.
 _PLAIN_ID = re.compile("[A-Za-z0-9_-]{1,60}")
-#: The property of a task that names the query of a stream: the same over all its runs.
+#: The local property of a task that holds the id of a stream's query, the same in all its runs.
 _QUERY_ID = "sql.streaming.queryId"
 
 _log = logging.getLogger(__name__)
@@ -68,29 +68,29 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class WriteOptions:
-    """Where to write."""
+    """Where and how to write."""
 
     path: str
-    #: Where all rows go; without it the column of that name says.
+    #: Topic for all rows; without it the column ``topic`` decides.
     topic: str | None = None
-    #: How long a commit waits for the process that writes the store while that appends none, in
-    #: seconds.
+    #: How long, in seconds, a commit waits for the process that writes the store while that process
+    #: appends no commit.
     commit_timeout: float = _COMMIT_TIMEOUT
-    #: What becomes of a batch whose number the log holds with other rows.
+    #: What to do with a batch whose number is in the log with other rows.
     batch_conflict: str = "fail"
-    #: The application and the version of a batch write that is done once, however often it is run.
+    #: Application and version of a batch write that takes effect once, however often it is run.
     transaction: tuple[str, int] | None = None
-    #: Whether columns that are none of a message are passed over.
+    #: Whether to ignore columns that a message does not have.
     ignore_extra: bool = False
 
 
 def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
-    """Return the options of a write; names are given in any case.
+    """Return the options of a write; names are not case-sensitive.
 
     Raises
     ------
     InvalidOptionError
-        If a name is unknown, or a value is not allowed.
+        If a name is unknown or a value is invalid.
     """
     names = {name.lower(): name for name in _NAMES}
     options = {}
@@ -99,9 +99,10 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         if known is not None:
             options[known] = value
         elif name.lower().startswith("kafka."):
-            raise unknown(name, "options of a Kafka client have no meaning for a directory")
+            raise unknown(name, "it configures a Kafka client, and a store has none")
         elif name.lower() not in _SPARKS:
-            reason = f"there is no such option of a write; there are {', '.join(_NAMES)}"
+            hint = did_you_mean(name, _NAMES)
+            reason = f"no such option of a write{hint}; the options are {', '.join(_NAMES)}"
             raise unknown(name, reason)
     timeout = _COMMIT_TIMEOUT
     if "commitTimeout" in options:
@@ -111,13 +112,14 @@ def parse_write_options(given: Mapping[str, str]) -> WriteOptions:
         except ValueError:
             timeout = math.nan
         if not 0 < timeout < 1e9:
-            raise invalid("commitTimeout", text, "it is a number of seconds above 0")
+            reason = "must be a number of seconds above 0 and below 1e9"
+            raise invalid("commitTimeout", text, reason)
     transaction = _transaction(options)
-    # An application that repeats a version means the write that is done.
+    # An application that repeats a version retries the write that is already done.
     conflict = options.get("batchConflict", "fail" if transaction is None else "skip")
     if conflict not in _CONFLICTS:
-        raise invalid("batchConflict", conflict, f"it is one of {', '.join(_CONFLICTS)}")
-    path = directory("path", options.get("path", ""), ".save(path), .start(path)")
+        raise invalid("batchConflict", conflict, f"must be one of {', '.join(_CONFLICTS)}")
+    path = directory("path", options.get("path", ""), ".save(path) or .start(path)")
     ignore = truth(options, "ignoreExtraColumns", default=False)
     return WriteOptions(path, options.get("topic"), timeout, conflict, transaction, ignore)
 
@@ -129,22 +131,22 @@ def _transaction(options: Mapping[str, str]) -> tuple[str, int] | None:
         return None
     if len(given) == 1:
         (missing,) = set(names) - set(given)
-        reason = f"{missing} is missing: both are given, or neither"
+        reason = f"{missing} is missing; set both or neither"
         raise invalid(given[0], options[given[0]], reason)
     app, text = (options[name] for name in names)
     if not app:
-        raise invalid("txnAppId", app, "it has at least one character")
+        raise invalid("txnAppId", app, "must have at least one character")
     version = text.strip()
     if re.fullmatch("[0-9]{1,19}", version) is None or int(version) > LONG_MAX:
-        raise invalid("txnVersion", text, f"it is a whole number from 0 to {LONG_MAX}")
+        raise invalid("txnVersion", text, f"must be an integer from 0 to {LONG_MAX}")
     return app, int(version)
 
 
 def query_of(app: str) -> str:
     """Return the name of the query whose batches are the versions of an application.
 
-    It is no name that Spark gives to a stream. An id with characters that a name cannot have, or
-    that is too long, goes by its hash, under another prefix.
+    Spark never gives such a name to a stream. An id that is too long, or has characters that a name
+    cannot have, is replaced by its hash, under another prefix.
     """
     if _PLAIN_ID.fullmatch(app) is not None:
         return f"txn-{app}"
@@ -154,20 +156,20 @@ def query_of(app: str) -> str:
 def check_write(
     options: Mapping[str, str], schema: StructType, *, overwrite: bool, modes: str
 ) -> WriteOptions:
-    """Return the options, once all is checked that is known before a task runs.
+    """Check everything that can be checked before a task runs; return the options.
 
     Raises
     ------
     InvalidOptionError
-        If an option is not allowed, or a column is unknown, missing, or of a wrong type.
+        If an option is invalid, or a column is unknown, missing, or of the wrong type.
     UnsupportedError
-        If what is there is to be overwritten: a log is appended to.
+        If the write is to overwrite: a log can only be appended to.
     ForebayError
-        If there can be no store of ours at the path, or the topic cannot be one.
+        If the path cannot hold a store that Forebay may write, or the topic name is invalid.
     """
     parsed = parse_write_options(options)
     if overwrite:
-        message = f"a log is only appended to: use {modes}; to begin anew, write to another path"
+        message = f"a log can only be appended to: use {modes}; to start over, use another path"
         raise UnsupportedError(message)
     check_schema(schema, parsed.topic, ignore_extra=parsed.ignore_extra)
     if parsed.topic is not None:
@@ -176,17 +178,17 @@ def check_write(
     return parsed
 
 
-#: The columns of a message; these are the Kafka sink's, and two more.
+#: The columns of a message: those of the Kafka sink, and two more.
 COLUMNS = ("value", "key", "topic", "partition", "headers", "timestamp", "tags")
 
 
 def check_schema(schema: StructType, topic: str | None, *, ignore_extra: bool = False) -> None:
-    """Refuse columns that are none of a message, unless these are passed over.
+    """Check the columns; those that a message does not have are errors, unless `ignore_extra`.
 
     Raises
     ------
     InvalidOptionError
-        If a column is unknown, named twice, missing, or of a wrong type.
+        If a column is unknown, repeated, missing, or of the wrong type.
     """
     from pyspark.sql import types
 
@@ -204,27 +206,30 @@ def check_schema(schema: StructType, topic: str | None, *, ignore_extra: bool = 
     for place, field in enumerate(schema.fields):
         if field.name not in COLUMNS:
             if field.name.lower() in COLUMNS:
-                # Passed over, it would be lost by a slip.
-                raise invalid("columns", field.name, f"its name is {field.name.lower()}")
+                # A misspelt column must not be ignored: its data would be lost by mistake.
+                reason = f"column names are case-sensitive: use {field.name.lower()}"
+                raise invalid("columns", field.name, reason)
             if ignore_extra:
                 continue
+            hint = did_you_mean(field.name, COLUMNS)
             reason = (
-                f"there is no such column of a message; there are {', '.join(COLUMNS)}; "
-                'set ignoreExtraColumns to "true" to pass over others'
+                f"no such column of a message{hint}; the columns are {', '.join(COLUMNS)}; "
+                'set ignoreExtraColumns to "true" to ignore others'
             )
             raise invalid("columns", field.name, reason)
         if field.name in names[:place]:
-            raise invalid("columns", field.name, "it is there twice")
+            raise invalid("columns", field.name, "the column is there twice")
         kinds, word = wanted[field.name]
         found = field.dataType
         good = isinstance(found, kinds) and (field.name != "headers" or _are_headers(found))
         if not (good or (isinstance(found, types.NullType) and field.name != "value")):
-            reason = f"its type is {found.simpleString()} and has to be {word}"
+            reason = f"its type is {found.simpleString()} but must be {word}"
             raise invalid("columns", field.name, reason)
     if "value" not in names:
-        raise invalid("columns", ", ".join(names), "a column value is needed, string or binary")
+        reason = "a column value is needed, of type string or binary"
+        raise invalid("columns", ", ".join(names), reason)
     if topic is None and "topic" not in names:
-        reason = "where the rows go is not said: set the option topic, or give a column topic"
+        reason = "no topic is given: set the option topic, or add a column topic"
         raise invalid("columns", ", ".join(names), reason)
 
 
@@ -242,7 +247,7 @@ def _are_headers(found: DataType) -> bool:
 def _stage(
     options: WriteOptions, query: str, batches: Iterator[pyarrow.RecordBatch]
 ) -> StageMessage:
-    """Stage the rows of a task, by the columns of a message alone."""
+    """Stage the rows of a task, without ignored columns."""
     if options.ignore_extra:
         batches = (
             batch.select([name for name in batch.schema.names if name in COLUMNS])
@@ -252,10 +257,10 @@ def _stage(
 
 
 class ForebayWriter(DataSourceArrowWriter):
-    """Writes a DataFrame: one commit.
+    """Writes a DataFrame as one commit.
 
-    It is a batch of the application that the options name. Where they name none, it is the only one
-    of a query that is never named again.
+    The commit is a batch of the application that the options name. If they name none, it is the
+    only batch of a query with a random name.
     """
 
     def __init__(self, options: WriteOptions) -> None:
@@ -268,17 +273,17 @@ class ForebayWriter(DataSourceArrowWriter):
         return _stage(self._options, self._query, iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Append what the tasks have staged; durable on return.
+        """Append the staged rows of all tasks; they are durable on return.
 
-        The version of an application is appended unless the log holds it or a later one.
+        A version of an application is appended unless the log holds it or a later one.
 
         Raises
         ------
         StoreLockedError
-            If the process that writes the store has not done so in time. If it had not begun,
-            nothing was written, and nothing will be; else it, or whoever opens the store next, ends
-            what is begun. The error says which. That of a version stays, and the write that is run
-            again finds it.
+            If the process that writes the store has not appended the commit in time. The error says
+            what happens next. A commit that has not begun is withdrawn: nothing was or will be
+            written. A commit that has begun is finished by that process, or by the next one that
+            opens the store. The commit of a version stays, and a repeated write finds it.
         StoreFailedError
             If ``batchConflict`` is ``fail`` and the log holds the version with other rows, or a
             later one.
@@ -303,16 +308,16 @@ class ForebayWriter(DataSourceArrowWriter):
             )
 
     def _is_passed_over(self, version: int, staged: list[Staged]) -> bool:
-        """Whether the log holds the version with other rows, as far as that can be told."""
+        """Return whether the log holds the version with other rows; False if that is unknown."""
         path, contents = self._options.path, _contents(staged)
         try:
             return not _holds(path, self._query, version, contents, skips=False)
         except (ForebayError, OSError):
-            # The write is done: this is asked for a warning alone.
+            # The write is done; only the warning depends on this.
             return False
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take away what the tasks have staged, but for a commit that is begun."""
+        """Delete what the tasks have staged, unless a commit that has begun names it."""
         _discard(self._options.path, messages)
 
 
@@ -321,7 +326,7 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         if options.transaction is not None:
-            reason = "it is for batch writes; Spark numbers the batches of a stream itself"
+            reason = "only batch writes have this option; Spark numbers a stream's batches itself"
             raise invalid("txnAppId", options.transaction[0], reason)
         self._options = options
 
@@ -330,7 +335,7 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
         task = TaskContext.get()
         query = None if task is None else task.getLocalProperty(_QUERY_ID)
         if not query:
-            message = f"the task of a stream has no {_QUERY_ID}: exactly once cannot be had"
+            message = f"cannot write exactly once: the stream's task has no property {_QUERY_ID}"
             raise UnsupportedError(message)
         return _stage(self._options, query, iterator)
 
@@ -339,16 +344,17 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """Append what the tasks have staged, unless the batch is in the log; durable on return.
+        """Append the staged rows, unless the log holds the batch; they are durable on return.
 
         Raises
         ------
         StoreLockedError
-            If the process that writes the store has not done so in time. The commit stays: it, or
-            whoever opens the store next, will append it, and the batch that is run again finds it.
+            If the process that writes the store has not appended the commit in time. The commit
+            stays: that process, or the next one that opens the store, will append it, and a
+            repeated batch finds it.
         StoreFailedError
             If the log holds the batch with other rows: the checkpoint was rolled back, copied or
-            forked. The option ``batchConflict`` says what becomes of it else.
+            forked. The option ``batchConflict`` can select another outcome.
         """
         queries = {m.query for m in messages if isinstance(m, StageMessage)}
         staged = _staged(messages)
@@ -361,7 +367,7 @@ class ForebayStreamWriter(DataSourceStreamArrowWriter):
         messages: list[WriterCommitMessage | None],
         batchId: int,  # noqa: N803
     ) -> None:
-        """Take away what the tasks have staged, unless a commit names it."""
+        """Delete what the tasks have staged, unless a commit names it."""
         _discard(self._options.path, messages)
 
 
@@ -380,7 +386,7 @@ def _discard(path: str, messages: Sequence[WriterCommitMessage | None]) -> None:
 
 
 def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: list[Staged]) -> None:
-    """Leave a manifest, and see to it that it is taken up."""
+    """Publish a manifest, and make sure that its commit is processed."""
     path, own = options.path, not staged
     contents = _contents(staged)
     while True:
@@ -391,13 +397,13 @@ def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: li
                 )
             error, may_follow = _settle(options, kind, query, batch, contents if own else None)
         except BaseException:
-            # What a job has failed to write must not appear later, if that can be helped. A
-            # manifest may be visible though publishing it failed.
+            # The rows of a failed job should not appear later: withdraw the commit. The manifest
+            # may be visible even if publishing it failed.
             if kind == "batch":
                 _forebay.withdraw_commit(path, query, batch)
             raise
-        # A manifest that an earlier attempt has left goes first; then the log tells whether it was
-        # this batch, or another of its number.
+        # A manifest of an earlier attempt is processed first. Then the log shows whether it was
+        # this batch, or another one with the same number.
         if error is not None and (own or not may_follow):
             raise error
         if own:
@@ -405,7 +411,7 @@ def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: li
 
 
 def _contents(staged: Sequence[Staged]) -> tuple[int, int] | None:
-    """Return rows and sum of all stages, as the core adds them up."""
+    """Return the row count and checksum sum of all stages, added up as the core does."""
     if not staged:
         return None
     rows = sum(contents[0] for _, contents, _ in staged)
@@ -415,7 +421,10 @@ def _contents(staged: Sequence[Staged]) -> tuple[int, int] | None:
 def _holds(
     path: str, query: str, batch: int, contents: tuple[int, int] | None, *, skips: bool
 ) -> bool:
-    """Whether the durable log holds a batch with these contents; with `skips`, or a later one."""
+    """Return whether the durable log holds a batch with these contents; with `skips`, or a later.
+
+    Contents of None are always held.
+    """
     with forebay.open(path, mode="r") as store:
         return contents is None or _forebay.holds_commit(store, query, batch, contents, skips)
 
@@ -427,11 +436,11 @@ def _settle(
     batch: int,
     contents: tuple[int, int] | None,
 ) -> tuple[ForebayError | None, bool]:
-    """Take a commit up, where nobody else writes the store; else wait until it is dealt with.
+    """Process a commit if no other process writes the store; else wait until that one has.
 
-    Once it is, the log has to hold the batch with these contents, unless there are none. Return
-    what became of it where it is not appended, with what is withdrawn then, and whether another
-    commit of the batch may follow.
+    After that the log must hold the batch with these contents, unless `contents` is None. Return
+    the error if the commit was not appended, and whether another commit of the batch may follow.
+    A batch write that is too late is withdrawn if possible, and the error says so.
     """
     path, budget = options.path, options.commit_timeout
     while True:
@@ -442,7 +451,7 @@ def _settle(
                 try:
                     _forebay.take_commits(store)
                 except ForebayError as error:
-                    # That of another query, perhaps.
+                    # The error may be about another query.
                     failure = error
         except StoreLockedError:
             locked = True
@@ -451,7 +460,7 @@ def _settle(
         state, refusal, held = _forebay.wait_for_commit(path, query, batch, timeout)
         if state in ("pending", "begun"):
             if failure is None and budget > 0 and not (locked and held):
-                # Whoever wrote the store has closed it, or died: it is ours to open.
+                # The process that wrote the store has closed it or died: open it here.
                 continue
             if kind == "batch" and _withdraw(path, query, batch):
                 state = "withdrawn"
@@ -475,7 +484,7 @@ def _settle(
 def _withdraw(path: str, query: str, batch: int) -> bool:
     """Withdraw a commit, unless a part of it is in the log.
 
-    A writer without room begins it again and again: it can be withdrawn in between.
+    A writer whose disk is full begins it again and again; it can be withdrawn in between.
     """
     until = time.monotonic() + _WITHDRAWAL_S
     while not _forebay.withdraw_commit(path, query, batch):
@@ -486,18 +495,18 @@ def _withdraw(path: str, query: str, batch: int) -> bool:
 
 
 def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple[int, int]) -> None:
-    """See that the durable log holds a batch whose manifest is gone.
+    """Check that the durable log holds a batch whose manifest is gone.
 
-    It is gone as well where somebody has withdrawn it.
+    The manifest is also gone if another process has withdrawn the commit.
     """
     path = options.path
     try:
         held = _holds(path, query, batch, contents, skips=options.batch_conflict == "skip")
     except (ForebayError, OSError) as error:
         reason = (
-            "its manifest is gone, so it is most likely appended, and the log cannot be read to "
-            f'make sure: {error}; do not write the rows again before "forebay commits show {path} '
-            f'{query}" tells that they are not there'
+            "its manifest is gone, so it was most likely appended, but the log cannot be read to "
+            f'make sure: {error}; do not write the rows again until "forebay commits show {path} '
+            f'{query}" shows that they are not in the log'
         )
         message = f"batch {batch} of query {query}: {reason}"
         raise StoreFailedError(message, reason=reason, appended=True) from error
@@ -509,19 +518,19 @@ def _check_marker(options: WriteOptions, query: str, batch: int, contents: tuple
 
 
 def _what(options: WriteOptions, query: str, batch: int, state: str, kind: str) -> str:
-    """Return what becomes of a commit that is not appended as a whole."""
+    """Describe what happens to a commit that is not appended as a whole."""
     if state == "withdrawn":
-        return "the commit is withdrawn: nothing was written"
+        return "the commit was withdrawn; nothing was written"
     if state == "begun":
         return (
-            "it is begun, and the process that writes the store or the next one that opens it ends "
-            f'it: do not write the rows again; "forebay commits show {options.path} {query}" tells '
-            "how far it is"
+            "the commit has begun, and the process that writes the store, or the next one that "
+            "opens it, will finish it; do not write the rows again; "
+            f'"forebay commits show {options.path} {query}" shows its progress'
         )
-    again = ", and the batch that is run again finds it" if kind == "stream" else ""
+    again = ", and a repeated batch will find it" if kind == "stream" else ""
     return (
-        "the commit stays pending: the process that writes the store takes it up, or the next one "
-        f"that opens it{again}"
+        "the commit stays pending: the process that writes the store, or the next one that opens "
+        f"it, will append it{again}"
     )
 
 
@@ -531,19 +540,19 @@ def _stopped(
     """Return the error for a commit that this process could not append."""
     cause = str(failure)
     if isinstance(failure, DiskFullError):
-        cause = f"no space for {failure.needed} bytes: {failure.free} bytes are free"
+        cause = f"no space for {failure.needed} bytes, {failure.free} bytes are free"
     what = _what(options, query, batch, state, kind)
-    message = f"batch {batch} of query {query} is not appended to {options.path}: {cause}; {what}"
+    message = f"batch {batch} of query {query} was not appended to {options.path}: {cause}; {what}"
     return type(failure)(message, **failure._facts)
 
 
 def _late(options: WriteOptions, query: str, batch: int, state: str, kind: str) -> StoreLockedError:
-    """Return the error for a commit that was not taken up in time."""
+    """Return the error for a commit that was not processed in time."""
     pid = _forebay.writer_of(options.path)
-    who = "another process, which one is unknown," if pid is None else f"process {pid}"
+    who = "another process" if pid is None else f"process {pid}"
     message = (
-        f"{options.path} is being written by {who} and it has appended nothing of batch {batch} of "
-        f"query {query}, nor of another commit, within commitTimeout, {options.commit_timeout:g} "
-        f"s: {_what(options, query, batch, state, kind)}"
+        f"{options.path} is being written by {who}, which appended neither batch {batch} of query "
+        f"{query} nor another commit within commitTimeout ({options.commit_timeout:g} s): "
+        f"{_what(options, query, batch, state, kind)}"
     )
     return StoreLockedError(message, path=options.path, pid=pid)

@@ -1,4 +1,4 @@
-"""The data source: what Spark calls for readers and writers, and how a session learns of it."""
+"""The data source: creates readers and writers for Spark, and registers itself in a session."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 
 class ForebayDataSource(DataSource):
-    """Reads messages of a store; ``spark.read.format("forebay")``."""
+    """Reads and writes the messages of a store; ``spark.read.format("forebay")``."""
 
-    #: How many tasks the session runs at once; `forebay.spark.register` tells.
+    #: How many tasks the session runs at once; set by `forebay.spark.register`.
     parallelism: ClassVar[int | None] = None
 
     @classmethod
@@ -32,19 +32,19 @@ class ForebayDataSource(DataSource):
         return "forebay"
 
     def schema(self) -> StructType:
-        """Return the columns that the options ask for."""
+        """Return the schema of the columns that the options select."""
         return schema_of(columns_of(self.options))
 
     def reader(self, schema: StructType) -> ForebayReader:
-        """Return a reader; the schema is the source's own, and no other is taken."""
+        """Return a batch reader; `schema` must be the source's own."""
         options = parse_options(self.options)
         _check_schema(schema, options)
-        # Spark refuses a reader that takes filters where its own configuration has that off.
+        # Spark refuses a reader with pushFilters if filter pushdown is off in its configuration.
         kind = PushdownReader if options.pushdown else ForebayReader
         return kind(options, self.parallelism or processors())
 
     def streamReader(self, schema: StructType) -> ForebayStreamReader:
-        """Return a reader of a stream; its schema is that of a batch."""
+        """Return a stream reader; the schema is the same as for a batch."""
         from forebay.spark.pace import parse_stream_options
         from forebay.spark.stream import ForebayStreamReader
 
@@ -53,14 +53,14 @@ class ForebayDataSource(DataSource):
         return ForebayStreamReader(options, self.parallelism or processors())
 
     def writer(self, schema: StructType, overwrite: bool) -> ForebayWriter:
-        """Return a writer of messages; columns as the Kafka connector's sink has them."""
+        """Return a batch writer; the columns are those of the Kafka connector's sink."""
         modes = 'mode("append")'
         return ForebayWriter(check_write(self.options, schema, overwrite=overwrite, modes=modes))
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> ForebayStreamWriter:
-        """Return a writer of a stream's batches, each of which is appended exactly once."""
+        """Return a stream writer, which appends each batch exactly once."""
         modes = 'outputMode("append")'
         options = check_write(self.options, schema, overwrite=overwrite, modes=modes)
         return ForebayStreamWriter(options)
@@ -73,20 +73,20 @@ def _check_schema(schema: StructType, options: ReadOptions) -> None:
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format known to a session, and the session's parallelism to the format.
+    """Register the format in a session, with the session's parallelism.
 
     Parameters
     ----------
     spark
-        The session. Without registration, or where the session does not tell its parallelism, as a
-        remote one, a read is cut into as many partitions as the driver's machine has processors.
+        The session. Without registration, or in a remote session, which does not report its
+        parallelism, a read has as many partitions as the driver's machine has processors.
 
     Examples
     --------
     >>> forebay.spark.register(spark)  # doctest: +SKIP
     """
-    # Partitions are planned in a process of its own that knows neither session nor configuration.
-    # What it needs travels with the class, which is pickled by value because no module has it.
+    # Spark plans partitions in a separate process, which has neither session nor configuration. So
+    # the parallelism travels with the class: it is pickled by value, because no module contains it.
     known = {"parallelism": parallelism(spark)}
     source = type("ForebayDataSource", (ForebayDataSource,), known)
     spark.dataSource.register(source)

@@ -13,14 +13,14 @@ from forebay import _forebay
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
 
-#: A stage as the core hands it over: name, contents (rows, and the sum of their checksums), and
-#: stretches of the file.
+#: A stage as the core returns it: name, contents (row count, and the sum of their checksums), and
+#: byte ranges of the file.
 Staged = tuple[str, tuple[int, int], list[tuple[int, int]]]
 
 
 @dataclass
 class StageMessage(WriterCommitMessage):
-    """What a task tells the driver; a task without rows leaves no stage."""
+    """What a task reports to the driver; `staged` is None for a task without rows."""
 
     query: str
     staged: Staged | None
@@ -31,16 +31,16 @@ def stage(
 ) -> StageMessage:
     """Write the rows of a task to a stage of a query.
 
-    It is not durable: a batch whose stages are lost with the power is not in the log, and is run
+    A stage is not durable: if a power loss destroys stages, their batch is not in the log and runs
     again.
 
-    Nobody reads a stage until a commit names it, so a task that fails, is repeated, or runs twice
-    at once leaves nothing that counts.
+    A stage takes effect only when a commit names it. So a task that fails, is repeated, or runs
+    twice at the same time has no effect of its own.
 
     Raises
     ------
     ForebayError
-        If a row cannot be a message: its attribute ``row`` counts from 0 within the task.
+        If a row is not a valid message; its attribute ``row`` counts from 0 within the task.
     """
     stager = _forebay.Stager(path, query, topic)
     try:

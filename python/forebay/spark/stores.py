@@ -1,4 +1,4 @@
-"""The stores of a read: which there are, and which of them a worker has open."""
+"""The stores of a read: finding them, and keeping them open in a worker."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from forebay import Damage, Store, archive
 from forebay.archive import Archive, ArchiveDamage
 from forebay.errors import StoreNotFoundError, UnsupportedError
 
-#: What messages are read from.
+#: A store or an archive, to read messages from.
 Source: TypeAlias = Store | Archive
 
-#: A place of one that is damaged.
+#: A damaged region of a source.
 Damaged: TypeAlias = Damage | ArchiveDamage
 
-#: What opening and reading a store raises because of its files, and not of what was asked for.
+#: Errors of opening or reading a store that are due to its files, not to the arguments.
 UNREADABLE = (OSError, UnsupportedError)
 
 
 def is_archive(path: str) -> bool:
-    """Whether an archive is at a path or a URI, and no store."""
+    """Return whether a path or URI refers to an archive and not to a store."""
     return "://" in path or os.path.isfile(os.path.join(path, archive.MARKER))
 
 
 def open_source(path: str) -> Source:
-    """Open the store or the archive that is at a path or a URI."""
+    """Open the store or archive at a path or URI."""
     if is_archive(path):
         return archive.open(path)
     return forebay.open(path, mode="r")
 
 
 def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:
-    """Return the directories that are meant, each of them once.
+    """Expand patterns, and return each directory once.
 
-    Those of a pattern come sorted. A path that is there, or a URI, is meant as it is, whatever
-    characters are in it.
+    The matches of a pattern are sorted. An existing path, or a URI, is never taken for a pattern,
+    whatever characters it contains.
 
     Raises
     ------
     StoreNotFoundError
-        If a pattern matches no directory, and has to.
+        If a pattern matches no directory, and `must_match` is true.
     """
-    # By the one name that each has: by two it would be read twice.
+    # By real path, so that a directory with two names is not read twice.
     found: dict[str, str] = {}
     for path in paths:
         matches = [path]
@@ -59,8 +59,8 @@ def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:
     return list(found.values())
 
 
-#: What tells an opening of a store for writing from all others: device and number of the file that
-#: has its marks, number of the epoch, when it began, and when a broker was last started on it.
+#: Identifies one opening of a store for writing: device and inode of the file with its marks,
+#: number of the epoch, time when it began, and time when a broker last started on the store.
 Life = tuple[int, int, int, int, int]
 
 #: Stores that a worker keeps open for the batches of streams.
@@ -68,18 +68,18 @@ _KEPT_MAX = 16
 
 
 class Kept:
-    """The stores that this worker has open for the batches of streams.
+    """The stores that this worker keeps open for the batches of streams.
 
-    A reader follows the writer that was at work when it was opened, so it is good as long as the
-    store has the same life.
+    A reader follows the writer that was running when the reader was opened, so it stays valid while
+    the store has the same life.
     """
 
     def __init__(self) -> None:
-        #: In the order of use.
+        #: By path, least recently used first.
         self._stores: dict[str, tuple[Life, Store]] = {}
 
     def store(self, path: str, life: Life) -> Store:
-        """Return the store at this path in this life."""
+        """Return the store at a path, opened again if its life has changed."""
         found = self._stores.pop(path, None)
         if found is not None and found[0] != life:
             found[1].close()
@@ -93,10 +93,10 @@ class Kept:
 
 
 class Opened:
-    """The store that this worker has open; workers run many tasks of a job, one at a time.
+    """The one store that this worker has open; a worker runs many tasks of a job, one at a time.
 
-    It is kept for the tasks of one stage, no longer: between two actions the directory may have
-    been replaced by another, and open files would still show the old one.
+    It is kept open only for the tasks of one stage: between two actions another directory may have
+    replaced this one, and open files would still show the old one.
     """
 
     def __init__(self) -> None:
@@ -113,7 +113,7 @@ class Opened:
         return self._store
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the store, if one is open."""
         if self._store is not None:
             self._store.close()
         self._store = self._key = None

@@ -1,9 +1,9 @@
 """Streams: ``spark.readStream.format("forebay")``.
 
-Spark keeps one reader of a stream in a process of its own beside the driver, and asks it at each
-trigger how far the stream may read, and then for the tasks that do it. What it answers is what is
-durable (see `_forebay.bounds_below`): a message that a power loss could take back, and its offset
-give to another, is not read yet.
+Spark keeps one reader of a stream in a separate process beside the driver. At each trigger it asks
+the reader how far the stream may read, and then for the tasks that do it. The answer covers only
+durable messages (see `_forebay.bounds_below`): after a power loss, the offset of a message that was
+not durable may go to another message.
 """
 
 from __future__ import annotations
@@ -51,30 +51,30 @@ _log = logging.getLogger(__name__)
 
 
 class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Says how far a stream may read, cuts that into tasks, and reads them."""
+    """Decides how far a stream may read, divides that into tasks, and reads them."""
 
     def __init__(self, options: StreamOptions, parallelism: int) -> None:
         self._options = options
         self._parallelism = parallelism
         self._watches: dict[str, Watch] = {}
         self._told: set[str] = set()
-        #: What was seen at the last look, for the reports of Spark's progress.
+        #: The stores at the last look, for Spark's progress reports.
         self._last: dict[str, Seen] = {}
-        #: Where the stream ends that reads what is available and no more.
+        #: End offsets of an available-now stream.
         self._target: dict[At, int] | None = None
-        #: Start and end of the batch that was planned last, and where each queue's part begins.
+        #: Start and end of the last planned batch, and the start offset of each queue in it.
         self._planned: tuple[dict[str, Any], dict[str, Any], dict[At, int]] | None = None
         self._triggered: float | None = None
-        #: Batches that were cut by bytes, and in which of them each queue came forward last.
+        #: Number of batches limited by bytes, and the last of them in which each queue advanced.
         self._batches = 0
         self._moved: dict[At, int] = {}
-        #: The offset that was recorded as the progress of a group.
+        #: The offset that was last recorded as the progress of a group.
         self._recorded: dict[str, Any] | None = None
 
     # --- where the stream begins ------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:
-        """Return where a new stream begins, by its options."""
+        """Return where a new stream begins, according to its options."""
         planner = Planner(self._options.read)
         places = {}
         seen = self._look()
@@ -88,13 +88,13 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         named = self._options.read.assignment or self._options.read.topics or ()
         there = {topic for found in seen.values() for topic, _ in found.bounds}
         if missing := sorted(set(named) - there):
-            _log.warning("there is no topic yet: %s", ", ".join(missing))
+            _log.warning("topics that do not exist yet: %s", ", ".join(missing))
         return encode(places)
 
     # --- how far it may read ----------------------------------------------------------------------
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """Return the limit by which Spark sees that there is one; `latestOffset` knows them all."""
+        """Return one limit, so that Spark knows of one; `latestOffset` applies all of them."""
         pace = self._options.pace
         if pace.offsets_max is not None:
             return ReadMaxRows(pace.offsets_max)
@@ -105,7 +105,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """Fix the end of a stream that reads what is available at this moment."""
+        """Fix the end of an available-now stream at the current ends."""
         self._target = {
             (path, at): end
             for path, found in self._look().items()
@@ -113,9 +113,9 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Return the end of the next batch; `start` where there is too little to read."""
+        """Return the end of the next batch; `start` if there is too little to read."""
         places = decode(start)
-        # Spark plans a batch when the one before is in the sink.
+        # Spark plans a batch once the previous one is in the sink.
         self._record(start)
         seen = self._look(places)
         starts = self._starts(places, seen)
@@ -124,8 +124,8 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         }
         if self._target is not None:
             ends = {at: min(end, self._target.get(at, starts[at])) for at, end in ends.items()}
-        # A store that appears is entered before anything of it is planned. Where it began could not
-        # be told any more when the batch is run again, and retention has been at work.
+        # A new store is recorded in the offset before any of its messages are planned. Otherwise a
+        # repeated batch could not find where the store began, as retention may have removed files.
         ends = {
             at: max(end, starts[at]) if at[0] in places else starts[at] for at, end in ends.items()
         }
@@ -136,7 +136,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             before = places[path].queues if path in places else {}
             queues = dict(before)
             for at, (_, most) in found.bounds.items():
-                # A queue that had nothing as yet need not be known: it begins at 0.
+                # Leave out a queue that is still empty: it begins at 0.
                 if at in before or most > 0:
                     queues[at] = ends[path, at]
             reached[path] = found.place(queues)
@@ -147,7 +147,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the end of what was durable at the last look."""
+        """Return the durable ends at the last look."""
         if not self._last:
             return None
         return encode(
@@ -164,10 +164,10 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         starts: Mapping[At, int],
         ends: Mapping[At, int],
     ) -> bool:
-        """Whether there is something to read, a store to enter, or a queue was set back.
+        """Return whether there are messages to read, a new store, or a queue that was set back.
 
-        A place that differs in its epoch, in its position or by queues that it did not know is the
-        same: Spark would run a batch without rows for it.
+        Places that differ only in epoch, position or empty new queues count as equal: Spark would
+        run a batch without rows for them.
         """
         if reached.keys() != places.keys():
             return True
@@ -180,19 +180,19 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         )
 
     def _limited(self, starts: Mapping[At, int], ends: dict[At, int]) -> dict[At, int]:
-        """Cut a batch down to the limits that the options set."""
+        """Apply the limits of the options to a batch."""
         pace = self._options.pace
         sizes = {at: ends[at] - first for at, first in starts.items()}
         if self._is_to_wait(sum(sizes.values())):
             return dict(starts)
-        # Each batch moves it on by as many messages as it has.
+        # Each batch advances the turn by its number of messages.
         turn = sum(starts.values())
         if pace.offsets_max is not None:
             parts = share(pace.offsets_max, sizes, turn)
             ends = {at: first + parts[at] for at, first in starts.items()}
         if pace.bytes_max is not None:
-            # Who has waited longest comes first. A turn that is counted in messages could come to
-            # the same queue each time.
+            # The queue that has waited longest comes first. A turn counted in messages could pick
+            # the same queue every time.
             order = sorted(rotated(list(starts), turn), key=lambda at: self._moved.get(at, 0))
             ranges = {at: (starts[at], ends[at]) for at in order}
             ends = share_bytes(pace.bytes_max, ranges, self._fit)
@@ -201,7 +201,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _is_to_wait(self, waiting: int) -> bool:
-        """Whether a batch waits for more messages; one that reads what is available never does."""
+        """Return whether to wait for more messages; an available-now stream never waits."""
         least = self._options.pace.offsets_min
         if least is None or self._target is not None:
             return False
@@ -222,10 +222,10 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for at, found in self._watches[path].fit(own).items()
         }
 
-    # --- what is there ----------------------------------------------------------------------------
+    # --- the state of the stores ------------------------------------------------------------------
 
     def _look(self, places: Mapping[str, Place] | None = None) -> dict[str, Seen]:
-        """Look at all stores that the paths mean at this moment."""
+        """Return the current state of all stores that the paths match."""
         seen = {}
         given = self._options.read.paths
         paths = expand(given, must_match=False)
@@ -236,8 +236,8 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             except (StoreNotFoundError, NotAStoreError) as error:
                 watch.close()
                 if path not in given and path not in (places or {}):
-                    # A pattern matches what is just being made.
-                    self._tell(f"{path} is no store, or not yet: {error}")
+                    # A pattern may match a store that is just being created.
+                    self._tell(f"skipping {path}, which is not a store, or not yet: {error}")
                     continue
                 self._lose(error, path)
             except UNREADABLE as error:
@@ -246,18 +246,18 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             else:
                 self._watches[path] = watch
         for path in (places or {}).keys() - set(paths):
-            message = f"the store {path} is not there any more"
+            message = f"the store {path} no longer exists"
             self._lose(StoreNotFoundError(message, path=path), path)
         self._last = seen
         return seen
 
     def _starts(self, places: Mapping[str, Place], seen: Mapping[str, Seen]) -> dict[At, int]:
-        """Return where each queue goes on: at its place, or where what is there begins.
+        """Return where each queue continues: at its place, or at the first message that is left.
 
         Raises
         ------
         LogShrunkError, OffsetOutOfRangeError, UnknownTopicError
-            If messages are not there any more that were to be read, and data loss is to fail.
+            If unread messages no longer exist, and ``failOnDataLoss`` is true.
         """
         starts = {}
         for path, found in seen.items():
@@ -268,8 +268,9 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._lose(_shrunk(path, place.position, left), path)
                 unread = self._watches[path].offsets_from(left)
             for at, (least, most) in found.bounds.items():
-                # A queue that a place does not have was empty then, not there, or not asked for: it
-                # begins at 0. Of a store that was not known nothing is missed.
+                # A queue that is missing from a place was empty, absent or not requested then, so
+                # it begins at 0. A store that is missing from the offset begins at its first
+                # message: nothing of it is lost.
                 offset = place.queues.get(at, 0 if path in places else least)
                 if left is not None:
                     offset = min(offset, unread.get(at, least))
@@ -277,15 +278,15 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._lose(_outside(path, at, offset, least, most), path)
                 starts[path, at] = min(max(offset, least), most)
             for topic, queue in place.queues.keys() - found.bounds.keys():
-                message = f"topic {topic!r} has no queue {queue} any more in {path}"
+                message = f"topic {topic!r} no longer has queue {queue} in {path}"
                 self._lose(UnknownTopicError(message, topic=topic, queue=queue), path)
         return starts
 
     def _lose(self, error: Exception, path: str) -> None:
-        """Raise an error that means lost data, or log it once where the options say so."""
+        """Raise an error that means lost data, or log it once if ``failOnDataLoss`` is false."""
         if self._options.read.fail_on_data_loss:
             error.add_note(
-                f'the store is {path}; set failOnDataLoss to "false" to go on with what is there'
+                f'store: {path}; set failOnDataLoss to "false" to continue with what remains'
             )
             raise error
         self._tell(f"{path}: {error}")
@@ -298,12 +299,12 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # --- the tasks of a batch ---------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Cut what lies between two offsets into tasks."""
+        """Divide the messages between two offsets into tasks."""
         places = decode(end)
         if self._planned is not None and self._planned[:2] == (start, end):
             starts = self._planned[2]
         else:
-            # A batch that was planned in an earlier life of the stream.
+            # The batch was planned by an earlier run of the stream.
             starts = self._replayed(decode(start), places)
         ranges = [
             Range(path, *at, starts[path, at], offset)
@@ -336,17 +337,17 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return starts
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Read the batches of a partition, as those of a batch read are."""
+        """Read the batches of a partition, as for a batch read."""
         return ForebayReader(self._options.read, self._parallelism).read(partition)
 
     # --- progress ---------------------------------------------------------------------------------
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Take note that all up to an offset is processed."""
+        """Record that everything up to an offset is processed."""
         self._record(end)
 
     def _record(self, done: dict[str, Any]) -> None:
-        """Record the progress as that of a group; what fails is logged, for nothing rests on it."""
+        """Record the progress under the group; only log a failure, as nothing depends on it."""
         if self._options.group is None or done == self._recorded:
             return
         from forebay.spark import group
@@ -356,7 +357,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 group.record(path, self._options.group, place.queues)
             except (OSError, ForebayError) as error:
-                self._tell(f"the progress of group {self._options.group} is not recorded: {error}")
+                self._tell(f"cannot record the progress of group {self._options.group}: {error}")
 
     def stop(self) -> None:
         """Close all stores."""
@@ -367,12 +368,11 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _shrunk(path: str, position: int, left: int) -> LogShrunkError:
     if left == 0:
-        message = f"the store at {path} is another one than was read, up to {position} of its log"
+        message = f"the log of {path}, durable up to {position} when read, was replaced"
+        message += " by another one"
     else:
-        message = (
-            f"the log of {path} came back shorter: it was read up to {position}, up to {left} "
-        )
-        message += "it is the same"
+        message = f"the log of {path} was cut: it was durable up to {position} when read, "
+        message += f"and is unchanged only up to {left}"
     return LogShrunkError(message, path=path, position=position, end=left)
 
 
@@ -381,9 +381,9 @@ def _outside(
 ) -> OffsetOutOfRangeError:
     topic, queue = at
     if offset < least:
-        what = f"messages {offset} to {least - 1} of {topic}-{queue} in {path} are removed"
+        what = f"messages {offset} to {least - 1} of {topic}-{queue} in {path} have been removed"
     else:
-        what = f"{topic}-{queue} in {path} ends at {most}, before {offset}, where the stream is"
+        what = f"{topic}-{queue} in {path} ends at {most}, but the stream is already at {offset}"
     return OffsetOutOfRangeError(
         what, topic=topic, queue=queue, offset=offset, min_offset=least, max_offset=most
     )

@@ -1,8 +1,8 @@
-"""A store that a stream reads: kept open from trigger to trigger, and opened anew when need be.
+"""A store that a stream reads: kept open between triggers, and reopened when necessary.
 
-A reader follows the writer that was at work when it was opened. When the store is closed and opened
-again underneath, which begins an epoch, or another directory is put in its place, it is opened
-anew. Where there are no epochs, in the directory of a RocketMQ broker, each look opens it.
+A reader follows the writer that was running when the reader was opened. It is reopened when another
+writer has opened the store, which begins an epoch, or when another directory has replaced the
+store. The directory of a RocketMQ broker has no epochs, so each look opens it again.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """A store as it was at a look."""
+    """The state of a store at one look."""
 
-    #: `None` where a broker writes to the store, and so nothing tells whether it has.
+    #: `None` if a broker writes to the store: then a change of writers cannot be detected.
     life: Life | None
-    #: `None` where Forebay has not written to the store.
+    #: `None` if Forebay has not written to the store.
     epochs: Epochs | None
-    #: End of what is durable.
+    #: Durable end of the log.
     durable: int
-    #: First offset, and the one behind the last durable message, of each queue that is asked for.
+    #: First offset, and the offset after the last durable message, of each requested queue.
     bounds: dict[TopicQueue, Bounds]
 
     def place(self, queues: dict[TopicQueue, int]) -> Place:
-        """Return the place in which a stream is that has come to these offsets."""
+        """Return the place of a stream that has reached these offsets."""
         number, began = (0, 0) if self.epochs is None else (self.epochs[0], _began(self.epochs))
         return Place(number, began, self.durable, queues)
 
 
 class Watch:
-    """One store, by its absolute path."""
+    """One store, identified by its absolute path."""
 
     def __init__(self, path: str, options: ReadOptions) -> None:
         self.path = path
@@ -53,15 +53,15 @@ class Watch:
         self._life: Life | None = None
 
     def look(self) -> Seen:
-        """Return what the store holds at this moment.
+        """Return the current state of the store.
 
         Raises
         ------
         InvalidOptionError
-            If it is an archive: that grows by what is archived, and is read as a whole.
+            If it is an archive: only batch reads support archives.
         """
         if is_archive(self.path):
-            reason = "it is an archive; a stream follows stores, spark.read reads archives"
+            reason = "a stream cannot follow an archive; spark.read reads archives"
             raise invalid("path", self.path, reason)
         while True:
             life, epochs = _life_of(self.path)
@@ -70,29 +70,29 @@ class Watch:
                 self._store = forebay.open(self.path, mode="r")
                 self._life = life
             durable, bounds = self._bounds(None)
-            # Of the epoch that was looked at, or of one that has begun meanwhile?
+            # If a new epoch has begun meanwhile, the bounds may belong to it: look again.
             if life is None or _life_of(self.path)[0] == life:
                 return Seen(life, epochs, durable, bounds)
 
     @property
     def store(self) -> Store:
-        """The store as the last look has opened it."""
+        """The store that the last look opened."""
         assert self._store is not None, "look comes first"
         return self._store
 
     def offsets_from(self, position: int) -> dict[TopicQueue, int]:
-        """Return, by queue, the first offset that does not lie wholly below a position."""
+        """Return, by queue, the offset of the first message that ends after a position."""
         return {at: end for at, (_, end) in self._bounds(position)[1].items()}
 
     def fit(
         self, parts: Mapping[TopicQueue, tuple[int, int, int]]
     ) -> dict[TopicQueue, tuple[int, int]]:
-        """Return how far messages fit into bytes; see `_forebay.fit`."""
+        """Return how many messages fit into a number of bytes; see `_forebay.fit`."""
         arguments = [(*at, *part) for at, part in parts.items()]
         return dict(zip(parts, _forebay.fit(self.store, arguments), strict=True))
 
     def close(self) -> None:
-        """Close what is open."""
+        """Close the store, if it is open."""
         if self._store is not None:
             self._store.close()
         self._store = self._life = None
@@ -114,7 +114,7 @@ def _life_of(path: str) -> tuple[Life | None, Epochs | None]:
         return None, None
     try:
         page = os.stat(os.path.join(path, "forebay.state"))
-        # A broker that was given the store back begins no epoch, but writes into this at its start.
+        # A broker that takes the store back begins no epoch, but writes to this file at its start.
         lock = os.stat(os.path.join(path, "lock")).st_mtime_ns
     except FileNotFoundError:
         return None, epochs
@@ -124,13 +124,13 @@ def _life_of(path: str) -> tuple[Life | None, Epochs | None]:
 
 
 def _began(epochs: Epochs) -> int:
-    """Return when the newest epoch began; 0 where that is unknown."""
+    """Return when the newest epoch began; 0 if unknown."""
     number, known = epochs
     return next((time for epoch, time, _ in known if epoch == number), 0)
 
 
 def _is_at_broker(path: str) -> bool:
-    """Whether a broker writes the store, or died at it: it leaves a file without our name in it."""
+    """Return whether a broker writes the store, or crashed: its abort file lacks Forebay's name."""
     try:
         with open(os.path.join(path, "abort"), "rb") as file:
             return not file.read(64).endswith(b" forebay")

@@ -1,4 +1,4 @@
-"""Fixtures of the tests of the command line."""
+"""Fixtures for the command-line tests."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ from forebay.cli import main
 
 @pytest.fixture
 def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
-    """Return what runs a command line here: to its status, standard output and standard error."""
+    """Return a function that runs a command line and returns status, output and error output."""
 
     def run_one(*arguments: object) -> tuple[int, bytes, str]:
         status = main([str(argument) for argument in arguments])
@@ -23,7 +23,7 @@ def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
-    """Return the directory of a store with five messages in one topic, and one in another."""
+    """Return the directory of a store with five messages in one topic and one in another."""
     path = tmp_path / "store"
     with forebay.open(
         path, commitlog_file_size=1 << 20, index_slots=100, index_entries=100
@@ -40,5 +40,5 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def broker(tmp_path: Path) -> Path:
-    """Return the directory that a real broker left."""
+    """Return a directory written by a real broker."""
     return unpack("broker", tmp_path)

@@ -1,4 +1,4 @@
-"""archive."""
+"""The verb archive."""
 
 import os
 
@@ -20,7 +20,7 @@ def test_sealed_files_are_archived_and_the_rest_of_the_store_is_left(run, filled
     status, out, err = run("archive", filled, tmp_path / "a")
     assert (status, err) == (0, "")
     first, second = out.decode().splitlines()
-    assert first == f"1 log files copied to {tmp_path / 'a'} (4.0 MiB), 0 were there already"
+    assert first == f"1 log files copied to {tmp_path / 'a'} (4.0 MiB), 0 were already archived"
     assert second == f"archived up to position {support.FILE}"
     after = state_of(filled)
     note = filled / "forebay.archived"
@@ -37,7 +37,8 @@ def test_sealed_files_are_archived_and_the_rest_of_the_store_is_left(run, filled
 def test_an_archive_is_verified_where_that_is_asked_for(run, filled, tmp_path):
     status, out, _ = run("archive", filled, tmp_path / "a", "--verify")
     assert status == 0
-    assert out.decode().splitlines()[-1] == "the archive is what was archived, byte for byte"
+    last = out.decode().splitlines()[-1]
+    assert last == "verified: the archive holds exactly the bytes that were archived"
     log = tmp_path / "a" / "commitlog" / f"{0:020}"
     with open(log, "r+b") as file:
         file.seek(3 << 20)
@@ -58,4 +59,4 @@ def test_what_cannot_be_archived_is_said_in_a_line(run, broker, filled, tmp_path
     assert "empty directory" in err and err.count("\n") == 1
     status, out, _ = run("archive", broker, tmp_path / "b")
     assert status == 0
-    assert "another system's" in out.decode()
+    assert "belongs to another system" in out.decode()

@@ -1,4 +1,4 @@
-"""The verb commits: what Spark has committed, and the ways out of what cannot end by itself."""
+"""The verb commits: Spark's commits, and how to end those that cannot finish by themselves."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import forebay
 from forebay import _forebay
 
 MARKERS = "rmq_sys_forebay_commits"
-#: Rows of one part; those of two such stages are two parts.
+#: Rows of one stage; two such stages make two parts.
 LONG = [b"a", b"b", bytes(5 << 19)]
 
 
@@ -33,7 +33,7 @@ def count(path: Path) -> int:
 
 @pytest.fixture
 def cut(tmp_path: Path) -> Path:
-    """Return a store with the first part of a batch; the stage of the second one is gone."""
+    """Return a store that holds the first part of a batch; the stage of the second is gone."""
     stages = [stage(tmp_path, "q", LONG), stage(tmp_path, "q", LONG)]
     _forebay.publish_commit(tmp_path, "q", 4, "stream", stages)
     names = tmp_path / "forebay.stages" / "q"
@@ -43,7 +43,7 @@ def cut(tmp_path: Path) -> Path:
         position = store.get(MARKERS, 0, 0).position
     end_log_after_batch(tmp_path, position)
     (names / "taken-4").write_bytes(manifest)
-    # Nothing says whose store it is.
+    # Without forebay.state the directory counts as foreign.
     with forebay.open(tmp_path, adopt=True) as store:
         _forebay.take_commits(store)
     assert count(tmp_path) == 3
@@ -51,10 +51,10 @@ def cut(tmp_path: Path) -> Path:
 
 
 def end_log_after_batch(path: Path, marker: int) -> None:
-    """Leave a log as a process does that died once it had appended the part with this marker."""
+    """Leave the log as a process would that died right after the part with this marker."""
     with (path / "commitlog" / f"{0:020}").open("r+b") as log:
         end = marker
-        # The marker, and the record that ends its atomic batch.
+        # Skip the marker and the record that ends its atomic batch.
         for _ in range(2):
             log.seek(end)
             end += int.from_bytes(log.read(4), "big")
@@ -87,7 +87,7 @@ def test_a_batch_of_which_a_part_is_there_is_shown_and_resolved(run, cut):
     assert status == 0
     assert b"batch 4, part 1 of 2, 6 rows" in out
     assert b"see forebay commits resolve" in out
-    # The batch is run again, and cannot be joined to what is there.
+    # The batch is run again, and does not continue the part in the log.
     _forebay.publish_commit(cut, "q", 4, "stream", [stage(cut, "q", LONG * 2)])
     with forebay.open(cut) as store:
         _forebay.take_commits(store)
@@ -106,7 +106,7 @@ def test_a_batch_of_which_a_part_is_there_is_shown_and_resolved(run, cut):
 
 def test_a_batch_that_counts_as_appended_is_not_appended_again(run, cut):
     with forebay.open(cut):
-        # The process that writes the store takes it up.
+        # The process that writes the store processes the resolution.
         assert run("commits", "resolve", cut, "q", "4", "--as", "appended")[0] == 0
     _forebay.publish_commit(cut, "q", 4, "stream", [stage(cut, "q", LONG * 2)])
     with forebay.open(cut) as store:
@@ -123,7 +123,7 @@ def test_a_pending_commit_is_withdrawn_and_a_begun_one_is_not(run, tmp_path):
     (names / "commit-1").rename(names / "taken-1")
     assert run("commits", "withdraw", tmp_path, "q", "0")[0] == 0
     status, _, err = run("commits", "withdraw", tmp_path, "q", "1")
-    assert (status, "it is begun" in err) == (1, True)
+    assert (status, "it has begun" in err) == (1, True)
     status, _, err = run("commits", "withdraw", tmp_path, "q", "0")
     assert (status, "no such commit" in err) == (1, True)
     with forebay.open(tmp_path) as store:

@@ -1,4 +1,4 @@
-"""doctor, against machines that are folders of the kernel's files."""
+"""The verb doctor, against machines imitated by folders of kernel files."""
 
 import json
 from pathlib import Path

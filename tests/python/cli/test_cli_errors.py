@@ -1,4 +1,4 @@
-"""Errors, pipes, and what must not change."""
+"""Errors, pipes, and verbs that must not change a store."""
 
 import os
 import subprocess
@@ -21,17 +21,23 @@ import forebay
         (["cat", "s", "t", "--queue", "0", "--queue", "1", "--end", "3"], "give one --queue"),
         (["exprot"], "'exprot', did you mean export?"),
         (["spark", "audti", "s"], "did you mean audit?"),
+        (["cat", "s", "t", "--tag", "paid"], "--tag, did you mean --tags?"),
+        (["spark", "audit", "s", "--jsno=1"], "--jsno, did you mean --json?"),
+        (["info", "s", "--nothing-like-it"], "unrecognized arguments: --nothing-like-it"),
         (["cat", "s", "t", "--start", "-2y"], "start"),
-        (["cat", "s", "t", "--start", "-999999999w"], "is no time"),
-        (["cat", "s", "t", "--start", "2026-02-30"], "is no time"),
+        (["cat", "s", "t", "--start", "-999999999w"], "invalid time"),
+        (["cat", "s", "t", "--start", "2026-02-30"], "invalid time"),
         (["export", "s", "-"], "needs --format"),
-        (["cat", "s", "t", "--start", "yesterday"], "'yesterday' is no time"),
-        (["cat", "s", "t", "--start", "0=x"], "'x' is not a number"),
+        (["cat", "s", "t", "--start", "yesterday"], "invalid time 'yesterday'"),
+        (["cat", "s", "t", "--start", "0=x"], "must be an integer from 0 to 2^63 - 1, got 'x'"),
         (["cat", "s", "t", "--queue", "-1"], "queue"),
-        (["cat", "s", "t", "--limit", "0"], "at least 1"),
-        (["send", "s", "t", "x", "--property", "novalue"], "not NAME=VALUE"),
+        (["cat", "s", "t", "--limit", "0"], "must be at least 1, got 0"),
+        (
+            ["send", "s", "t", "x", "--property", "novalue"],
+            "form NAME=VALUE, got 'novalue'",
+        ),
         (["send", "s", "t", "x", "--file", "y"], "not both"),
-        (["export", "s", "orders.txt"], "says no format"),
+        (["export", "s", "orders.txt"], "cannot tell the format"),
     ],
 )
 def test_wrong_arguments_are_one_line_and_status_2(run, tmp_path, monkeypatch, arguments, part):

@@ -1,4 +1,4 @@
-"""export: every format, bounds, and what a failure leaves."""
+"""The verb export: every format, bounds, and what a failure leaves."""
 
 import base64
 import csv
@@ -79,7 +79,7 @@ def test_export_replaces_a_file_only_when_forced(run, store, tmp_path):
     target = tmp_path / "orders.jsonl"
     target.write_text("precious")
     status, _, err = run("export", store, target)
-    assert (status, err) == (1, f"forebay: {target} is there; --force replaces it\n")
+    assert (status, err) == (1, f"forebay: {target} already exists; pass --force to replace it\n")
     assert target.read_text() == "precious"
     assert run("export", store, target, "--force")[0] == 0
     assert len(bodies_of(target)) == 6
@@ -106,7 +106,7 @@ def test_export_refuses_what_is_no_file(run, store, tmp_path):
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     status, _, err = run("export", store, pipe, "--force")
-    assert (status, err) == (1, f"forebay: {pipe} is there, and is no regular file\n")
+    assert (status, err) == (1, f"forebay: {pipe} exists and is not a regular file\n")
     assert pipe.is_fifo()
 
 

@@ -1,4 +1,4 @@
-"""info, topics, verify and repair."""
+"""The verbs info, topics, verify and repair."""
 
 import json
 
@@ -58,7 +58,7 @@ def test_topics_as_json_are_one_document(run, store):
 def test_verify_is_content_with_a_whole_store(run, store):
     status, out, err = run("verify", store)
     assert (status, err) == (0, "")
-    assert out.decode() == "6 records, 6 queue entries and 6 index entries are whole\n"
+    assert out.decode() == "6 records, 6 queue entries and 6 index entries are intact\n"
 
 
 def test_verify_prints_damage_with_path_and_position_and_ends_with_1(run, tmp_path):
@@ -97,6 +97,6 @@ def test_repair_makes_no_store_and_says_what_it_leaves(run, store, tmp_path):
     status, out, _ = run("repair", store)
     lines = out.decode().splitlines()
     assert status == 1
-    assert lines[-1] == "still damaged in 1 place"
+    assert lines[-1] == "could not repair 1 damaged region"
     assert any(line.startswith("left: ") and "consumerOffset" in line for line in lines)
     assert (store / "damaged" / "consumerOffset.json-5").read_bytes() == b"{torn"

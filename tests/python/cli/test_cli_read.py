@@ -1,4 +1,4 @@
-"""cat, tail and query: bounds, formats, order, damage, following."""
+"""The verbs cat, tail and query: bounds, formats, order, damage, following."""
 
 import base64
 import csv
@@ -88,7 +88,7 @@ def test_cat_writes_bodies_byte_for_byte(run, store):
 def test_cat_keeps_to_its_bounds(run, store, arguments, expected):
     status, out, err = run("cat", store, "orders", *arguments)
     assert (status, err) == (0, "")
-    # The body that is no text has no number.
+    # The body that is not text has no number.
     bodies = [row["body"] if row["body_encoding"] == "utf-8" else "" for row in rows(out)]
     assert [body.removeprefix("body ") for body in bodies] == expected
 
@@ -156,7 +156,7 @@ def test_tail_follows_a_writer_until_ctrl_c(tmp_path):
     path = tmp_path / "live"
     with forebay.open(path, commitlog_file_size=1 << 20) as writer:
         writer.send("orders", b"old", queue=0)
-        # What a reader in another process sees is what has been dispatched, which a read here does.
+        # Another process sees only dispatched messages; a read here dispatches.
         assert writer.get("orders", 0, 0).body == b"old"
         follower = subprocess.Popen(
             command("tail", path, "orders", "-f", "--format", "raw"),

@@ -1,4 +1,4 @@
-"""send: arguments, files and lines."""
+"""The verb send: arguments, files and lines."""
 
 import subprocess
 from pathlib import Path

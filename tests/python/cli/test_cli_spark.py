@@ -1,4 +1,4 @@
-"""spark: the jobs as commands, all in one process beside this one, which has its own Java."""
+"""The verb spark: all jobs as commands, in one child process with its own JVM."""
 
 import json
 import re
@@ -11,8 +11,8 @@ import forebay
 
 pytest.importorskip("pyspark")
 
-#: Runs command lines that it reads from its arguments, and prints status and output of each. One
-#: that ends in "on a terminal" has its errors there.
+#: Runs the command lines in its argument and prints the status and output of each. A line that ends
+#: in "on a terminal" gets a terminal as standard error.
 RUNNER = """
 import contextlib, io, json, sys
 import forebay.cli.output
@@ -71,7 +71,7 @@ def test_every_job_is_a_command(store, tmp_path):
     assert [error for _, _, error in results[1:5]] == [""] * 4
     told = audit[2]
     assert re.search("\r\x1b\\[Kauditing +[0-9]+%", told)
-    # Taken away in the end.
+    # Erased at the end.
     assert told.endswith("\r\x1b[K")
     lines = audit[1].splitlines()
     assert str(place.position) in lines[0]
@@ -86,9 +86,9 @@ def test_every_job_is_a_command(store, tmp_path):
     assert report[1].endswith(f"wrote {tmp_path / 'page.html'}\n")
     assert (tmp_path / "page.html").stat().st_size > 1_000_000
     facts = json.loads(compact[1])
-    # Keys k0, k1, k2 and k3, then "a" for the one with two; one message has no key.
+    # Keys k0 to k3, and "a", the first key of the message with two; one message has no key.
     assert (facts["messages"], facts["kept"], facts["without_key"]) == (6, 6, 1)
-    assert "--conf nonsense is not NAME=VALUE" in results[5][2]
+    assert "--conf must have the form NAME=VALUE, got nonsense" in results[5][2]
     assert "newest" in results[6][2]
     with forebay.open(store, mode="r") as opened:
         assert opened.verify().ok

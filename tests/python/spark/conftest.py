@@ -1,4 +1,4 @@
-"""A Spark session for all tests, and a store with every kind of message."""
+"""A Spark session for all tests, and a store with messages of every kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("pyspark")
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
-    """Return a session with two cores that has not been told of the format."""
+    """Return a session with two cores in which the format is not registered."""
     from pyspark.sql import SparkSession
 
     session = SparkSession.builder.master("local[2]").appName("forebay").getOrCreate()
@@ -41,5 +41,5 @@ def events(tmp_path_factory: pytest.TempPathFactory) -> Events:
 
 @pytest.fixture(scope="session")
 def golden() -> Path:
-    """Return the folder of the stores that RocketMQ wrote."""
+    """Return the folder of the stores written by RocketMQ."""
     return Path(__file__).parents[2] / "golden" / "rocketmq"

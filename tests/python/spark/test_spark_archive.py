@@ -1,4 +1,4 @@
-"""Archives read by Spark: as the stores are that they were made of."""
+"""Archives read by Spark give the same rows as the stores they were made from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from forebay.archive.files import LocalFiles
 from forebay.spark.options import parse_options
 from forebay.spark.reader import PushdownReader
 
-# Workers inherit them from the session, which the first test starts.
+# Workers inherit these from the session, which the first test starts.
 for name, value in s3_support.CREDENTIALS.items():
     os.environ.setdefault(name, value)
 
@@ -33,19 +33,19 @@ TOPICS = ("orders", "bills", "one")
 
 @dataclass
 class Archived:
-    """A closed store, an archive of it, and what was sent to that."""
+    """A closed store, its archive, and the messages that were sent to the store."""
 
     store: str
     path: str
     sent: Events
 
     def rows(self, *topics: str) -> list[dict[str, Any]]:
-        """Return the connector's rows of all that is archived."""
+        """Return all archived rows in the connector's form."""
         return [sent.kafka() for sent in self.sent.of(*topics)]
 
 
 def order(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return rows by topic as they were named, partition and offset."""
+    """Return rows by the given topic, partition and offset."""
     return sorted(rows, key=lambda r: (TOPICS.index(r["topic"]), r["partition"], r["offset"]))
 
 
@@ -161,7 +161,7 @@ def test_a_log_file_that_changed_fails_the_job_unless_loss_is_allowed(spark, arc
         assert str(log) in str(raised.value) and "CorruptError" in str(raised.value)
         frame = read(spark, copy, failOnDataLoss="false", **options)
         assert frame.count() == count - lost
-    # A byte behind the last record belongs to no message, and the file is another all the same.
+    # A byte after the last record belongs to no message, but the file has changed.
     log.write_bytes(good[:-1] + b"\x01")
     with pytest.raises(PySparkException, match="has changed since it was archived"):
         read(spark, copy, **options).count()

@@ -1,4 +1,4 @@
-"""Executors in processes of their own, which share nothing with the driver but the disk."""
+"""Executors in separate processes, which share only the disk with the driver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ import forebay.spark
 builder = SparkSession.builder.master(sys.argv[2])
 for name, value in json.loads(sys.argv[1]).items():
     builder = builder.config(name, value)
-# Both executors are there before the first task.
+# Both executors must be running before the first task.
 builder = builder.config("spark.scheduler.minRegisteredResourcesRatio", "1.0")
 builder = builder.config("spark.scheduler.maxRegisteredResourcesWaitingTime", "120s")
 builder = builder.config("spark.cores.max", "2")
@@ -44,8 +44,8 @@ os.mkdir(executors)
 
 def measure(rows):
     lengths = [len(row.value) for row in rows]
-    # The parent of a worker is the daemon of its executor. No task ends before both executors have
-    # one: a second attempt at the other would be made by the first that is done.
+    # The parent of a worker is its executor's daemon. No task ends before both executors run one:
+    # otherwise the first to finish would run the second attempt at the other's task.
     open(f"{executors}/{os.getppid()}", "w").close()
     deadline = time.monotonic() + 120
     while len(os.listdir(executors)) < 2 and time.monotonic() < deadline:
@@ -60,7 +60,7 @@ exec(sys.argv[4])
 spark.stop()
 """
 
-#: The jobs, over files that their executors reach; what they do stands in their own tests.
+#: The jobs, over files that the executors can reach; their own tests check the results.
 JOBS = """
 found = forebay.spark.audit(spark, "events")
 assert found.ok and found.records == 240, found
@@ -70,7 +70,7 @@ found = forebay.spark.export(spark, "events", sys.argv[3] + "-lake")
 assert (found.rows, found.lost) == (240, 0), found
 """
 
-#: The first attempt at a task waits until there is a second one as far, and both go on at once.
+#: The first attempt at a task waits for a second one, and both continue at the same time.
 SPECULATION = """
 from pyspark import TaskContext
 
@@ -94,7 +94,7 @@ frame.write.format("forebay").option("topic", "twice").mode("append").save(sys.a
 assert sorted(os.listdir(folder)) == ["0", "1"]
 """
 
-#: A second attempt at a task is begun as soon as another one is done.
+#: A second attempt at a task starts as soon as another task is done.
 SPECULATIVE = {
     "spark.speculation": "true",
     "spark.speculation.interval": "20ms",
@@ -110,7 +110,7 @@ DEPLOY = "org.apache.spark.deploy"
 
 @contextlib.contextmanager
 def daemon(environment: dict[str, str], *command: str) -> Iterator[Any]:
-    """Run a daemon of a standalone cluster, and yield the lines that it says."""
+    """Run a daemon of a standalone cluster, and yield the lines that it prints."""
     arguments = [str(SPARK_CLASS), *command]
     running = subprocess.Popen(
         arguments,
@@ -128,7 +128,7 @@ def daemon(environment: dict[str, str], *command: str) -> Iterator[Any]:
 
 
 def heard(lines: Any, pattern: str) -> re.Match[str]:
-    """Wait until a daemon says it; one that dies says nothing more."""
+    """Wait until a daemon prints a line; fail if it dies."""
     said = []
     for line in lines:
         said.append(line)
@@ -139,9 +139,9 @@ def heard(lines: Any, pattern: str) -> re.Match[str]:
 
 @contextlib.contextmanager
 def standalone(environment: dict[str, str]) -> Iterator[str]:
-    """Run a master with two workers of a core each, and yield its address.
+    """Run a master and two workers with one core each, and yield its address.
 
-    Each worker is a host to Spark, which never tries a task twice at once on one host.
+    To Spark each worker is a host; it never runs two attempts at a task on one host.
     """
     ports = ["--port", "0", "--webui-port", "0"]
     environment = {name: environment[name] for name in environment if name != "SPARK_LOCAL_IP"}
@@ -158,7 +158,7 @@ def standalone(environment: dict[str, str]) -> Iterator[str]:
 
 @contextlib.contextmanager
 def local_cluster(environment: dict[str, str]) -> Iterator[str]:
-    """Yield the name of a cluster that Spark starts by itself."""
+    """Yield the master URL of a cluster that Spark starts itself."""
     yield "local-cluster[2,1,1024]"
 
 
@@ -169,7 +169,7 @@ def local_cluster(environment: dict[str, str]) -> Iterator[str]:
 def test_a_cluster_reads_and_writes_paths_that_are_relative_to_the_driver(
     events, tmp_path, cluster, more, options
 ):
-    """Two executors with a core each: each gets half of the bytes."""
+    """Two executors with one core each: each gets half of the bytes."""
     configuration = json.dumps(options)
     environment = os.environ | {"SPARK_WORKER_DIR": str(tmp_path / "workers")}
     environment["SPARK_LOCAL_DIRS"] = str(tmp_path)

@@ -1,4 +1,4 @@
-"""The job `compact`: the newest of each key, and every message without one."""
+"""The job `compact`: the newest message of each key, and every message without a key."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 import forebay
 from forebay.spark import compact
 
-#: The module, whose name in the package is that of the function.
+#: The module; in the package its name refers to the function.
 module = sys.modules["forebay.spark.jobs.compact"]
 
 
@@ -61,7 +61,7 @@ def test_the_newest_message_of_each_key_is_kept(spark: Any, tmp_path: Path) -> N
 
 
 def facts(message: forebay.Message) -> tuple[Any, ...]:
-    """Return what of a message is kept."""
+    """Return the parts of a message that compaction keeps."""
     return (
         message.queue,
         message.keys,
@@ -93,7 +93,7 @@ def test_topics_are_chosen_and_may_be_empty(spark: Any, tmp_path: Path) -> None:
 def test_rows_that_are_not_here_make_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As where the workers' disk is not the driver's."""
+    """Imitate workers whose disk is not the driver's."""
     with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as store:
         store.send("orders", b"x", key="k", queue=0)
 
@@ -104,9 +104,9 @@ def test_rows_that_are_not_here_make_no_store(
         return 2
 
     monkeypatch.setattr(module, "_leave", leave)
-    # What is missing is missed before anything is sent.
+    # Missing files are detected before anything is sent.
     monkeypatch.setattr(module, "_send", None)
-    with pytest.raises(forebay.CorruptError, match="left 2 messages there, and 1 are here"):
+    with pytest.raises(forebay.CorruptError, match="wrote 2 messages, but the driver found 1"):
         compact(None, tmp_path / "store", tmp_path / "newest")  # type: ignore[arg-type]
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
@@ -122,7 +122,7 @@ def test_one_compaction_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         left.touch()
         with pytest.raises(BlockingIOError):
             compact(None, path, target)  # type: ignore[arg-type]
-        # The work of the first is still there.
+        # The work of the first compaction still exists.
         assert left.exists()
         return 0
 

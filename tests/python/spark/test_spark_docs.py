@@ -1,4 +1,4 @@
-"""What the pages on Spark say: the tutorial runs as it is written, and every option has a place."""
+"""The Spark pages: the tutorial runs as written, and every option is documented."""
 
 from __future__ import annotations
 
@@ -33,32 +33,32 @@ maxTriggerDelay minPartitions maxRecordsPerPartition groupIdPrefix includeHeader
 """
 
 SERVE = 'ThreadingHTTPServer(("127.0.0.1", 8000), Capture).serve_forever()\n'
-#: The same at a port that is free.
+#: The same, at a free port.
 SERVE_ANYWHERE = """
 server = ThreadingHTTPServer(("127.0.0.1", 0), Capture)
 print(server.server_port, flush=True)
 server.serve_forever()
 """
 TRIGGER = '.trigger(processingTime="10 seconds")'
-#: What the tutorial calls a nightly job, and the end of the program that goes on for ever.
+#: The tutorial's nightly job, and the end of its endless program.
 NOW = ".trigger(availableNow=True)"
 END = "\nfor active in spark.streams.active:\n    active.processAllAvailable()\nspark.stop()\n"
 
 
 def blocks(page: str, language: str) -> list[str]:
-    """Return the code of a page."""
+    """Return the code blocks of a page."""
     return re.findall(rf"```{language}\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
 
 
 def once(text: str, old: str, new: str) -> str:
-    """Replace what has to be there."""
+    """Replace a text that must be there."""
     assert text.count(old) == 1, old
     return text.replace(old, new)
 
 
 @contextmanager
 def service(code: str, folder: Path) -> Iterator[str]:
-    """Run the service of the tutorial, and yield its address."""
+    """Run the tutorial's service, and yield its address."""
     command = [sys.executable, "-c", once(code, SERVE, SERVE_ANYWHERE)]
     quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, cwd=folder, text=True, **quiet) as running:
@@ -112,7 +112,7 @@ def test_what_the_page_on_kafka_says_of_writing_and_views(spark: Any, tmp_path: 
     counted = spark.sql(query)
     assert [tuple(found) for found in counted.collect()] == [(1, 1)]
     exec(once(copied, "/data/events", path), names)
-    # The view is as it was planned until it is made again.
+    # The view stays as planned until it is created again.
     assert [tuple(found) for found in spark.sql(query).collect()] == [(1, 1)]
     spark.sql(view)
     assert [tuple(found) for found in spark.sql(query).collect()] == [(1, 2)]
@@ -121,7 +121,7 @@ def test_what_the_page_on_kafka_says_of_writing_and_views(spark: Any, tmp_path: 
     assert {(found.key, found.value) for found in read.collect()} == {(b"\xff", None)}
     with pytest.raises(PySparkException):
         spark.sql(view.replace("OR REPLACE TEMPORARY VIEW orders", "TABLE orders_table"))
-    # What says so where no mode is given is Spark.
+    # Without a mode it is Spark that raises this.
     with pytest.raises(PySparkException, match='use either the "Append"'):
         kafka.drop("offset").write.format("forebay").save(path)
 

@@ -1,4 +1,4 @@
-"""The job `export`: every message once, whatever was cut short and when."""
+"""The job `export`: every message exactly once, whatever was interrupted and when."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ import pytest
 import forebay
 from forebay.spark import export
 
-#: The module, whose name in the package is that of the function.
+#: The module; in the package its name refers to the function.
 module = sys.modules["forebay.spark.jobs.export"]
 
-#: Runs exports without Spark, one after the other, as long as it lives.
+#: Runs exports without Spark, one after another, until it is killed.
 EXPORTER = """
 import sys
 import forebay.spark.jobs
@@ -39,7 +39,7 @@ while True:
 
 
 class KilledError(BaseException):
-    """Stands for a process that dies: nobody catches it."""
+    """Stands for the death of a process: no code catches it."""
 
 
 def send(path: Path, first: int, count: int) -> None:
@@ -59,7 +59,7 @@ def store(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
-    """Return an export that runs its tasks in this process, one after the other."""
+    """Return an export that runs its tasks in this process, one after another."""
     monkeypatch.setattr(module, "run", lambda _spark, tasks, work, _told: [work(t) for t in tasks])
     monkeypatch.setattr(module, "tasks_at_once", lambda _spark: 3)
 
@@ -70,7 +70,7 @@ def alone(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
 
 
 def visible(target: Path) -> list[tuple[str, bytes]]:
-    """Return topic and body of every message that a reader sees."""
+    """Return topic and body of every message that readers see."""
     found = []
     for path in target.rglob("*.parquet"):
         folders = path.relative_to(target).parts
@@ -110,7 +110,7 @@ def test_spark_reads_what_it_exported(spark: Any, store: Path, tmp_path: Path) -
 def test_a_run_that_dies_at_any_step_leaves_every_message_once(
     alone: Callable[..., Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call that changes the target is the last one once, and the next run goes on."""
+    """The run dies once at each call that changes the target; the next run continues."""
     target = tmp_path / "lake"
 
     def of_one(count: int) -> list[tuple[str, bytes]]:
@@ -147,12 +147,12 @@ def test_a_run_that_dies_at_any_step_leaves_every_message_once(
                 died = True
                 deaths += 1
         found = visible(target)
-        # Nothing twice, nothing that was not sent, and nothing is taken back.
+        # Nothing twice, nothing that was not sent, and nothing taken back.
         assert len(set(found)) == len(found)
         assert set(before) <= set(found) <= set(of_one(count))
         if not died:
             break
-        # One lives between two deaths, for every step has to be a first one after something sent.
+        # One run survives between two deaths, so that every step is once the first after a send.
         alone(store, target, topics=["one"])
         assert visible(target) == of_one(count)
         send(store, count, 6)
@@ -168,7 +168,7 @@ def test_exporters_that_are_killed_leave_every_message_once(store: Path, tmp_pat
     command = [sys.executable, "-c", EXPORTER, str(store), str(target)]
     for _ in range(4):
         with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
-            # Once it works, at any moment: it exports what is sent here.
+            # Once it works, kill it at any moment; meanwhile it exports what is sent here.
             assert child.stdout is not None
             assert child.stdout.readline() == b"done\n"
             with forebay.open(store) as writer:
@@ -198,7 +198,7 @@ def test_a_spark_driver_that_is_killed_leaves_every_message_once(
         staging = target / "_forebay" / "00000001.tmp"
         while child.poll() is None and not staging.exists():
             time.sleep(0.01)
-        # The driver, its JVM and the workers.
+        # Kill the driver, its JVM and the workers.
         os.killpg(child.pid, signal.SIGKILL)
     assert set(visible(target)) <= set(sent(20_300))
     done = subprocess.run([*command, "--json"], check=True, stdout=subprocess.PIPE)
@@ -246,7 +246,7 @@ def test_another_log_is_noticed(alone: Callable[..., Any], store: Path, tmp_path
     alone(store, target)
     shutil.rmtree(store)
     send(store, 0, 30)
-    with pytest.raises(forebay.CorruptError, match="came back shorter"):
+    with pytest.raises(forebay.CorruptError, match="the log was cut"):
         alone(store, target)
     with forebay.open(store) as opened:
         for number in range(600):
@@ -291,7 +291,7 @@ def test_one_export_at_a_time(alone: Callable[..., Any], store: Path, tmp_path: 
 def test_one_export_at_a_time_in_one_process(
     alone: Callable[..., Any], store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One more, as another thread would start it, while the tasks of the first run."""
+    """Start another export, as another thread would, while the tasks of the first run."""
     target, refused = tmp_path / "lake", []
 
     def run(_spark: Any, tasks: list[Any], work: Callable[[Any], Any], _told: Any) -> list[Any]:
@@ -330,7 +330,7 @@ def test_a_run_whose_files_are_not_here_exports_nothing(
 
     with monkeypatch.context() as patch:
         patch.setattr(module, "run", run)
-        with pytest.raises(forebay.CorruptError, match="every worker has to reach") as caught:
+        with pytest.raises(forebay.CorruptError, match="every worker must reach") as caught:
             alone(store, target)
     assert str(caught.value.path).startswith(str(staging))
     assert visible(target) == []
@@ -368,10 +368,10 @@ def test_a_file_that_is_gone_fails_the_next_run(
     target = tmp_path / "lake"
     alone(store, target, topics=["one"])
     alone(store, target, topics=["orders"])
-    # Of a run before the newest nobody asks for anything.
+    # Files of a run before the newest are not needed.
     shutil.rmtree(target / "topic=one")
     shutil.rmtree(target / "topic=orders")
-    with pytest.raises(forebay.CorruptError, match="run 2 has written it") as caught:
+    with pytest.raises(forebay.CorruptError, match="run 2 wrote this file") as caught:
         alone(store, target)
     assert str(caught.value.path).startswith(str(target / "topic=orders"))
     manifest = target / "_forebay" / "00000002.json"
@@ -385,7 +385,7 @@ def test_a_file_that_is_gone_fails_the_next_run(
 def test_a_store_made_again_with_messages_of_the_same_sizes_is_noticed(
     alone: Callable[..., Any], store: Path, tmp_path: Path
 ) -> None:
-    """Every message stands where the exported one stood, and only its time is another."""
+    """Every message is at the position of the exported one; only its time differs."""
     target = tmp_path / "lake"
     alone(store, target)
     with forebay.open(store, mode="r") as opened:

@@ -1,4 +1,4 @@
-"""The jobs `audit` and `rebuild`: what ranges find and build is what one process does."""
+"""The jobs `audit` and `rebuild`: ranges find and build what one process does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SIZES = {
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a closed store of several files of each kind; nobody changes it."""
+    """Return a closed store with several files of each kind; no test changes it."""
     path = tmp_path_factory.mktemp("jobs") / "store"
     with forebay.open(path, **SIZES) as store:
         for number in range(6000):
@@ -44,14 +44,14 @@ def store(built: Path, tmp_path: Path) -> Path:
 
 
 def facts(found: Any) -> dict[str, Any]:
-    """Return what a verification found."""
+    """Return the findings of a verification."""
     names = ("ok", "records", "queue_entries", "index_entries", "stale_checksums")
     facts = {name: getattr(found, name) for name in names}
     return facts | {"damage": [place._asdict() for place in found.damage]}
 
 
 def caches(root: Path) -> tuple[dict[str, bytes], list[bytes]]:
-    """Return the queue files by name, and the index files in order: their names are times."""
+    """Return queue files by name, and index files in order, as their names are times."""
     queues, index = root / "consumequeue", root / "index"
     by_name = {
         str(path.relative_to(queues)): path.read_bytes()
@@ -73,7 +73,7 @@ def test_groups_hold_every_number_once() -> None:
 def test_tasks_give_their_results_in_order_and_raise_what_they_raised(spark: Any) -> None:
     told: list[tuple[int, int]] = []
 
-    # Within the test, so that it is pickled as a whole: workers do not have this module.
+    # Defined in the test, so that it is pickled by value: workers do not have this module.
     def double(number: int) -> int:
         if number < 0:
             raise forebay.InvalidOptionError("below 0", name="number", value="-1", reason="below")
@@ -97,7 +97,7 @@ def test_progress_is_told_while_tasks_run(spark: Any, tmp_path: Path) -> None:
             heard.touch()
 
     def wait(number: int) -> bool:
-        # The last task ends when somebody has been told that others have.
+        # The last task ends once progress has been reported for others.
         deadline = time.monotonic() + 60
         while number == 4 and not heard.exists() and time.monotonic() < deadline:
             time.sleep(0.01)
@@ -129,7 +129,7 @@ def test_an_audit_follows_a_writer(spark: Any, store: Path) -> None:
 def test_an_audit_finds_the_damage_that_verify_finds(spark: Any, store: Path) -> None:
     chosen = random.Random(3)
     logs = sorted((store / "commitlog").iterdir())
-    # Over the end of a file, within one, and in both kinds of entries.
+    # Across the end of a file, within one, and in both kinds of entries.
     damage(logs[0], (1 << 18) - 4000, 4000)
     damage(logs[1], 0, 3000)
     damage(logs[1], 100_000, 1)
@@ -173,7 +173,7 @@ def test_a_rebuild_gives_the_bytes_that_dispatch_gave(
     assert not done.replaced
     with pytest.raises(forebay.StoreExistsError):
         rebuild(spark, built, target)
-    # With the log beside them they are a store.
+    # Together with the log they are a store.
     shutil.copytree(built / "commitlog", target / "commitlog")
     with forebay.open(target, mode="r") as opened:
         assert opened.recovery.queue_entries_rebuilt == 0
@@ -199,7 +199,7 @@ def test_a_rebuild_replaces_what_is_lost_and_damaged(spark: Any, built: Path, st
 
 
 def test_a_rebuild_keeps_queues_whose_messages_are_retired(spark: Any, store: Path) -> None:
-    # As retention leaves it: the last file of the queue stays, and tells its next offset.
+    # As retention leaves it: the queue's last file stays, and has its next offset.
     lost = store / "consumequeue" / "gone" / "2"
     shutil.copytree(store / "consumequeue" / "orders" / "0", lost)
     before = {path.name: path.read_bytes() for path in lost.iterdir()}
@@ -210,7 +210,7 @@ def test_a_rebuild_keeps_queues_whose_messages_are_retired(spark: Any, store: Pa
 def test_a_rebuild_goes_on_after_one_that_was_cut_short(
     spark: Any, built: Path, store: Path
 ) -> None:
-    # Between the two names: the old queues are away, the others not there yet.
+    # Between the two renames: the old queues are away, the new ones not yet there.
     (store / "rebuild.old").mkdir()
     (store / "consumequeue").rename(store / "rebuild.old" / "consumequeue")
     (store / "rebuild.new" / "keys").mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""What a read means in a store: ranges, their cut into tasks, and the batches of a task."""
+"""What a read covers: its ranges, their division into tasks, and the batches of a task."""
 
 import gzip
 import json
@@ -36,7 +36,7 @@ def reader(path, parallelism=2, **options):
 
 
 def ranges(path, **options):
-    """Return the bounds of each queue that a read takes."""
+    """Return the bounds of each queue in a read."""
     planner = Planner(parse_options({"path": str(path), **options}))
     with forebay.open(path, mode="r") as store:
         found = planner.ranges(store)
@@ -45,7 +45,7 @@ def ranges(path, **options):
 
 
 def rows(path, **options):
-    """Return all rows of a read, as its tasks give them one after another."""
+    """Return all rows of a read, in the order of its tasks."""
     reading = reader(path, **options)
     batches = [b for part in reading.partitions() for b in reading.read(part)]
     return [row for batch in batches for row in batch.to_pylist()]
@@ -93,7 +93,7 @@ def test_topics_are_named_by_list_by_pattern_and_by_queue(events):
     assert set(both) == {("one", 0), ("bills", 0), ("bills", 1), ("bills", 2)}
     assert ranges(events.path, subscribePattern="o.e") == {("one", 0): (0, 80)}
     assert {topic for topic, _ in ranges(events.path, subscribePattern="o.*")} == {"one", "orders"}
-    # As the connector's, a pattern is met anywhere in a name.
+    # Like the connector's, a pattern matches anywhere in a name.
     assert {topic for topic, _ in ranges(events.path, subscribePattern="r")} == {"orders"}
     assert ranges(events.path, subscribePattern="^n") == {}
     assert set(ranges(events.path, assign='{"bills":[2],"one":[0]}')) == {("bills", 2), ("one", 0)}
@@ -134,7 +134,7 @@ def test_offsets_name_every_queue_or_none(events):
         with pytest.raises(InvalidOptionError, match="bills-0, bills-1, bills-2"):
             ranges(events.path, subscribe="bills", **{option: '{"bills":{"0":0,"1":0}}'})
     times = '{"one":{"0":0,"1":0}}'
-    with pytest.raises(InvalidOptionError, match="it must name every partition"):
+    with pytest.raises(InvalidOptionError, match="must name every partition"):
         ranges(events.path, subscribe="one", startingOffsetsByTimestamp=times)
 
 
@@ -143,7 +143,7 @@ def test_offsets_that_are_not_there_fail_unless_loss_is_allowed(events):
         ("startingOffsets", '{"one":{"0":81}}'),
         ("endingOffsets", '{"one":{"0":100}}'),
     ):
-        with pytest.raises(OffsetOutOfRangeError, match="it has 0 to 80") as caught:
+        with pytest.raises(OffsetOutOfRangeError, match="its bounds are 0 to 80") as caught:
             ranges(events.path, subscribe="one", **{option: text})
         assert (caught.value.queue, caught.value.max_offset) == (0, 80)
         found = ranges(events.path, subscribe="one", failOnDataLoss="false", **{option: text})
@@ -154,7 +154,7 @@ def test_times_mean_the_first_message_stored_then_or_later(tmp_path):
     with forebay.open(tmp_path / "timed", commitlog_file_size=1 << 20) as store:
         store.create_topic("t", queues=2)
         results = [store.send("t", b"%d" % number, queue=0) for number in range(3)]
-        # Store times have steps of a millisecond: send until the clock has moved on.
+        # Store times have millisecond steps: send until the clock has advanced.
         while results[-1].timestamp < results[0].timestamp + 2:
             results.append(store.send("t", b"more", queue=0))
         last = results[-1]
@@ -169,11 +169,11 @@ def test_times_mean_the_first_message_stored_then_or_later(tmp_path):
     by_queue = json.dumps({"t": {"0": last.timestamp}})
     assert ranges(path, startingOffsetsByTimestamp=by_queue, **only) == {("t", 0): (first, count)}
     assert ranges(path, endingOffsetsByTimestamp=by_queue, **only) == {("t", 0): (0, first)}
-    with pytest.raises(InvalidOptionError, match="t-0 has no message from then on"):
+    with pytest.raises(InvalidOptionError, match="t-0 has no message stored at or after"):
         ranges(path, startingTimestamp=behind, **only)
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
     assert ranges(path, startingTimestamp=behind, **only, **latest) == {("t", 0): (count, count)}
-    # An empty queue has no message from any time on.
+    # An empty queue has no message at or after any time.
     with pytest.raises(InvalidOptionError, match="t-1 has no message"):
         ranges(path, startingTimestamp="0", subscribe="t")
 
@@ -216,7 +216,7 @@ def of_queue(topic, queue, start=0, end=2**62):
 
 
 def meant(middle):
-    """Return options, and which messages they mean; `middle` is a time."""
+    """Return options, and the messages that they select; `middle` is a time."""
     one, bills = {"subscribe": "one"}, {"assign": '{"bills":[0]}'}
     latest = {"startingOffsetsByTimestampStrategy": "latest"}
     lost = {"failOnDataLoss": "false"}
@@ -255,7 +255,7 @@ def meant(middle):
 
 @pytest.mark.parametrize("number", range(16))
 def test_rows_are_those_that_the_options_mean(events, number):
-    """Against the memory of what was sent; with and without headers."""
+    """Compare with the sent messages kept in memory, with and without headers."""
     middle = events.of("one")[40].timestamp
     options, means = meant(middle)[number]
     wanted = [sent.kafka() for sent in events.of("orders", "bills", "one") if means(sent)]
@@ -287,7 +287,7 @@ def test_a_directory_that_rocketmq_left_is_read_whole(tmp_path, golden, name):
 
 
 def settle(store):
-    """Let other processes see all that was sent: a look at the topics brings their queues up."""
+    """Let other processes see all sent messages: reading the topics updates their queues."""
     assert store.topics
 
 
@@ -352,7 +352,7 @@ def test_offsets_that_vanish_after_planning_fail_or_are_passed_over(events, capl
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_messages_that_retention_takes_beneath_a_task(tmp_path, caplog, fail):
-    """A batch holds less than half of them when the others are removed."""
+    """A batch holds less than half of the messages when the others are removed."""
     small = {"commitlog_file_size": 1 << 20, "queue_file_entries": 500, "disk_reserve": 0}
     body = bytes(10_000)
     with forebay.open(tmp_path / "live", **small) as store:
@@ -371,13 +371,15 @@ def test_messages_that_retention_takes_beneath_a_task(tmp_path, caplog, fail):
             assert time.monotonic() < deadline
             store.producer("t", queue=0).send_batch([body] * 100)
         if fail == "true":
-            taken = r"messages of t-0 \[0, 1000\) in .* are lost to retention: t-0 begins at \d+"
+            taken = (
+                r"messages of t-0 \[0, 1000\) in .* are lost to retention: t-0 now begins at \d+"
+            )
             with pytest.raises(CorruptError, match=taken):
                 list(batches)
             return
         found += batches
     values = [value for batch in found for value in batch.column(0).to_pylist()]
-    # What came is whole, and what did not come is told.
+    # Rows that arrived are intact, and missing ones are reported.
     assert len(values) < 1000 and set(values) == {body}
     assert f"{1000 - len(values)} messages of t-0" in caplog.text
     assert "lost to retention" in caplog.text
@@ -390,7 +392,7 @@ def unpack(golden, name, folder):
 
 
 def test_messages_lost_to_damage_fail_the_read_unless_loss_is_allowed(tmp_path, golden, caplog):
-    """Four messages lie in a hole; the listing of the store before it was torn has all others."""
+    """Four messages are in a hole; the listing from before the damage has all others."""
     path = unpack(golden, "torn-hole", tmp_path)
     with pytest.raises(CorruptError, match="lost to damage") as caught:
         rows(path, subscribePattern=".*")
@@ -426,7 +428,7 @@ with forebay.open(sys.argv[1], commitlog_file_size=1 << 20) as store:
 
 
 class Writer:
-    """Another process that owns the writing of a store, and sends when it is told to."""
+    """Another process that holds a store open for writing, and sends on command."""
 
     def __init__(self, path):
         arguments = [sys.executable, "-c", WRITER, str(path)]

@@ -1,4 +1,4 @@
-"""Filters taken over from Spark: the same rows come out, and less is read for them."""
+"""Filters taken over from Spark: the rows are the same, but less is read for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from forebay.spark.options import parse_options
 from forebay.spark.reader import PushdownReader
 
 COLUMNS = "store,key,topic,partition,offset,timestamp,tags,keys,queue,store_timestamp"
-#: The conf that Spark wants before it hands filters over.
+#: The configuration that makes Spark push filters down.
 CONF = "spark.sql.python.filterPushdown.enabled"
 
 KEYS = [[], ["a"], ["a", "b"], ["b"], ["b", "a"], ["c", "c"], ["\N{SNOWMAN}", "a"]]
@@ -48,7 +48,7 @@ TAGS = [None, "red", "green", "blue"]
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
-    """Return a folder of two stores, filled for long enough that their store times differ."""
+    """Return a folder with two stores, filled slowly enough that store times differ."""
     folder = tmp_path_factory.mktemp("pushdown")
     for name in ("one", "two"):
         with forebay.open(folder / name, commitlog_file_size=1 << 20) as store:
@@ -76,7 +76,7 @@ def reader(folder, pushed, **options) -> tuple[PushdownReader, list[Filter]]:
 
 
 def planned(reading) -> list[tuple[str, str, int, int, int]]:
-    """Return what the tasks of a reader will read: store, topic, queue, bounds."""
+    """Return what the tasks of a reader will read: store, topic, queue and bounds."""
     return [
         (Path(r.store).name, r.topic, r.queue, r.start, r.end)
         for part in reading.partitions()
@@ -103,7 +103,7 @@ def everything(folder) -> list[dict]:
 
 
 def passes(one, row) -> bool | None:
-    """Evaluate a filter as SQL does; `None` is unknown."""
+    """Evaluate a filter as SQL does; `None` means unknown."""
     if isinstance(one, Not):
         inner = passes(one.child, row)
         return None if inner is None else not inner
@@ -129,7 +129,7 @@ def passes(one, row) -> bool | None:
 
 
 def same_rows(folder, everything, pushed) -> bool:
-    """Return whether Spark would have the same rows in the end, given what is left to it."""
+    """Return whether Spark gets the same final rows, given the filters left to it."""
     reading, left = reader(folder, pushed)
     assert all(any(one is given for given in pushed) for one in left)
     found = [row for row in read(reading) if all(passes(one, row) is True for one in left)]
@@ -138,7 +138,7 @@ def same_rows(folder, everything, pushed) -> bool:
 
 
 def filters_on(everything):
-    """Return a strategy for filters, most of them with values that are there."""
+    """Return a strategy for filters, most of them with values that occur."""
 
     def of(column):
         values = sorted({row[column] for row in everything if row[column] is not None})
@@ -172,7 +172,7 @@ def test_pushed_filters_and_what_is_left_of_them_give_the_same_rows(folder, ever
 
 
 def whole(everything) -> dict[tuple[str, str, int], int]:
-    """Return how many messages each queue has."""
+    """Return the number of messages of each queue."""
     counts: dict[tuple[str, str, int], int] = {}
     for row in everything:
         at = (Path(row["store"]).name, row["topic"], row["partition"])
@@ -181,7 +181,7 @@ def whole(everything) -> dict[tuple[str, str, int], int]:
 
 
 def merged(found) -> dict[tuple[str, str, int], tuple[int, int]]:
-    """Join the pieces of each queue, which lie end to end."""
+    """Join the pieces of each queue, which must be adjacent."""
     joined: dict[tuple[str, str, int], tuple[int, int]] = {}
     for store, topic, queue, start, end in found:
         first, last = joined.get((store, topic, queue), (start, start))
@@ -201,7 +201,7 @@ def test_ranges_are_narrowed_to_what_may_pass(folder, everything):
         return merged(planned(reading)), left
 
     def by_time(start, end):
-        """Return the offsets of each queue whose times are in the bounds, half-open."""
+        """Return, by queue, the offsets whose times are within the half-open bounds."""
         bounds = {}
         for at in counts:
             offsets = [
@@ -247,7 +247,7 @@ def test_ranges_are_narrowed_to_what_may_pass(folder, everything):
 
 @pytest.mark.parametrize("side", ["start", "end"])
 def test_a_bound_that_is_wrong_by_one_is_noticed(folder, everything, monkeypatch, side):
-    """What the comparisons above are worth: a planted mistake has to fail them."""
+    """Shows that the comparisons above can fail: a planted mistake must fail them."""
     narrow = filters.Pushed.narrow
 
     def wrong(self, store, ranges):
@@ -262,7 +262,7 @@ def test_a_bound_that_is_wrong_by_one_is_noticed(folder, everything, monkeypatch
 
 
 def test_a_key_is_the_first_and_comes_once(folder, everything):
-    """Messages have several keys, and all of them lead to it in the index."""
+    """Messages have several keys, and the index finds a message by each."""
     for values in ([b"a"], [b"a", b"b"], [b"b"], [b"c"], ["\N{SNOWMAN}".encode()], [b"none"]):
         listed = In(("key",), values)
         reading, left = reader(folder, [listed])
@@ -293,7 +293,7 @@ def flip(sent, path):
 
 
 def test_a_key_is_read_through_the_index_and_not_by_walking_the_log(tmp_path, caplog):
-    """Damage that is not on the way is not met, and what is on it is not passed over silently."""
+    """Damage outside the read is not reported; damage inside it is not silently skipped."""
     path = tmp_path / "store"
     with forebay.open(path, commitlog_file_size=1 << 20) as store:
         sent = [store.send("t", b"x" * 200, key=f"k{n % 10}", queue=0) for n in range(100)]
@@ -327,7 +327,7 @@ def test_a_tag_that_is_lost_to_damage_fails_the_read(tmp_path):
 
 
 def test_keys_are_found_where_no_index_was_built(tmp_path):
-    """Live and closed, from the first message on and behind an index of an earlier writer."""
+    """Live and closed stores, from the first message on and after an earlier writer's index."""
     options = {"subscribe": "t", "columns": "offset"}
 
     def found(name):
@@ -352,7 +352,7 @@ def test_keys_are_found_where_no_index_was_built(tmp_path):
     [("broker", None), ("broker", "index"), ("crashed", "consumequeue"), ("lost-queues", None)],
 )
 def test_a_brokers_directory_gives_the_same_rows_with_filters(tmp_path, golden, name, lacking):
-    """Some are whole; some lack their index or queues, of which one lost them to a crash."""
+    """Some are intact; some lack their index or queues, one of them after a crash."""
     with tarfile.open(golden / f"{name}.tar.gz") as archive:
         archive.extractall(tmp_path, filter="data")
     path = tmp_path / name
@@ -363,7 +363,7 @@ def test_a_brokers_directory_gives_the_same_rows_with_filters(tmp_path, golden, 
     topics = sorted({message["topic"] for message in messages})
     options = {"path": str(path), "subscribe": ",".join(topics)}
     rows = read(reader(tmp_path, [], **options)[0])
-    # A message that waits for its time is stored a second time, with another code in its queue.
+    # A delayed message is stored twice, with another tag code in the delay queue.
     assert "SCHEDULE_TOPIC_XXXX" in topics
     random = Random(7)
     for column, kind in (
@@ -395,7 +395,7 @@ def enabled(spark):
 
 
 def conditions(everything):
-    """Return conditions in SQL: some for each rule, and random conjunctions of these."""
+    """Return SQL conditions: some for each rule, and random conjunctions of these."""
     row = everything[len(everything) // 3]
     time = row["timestamp"].strftime("%Y-%m-%d %H:%M:%S.%f")
     single = [
@@ -430,7 +430,7 @@ def test_spark_gives_the_same_rows_with_and_without_pushdown(enabled, folder, ev
             for row in told_rows
             if row[f"c{number}"] is True
         ]
-        # Loaded anew each time, as the last test says.
+        # Loaded again each time, for the reason that the last test shows.
         found = load(enabled, folder, pushdown=True).filter(condition).toArrow().to_pylist()
         assert sorted_rows(found) == sorted_rows(wanted), condition
 
@@ -453,9 +453,9 @@ def test_pushdown_needs_sparks_own_configuration(spark, folder):
 
 @pytest.mark.xfail(strict=True, reason="Spark plans all scans of a frame by the last filters")
 def test_a_frame_may_be_read_with_other_filters(enabled, folder, everything):
-    """What Spark 4.2 and 4.3 do wrong, and the pages say: when it passes, they are to be changed.
+    """A bug of Spark 4.2 and 4.3, described in the docs: if this passes, change the docs.
 
-    They keep what a Python source planned with the frame that was loaded, and not with the scan.
+    Spark keeps the plan of a Python source with the loaded frame instead of with the scan.
     """
     frame = load(enabled, folder, pushdown=True)
     assert frame.filter("topic = 'x'").count() < len(everything)

@@ -22,7 +22,7 @@ def dicts(frame):
 
 
 def test_spark_finds_the_format_by_itself(spark, events):
-    """The first test of the session: nothing has been registered in it yet."""
+    """Must be the first test of the session: nothing has registered the format yet."""
     frame = read(spark, events.path, subscribe="orders")
     assert frame.schema.simpleString() == (
         "struct<key:binary,value:binary,topic:string,partition:int,offset:bigint,"
@@ -99,7 +99,7 @@ def test_offsets_and_limits_reach_the_tasks(spark, events):
     ("options", "reason"),
     [
         ({}, "one of subscribe, subscribePattern and assign must be specified"),
-        ({"subscribe": "one", "topic": "one"}, "there is no such option"),
+        ({"subscribe": "one", "topic": "one"}, "no such option"),
         ({"subscribe": "one", "columns": "nothing"}, "the columns are key, value"),
     ],
 )
@@ -116,9 +116,9 @@ def test_what_is_not_there_fails_when_the_job_is_planned(spark, events, tmp_path
         (
             events.path,
             {"subscribe": "one", "startingOffsets": '{"one":{"0":81}}'},
-            "it has 0 to 80",
+            "its bounds are 0 to 80",
         ),
-        # A stream may begin there, and a frame does not know yet what it is for.
+        # A stream may start there, and a frame does not yet know whether it is one.
         (events.path, {"subscribe": "one", "startingOffsets": "latest"}, "can't be latest"),
     ):
         with pytest.raises(PySparkException) as caught:
@@ -139,7 +139,7 @@ def test_a_frame_is_a_snapshot_of_a_store_that_grows(spark, tmp_path):
         frames = []
         for _ in range(2):
             producer.send_batch([b"x"] * 100)
-            # A look at the topics brings their queues up for other processes too.
+            # Reading the topics updates their queues for other processes too.
             assert store.topics["t"].queues[0].max_offset == 100 * len(frames) + 100
             frames.append(read(spark, path, subscribe="t"))
             assert frames[-1].count() == 100 * len(frames)

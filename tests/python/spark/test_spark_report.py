@@ -1,4 +1,4 @@
-"""The job `report`: figures are those of what was sent, and the page stands by itself."""
+"""The job `report`: the figures match what was sent, and the page is self-contained."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from forebay.spark.jobs.page import _age, _size
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a closed store: 300 messages of two topics, and two groups of consumers."""
+    """Return a closed store with 300 messages of two topics and two consumer groups."""
     path = tmp_path_factory.mktemp("report") / "store"
     with forebay.open(path, commitlog_file_size=1 << 20, default_queues=2) as opened:
         opened.create_topic("empty", queues=1)
         for number in range(300):
             keys = [f"k{number % 7}", "all"] if number % 3 else None
             opened.send(("one", "two")[number % 2], b"x" * number, keys=keys, queue=number // 2 % 2)
-    # As RocketMQ writes it: names of queues are numbers without quotes.
+    # As RocketMQ writes it: queue numbers are member names without quotes.
     table = '{"offsetTable":{"one@billing":{0:10,1:75,7:3},"two@audit":{0:-1},'
     table += '"two@other":{1:76},"gone@audit":{0:5},"TBW102@audit":{0:5}}}'
     (path / "config" / "consumerOffset.json").write_text(table)
@@ -62,7 +62,7 @@ def test_the_figures_are_those_of_what_was_sent(spark: Any, store: Path) -> None
         own = [m for m in messages if (m.topic, m.queue) == (row.topic, row.queue)]
         times = [m.store_timestamp for m in own]
         took = (times[-1] - times[0]) / 1000 if times else 0
-        # What came within a millisecond has no rate.
+        # Messages within one millisecond have no rate.
         assert row.rate == pytest.approx(len(own) / took if took else 0)
     keys = Counter((m.topic, key) for m in messages for key in m.keys)
     best = sorted(keys, key=lambda at: (-keys[at], at))[:3]
@@ -74,7 +74,7 @@ def test_the_figures_are_those_of_what_was_sent(spark: Any, store: Path) -> None
 def test_hours_and_rates_are_those_of_the_times(
     spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages of queue 1 count as stored three hours later: a test has no hours to send in."""
+    """Shift the store times of queue 1 by three hours, as a test cannot wait for hours."""
     module = sys.modules["forebay.spark.jobs.report"]
     read = module.read_ranges
 
@@ -89,7 +89,7 @@ def test_hours_and_rates_are_those_of_the_times(
     found = report(spark, store, topics=["one"], keys=2)
     with forebay.open(store, mode="r") as opened:
         messages = list(opened.tail("one", "earliest", False))
-    # Seconds, and bytes of the record.
+    # In seconds, and bytes of records.
     facts = [((m.store_timestamp + m.queue * 10_800_000) / 1000, m.size) for m in messages]
     times = sorted(time for time, _ in facts)
     (topic,) = found.topics
@@ -112,7 +112,7 @@ def test_hours_and_rates_are_those_of_the_times(
 
 
 def test_the_lag_of_a_stream_is_reported(spark: Any, tmp_path: Path) -> None:
-    """The option `group` of a stream is what another tool reads."""
+    """Another tool can read what the option `group` of a stream records."""
     path = tmp_path / "store"
     with forebay.open(path, commitlog_file_size=1 << 20, default_queues=1) as store:
         store.producer("orders", queue=0).send_batch([b"x"] * 50)
@@ -146,7 +146,7 @@ def test_the_lag_is_that_of_the_groups(spark: Any, store: Path) -> None:
 
 
 class Loads(HTMLParser):
-    """Collects what a page would load, and its text."""
+    """Collects the text of a page, and everything that it would load."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ class Loads(HTMLParser):
         self.plots = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Note tags that load."""
+        """Note tags that load something."""
         self.found += [f"{tag} {name}" for name, _ in attrs if name in ("src", "href", "srcset")]
         self.found += [tag] * (tag in ("link", "iframe", "img", "object", "base"))
         self.plots += ("class", "plotly-graph-div") in attrs
@@ -171,15 +171,15 @@ def test_the_page_loads_nothing(spark: Any, store: Path, tmp_path: Path) -> None
     seen.feed(text)
     assert seen.found == []
     assert seen.plots == 5
-    # Plotly's script names addresses that other kinds of plots would ask for; nothing else does.
+    # Plotly's script contains addresses for other kinds of plots; nothing else may.
     without_scripts = re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
     assert not re.search(r"https?:|//|@import|url\(", without_scripts)
     assert "<h2>lag</h2>" in text
     assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
-    # Numbers have units, and what is wrong is marked, first in its table, and told at the top.
+    # Numbers have units; problems are marked, listed first, and summarized at the top.
     for words in ("KiB</td>", "messages/s</th>", "last (UTC)</th>", " ago</td>", "KiB,\nin"):
         assert words in text, words
-    assert "Size an hour, KiB" in text
+    assert "Size per hour, KiB" in text
     gone = [row for row in found.lag if row.remark == NO_TOPIC]
     assert [tuple(row) for row in gone] == [("audit", "gone", 0, 5, None, None, NO_TOPIC)]
     marked = re.findall(r'<tr class="marked">(.*?)</tr>', text)
@@ -217,7 +217,7 @@ def test_what_comes_meanwhile_is_not_counted(
     with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as writer:
         for _ in range(10):
             writer.send("one", b"x", key="k", queue=0)
-        # Readers see the topic, and all that was sent to it.
+        # Readers see the topic, and all messages sent to it.
         writer.flush()
         assert writer.get("one", 0, 9).body == b"x"
 

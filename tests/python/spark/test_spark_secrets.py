@@ -1,4 +1,4 @@
-"""No message shows user or password of a path, whatever the option is that has them."""
+"""No message shows a user or password from a path, whichever option contains them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PATHS = [
 
 
 def told(call: Callable[..., Any], *arguments: Any, **options: Any) -> str | None:
-    """Return all that an error says; `None` where there is none."""
+    """Return the whole text of an error; `None` if there is none."""
     try:
         call(*arguments, **options)
     except forebay.ForebayError as error:
@@ -89,7 +89,7 @@ def test_no_store_and_no_job_shows_what_is_secret(
         lambda: export(session, tmp_path / "old", path),
     ]
     if not path.startswith("s3://joan:hush@"):
-        # Others are refused without asking the network.
+        # The others are refused without network access.
         calls.append(lambda: forebay.archive.open(path))
     for call in calls:
         text = told(call)

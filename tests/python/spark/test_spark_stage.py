@@ -1,4 +1,4 @@
-"""Staging and committing as Spark's tasks and driver do it, without a Spark around them."""
+"""Staging and committing as Spark's tasks and driver do, without Spark."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ DAY_S = 24 * 3600
 
 
 def rows(numbers: range, topic: str | None = None) -> pyarrow.RecordBatch:
-    """Return a batch whose values are these numbers."""
+    """Return a batch with these numbers as values."""
     columns: dict[str, Any] = {"value": [str(number).encode() for number in numbers]}
     if topic is not None:
         columns["topic"] = [topic] * len(numbers)
@@ -48,13 +48,13 @@ def rows(numbers: range, topic: str | None = None) -> pyarrow.RecordBatch:
 
 
 def staged(path: Path, query: str, *ranges: range) -> list[Any]:
-    """Stage each range as a task of its own."""
+    """Stage each range as a separate task."""
     found = [stage(str(path), query, "t", iter([rows(numbers)])).staged for numbers in ranges]
     return [one for one in found if one is not None]
 
 
 def values(path: Path, topic: str = "t") -> Counter[int]:
-    """Return how often each number is in a topic, and see that the store is sound."""
+    """Return how often each number occurs in a topic, and verify the store."""
     with forebay.open(path, mode="r") as store:
         verified = store.verify()
         assert verified.ok, verified.damage
@@ -73,7 +73,7 @@ def commit(path: Path, batch: int, stages: list[Any], **options: Any) -> None:
 
 
 def left(path: Path, query: str = "q") -> list[str]:
-    """Return what is left of a query."""
+    """Return the files that are left of a query."""
     return sorted(found.name for found in (path / "forebay.stages" / query).iterdir())
 
 
@@ -116,7 +116,7 @@ def test_a_version_that_is_passed_over_with_other_rows_is_logged(tmp_path, caplo
 
     assert write(3, range(10)) == []
     assert write(5, range(10, 20)) == []
-    # These were written: the first is a retry of the last version, the others of an earlier one.
+    # These versions were written: the first is a retry of the last one, the other of an older.
     assert write(5, range(10, 20)) == write(3, range(10)) == []
     for version, numbers in ((5, range(99)), (4, range(10)), (3, range(9))):
         (said,) = write(version, numbers)
@@ -128,12 +128,12 @@ def test_a_version_that_is_passed_over_with_other_rows_is_logged(tmp_path, caplo
             write(version, range(20, 30), "fail")
     assert write(4, range(20, 30), "append") == write(4, range(20, 30)) == []
     assert values(tmp_path) == once(range(30))
-    # A version without rows says nothing in the log.
+    # A version without rows leaves no marker in the log.
     assert write(9, range(0)) == write(9, range(30, 40)) == []
     assert values(tmp_path) == once(range(40))
 
 
-#: Keys, values and headers of Kafka, among them what properties cannot hold as it is.
+#: Kafka keys, values and headers, some of which properties cannot hold unencoded.
 CODED: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | None]] = [
     (b"plain", b"value", [("h", b"1")]),
     (b"\xff\x00", b"", None),
@@ -148,7 +148,7 @@ CODED: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | N
 
 @pytest.mark.parametrize("unique_ids", [False, True])
 def test_what_kafka_keeps_is_kept(tmp_path, unique_ids):
-    """The columns of Spark's dialect are those that were written; Forebay's own are as stored."""
+    """Spark's columns show what was written; Forebay's own columns show what is stored."""
     headers = [
         None if some is None else [{"key": name, "value": value} for name, value in some]
         for _, _, some in CODED
@@ -206,7 +206,7 @@ def test_a_row_that_is_no_message_is_named_and_leaves_nothing(tmp_path, columns,
     topic = None if "topic" in columns else "t"
     types = {"headers": HEADERS, "partition": pyarrow.int32()}
     arrays = {name: pyarrow.array(found, types.get(name)) for name, found in columns.items()}
-    # The rows of a task are counted over its batches.
+    # Rows are counted over all batches of a task.
     good = pyarrow.record_batch({name: array[:1] for name, array in arrays.items()})
     with pytest.raises(error, match=words) as raised:
         stage(str(tmp_path), "q", topic, iter([good, pyarrow.record_batch(arrays)]))
@@ -231,7 +231,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
 
 
 def test_of_two_attempts_of_a_task_one_counts(tmp_path):
-    """Speculation: both run to the end, the driver names one of them."""
+    """Speculation: both attempts finish, and the driver names one of them."""
     first, second = staged(tmp_path, "q", range(10), range(10))
     commit(tmp_path, 0, [first])
     assert values(tmp_path) == once(range(10))
@@ -241,14 +241,14 @@ def test_of_two_attempts_of_a_task_one_counts(tmp_path):
 
 
 def test_a_batch_that_is_run_again_is_there_once(tmp_path):
-    """The rows are the same, the cut into tasks need not be."""
+    """The rows are the same, but may be divided into tasks differently."""
     commit(tmp_path, 0, staged(tmp_path, "q", range(10)))
     commit(tmp_path, 1, staged(tmp_path, "q", range(10, 14), range(14, 20)))
     commit(tmp_path, 1, staged(tmp_path, "q", range(10, 20)))
     commit(tmp_path, 0, staged(tmp_path, "q", range(5), range(5, 10)))
     assert values(tmp_path) == once(range(20))
     assert left(tmp_path) == []
-    # Another query begins at 0 for itself.
+    # Another query starts at 0 independently.
     _commit(WriteOptions(str(tmp_path)), "stream", "r", 0, staged(tmp_path, "r", range(20, 22)))
     assert values(tmp_path) == once(range(22))
 
@@ -260,7 +260,7 @@ def test_the_earlier_commit_of_a_batch_wins(tmp_path):
     again = staged(tmp_path, "q", range(10))
     assert not _forebay.publish_commit(path, "q", 0, "stream", again)
     assert left(tmp_path) == sorted(["commit-0", *(name for name, *_ in first + again)])
-    # Who aborts leaves what a commit names.
+    # An abort leaves what a commit names.
     _discard(path, [StageMessage("q", one) for one in first + again])
     assert left(tmp_path) == sorted(["commit-0", *(name for name, *_ in first)])
     commit(tmp_path, 0, staged(tmp_path, "q", range(10)))
@@ -269,7 +269,7 @@ def test_the_earlier_commit_of_a_batch_wins(tmp_path):
 
 
 def test_a_commit_loses_neither_to_other_rows_of_its_number_nor_to_a_broken_one(tmp_path):
-    """An earlier attempt has left a manifest, and died."""
+    """An earlier attempt died after it left a manifest."""
     path = str(tmp_path)
     _forebay.publish_commit(path, "q", 0, "stream", staged(tmp_path, "q", range(4)))
     with pytest.raises(StoreFailedError, match=r"other rows \(4 rows there, 6 rows here\)"):
@@ -280,19 +280,19 @@ def test_a_commit_loses_neither_to_other_rows_of_its_number_nor_to_a_broken_one(
     os.truncate(tmp_path / "forebay.stages" / "q" / broken[0], 10)
     commit(tmp_path, 1, staged(tmp_path, "q", range(10, 14)))
     assert values(tmp_path) == once(range(4)) + once(range(10, 14))
-    # As a loss of power may leave the manifest.
+    # A power loss may leave the manifest empty.
     _forebay.publish_commit(path, "q", 2, "stream", staged(tmp_path, "q", range(2)))
     os.truncate(tmp_path / "forebay.stages" / "q" / "commit-2", 0)
     commit(tmp_path, 2, staged(tmp_path, "q", range(14, 18)))
     assert values(tmp_path) == once(range(4)) + once(range(10, 18))
-    # The stage of which nobody could know is left for the sweep; all else is gone.
+    # The stage that no manifest names is left for the sweep; everything else is gone.
     assert [name for name in left(tmp_path) if not name.startswith("stage-")] == ["refused-0"]
     assert len(left(tmp_path)) == 2
 
 
 @pytest.mark.parametrize("owned", [False, True], ids=["driver", "writer"])
 def test_a_batch_of_a_checkpoint_that_went_back_is_not_swallowed(tmp_path, owned):
-    """Its number is in the log, its rows are not."""
+    """The batch number is in the log, its rows are not."""
     with Owner(tmp_path) if owned else contextlib.nullcontext():
         for batch in range(3):
             commit(tmp_path, batch, staged(tmp_path, "q", range(batch * 4, batch * 4 + 4)))
@@ -312,7 +312,7 @@ def test_a_batch_of_a_checkpoint_that_went_back_is_not_swallowed(tmp_path, owned
 
 @pytest.mark.parametrize("owned", [False, True], ids=["driver", "writer"])
 def test_a_batch_without_a_marker_is_skipped(tmp_path, owned):
-    """Only a later batch tells that the number is old: the first time it had no rows."""
+    """Only a later batch shows that the number is old: the first time it had no rows."""
     with Owner(tmp_path) if owned else contextlib.nullcontext():
         for batch in (0, 2):
             commit(tmp_path, batch, staged(tmp_path, "q", range(batch * 4, batch * 4 + 4)))
@@ -321,7 +321,7 @@ def test_a_batch_without_a_marker_is_skipped(tmp_path, owned):
 
 
 def test_a_failure_of_the_store_is_no_refusal_and_is_not_retried(tmp_path, monkeypatch):
-    """An earlier attempt has left a manifest, and the store that would take it up has failed."""
+    """An earlier attempt left a manifest, and the store that should process it failed."""
     path = str(tmp_path)
     _forebay.publish_commit(path, "q", 0, "stream", staged(tmp_path, "q", range(4)))
     later = staged(tmp_path, "q", range(4))
@@ -340,7 +340,7 @@ def test_a_failure_of_the_store_is_no_refusal_and_is_not_retried(tmp_path, monke
 
 @pytest.mark.parametrize("kind", ["batch", "stream"])
 def test_a_commit_that_is_gone_is_done_only_if_the_log_holds_it(tmp_path, monkeypatch, kind):
-    """Somebody withdraws it while this process is about to take it up."""
+    """Another process withdraws the commit just before this one processes it."""
     commit(tmp_path, 0, staged(tmp_path, "q", range(4)))
     opened = forebay.open
 
@@ -348,7 +348,7 @@ def test_a_commit_that_is_gone_is_done_only_if_the_log_holds_it(tmp_path, monkey
         assert _forebay.withdraw_commit(str(tmp_path), "q", 1)
 
     def open_to_read(*arguments: Any, mode: str, **options: Any) -> Any:
-        # The thread of a store would take it up by itself.
+        # The store's own thread would process the commit.
         reads = mode == "r"
         return opened(*arguments, mode=mode, **options) if reads else contextlib.nullcontext()
 
@@ -364,7 +364,7 @@ def test_a_commit_that_is_gone_is_done_only_if_the_log_holds_it(tmp_path, monkey
 
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch, begun):
-    """A disk that is full is no reason to say that nothing was appended where a part was."""
+    """After a full disk, the error must not claim that nothing was appended if a part was."""
     stages = staged(tmp_path, "q", range(3))
     names = tmp_path / "forebay.stages" / "q"
 
@@ -376,7 +376,7 @@ def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch
 
     with monkeypatch.context() as patch:
         patch.setattr(_forebay, "take_commits", fill)
-        # The thread of a store would take it up by itself.
+        # The store's own thread would process the commit.
         patch.setattr(forebay, "open", lambda *_, **__: contextlib.nullcontext())
         with pytest.raises(DiskFullError) as raised:
             _commit(WriteOptions(str(tmp_path), "t"), "batch", "q", 0, stages)
@@ -384,13 +384,13 @@ def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch
     text = str(raised.value)
     if begun:
         assert "nothing was" not in text
-        assert "ends it" in text
+        assert "will finish it" in text
         assert "forebay commits show" in text
         with forebay.open(tmp_path) as store:
             _forebay.take_commits(store)
         assert values(tmp_path) == once(range(3))
     else:
-        assert "withdrawn: nothing was written" in text
+        assert "withdrawn; nothing was written" in text
         assert left(tmp_path) == []
 
 
@@ -400,7 +400,7 @@ def test_a_long_commit_has_several_parts_and_each_a_marker(tmp_path):
     commit(tmp_path, 3, [one])
     with forebay.open(tmp_path, mode="r") as store:
         bodies = [json.loads(found.body) for found in store.query(MARKERS, "q")]
-        # A row is more than a stretch by itself, and a stretch is a part.
+        # Each row exceeds a stretch, and each stretch is one part.
         assert [body["part"] for body in bodies] == list(range(14, 0, -1))
         assert {(body["parts"], body["batch"]) for body in bodies} == {(14, 3)}
         assert len(store.query(MARKERS, "q:3:2")) == 1
@@ -436,7 +436,7 @@ def test_a_writer_that_does_not_answer_is_named(tmp_path, kind):
         with pytest.raises(StoreLockedError, match=f"process {owner.pid}") as raised:
             _commit(options, kind, "q", 0, stages)
         assert raised.value.pid == owner.pid
-        # As Spark does with a commit that failed.
+        # Spark does this with a commit that failed.
         _discard(str(tmp_path), [StageMessage("q", one) for one in stages])
         if kind == "batch":
             assert "withdrawn" in str(raised.value)
@@ -444,14 +444,14 @@ def test_a_writer_that_does_not_answer_is_named(tmp_path, kind):
         else:
             assert "pending" in str(raised.value)
             assert left(tmp_path) == sorted(["commit-0", stages[0][0]])
-    # The batch is run again, whoever has taken the first commit up by then.
+    # The batch is run again, whichever process handled the first commit.
     commit(tmp_path, 0, staged(tmp_path, "q", range(5), range(5, 10)))
     assert values(tmp_path) == once(range(10))
 
 
 @pytest.mark.parametrize("kind", ["batch", "stream"])
 def test_a_manifest_that_is_visible_though_publishing_it_failed(tmp_path, monkeypatch, kind):
-    """The disk refuses to sync the directory, behind the renaming: the job fails."""
+    """The directory sync after the rename fails: the job fails."""
     publish = _forebay.publish_commit
 
     def fail(*arguments: Any) -> None:
@@ -468,7 +468,7 @@ def test_a_manifest_that_is_visible_though_publishing_it_failed(tmp_path, monkey
         with forebay.open(tmp_path) as store:
             assert "t" not in store.topics
     else:
-        # It is run again, and finds it.
+        # The batch is run again, and finds the commit.
         commit(tmp_path, 0, staged(tmp_path, "q", range(3)))
         assert values(tmp_path) == once(range(3))
 
@@ -547,7 +547,7 @@ def test_what_nobody_asks_for_is_swept_after_a_day(tmp_path):
 
 
 def test_the_writer_sweeps_by_itself(tmp_path):
-    """Without a commit that would wake it."""
+    """No commit wakes the writer."""
     (old,) = staged(tmp_path, "q", range(3))
     path = tmp_path / "forebay.stages" / "q" / old[0]
     yesterday = time.time() - DAY_S - 60
@@ -592,7 +592,7 @@ def nursery():
 
 
 def die_at(nursery: Nursery, task: dict[str, Any]) -> bool:
-    """Let a process die at a call; whether it met that call."""
+    """Let a process die at a call; return whether it reached that call."""
     done = nursery.run({"role": "commit", **task})
     if done.status == 0:
         assert done.lines == ["ready"]
@@ -604,9 +604,9 @@ def die_at(nursery: Nursery, task: dict[str, Any]) -> bool:
 @pytest.mark.parametrize("opened", [False, True], ids=["driver", "writer"])
 @pytest.mark.parametrize("call", ["rename", "unlink", "fsync", "msync"])
 def test_a_commit_that_is_cut_short_anywhere_is_there_once(nursery, tmp_path, call, opened):
-    """The driver, or the writer that takes the commit up, dies before or after each call.
+    """The driver, or the writer that processes the commit, dies before or after each call.
 
-    Then the batch is run again with its rows cut otherwise, as a stream does that begins anew.
+    Then the batch runs again with its rows divided differently, as in a restarted stream.
     """
     every = 1 if PROOF else 3
     for action in ("kill before", "kill after"):

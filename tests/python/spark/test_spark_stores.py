@@ -1,4 +1,4 @@
-"""Several stores as one DataFrame: which there are, how they are cut, what one that fails does."""
+"""Several stores as one DataFrame: finding and dividing them, and failures of one."""
 
 import os
 import shutil
@@ -34,7 +34,7 @@ def fill(path, count, *, topic="t", queues=2, size=10):
 
 @pytest.fixture(scope="module")
 def shards(tmp_path_factory) -> Path:
-    """Return a folder of five stores of ten messages each, with their numbers as names."""
+    """Return a folder of five stores with ten messages each, named by numbers."""
     folder = tmp_path_factory.mktemp("shards")
     for number in range(5):
         fill(folder / str(number) / "events", 10)
@@ -60,7 +60,7 @@ def test_a_pattern_stands_for_the_directories_that_it_matches(shards, tmp_path):
     every = [str(shards / str(number) / "events") for number in range(5)]
     assert expand([str(shards / "*" / "events")]) == every
     assert expand([str(shards / "[13]" / "events")]) == [every[1], every[3]]
-    # What is named in two ways is read once, by the first name.
+    # A store named in two ways is read once, under the first name.
     (tmp_path / "link").symlink_to(every[2])
     assert expand([str(tmp_path / "link"), every[2], every[0]]) == [
         str(tmp_path / "link"),
@@ -89,7 +89,7 @@ def test_a_list_of_paths_is_absolute_and_has_each_once():
         ('{"a":1}', "expected e.g."),
         ("a,b", "expected e.g."),
         ('["hdfs:events"]', "every worker reaches"),
-        ('[""]', "give the directory"),
+        ('[""]', "must be the directory"),
     ],
 )
 def test_a_wrong_list_of_paths_is_refused(paths, reason):
@@ -116,7 +116,7 @@ def test_a_cut_gives_every_task_as_many_bytes_but_for_a_record(found, parts, mos
     total = sum(len(r) * r.record_bytes for r in whole)
     largest = max((r.record_bytes for r in whole if len(r)), default=0)
     for group in groups:
-        # Each end of a part is at most half a record away from where it ought to be.
+        # Each end of a part is at most half a record from its ideal position.
         assert sum(len(r) * r.record_bytes for r in group) <= total / parts + largest
         assert most is None or sum(map(len, group)) <= most
 
@@ -127,7 +127,7 @@ def test_stores_are_weighed_by_the_sizes_of_their_records(tmp_path):
     parts = reader(str(tmp_path / "*"), parallelism=4).partitions()
     counts = [sum(map(len, part.ranges)) for part in parts]
     assert sum(counts) == 1000
-    # Large ones come first: each of four tasks has about a quarter of the bytes.
+    # The large ones come first; each of four tasks gets about a quarter of the bytes.
     assert [count for count in counts[:3] if 20 <= count <= 35] == counts[:3]
     sizes = {r.store: r.record_bytes for part in parts for r in part.ranges}
     assert 10_000 < sizes[str(tmp_path / "large")] < 10_300
@@ -180,10 +180,10 @@ def test_offsets_are_those_of_every_store_or_of_each(shards, monkeypatch):
     for text, reason in (
         (f'{{"{first}":{{"t":{{"0":1,"1":2}}}}}}', f"{second} is missing"),
         (by_store.replace("1/events", "2/events"), "is missing"),
-        (by_store[:-1] + ',"elsewhere":{}}', "none of the stores that are read"),
-        (by_store.replace('"1":2', '"2":2'), "it must name every partition"),
-        ('{"t":{"0":1,"1":2,"2":3}}', "it must name every partition"),
-        ('{"t":{"0":1}}', "it must name every partition"),
+        (by_store[:-1] + ',"elsewhere":{}}', "must name only stores that are read"),
+        (by_store.replace('"1":2', '"2":2'), "must name every partition"),
+        ('{"t":{"0":1,"1":2,"2":3}}', "must name every partition"),
+        ('{"t":{"0":1}}', "must name every partition"),
         (f'{{"{first}":{{"t":{{"0":1}}}},"t":3}}', "expected e.g."),
     ):
         with pytest.raises(InvalidOptionError, match=reason):
@@ -211,7 +211,7 @@ def test_a_topic_is_in_one_of_the_stores_at_least(shards, tmp_path):
 
 
 def damage(shards, tmp_path, how):
-    """Copy five stores and damage the fourth."""
+    """Copy five stores, and damage the fourth."""
     folder = tmp_path / how
     shutil.copytree(shards, folder)
     broken = folder / "3" / "events"
@@ -236,12 +236,12 @@ def test_one_store_of_five_that_is_damaged_fails_the_read_or_is_passed_over(
         strict.partitions()
     assert broken in str(caught.value)
     assert any(broken in note and "failOnDataLoss" in note for note in caught.value.__notes__)
-    # Offsets and topics that are named may be those of the store that cannot be asked.
+    # The named offsets and topics may be those of the unreadable store.
     options = {"failOnDataLoss": "false", "startingOffsets": '{"t":{"0":1,"1":1,"2":1}}'}
     found = rows(reader(str(folder / "*" / "events"), **options))
     assert (len(found), stores_of(found)) == (32, ["0", "1", "2", "4"])
     assert broken in caplog.text
-    # Where nothing can be read the option does not make an empty frame of it.
+    # If nothing can be read, the option does not produce an empty frame.
     with pytest.raises(StoreNotFoundError):
         reader(broken, failOnDataLoss="false").partitions()
 

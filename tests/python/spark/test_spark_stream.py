@@ -15,7 +15,7 @@ from forebay.spark import ForebayDataSource
 
 @pytest.fixture
 def stream(spark, tmp_path):
-    """Return what starts a stream over `events`, with its checkpoint beside it."""
+    """Return a function that starts a stream over `events`, with a checkpoint beside it."""
     spark.dataSource.register(ForebayDataSource)
     queries = []
 
@@ -35,7 +35,7 @@ def stream(spark, tmp_path):
 
 
 class Sink:
-    """Keeps the rows of each batch under its number: a batch that is run again replaces itself."""
+    """Keeps the rows of each batch by number, so that a repeated batch replaces itself."""
 
     def __init__(self):
         self.batches = {}
@@ -76,7 +76,7 @@ def test_what_is_available_is_read_in_limited_batches_and_on_after_a_restart(str
         lag = count_of(progress["latestOffset"]) - count_of(progress["endOffset"])
         assert (count_of(progress["latestOffset"]), lag) == (250, 150)
         sent += send(store, range(250, 300))
-    # The store is closed, the stream begins anew from its checkpoint.
+    # The store is closed; the stream restarts from its checkpoint.
     assert stream(sink, now, **begin).awaitTermination(120)
     assert sink.rows == kafka(sent)
     assert len(sink.batches) == 4
@@ -85,7 +85,7 @@ def test_what_is_available_is_read_in_limited_batches_and_on_after_a_restart(str
 @pytest.mark.parametrize(
     ("limits", "counts"),
     [
-        # In bytes; the records are of one size. Few messages wait for no more.
+        # Limits in bytes; all records have one size. An available-now stream never waits.
         ({"maxBytesPerTrigger": "{30}", "minOffsetsPerTrigger": "1000"}, [30, 30, 30, 10]),
         ({"maxBytesPerTrigger": "{30}", "maxOffsetsPerTrigger": "40"}, [30, 30, 30, 10]),
         ({"minOffsetsPerTrigger": "1000"}, [100]),
@@ -148,9 +148,9 @@ NAMES = "topic,partition,offset,value"
 @pytest.mark.parametrize(
     ("options", "reason"),
     [
-        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger is '0': it must be positive"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger must be an integer from 1 to"),
         ({"endingOffsets": "latest"}, "a stream has no end"),
-        ({"startingOffsets": '{"orders":{"9":1}}'}, "it must name every partition"),
+        ({"startingOffsets": '{"orders":{"9":1}}'}, "must name every partition"),
     ],
 )
 def test_wrong_options_end_the_query_with_their_names(stream, tmp_path, options, reason):
@@ -164,7 +164,7 @@ def test_wrong_options_end_the_query_with_their_names(stream, tmp_path, options,
 
 @pytest.mark.parametrize("fail", ["true", "false"])
 def test_retention_beneath_a_running_stream(stream, tmp_path, fail):
-    """The sink holds a batch back until what would be the next one is removed."""
+    """The sink holds a batch back until the messages of the next one are removed."""
     counts, removed = [], threading.Event()
 
     def sink(frame, number):
@@ -191,12 +191,12 @@ def test_retention_beneath_a_running_stream(stream, tmp_path, fail):
         query.stop()
         queue = store.topics["orders"].queues[0]
         assert counts[0] == 10
-        # What was removed while a batch was read is passed over too.
+        # Messages that were removed while a batch was read are skipped too.
         assert sum(counts[1:]) >= queue.max_offset - queue.min_offset > 0
 
 
 def until(holds):
-    """Wait for something that another thread or process does."""
+    """Wait for another thread or process to act."""
     deadline = time.monotonic() + LONG_S
     while not holds():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Streams whose driver is killed at random moments: each message is in the sink exactly once."""
+"""Streams whose driver is killed at random: each message is in the sink exactly once."""
 
 import os
 import random
@@ -26,7 +26,7 @@ query.awaitTermination()
 
 
 class Feed(threading.Thread):
-    """Sends without end, and now and then closes the store and opens it again."""
+    """Sends endlessly, and sometimes closes the store and opens it again."""
 
     def __init__(self, path, chance):
         super().__init__()
@@ -88,9 +88,9 @@ def test_each_message_is_in_the_sink_once_however_often_the_driver_dies(spark, t
 
 
 def steps_in(folder):
-    """Return how many steps the query has done: batches planned, and batches committed."""
+    """Return how many steps the query has completed: batches planned, and batches committed."""
     checkpoint = folder / "checkpoint"
-    # Spark keeps the last hundred of each.
+    # Spark keeps only the last hundred of each.
     return sum(
         max((int(name) + 1 for name in os.listdir(checkpoint / kind) if name.isdigit()), default=0)
         for kind in ("offsets", "commits")
@@ -99,14 +99,14 @@ def steps_in(folder):
 
 
 def run_until(run, folder, steps, seconds):
-    """Run a driver until its query has done some steps, and a moment more, and kill it."""
+    """Run a driver until its query has completed some steps, wait a moment, and kill it."""
     begun = steps_in(folder)
     driver = run()
     try:
         while steps_in(folder) < begun + steps:
             assert driver.is_alive(), "the query ended by itself"
             time.sleep(0.01)
-        # No event to wait for: any moment may be the last.
+        # There is no event to wait for: it may die at any moment.
         time.sleep(seconds)
         assert driver.is_alive(), "the query ended by itself"
     finally:

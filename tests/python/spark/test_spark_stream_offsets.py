@@ -1,4 +1,4 @@
-"""The arithmetic of a stream's offsets: what is kept, how limits are shared, what was lost."""
+"""The arithmetic of stream offsets: encoding, sharing of limits, detection of loss."""
 
 import itertools
 import json
@@ -53,7 +53,7 @@ def test_a_limit_is_used_up_and_no_queue_is_left_out(limit, sizes, turn):
     full = [at for at, size in sizes.items() if size]
     if limit >= len(full):
         assert all(parts[at] for at in full)
-    # In proportion: who has more gets no less.
+    # In proportion: a larger queue gets no less.
     if limit > len(full):
         ordered = sorted(full, key=lambda at: sizes[at])
         for small, large in itertools.pairwise(ordered):
@@ -77,7 +77,7 @@ def test_each_queue_has_its_turn_where_the_limit_is_smaller_than_their_number(co
 
 
 def fit_of(sizes):
-    """Return what the core does, over lists of sizes."""
+    """Imitate the core on lists of sizes."""
 
     def fit(parts):
         found = {}
@@ -105,7 +105,7 @@ def test_bytes_are_kept_to_and_all_is_read_in_the_end(limit, sizes):
         ends = share_bytes(limit, ranges, fit)
         assert ends.keys() == sizes.keys()
         taken = [size for queue in sizes for size in sizes[queue][at[queue] : ends[queue]]]
-        # One message at least, though it be larger than the limit; else no more than that.
+        # At least one message, even if it exceeds the limit; otherwise no more than the limit.
         assert len(taken) == 1 or 0 < sum(taken) <= limit
         assert all(at[queue] <= ends[queue] <= len(sizes[queue]) for queue in sizes)
         at = ends
@@ -133,25 +133,25 @@ EPOCHS = (4, [(1, 11, 0), (2, 12, 500), (3, 13, 300), (4, 14, 900)])
 @pytest.mark.parametrize(
     ("place", "epochs", "durable", "left"),
     [
-        # The same epoch: longer, or as long, or shorter.
+        # The same epoch: the log is longer, as long, or shorter.
         (Place(4, 14, 1000), EPOCHS, 1200, None),
         (Place(4, 14, 1000), EPOCHS, 1000, None),
         (Place(4, 14, 1000), EPOCHS, 999, 999),
-        # Later epochs: the smallest of their beginnings counts, however long the log is since.
+        # Later epochs: the lowest of their beginnings counts, however long the log is now.
         (Place(3, 13, 900), EPOCHS, 1200, None),
         (Place(3, 13, 901), EPOCHS, 1200, 900),
         (Place(2, 12, 600), EPOCHS, 1200, 300),
         (Place(2, 12, 200), EPOCHS, 1200, None),
         (Place(1, 11, 400), EPOCHS, 1200, 300),
-        # Another store of the same name, or an older state of it.
+        # Another store under the same name, or an older state of this one.
         (Place(4, 15, 100), EPOCHS, 1200, 0),
         (Place(5, 15, 100), EPOCHS, 1200, 0),
         (Place(4, 14, 100), None, 1200, 0),
-        # Epochs that were not kept cannot be compared, positions can.
+        # Epochs that were not kept cannot be compared; positions can.
         (Place(4, 0, 1000), EPOCHS, 1200, None),
         (Place(3, 9, 1000), (4, [(4, 14, 900)]), 1200, 900),
         (Place(3, 9, 900), (4, [(4, 14, 900)]), 1200, None),
-        # A broker's directory, and one that was taken over since.
+        # A broker's directory, and one that Forebay took over since.
         (Place(0, 0, 700), None, 700, None),
         (Place(0, 0, 700), None, 600, 600),
         (Place(0, 0, 700), (1, [(1, 11, 700)]), 800, None),
@@ -217,5 +217,5 @@ def test_columns_are_known_before_it_is_known_what_for():
 
 @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "maxTriggerDelay", "group"])
 def test_a_batch_read_has_no_options_of_streams(name):
-    with pytest.raises(InvalidOptionError, match="no such option of a batch read"):
+    with pytest.raises(InvalidOptionError, match="only streams have this option"):
         parse_options(given_options(**{name: "5"}))

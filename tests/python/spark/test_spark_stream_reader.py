@@ -1,4 +1,4 @@
-"""What a stream reads when, without a session: a stand-in runs the batches that Spark would."""
+"""What a stream reads and when, without a session: a stand-in runs the batches."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def store(path):
 
 
 def send(store, *bodies, topic="orders", queue=0, flush=True):
-    """Send messages; the rows that a stream gives for them."""
+    """Send messages; return the rows that a stream gives for them."""
     result = store.producer(topic, queue=queue).send_batch([str(body).encode() for body in bodies])
     if flush:
         store.flush()
@@ -47,7 +47,7 @@ def send(store, *bodies, topic="orders", queue=0, flush=True):
 
 
 def until(holds):
-    """Wait for something that another thread or process does."""
+    """Wait for another thread or process to act."""
     deadline = time.monotonic() + LONG_S
     while not holds():
         assert time.monotonic() < deadline
@@ -95,7 +95,7 @@ def test_a_stream_begins_at_a_time(store, path):
     by_queue = json.dumps({"orders": {"0": 0, "1": then}})
     assert Stream(path, startingOffsetsByTimestamp=by_queue).trigger() == rows + later
     far = str(then + 10**9)
-    with pytest.raises(InvalidOptionError, match="no message from then on"):
+    with pytest.raises(InvalidOptionError, match="no message stored at or after"):
         Stream(path, startingTimestamp=far).start()
     stream = Stream(path, startingTimestamp=far, startingOffsetsByTimestampStrategy="latest")
     assert stream.trigger() is None
@@ -123,13 +123,13 @@ def test_batches_keep_to_a_number_of_messages(store, path):
     assert offsets_of_batches(stream) == [(26, 4), (27, 3), (28, 2), (9, 1)]
     stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="1")
     assert sorted(stream.drain()) == sorted(rows)
-    # Where Spark asks for all there is, no limit holds.
+    # If Spark asks for all that is available, no limit applies.
     end = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="1")
     assert len(end.run(end.plan(all_available=True))[0]) == 100
 
 
 def offsets_of_batches(stream):
-    """Return how many messages of each of two queues the batches had."""
+    """Return the number of messages of each of two queues in each batch."""
     counts = []
     while (batch := stream.trigger()) is not None:
         counts.append(tuple(sum(row[1] == queue for row in batch) for queue in (0, 1)))
@@ -150,19 +150,19 @@ def test_batches_keep_to_a_number_of_bytes(store, path):
         assert taken <= size // 4
     assert sorted(found) == sorted(rows)
     assert 8 <= count <= 11
-    # One that is larger than the limit comes alone.
+    # A message that exceeds the limit comes alone.
     stream = Stream(path, startingOffsets="earliest", maxBytesPerTrigger="1")
     assert len(stream.trigger()) == 1
 
 
 @pytest.mark.parametrize("size", [1900, 4000])
 def test_a_queue_of_large_messages_comes_forward_beside_one_of_small_ones(store, path, size):
-    """Those that hardly fit into the limit, and those that are larger than it."""
+    """Messages that barely fit into the limit, and messages that exceed it."""
     large = send(store, *("x" * size for _ in range(5)))
     stream = Stream(path, startingOffsets="earliest", maxBytesPerTrigger="2100")
     small, found = [], []
     for _ in range(10):
-        # As many as there are queues: a turn that counts messages stays where it is.
+        # As many messages as queues: a turn counted in messages would not advance.
         small += send(store, "y", "y", queue=1)
         found += stream.trigger()
     assert sorted(found)[:5] == large
@@ -177,7 +177,7 @@ def test_few_messages_wait_for_more_or_for_their_time(store, path, monkeypatch):
     rows = send(store, 1, 2)
     pace = {"minOffsetsPerTrigger": "5", "maxTriggerDelay": "60s"}
     stream = Stream(path, startingOffsets="earliest", **pace)
-    # The first batch is made at once, as the connector makes it.
+    # The first batch comes at once, as with the connector.
     assert stream.trigger() == rows
     rows = send(store, 3, 4)
     assert stream.trigger() is None
@@ -190,7 +190,7 @@ def test_few_messages_wait_for_more_or_for_their_time(store, path, monkeypatch):
     rows += send(store, 9)
     assert stream.trigger() == rows
     rows = send(store, 10)
-    # One that reads what is available waits for nothing.
+    # An available-now stream does not wait.
     assert stream.available_now() == [rows]
 
 
@@ -249,7 +249,7 @@ def test_topics_and_queues_that_appear_are_read_from_their_beginning(store, path
 
 
 def test_a_queue_that_waits_for_its_turn_is_known(store, path):
-    """So that it is noticed when retention takes what it had."""
+    """So that retention of its messages is detected."""
     store.create_topic("orders", queues=6)
     pace = {"maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "2"}
     stream = Stream(path, **pace)
@@ -262,7 +262,7 @@ def test_a_queue_that_waits_for_its_turn_is_known(store, path):
     assert len(known) == 6
     found += stream.drain()
     assert sorted(found) == rows
-    # One more alone waits, and makes no batch though its queue is new.
+    # One more message alone waits, and makes no batch although its queue is new.
     store.create_topic("orders", queues=8)
     send(store, "late", queue=7)
     assert stream.trigger() is None
@@ -284,7 +284,7 @@ def test_stores_that_match_a_pattern_are_taken_up(tmp_path):
     (tmp_path / "shard-9").mkdir()
     with forebay.open(tmp_path / "shard-1", **SMALL) as one:
         rows = send(one, 1, 2)
-        # First it is entered into the checkpoint.
+        # The store is first recorded in the checkpoint.
         assert stream.trigger() == []
         assert stream.trigger() == rows
         with forebay.open(tmp_path / "shard-2", **SMALL) as two:
@@ -336,7 +336,7 @@ def test_a_batch_that_was_planned_is_run_again_as_it_was(store, path):
     stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="8")
     end = stream.plan()
     stream.run(end)
-    # It dies before the commit; meanwhile more comes.
+    # The query dies before the commit; meanwhile more messages come.
     rows += send(store, *range(20, 25))
     stream.restart()
     assert stream.run(end) == [rows[:8]]
@@ -356,7 +356,7 @@ def test_a_stream_goes_on_while_its_store_is_closed_and_opened(path):
             if number % 2:
                 found += stream.trigger() or []
             expected += send(store, number + 200, flush=False)
-        # While nobody has it open.
+        # While no process has it open.
         if number % 3:
             found += stream.trigger() or []
         if number % 5 == 4:
@@ -366,7 +366,7 @@ def test_a_stream_goes_on_while_its_store_is_closed_and_opened(path):
 
 
 def test_what_is_not_durable_is_not_read(path):
-    """A power loss may take it back, and give its offset to another message."""
+    """A power loss may undo it, and give its offset to another message."""
     writer = Writer(path, **LAZY, **SMALL)
     stream = Stream(path, startingOffsets="earliest")
     writer.ask("send orders 0 0 10")
@@ -398,7 +398,7 @@ def test_a_stream_goes_on_after_its_writer_was_killed(path):
             found += stream.trigger() or []
         writer.ask(f"send orders 0 {20 * number + 10} 10")
         writer.kill()
-        # What it had not flushed is there, and not durable before the next writer makes it so.
+        # Unflushed messages exist, but are not durable until the next writer flushes them.
         found += stream.trigger() or []
         assert len(found) == 20 * number + 10
         if number == 2:
@@ -412,7 +412,7 @@ def test_a_stream_goes_on_after_its_writer_was_killed(path):
 
 @pytest.mark.parametrize("seed", range(200 if os.environ.get("FOREBAY_PROOF") else 6))
 def test_each_message_is_in_the_sink_once_whatever_happens(path, seed):
-    """Batches are cut short at every point, writers come, go and are killed."""
+    """Batches are interrupted at every point; writers come, go and are killed."""
     chance = random.Random(seed)
     pace = {"maxOffsetsPerTrigger": str(chance.choice([1, 7, 50]))}
     if chance.random() < 0.5:
@@ -443,13 +443,13 @@ def test_each_message_is_in_the_sink_once_whatever_happens(path, seed):
 def some_batches(stream, sink, chance):
     """Run batches as Spark does, and end the query at a random point of one of them.
 
-    The sink keeps the rows of a batch under its end, for its number says no more.
+    The sink keeps the rows of a batch by its end, as the stand-in does not number batches.
     """
     for _ in range(chance.randrange(4)):
         end = stream.plan()
         if end is None:
             return
-        # Once planned it is in the checkpoint: Spark runs it until it is done.
+        # A planned batch is in the checkpoint: Spark runs it until it is done.
         for _ in range(chance.randrange(3)):
             stream.restart()
             if chance.random() < 0.5:
@@ -465,7 +465,7 @@ def some_batches(stream, sink, chance):
 
 
 def send_until_retired(path, count):
-    """Send so much that retention takes away what is not in the newest files; the first offset."""
+    """Send until retention deletes all but the newest files; return the first offset."""
     with forebay.open(path, retention_bytes=1, disk_reserve=0) as store:
         send(store, *("x" * 1000 for _ in range(count)))
         until(lambda: store.topics["orders"].queues[0].min_offset > 0)
@@ -479,7 +479,7 @@ def test_messages_that_retention_took_fail_a_stream_or_are_passed_over(path):
     stream = Stream(path, startingOffsets="earliest")
     stream.start()
     first = send_until_retired(path, 60)
-    with pytest.raises(OffsetOutOfRangeError, match="are removed") as caught:
+    with pytest.raises(OffsetOutOfRangeError, match="have been removed") as caught:
         stream.trigger()
     assert (caught.value.offset, caught.value.min_offset) == (0, first)
     stream.restart(failOnDataLoss="false")
@@ -507,7 +507,7 @@ def test_messages_that_are_taken_after_a_batch_was_planned(path):
 
 
 def test_messages_of_a_queue_that_no_offset_knows_are_missed_too(path):
-    """It appears, and is trimmed while the stream is down, or after its first batch was planned."""
+    """A queue appears, and is trimmed while the stream is down or after its first plan."""
     with forebay.open(path, **SMALL) as store:
         store.create_topic("orders", queues=2)
     stream = Stream(path)
@@ -528,7 +528,7 @@ def test_messages_of_a_queue_that_no_offset_knows_are_missed_too(path):
             run()
     stream.restart(failOnDataLoss="false")
     assert [row[2] for row in stream.trigger()] == list(range(first, 91))
-    # Wherever a new stream begins there is nothing that it misses.
+    # A new stream misses nothing, wherever it starts.
     for begin in ("earliest", "latest"):
         fresh = Stream(path, startingOffsets=begin)
         assert len(fresh.trigger() or []) == (91 - first if begin == "earliest" else 0)
@@ -562,7 +562,7 @@ def test_a_store_that_appears_is_missed_like_others_once_it_is_planned(tmp_path)
         stream.commit(end)
     assert sorted(row for *_, parts in batches for part in parts for row in part) == rows
     first = send_until_retired(path, 60)
-    # Each was planned, and the driver died before its commit.
+    # Each batch was planned, and the driver died before its commit.
     for stream.offset, end, parts in batches:
         stream.restart()
         if parts:
@@ -570,7 +570,7 @@ def test_a_store_that_appears_is_missed_like_others_once_it_is_planned(tmp_path)
                 stream.run(end)
         else:
             assert stream.run(end) == []
-    # What is available is read in one run, though the store is entered first.
+    # All available messages are read in one run, though the store is recorded first.
     stream = Stream(tmp_path / "*")
     stream.offset = batches[0][0]
     found = [row[2] for batch in stream.available_now() for row in batch]
@@ -578,7 +578,7 @@ def test_a_store_that_appears_is_missed_like_others_once_it_is_planned(tmp_path)
 
 
 def test_a_log_that_came_back_shorter_is_not_read_across(path, tmp_path):
-    """A backup is put in the place of a store, and written to until it is longer."""
+    """A backup replaces a store, and is written to until it is longer."""
     with forebay.open(path, **SMALL) as store:
         kept = send(store, *range(10))
     shutil.copytree(path, tmp_path / "backup")
@@ -596,14 +596,14 @@ def test_a_log_that_came_back_shorter_is_not_read_across(path, tmp_path):
     stream.restart()
     with pytest.raises(LogShrunkError, match="failOnDataLoss"):
         stream.trigger()
-    # What was in the backup comes twice; no message is passed over.
+    # Messages in the backup come twice; none is skipped.
     stream.restart(failOnDataLoss="false")
     assert stream.trigger() == kept + fresh
     assert stream.trigger() is None
 
 
 def test_a_log_that_lost_its_end_is_read_from_there_on(path):
-    """The power goes, and the disk had lied: what was called durable is not there."""
+    """The power fails, and the disk had lied: messages reported durable are missing."""
     with forebay.open(path, **SMALL) as store:
         kept = send(store, *range(10))
     stream = Stream(path, startingOffsets="earliest")
@@ -617,7 +617,7 @@ def test_a_log_that_lost_its_end_is_read_from_there_on(path):
         log.write(bytes(2000))
     os.unlink(path / "forebay.offsets")
     state = bytearray((path / "forebay.state").read_bytes())
-    # No clean close, and another boot.
+    # No clean close, and a different boot.
     state[12:32] = bytes(20)
     for mark in (128, 192, 256, 384):
         state[mark : mark + 8] = end.to_bytes(8, "little")
@@ -626,7 +626,7 @@ def test_a_log_that_lost_its_end_is_read_from_there_on(path):
     with forebay.open(path) as store:
         assert store.recovery.end == end
         fresh = send(store, *range(50, 80))
-    # Longer than it was, and with a message at each offset that was read.
+    # Longer than before, and with a message at each offset that was read.
     with pytest.raises(LogShrunkError) as caught:
         stream.trigger()
     assert caught.value.end == end
@@ -659,7 +659,7 @@ def table_of(path):
 
 def test_progress_is_recorded_as_that_of_a_group(store, path):
     rows = send(store, 1, 2, 3) + send(store, 4, queue=1)
-    # As RocketMQ writes it: numbers are names without quotes.
+    # As RocketMQ writes it: queue numbers are member names without quotes.
     others = '{\n"offsetTable":{"orders@billing":{0:1,1:0},"a{1:2}@b":{-1:3}},"pull":{"x":{}}}'
     (path / "config" / "consumerOffset.json").write_text(others)
     stream = Stream(path, startingOffsets="earliest", group="etl", maxOffsetsPerTrigger="2")
@@ -685,7 +685,7 @@ def test_retention_keeps_what_a_group_has_not_read(path):
         rows = send(store, *("x" * 1000 for _ in range(60)))
         assert stream.trigger()[1:] == rows
         assert store.topics["orders"].queues[0].min_offset == 0
-        # Then it may go.
+        # After that it may be deleted.
         assert stream.trigger() is None
         until(lambda: store.topics["orders"].queues[0].min_offset > 0)
 
@@ -697,7 +697,7 @@ def test_a_table_that_is_none_is_left_and_the_stream_goes_on(store, path, caplog
     stream = Stream(path, startingOffsets="earliest", group="etl")
     assert stream.trigger() == rows
     assert table.read_text() == "half a tab"
-    assert "is not recorded" in caplog.text
+    assert "cannot record the progress of group etl" in caplog.text
 
 
 def unpacked(golden, folder):
@@ -713,11 +713,11 @@ def test_the_table_of_a_broker_is_left_alone(golden, tmp_path, caplog):
     assert stream.trigger()
     assert stream.trigger() is None
     assert sorted(found.name for found in path.rglob("*")) == before
-    assert "is not recorded" in caplog.text
+    assert "cannot record the progress of group etl" in caplog.text
 
 
 def test_a_brokers_store_that_grows_is_followed(golden, tmp_path):
-    """It tells nothing of its epochs, so it is opened at each trigger."""
+    """It has no epochs, so it is opened at each trigger."""
     path = unpacked(golden, tmp_path)
     stream = Stream(path, subscribePattern=".*")
     assert stream.trigger() is None

@@ -1,4 +1,4 @@
-"""What the jobs have in common: the errors of tasks, and arguments that are refused."""
+"""What the jobs share: errors of tasks, and arguments that are refused."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from forebay.spark.jobs import parquet, work
 
 
 def test_an_error_of_the_system_in_a_task_is_the_callers(spark: Any) -> None:
-    # Functions of this module are not the workers': one of a function is sent as a whole.
+    # Workers do not have this module; a nested function is pickled by value.
     def fill(path: str) -> None:
         raise OSError(errno.ENOSPC, "no room", path)
 
@@ -54,7 +54,7 @@ def test_a_sync_that_fails_names_the_file(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_folder_that_goes_while_it_is_locked_is_another_jobs(
     before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The one that had it removes it."""
+    """The previous holder of the lock removes the folder."""
     module, name = (builtins, "open") if before == "open" else (fcntl, "flock")
     plain, folder, place = getattr(module, name), tmp_path / "work", str(tmp_path / "target")
 
@@ -76,7 +76,7 @@ def test_a_folder_that_goes_while_it_is_locked_is_another_jobs(
 def test_one_name_is_no_list_of_topics(job: Callable[..., Any], tmp_path: Path) -> None:
     with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as store:
         store.send("o", b"x")
-    with pytest.raises(forebay.InvalidOptionError, match=r"give a list.*\['orders'\]"):
+    with pytest.raises(forebay.InvalidOptionError, match=r"must be a list.*\['orders'\]"):
         job(None, tmp_path / "store", tmp_path / "target", topics="orders")
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 

@@ -22,7 +22,7 @@ import forebay.spark
 from forebay.errors import InvalidOptionError
 from forebay.spark.sink import check_schema, parse_write_options, query_of
 
-#: A task that fails twice before it succeeds, among others that do not.
+#: A task that fails twice before it succeeds, among tasks that do not fail.
 RETRIES = """
 import sys
 from pyspark import TaskContext
@@ -33,7 +33,7 @@ spark.sparkContext.setLogLevel("OFF")
 # Spark finds the format by itself.
 
 def flaky(numbers):
-    # Fails in the middle, when rows were staged already.
+    # Fails in the middle, after some rows were staged.
     context = TaskContext.get()
     for place, number in enumerate(numbers):
         if place == 300 and context.partitionId() == 1 and context.attemptNumber() < 2:
@@ -67,7 +67,7 @@ def registered(spark):
 
 
 def values(path, topic="t"):
-    """Return how often each body is in a topic, and see that the store is sound."""
+    """Return how often each body occurs in a topic, and verify the store."""
     with forebay.open(path, mode="r") as store:
         assert store.verify().ok
         queues = store.topics[topic].queues if topic in store.topics else []
@@ -131,7 +131,7 @@ def test_a_frame_without_rows_makes_a_store(spark, tmp_path):
 
 
 def test_a_row_that_is_refused_leaves_nothing(spark, tmp_path):
-    # One task at a time: another, still at work when the job fails, leaves its stage to the sweep.
+    # One task at a time: a task still running when the job fails leaves its stage to the sweep.
     frame = spark.range(0, 1000, 1, 1).selectExpr(
         "cast(id as string) as value", "if(id = 900, 'a||b', 'k') as tags"
     )
@@ -143,7 +143,7 @@ def test_a_row_that_is_refused_leaves_nothing(spark, tmp_path):
 @pytest.mark.parametrize(
     ("schema", "words"),
     [
-        ("key string, topic string", "value is needed"),
+        ("key string, topic string", "value is needed, of type"),
         ("value int, topic string", "its type is int"),
         ("value string", "option topic"),
         ("value string, topic binary", "its type is binary"),
@@ -164,14 +164,14 @@ def test_a_schema_that_is_none_of_messages_is_refused(schema, words):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"path": "p", "subscribe": "t"}, "there are path, topic, commitTimeout"),
+        ({"path": "p", "subscribe": "t"}, "the options are path, topic, commitTimeout"),
         ({"path": "p", "kafka.acks": "all"}, "Kafka client"),
         ({"path": "p", "commitTimeout": "soon"}, "seconds"),
         ({"path": "p", "commitTimeout": "0"}, "seconds"),
         ({"path": "p", "commitTimeout": "nan"}, "seconds"),
         ({"topic": "t"}, "directory of the store"),
-        ({"path": "s3://bucket/p"}, "reaches as a local one"),
-        ({"path": ":memory:"}, "reaches as a local one"),
+        ({"path": "s3://bucket/p"}, "reaches as a local path"),
+        ({"path": ":memory:"}, "reaches as a local path"),
     ],
 )
 def test_options_of_no_meaning_are_refused(options, words):
@@ -217,7 +217,7 @@ def test_a_version_of_an_application_is_written_once(spark, tmp_path):
     for _ in range(2):
         write_version(frame(0, 10), tmp_path, "an app: 1", 7)
         write_version(frame(10, 20), tmp_path, "other", 7)
-    # As with Delta, the number decides, and a lower one counts as done.
+    # As with Delta, the version decides: a lower one counts as done.
     write_version(frame(20, 30), tmp_path, "other", 7)
     write_version(frame(20, 30), tmp_path, "other", 6)
     assert values(tmp_path) == Counter(b"%d" % number for number in range(20))
@@ -229,7 +229,7 @@ def test_a_version_of_an_application_is_written_once(spark, tmp_path):
 
 
 def test_a_batch_that_is_run_again_writes_its_frames_once(spark, tmp_path):
-    """The driver dies behind the second write of a batch, before Spark notes the batch as done."""
+    """The driver dies after the second write of a batch, before Spark records it as done."""
     runs = []
     again = threading.Event()
 
@@ -265,7 +265,7 @@ def test_a_stream_takes_no_version(spark, tmp_path):
     rate = spark.readStream.format("rate").load().selectExpr("'a' as value")
     writer = rate.writeStream.format("forebay").option("topic", "t").option("txnAppId", "a")
     writer = writer.option("txnVersion", "1").option("checkpointLocation", str(tmp_path / "c"))
-    with pytest.raises(PySparkException, match="for batch writes"):
+    with pytest.raises(PySparkException, match="only batch writes"):
         writer.start(str(tmp_path / "events")).awaitTermination()
 
 
@@ -290,7 +290,7 @@ def test_what_is_read_can_be_written_back(spark, tmp_path):
 
 
 def test_a_copy_of_a_topic_of_kafka_equals_it(spark, tmp_path):
-    """A frame as the connector gives it, with what a property of RocketMQ cannot hold."""
+    """A frame like the connector's, with values that a RocketMQ property cannot hold."""
     schema = (
         "key binary, value binary, topic string, partition int, offset bigint, "
         "timestamp timestamp, timestampType int, headers array<struct<key: string, value: binary>>"
@@ -328,7 +328,7 @@ def test_a_copy_of_a_topic_of_kafka_equals_it(spark, tmp_path):
 
 def test_a_column_that_is_none_by_a_slip_is_not_passed_over():
     found = types.StructType.fromDDL("value string, Key string, other bigint")
-    with pytest.raises(InvalidOptionError, match="its name is key"):
+    with pytest.raises(InvalidOptionError, match="column names are case-sensitive: use key"):
         check_schema(found, "t", ignore_extra=True)
     found = types.StructType.fromDDL("value string, key int, other bigint")
     with pytest.raises(InvalidOptionError, match="its type is int"):
@@ -342,7 +342,7 @@ def test_what_spark_adds_to_a_streams_options_is_passed_over():
 
 def test_before_a_task_runs_all_is_refused_that_is_known_then(spark, tmp_path, golden):
     frame = spark.createDataFrame([("a",)], "value string").write.format("forebay")
-    with pytest.raises(PySparkException, match="only appended to"):
+    with pytest.raises(PySparkException, match="only be appended to"):
         frame.option("topic", "t").mode("overwrite").save(str(tmp_path / "a"))
     with pytest.raises(PySparkException, match="no/topic"):
         frame.option("topic", "no/topic").mode("append").save(str(tmp_path / "a"))
@@ -360,7 +360,7 @@ def test_before_a_task_runs_all_is_refused_that_is_known_then(spark, tmp_path, g
 
 
 def test_a_store_that_the_driver_itself_has_open_is_written(spark, tmp_path):
-    """The commit runs in a process of its own: the driver's program is another one to it."""
+    """The commit runs in a separate process, different from that of the driver's program."""
     with forebay.open(tmp_path, flush="sync") as store:
         frame = spark.range(0, 100, 1, 2).selectExpr("cast(id as string) as value")
         frame.write.format("forebay").option("topic", "t").mode("append").save(str(tmp_path))
@@ -375,7 +375,7 @@ def test_the_process_that_does_not_let_a_job_write_is_named(spark, tmp_path):
         owner.signal(signal.SIGSTOP)
         with pytest.raises(PySparkException, match=f"written by process {owner.pid}") as caught:
             writer.mode("append").save(str(tmp_path / "events"))
-        assert "commitTimeout, 0.3 s: the commit is withdrawn" in str(caught.value)
+        assert "commitTimeout (0.3 s): the commit was withdrawn" in str(caught.value)
     assert values(tmp_path / "events") == Counter()
 
 
@@ -383,6 +383,6 @@ def test_a_task_that_is_repeated_counts_once(tmp_path):
     run_program(RETRIES, str(tmp_path / "events"))
     assert values(tmp_path / "events") == Counter(b"%d" % number for number in range(2000))
     assert values(tmp_path / "events", "s") == values(tmp_path / "events")
-    # Nothing is left of the attempts that failed, and of a stream its folder alone.
+    # Failed attempts leave nothing, and a stream leaves only its folder.
     (left,) = (tmp_path / "events" / "forebay.stages").iterdir()
     assert list(left.iterdir()) == []

@@ -1,8 +1,8 @@
-"""A stream from store to store, killed again and again: each message is there once.
+"""A stream from store to store, killed repeatedly: each message arrives exactly once.
 
-A child runs the stream; it and all that it has started are killed at a random moment after it has
-committed something, and it is started again from its checkpoint. `FOREBAY_SEED` tells the
-same moments again, as far as the machine does.
+A child runs the stream. It and all its processes are killed at a random moment after its first
+commit, and it restarts from its checkpoint. `FOREBAY_SEED` repeats the same moments, as far as the
+machine's timing allows.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sparks import Driver, drivers
 import forebay
 
 KILLS = 200 if harness.PROOF else 10
-#: What a batch takes at most, and what a job finds more than it lives to copy.
+#: The limit of a batch, and more messages than a job can copy in its lifetime.
 ROWS = 500
 SENT = 20 * ROWS
 MARKERS = "rmq_sys_forebay_commits"
@@ -43,7 +43,7 @@ print("ended", flush=True)
 
 
 def marks(path):
-    """Return the batch, part and number of parts of all that the log holds."""
+    """Return batch, part and number of parts of each marker in the log."""
     try:
         with forebay.open(path, mode="r") as store:
             if MARKERS not in store.topics:
@@ -57,7 +57,7 @@ def marks(path):
 
 
 def has_entry(path, number):
-    """Return whether the queue of the marks has this entry, without opening the store."""
+    """Return whether the queue of the markers has this entry, without opening the store."""
     try:
         with open(path / "consumequeue" / MARKERS / "0" / f"{0:020}", "rb") as file:
             return any(os.pread(file.fileno(), 20, number * 20))
@@ -86,7 +86,7 @@ def test_a_stream_that_is_killed_again_and_again_is_there_once(tmp_path):
             while not has_entry(path, before) or len(marks(path)) <= before:
                 assert driver.is_alive(), "it ends by itself"
                 time.sleep(0.002)
-            # Half of the kills come before Spark notes what the log holds by now, the others at any
+            # Half of the kills come before Spark records the batch as done, the others at any
             # point of a batch or of its commit.
             time.sleep(chance.choice((0, chance.uniform(0, 0.7))))
             driver.kill()

@@ -1,8 +1,8 @@
-"""Long work over a store, cut into ranges of its files and done by a Spark cluster.
+"""Long jobs over a store, divided into ranges of its files and run by a Spark cluster.
 
 `audit` checks everything, `rebuild` builds queues and index from the log, `export` writes Parquet,
 `report` counts, `compact` keeps the newest message of each key. Each takes a session and the
-directory of a store that every worker reaches under the same path, and returns its figures.
+directory of a store, which every worker must reach under the same path, and returns its figures.
 """
 
 from __future__ import annotations

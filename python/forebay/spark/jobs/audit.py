@@ -1,4 +1,4 @@
-"""The job `audit`: every record, queue entry and index entry, each against the log."""
+"""The job `audit`: checks every record, queue entry and index entry against the log."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
 #: What `_forebay.verify_stretches` lists: kind, topic, queue, from, to.
 _Part: TypeAlias = tuple[str, str, int, int, int]
 
-#: What the check of an entry costs, in bytes of the log that are checked in that time.
+#: Cost of checking an entry, expressed in bytes of the log that take the same time.
 _ENTRY_WEIGHT = 512
-#: A task is worth its overhead from so many bytes of the log on.
+#: Bytes of the log from which on a task is worth its overhead.
 _TASK_WEIGHT_MIN = 64 << 20
 
 
 @dataclass(frozen=True)
 class Audit:
-    """What an audit found."""
+    """The result of an audit."""
 
     path: str
-    #: Records, queue entries and index entries that are whole.
+    #: Intact records, queue entries and index entries.
     records: int
     queue_entries: int
     index_entries: int
-    #: Copies that carry the checksum of their original, as brokers leave them.
+    #: Copied messages that carry the checksum of their original, as brokers write them.
     stale_checksums: int
-    #: All that is damaged, as from `Store.verify`.
+    #: All damage found, as from `Store.verify`.
     damage: tuple[Damage, ...]
     #: Bytes of the log that were checked.
     log_bytes: int
@@ -47,7 +47,7 @@ class Audit:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is damaged."""
+        """Whether no damage was found."""
         return not self.damage
 
     def _asdict(self) -> dict[str, Any]:
@@ -62,25 +62,25 @@ class Audit:
 def audit(
     spark: SparkSession, path: str | os.PathLike[str], *, progress: Progress | None = None
 ) -> Audit:
-    """Check a store as `Store.verify` does, a Spark task for each log file and group of entries.
+    """Check a store as `Store.verify` does, with a Spark task per log file and group of entries.
 
-    The store may be live, closed, or left by RocketMQ; it is read as it is when the audit begins,
-    and nothing in it is changed. Where the log has holes the entries are looked at a second time,
-    for those that lead into a hole are lost with it: a damaged store takes two Spark jobs.
+    The store may be live, closed, or written by RocketMQ. It is read as it is when the audit
+    begins, and it is not changed. If the log has holes, the entries are checked a second time,
+    because those that point into a hole are lost with it: a damaged store takes two Spark jobs.
 
     Parameters
     ----------
     spark
         The session.
     path
-        Directory of the store, which every worker reaches under this path.
+        Directory of the store, which every worker must reach under this path.
     progress
-        Called with the number of tasks that are done, and of all; not from a remote session.
+        Called with the number of finished tasks and of all tasks; not in a remote session.
 
     Returns
     -------
     Audit
-        What is whole and what is damaged, as `Store.verify` has it.
+        Counts of intact records and entries, and all damage, as `Store.verify` reports them.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def audit(
         logs = [number for number, part in enumerate(parts) if part[0] == "log"]
         holes = sorted({(hole[0], hole[1]) for number in logs for hole in findings[number][5]})
         if holes:
-            # A hole that reaches over the end of a file is found again from there on.
+            # A hole that extends past the end of a file is found again in the next file.
             others = [[n for n in group if parts[n][0] != "log"] for group in groups]
             others = [group for group in others if group]
             tasks += len(others)
@@ -150,7 +150,7 @@ def _check(
     findings: dict[int, Any],
     progress: Progress | None,
 ) -> None:
-    """Check groups of parts, and put the findings under the parts' numbers."""
+    """Check groups of parts, and store the findings by part number."""
     tasks = [_Task(*store, [parts[number] for number in group], holes) for group in groups]
     for group, found in zip(groups, run(spark, tasks, _verify, progress), strict=True):
         findings.update(zip(group, found, strict=True))

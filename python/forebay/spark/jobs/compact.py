@@ -1,8 +1,8 @@
-"""The job `compact`: the newest message of each key, in a store of its own.
+"""The job `compact`: copies the newest message of each key to a new store.
 
-Spark finds the survivors by topic and key, joins them with their messages by position, sorts these
-and leaves them in files; the driver, who alone may write a store, sends them from there. The new
-store gets its name when it is whole.
+Spark finds the survivors by topic and key, joins them with their messages by position, sorts the
+messages and writes them to files. The driver, the only process that may write the store, sends them
+from there. The new store gets its name once it is complete.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ if TYPE_CHECKING:
 
     from forebay import Store
 
-#: What of a message goes to the new store.
+#: Columns that are copied to the new store, and the position.
 _COLUMNS = "position,topic,queue,keys,tags,properties,body,born_timestamp"
-#: Rows that are sent at a time.
+#: Rows that are read from a file at a time.
 _BATCH_ROWS = 16_384
 
 
 @dataclass(frozen=True)
 class Compaction:
-    """What a compaction kept."""
+    """The result of a compaction."""
 
     path: str
     target: str
-    #: Messages that were there.
+    #: Messages in the source.
     messages: int
     #: Messages in the new store.
     kept: int
-    #: Those of them that have no key, and so are all kept.
+    #: Messages in the new store without a key; all of these are kept.
     without_key: int
-    #: Bytes of both logs.
+    #: Bytes of the source's log, and of the new store's.
     log_bytes: int
     kept_bytes: int
     seconds: float
@@ -73,40 +73,41 @@ def compact(
 ) -> Compaction:
     """Write the newest message of each key of each topic to a new store.
 
-    A message's key is its first one, as in the column `key`. Messages without a key are all kept:
-    Kafka refuses them in a compacted topic when they are sent, and a job that comes later and
-    dropped them would lose what nothing replaces. A message whose value is null is kept as any
-    other, and no key is removed: who reads the copy later learns of the deletion.
+    A message's key is its first key, as in the column `key`. All messages without a key are kept.
+    Kafka refuses them when they are sent to a compacted topic; a later job that dropped them would
+    lose messages that nothing replaces. A message with a null value is kept like any other and no
+    key is removed, so a later reader of the copy learns of the deletion.
 
-    The messages of a topic keep their order, queue, keys, tags, properties and the time at which
-    they were made; offsets, positions and store times are new. Flags, delivery counts and unique
-    keys of other producers are not carried over.
+    The messages of a topic keep their order, queue, keys, tags, properties and born time. Offsets,
+    positions and store times are new. Flags, delivery counts and unique keys of other producers are
+    not copied.
 
     Parameters
     ----------
     spark
         The session. The format ``forebay`` is registered in it.
     path
-        Directory of the store, live or closed, or a RocketMQ's. What was sent until now is
-        compacted. Every worker reaches it under this path, and the target's neighbours too.
+        Directory of the store, live, closed, or written by RocketMQ. Messages sent up to now are
+        compacted. Every worker must reach this path, and the directory that contains the target.
     target
-        Directory of the new store; nothing is there yet. Work is done in ``<target>.compacting``.
+        Directory of the new store, which must not exist. Work files go to
+        ``<target>.compacting``.
     topics
-        Which to take over; all but RocketMQ's system topics, if not given.
+        Topics to copy; by default all but RocketMQ's system topics.
     options
-        Options of `forebay.open` for the new store, such as the sizes of its files. It has the
-        defaults for all others, whatever options the source keeps.
+        Options of `forebay.open` for the new store, such as its file sizes. All others have their
+        defaults, whatever options the source keeps.
     progress
-        Called with the number of tasks that are done, and of all; not from a remote session.
+        Called with the number of finished tasks and of all tasks; not in a remote session.
 
     Raises
     ------
     StoreExistsError
-        If there is something at the target.
+        If the target exists.
     CorruptError
-        If what the workers have left is not all there for the driver; no store is made then.
+        If the driver does not find all the rows that the workers wrote; no store is created then.
     BlockingIOError
-        If another compaction to the target is under way.
+        If another compaction to the target is running.
 
     Examples
     --------
@@ -148,14 +149,15 @@ def compact(
 
 @contextlib.contextmanager
 def _work_folder(place: str) -> Iterator[str]:
-    """Make the folder beside the target, for this compaction alone, and remove it in the end."""
+    """Create the work folder, lock it for this compaction, and remove it at the end."""
     _check_free(place)
     work = f"{place}.compacting"
     with alone(work, place, "compaction"):
         try:
-            # One that was under way until now may have made it.
+            # Check again: another compaction may have created the target before it released the
+            # lock.
             _check_free(place)
-            # What a compaction that was cut short has left.
+            # Remove what an interrupted compaction has left.
             for name in ("rows", "store"):
                 shutil.rmtree(os.path.join(work, name), ignore_errors=True)
             yield work
@@ -165,17 +167,17 @@ def _work_folder(place: str) -> Iterator[str]:
 
 def _check_free(place: str) -> None:
     if os.path.lexists(place):
-        message = f"{place} is there: compact makes a new store"
+        message = f"{place} already exists; compact creates a new store"
         raise StoreExistsError(message, path=place)
 
 
 def _plan(store: Store, asked: list[str] | None) -> tuple[dict[str, int], list[Range]]:
-    """Return how many queues each topic has, and the messages that are there."""
+    """Return the number of queues of each topic, and the ranges of its messages."""
     queues: dict[str, int] = {}
     ranges: list[Range] = []
     for name, topic in chosen_topics(store, asked).items():
         found = topic.queues
-        # A table of topics that is a moment behind its writer knows fewer queues than there are.
+        # The table of topics may lag behind its writer, and list fewer queues than there are.
         queues[name] = max(topic.write_queues, *(queue.id + 1 for queue in found), 1)
         ranges += [
             Range(str(store.path), name, queue.id, queue.min_offset, queue.max_offset)
@@ -185,11 +187,11 @@ def _plan(store: Store, asked: list[str] | None) -> tuple[dict[str, int], list[R
 
 
 def _leave(spark: SparkSession, root: str, ranges: list[Range], rows: str) -> int:
-    """Write the survivors to files; return how many Spark has counted while it wrote them."""
+    """Write the survivors to files; return how many rows Spark counted while writing."""
     from pyspark.sql import Observation, functions
 
     seen = Observation()
-    # On top of all: below a sort, rows that Spark samples would be counted too.
+    # Observe after the sort: before it, rows that Spark samples would be counted too.
     frame = _survivors(spark, root, ranges)
     frame = frame.observe(seen, functions.count(functions.lit(1)).alias("rows"))
     frame.write.parquet(_url(rows))
@@ -197,7 +199,7 @@ def _leave(spark: SparkSession, root: str, ranges: list[Range], rows: str) -> in
 
 
 def _survivors(spark: SparkSession, root: str, ranges: list[Range]) -> DataFrame:
-    """Return all columns of the newest message of each key, in the order of the log."""
+    """Return `_COLUMNS` of the newest message of each key, in log order."""
     from pyspark.sql import functions
 
     def read(columns: str) -> DataFrame:
@@ -211,25 +213,25 @@ def _survivors(spark: SparkSession, root: str, ranges: list[Range]) -> DataFrame
 
 
 def _url(path: str) -> str:
-    """Return a path as Spark takes a local one, whatever its default file system is."""
+    """Return a path as a URI, which Spark takes as local whatever its default file system is."""
     from pathlib import Path
 
     return Path(path).as_uri()
 
 
 def _left(rows: str, written: int, place: str) -> list[str]:
-    """Return the files that Spark has left, in order, once all of its rows are there.
+    """Return the files that Spark wrote, in order, after checking that no row is missing.
 
-    The disk that a worker writes to is not the driver's where the two do not share the target.
+    Rows are missing if a worker and the driver do not share the directory of the target.
     """
     import pyarrow.parquet  # type: ignore[import-untyped]
 
     files = sorted(glob.glob(os.path.join(glob.escape(rows), "part-*")))
     here = sum(pyarrow.parquet.read_metadata(file).num_rows for file in files)
     if here != written:
-        reason = f"the workers have left {written} messages there, and {here} are here"
-        reason += "; every worker has to reach it under the same path as the driver"
-        message = f"{rows}: {reason}; {place} is not made"
+        reason = f"the workers wrote {written} messages, but the driver found {here}"
+        reason += "; every worker must reach this directory under the same path as the driver"
+        message = f"{rows}: {reason}; {place} was not created"
         raise CorruptError(message, path=rows, position=0, reason=reason)
     return files
 
@@ -250,7 +252,7 @@ def _send_batch(store: Store, table: Any) -> None:
     import pyarrow.compute  # type: ignore[import-untyped]
 
     table = table.drop_columns(["position"]).rename_columns({"born_timestamp": "timestamp"})
-    # Spark's Parquet states times in UTC without saying so.
+    # Times in Spark's Parquet files are in UTC, but have no time zone.
     at = table.schema.get_field_index("timestamp")
     times = table.column(at).cast(pyarrow.timestamp("ms"), safe=False)
     table = table.set_column(at, "timestamp", times.cast(pyarrow.timestamp("ms", "UTC")))

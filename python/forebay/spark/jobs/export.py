@@ -1,15 +1,15 @@
-"""The job `export`: messages as partitioned Parquet, each once, run after run.
+"""The job `export`: writes messages to partitioned Parquet, each exactly once over all runs.
 
 ```text
 target/topic=orders/date=2026-03-01/<run>-<task>-<n>.parquet   what readers see
-target/_forebay/<run>.json      a manifest a run: its files, and where the next run goes on
-target/_forebay/<run>.tmp/      files of a run that is under way
+target/_forebay/<run>.json      manifest of a run: its files, and where the next run continues
+target/_forebay/<run>.tmp/      files of a run in progress
 ```
 
-A run writes its files where no reader looks: Spark, Arrow and Hive pass over names that begin with
-an underscore. The manifest is the commit: it appears at once and durably, when all files are. Then
-the files get their names. A run that dies before its manifest has left nothing but files that
-nobody sees, and the next run sweeps them; one that dies behind it is finished by the next run.
+A run writes its files where no reader looks: Spark, Arrow and Hive ignore names that begin with an
+underscore. The manifest is the commit: it appears atomically and durably, after all the files are
+durable. Then the files get their final names. A run that dies before its manifest leaves only
+hidden files, which the next run deletes; one that dies after it is finished by the next run.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ if TYPE_CHECKING:
 
 _HIDDEN = "_forebay"
 _MANIFEST = re.compile(r"(\d{8})\.json")
-#: What a file may be a partition by.
+#: Columns that files may be partitioned by.
 PARTITIONS = ("topic", "date", "hour", "queue")
-#: What the pages of a file may be compressed by.
+#: Parquet compressions.
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
-#: The columns of a file, but for those that its directory tells.
+#: The columns of a file, without those that its directory names.
 COLUMNS = (
     "topic",
     "queue",
@@ -68,24 +68,24 @@ COLUMNS = (
     "properties",
     "body",
 )
-#: Messages of a task: a task is lost as a whole when its worker dies.
+#: Maximum messages of a task; if its worker dies, the whole task is repeated.
 _TASK_RECORDS_MAX = 4_000_000
 
 
 @dataclass(frozen=True)
 class Export:
-    """What a run of an export wrote."""
+    """The result of one run of an export."""
 
     path: str
     target: str
-    #: Number of the run; 0 where there was nothing to write.
+    #: Number of the run; 0 if there was nothing to write.
     run: int
     rows: int
     files: int
     bytes: int
-    #: Messages that were passed over because they are damaged.
+    #: Messages that were skipped because they are damaged.
     lost: int
-    #: Offsets that retention had removed before they were exported, by topic and queue.
+    #: Number of messages by topic and queue that retention removed before they were exported.
     removed: dict[str, int]
     tasks: int
     seconds: float
@@ -95,17 +95,19 @@ class Export:
 
 
 class _End(NamedTuple):
-    """Where a queue goes on, and what its message before that is known by; -1 if it is lost."""
+    """Where a queue continues, and the identity of the last exported message; -1 if it is lost."""
 
+    #: Next offset to export.
     offset: int
+    #: Position of the message before `offset`.
     position: int = -1
-    #: Its store time in milliseconds; the manifests of earlier versions have none.
+    #: Its store time in milliseconds; manifests of earlier versions have none.
     timestamp: int = -1
 
 
 @dataclass
 class _State:
-    """What is in the target: the last run, and where each queue goes on."""
+    """The state of the target: the last run, and where each queue continues."""
 
     run: int = 0
     #: By topic and queue.
@@ -124,43 +126,43 @@ def export(
     fail_on_data_loss: bool = True,
     progress: Progress | None = None,
 ) -> Export:
-    """Write what has been sent since the last export to Parquet files.
+    """Write the messages sent since the last export to Parquet files.
 
-    Each message is exported once, however often runs are cut short. Only what is durable is
-    exported: it cannot be taken back by a crash of the store's machine.
+    Each message is exported exactly once, however often runs are interrupted. Only durable messages
+    are exported, so a crash of the store's machine cannot undo one that was exported.
 
     Parameters
     ----------
     spark
         The session.
     path
-        Directory of the store, live or closed, or a RocketMQ's. Every worker reaches it under this
-        path, and the target too.
+        Directory of the store, live, closed, or written by RocketMQ. Every worker must reach it,
+        and the target, under this path.
     target
-        Directory of the files, made where it is not there. It belongs to one store.
+        Directory for the files, created if it does not exist. It belongs to one store.
     topics
-        Which to export; all but RocketMQ's system topics, if not given. Runs may differ in them.
+        Topics to export; by default all but RocketMQ's system topics. They may differ between runs.
     partition_by
-        Directories, from the outside in: of ``"topic"``, ``"date"``, ``"hour"`` and ``"queue"``.
-        Dates and hours are of the store time, in UTC. All runs have the same.
+        Partition directories, outermost first: ``"topic"``, ``"date"``, ``"hour"``, ``"queue"``.
+        Dates and hours are those of the store time, in UTC. All runs must use the same.
     compression
-        Of Parquet: ``"zstd"``, ``"snappy"``, ``"gzip"``, ``"lz4"`` or ``"none"``.
+        Parquet compression: ``"zstd"``, ``"snappy"``, ``"gzip"``, ``"lz4"`` or ``"none"``.
     fail_on_data_loss
-        Whether messages that are lost to damage, or that retention removed before they were
-        exported, fail the run. Otherwise they are counted.
+        Whether to fail if messages were lost to damage, or removed by retention before they were
+        exported. Otherwise they are counted.
     progress
-        Called with the number of tasks that are done, and of all; not from a remote session.
+        Called with the number of finished tasks and of all tasks; not in a remote session.
 
     Raises
     ------
     InvalidOptionError
-        If an argument has a value that is not listed here.
+        If an argument has an invalid value.
     CorruptError
-        If messages are lost, the log is not the one that was exported before, or files that workers
-        have written are not there for the driver; nothing is exported then. Also if a file of the
-        run before is gone.
+        If messages are lost, the log is not the one that was exported before, or the driver does
+        not find the files that workers wrote; nothing is exported then. Also if a file of the
+        previous run is missing.
     BlockingIOError
-        If another export to the target is under way.
+        If another export to the target is running.
 
     Examples
     --------
@@ -172,11 +174,11 @@ def export(
     partitions = _partitions(partition_by)
     named = named_topics(topics)
     if compression not in COMPRESSIONS:
-        raise invalid("compression", compression, f"it is one of {', '.join(COMPRESSIONS)}")
+        raise invalid("compression", compression, f"must be one of {', '.join(COMPRESSIONS)}")
     with alone(os.path.join(place, _HIDDEN), place, "export"):
         state = _resume(place)
         if state.partition_by not in (None, partitions):
-            reason = f"the runs before have {state.partition_by}"
+            reason = f"must be the same as in earlier runs, {state.partition_by}"
             raise invalid("partition_by", partitions, reason)
         with forebay.open(root, mode="r") as store:
             ranges, removed = _plan(store, state, named, fail_on_data_loss)
@@ -212,13 +214,13 @@ def _partitions(given: Sequence[str]) -> list[str]:
     partitions = [given] if isinstance(given, str) else list(given)
     for number, name in enumerate(partitions):
         if name not in PARTITIONS or name in partitions[:number]:
-            reason = f"name each of {', '.join(PARTITIONS)} at most once"
+            reason = f"must name each of {', '.join(PARTITIONS)} at most once"
             raise invalid("partition_by", partitions, reason)
     return partitions
 
 
 def _resume(place: str) -> _State:
-    """Read the manifests, finish the run that they tell of last, sweep what others have left."""
+    """Read the manifests, finish the last run, and delete the files of unfinished ones."""
     hidden = os.path.join(place, _HIDDEN)
     manifests = map(_MANIFEST.fullmatch, os.listdir(hidden))
     runs = sorted(int(found[1]) for found in manifests if found)
@@ -239,7 +241,7 @@ def _resume(place: str) -> _State:
 
 
 def _name_files(place: str, number: int, files: list[dict[str, Any]]) -> None:
-    """Give the files of a run the names under which readers see them; again where it was cut."""
+    """Give the files of a run their final names; safe to repeat after an interruption."""
     staging = os.path.join(place, _HIDDEN, f"{number:08d}.tmp")
     for file in files:
         staged, final = os.path.join(staging, file["staged"]), os.path.join(place, file["path"])
@@ -248,8 +250,8 @@ def _name_files(place: str, number: int, files: list[dict[str, Any]]) -> None:
             os.replace(staged, final)
         elif not os.path.exists(final):
             manifest = os.path.join(_HIDDEN, f"{number:08d}.json")
-            reason = f"run {number} has written it, and it is gone with {file['rows']} messages"
-            reason += f": bring it back, or take it out of the files in {manifest}"
+            reason = f"run {number} wrote this file with {file['rows']} messages, and it is missing"
+            reason += f": restore it, or remove it from the files in {manifest}"
             raise CorruptError(f"{final}: {reason}", path=final, position=0, reason=reason)
     for folder in sorted({os.path.dirname(file["path"]) for file in files}):
         _sync_folders(place, folder)
@@ -258,7 +260,7 @@ def _name_files(place: str, number: int, files: list[dict[str, Any]]) -> None:
 
 
 def _sync_folders(place: str, folder: str) -> None:
-    """Make the names in a folder durable, and its own in those above it."""
+    """Make a folder's entries durable, and its own entry in each folder above it."""
     while True:
         sync_directory(os.path.join(place, folder))
         if not folder:
@@ -267,22 +269,22 @@ def _sync_folders(place: str, folder: str) -> None:
 
 
 def _check_staged(place: str, staging: str, pieces: list[Piece]) -> None:
-    """Fail where a file that a task has written is not there as a whole; make their names durable.
+    """Check that all files of the tasks are complete, and make their names durable.
 
-    The disk that a worker writes to is not the driver's where the two do not share the target.
+    Files are missing or short if a worker and the driver do not share the target.
     """
     for piece in pieces:
         path = os.path.join(place, staging, piece.name)
         try:
             size = os.path.getsize(path)
         except FileNotFoundError:
-            reason = f"a worker has written it with {piece.rows} messages, and it is not here"
+            reason = f"a worker wrote it with {piece.rows} messages, but the driver cannot find it"
         else:
             if size == piece.bytes:
                 continue
-            reason = f"a worker has written {piece.bytes} bytes of it, and {size} are here"
-        reason += "; every worker has to reach the target under the same path as the driver"
-        message = f"{path}: {reason}; nothing is exported"
+            reason = f"a worker wrote {piece.bytes} bytes to it, but the driver found {size}"
+        reason += "; every worker must reach the target under the same path as the driver"
+        message = f"{path}: {reason}; nothing was exported"
         raise CorruptError(message, path=path, position=0, reason=reason)
     if pieces:
         _sync_folders(place, staging)
@@ -324,14 +326,14 @@ def _commit(
 
 
 def _folders(piece: Piece) -> list[str]:
-    # As Hive writes them: a topic may have characters that a path may not.
+    # Quoted as Hive does: a topic may have characters that a path cannot.
     return [f"{name}={quote(str(value), safe='')}" for name, value in piece.partition]
 
 
 def _plan(
     store: Store, state: _State, named: list[str] | None, fail_on_data_loss: bool
 ) -> tuple[list[Range], dict[str, int]]:
-    """Return what is there and was not exported, and what was removed before it was."""
+    """Return the ranges to export, and how many of each queue were removed before export."""
     ranges = []
     removed: dict[str, int] = {}
     topics = chosen_topics(store, named)
@@ -356,15 +358,16 @@ def _plan(
 
 
 def _check_same_log(store: Store, where: tuple[str, int], exported: _End, most: int) -> None:
-    """Fail where a queue is not the one that the runs before have exported."""
+    """Raise an error if a queue is not the one that earlier runs exported."""
     topic, queue = where
     start, position, timestamp = exported
     reason = ""
     if start > most:
-        reason = f"{topic}-{queue} ends at {most}, and {start} messages of it were exported"
+        reason = f"{topic}-{queue} ends at {most}, but was already exported up to {start}"
     elif position >= 0:
         found = store.read(topic, queue, start - 1, 1).messages if start > 0 else []
-        # Messages of like sizes stand at like positions in any log, but not from the same moment.
+        # Another log may have a message at the same position, if sizes are equal, but hardly with
+        # the same store time.
         if (
             found
             and found[0].offset == start - 1
@@ -372,7 +375,7 @@ def _check_same_log(store: Store, where: tuple[str, int], exported: _End, most: 
         ):
             reason = f"message {start - 1} of {topic}-{queue} is not the one that was exported"
     if reason:
-        reason += ": the log came back shorter, or it is another store's; export to a new directory"
+        reason += ": the log was cut, or belongs to another store; export to a new directory"
         raise CorruptError(reason, path=str(store.path), position=max(position, 0), reason=reason)
 
 
@@ -399,11 +402,11 @@ class _Task:
 
 
 def _write(task: _Task) -> tuple[list[Piece], int]:
-    """Write the files of a task; return them, and how many messages are lost."""
+    """Write the files of a task; return them, and the number of lost messages."""
     store = opened(task.token, task.path)
     os.makedirs(task.staging, exist_ok=True)
     pieces, lost = [], 0
-    # Names of this attempt alone: what another one has left is swept.
+    # The names are unique to this attempt; files of other attempts are deleted later.
     attempt = uuid.uuid4().hex[:16]
     for number, (topic, ranges) in enumerate(_by_topic(task.ranges).items()):
         scan = store.scan(

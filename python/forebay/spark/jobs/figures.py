@@ -1,4 +1,4 @@
-"""What a report says: figures of topics, queues, hours, keys and lag."""
+"""The figures of a report: topics, queues, hours, keys and lag."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class TopicFigures(NamedTuple):
-    """A topic. Bytes are those of the records in the log; a rate is of messages a second."""
+    """A topic. `bytes` counts records in the log; rates are in messages per second."""
 
     topic: str
     queues: int
@@ -19,9 +19,9 @@ class TopicFigures(NamedTuple):
     bytes: int
     first: datetime | None
     last: datetime | None
-    #: From the first message to the last.
+    #: Rate from the first message to the last.
     rate: float
-    #: In the hour with the most messages.
+    #: Rate in the hour with the most messages.
     peak_rate: float
 
 
@@ -38,7 +38,7 @@ class QueueFigures(NamedTuple):
 
 
 class HourFigures(NamedTuple):
-    """An hour of a topic, by its begin and by store time."""
+    """An hour of a topic, in store time; `hour` is when it begins."""
 
     topic: str
     hour: datetime
@@ -56,7 +56,7 @@ class KeyFigures(NamedTuple):
     bytes: int
 
 
-#: The offset of a group lies beyond the end of its queue: the log came back shorter, or is another.
+#: The offset of a group is beyond the end of its queue: the log was cut or replaced.
 BEYOND_END = "offset beyond the queue's end"
 #: A group has consumed from a topic that is not in the store.
 NO_TOPIC = "no such topic"
@@ -65,24 +65,24 @@ NO_QUEUE = "no such queue"
 
 
 class LagFigures(NamedTuple):
-    """How far a group of consumers is in a queue."""
+    """The progress of a consumer group in a queue."""
 
     group: str
     topic: str
     queue: int
     #: The next offset that the group consumes.
     offset: int
-    #: The end of the queue; `None` where there is no such queue.
+    #: The end of the queue; `None` if there is no such queue.
     max_offset: int | None
-    #: Messages that the group has not consumed; `None` where there is no such queue.
+    #: Messages that the group has not consumed; `None` if there is no such queue.
     lag: int | None
-    #: What is wrong: `BEYOND_END`, `NO_TOPIC` or `NO_QUEUE`; else `None`.
+    #: A problem: `BEYOND_END`, `NO_TOPIC` or `NO_QUEUE`; else `None`.
     remark: str | None
 
 
 @dataclass(frozen=True)
 class Report:
-    """What is in a store."""
+    """The figures of a store at one moment."""
 
     path: str
     taken: datetime
@@ -92,18 +92,18 @@ class Report:
     #: The keys with the most messages.
     keys: tuple[KeyFigures, ...]
     lag: tuple[LagFigures, ...]
-    #: The page that was written.
+    #: Path of the page that was written; `None` if there is none.
     html: str | None
     seconds: float
 
     @property
     def messages(self) -> int:
-        """How many messages there are."""
+        """Number of messages."""
         return sum(found.messages for found in self.topics)
 
     @property
     def bytes(self) -> int:
-        """How many bytes their records have in the log."""
+        """Bytes of their records in the log."""
         return sum(found.bytes for found in self.topics)
 
     def table(self, name: str) -> pyarrow.Table:
@@ -111,11 +111,11 @@ class Report:
         import pyarrow
 
         if name not in _TABLES:
-            raise KeyError(f"{name!r} is no table; there are {', '.join(_TABLES)}")
+            raise KeyError(f"no table {name!r}; the tables are {', '.join(_TABLES)}")
         kinds: dict[Any, Any] = {str: pyarrow.string(), int: pyarrow.int64()}
         kinds |= {kind | None: found for kind, found in kinds.items()} | {float: pyarrow.float64()}
         rows, kind = getattr(self, name), _TABLES[name]
-        # What is none of these is a time.
+        # All other types are times.
         types = {
             column: kinds.get(hint, pyarrow.timestamp("us", "UTC"))
             for column, hint in get_type_hints(kind).items()

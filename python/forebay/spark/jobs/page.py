@@ -1,4 +1,4 @@
-"""A report as one HTML page: plots by Plotly, whose script stands in the page, and tables."""
+"""A report as one HTML page, with tables and plots; Plotly's script is part of the page."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from forebay.spark.jobs.figures import Report
 
-#: Topics with lines of their own; the others are one.
+#: Maximum number of topics shown separately; the rest are combined.
 _TOPICS_MAX = 12
-#: Rows of a table, and bars of a plot.
+#: Maximum rows of a table, and bars of a plot.
 _ROWS_MAX = 1000
 _BARS_MAX = 40
 
@@ -27,7 +27,7 @@ tr.marked td { background: #fde8e4; }
 .wide { overflow-x: auto; }
 """
 
-#: What the columns of tables are called that have a unit, or are not called what they are.
+#: Headings of table columns whose names need a unit or another wording.
 _LABELS = {
     "bytes": "size",
     "rate": "messages/s",
@@ -43,11 +43,11 @@ _AGES = ((86_400, "d"), (3_600, "h"), (60, "min"), (1, "s"))
 
 
 def check_plotly() -> None:
-    """Fail where Plotly is missing."""
+    """Raise `ImportError` if Plotly is missing."""
     try:
         _plotly()
     except ImportError as error:
-        raise ImportError("a page needs Plotly: pip install 'forebay[report]'") from error
+        raise ImportError("an HTML report needs Plotly: pip install 'forebay[report]'") from error
 
 
 def _plotly() -> Any:
@@ -55,7 +55,7 @@ def _plotly() -> Any:
 
 
 def write_page(report: Report, path: str) -> None:
-    """Write the page, in place of one that is there."""
+    """Write the page, replacing an existing one."""
     temporary = f"{path}.tmp"
     with open(temporary, "w", encoding="utf-8") as file:
         file.write(_page(report))
@@ -66,8 +66,8 @@ def _page(report: Report) -> str:
     title = f"{html.escape(os.path.basename(report.path))} on {report.taken:%Y-%m-%d %H:%M} UTC"
     scale, unit = _scale(max((row.bytes for row in report.hours), default=0))
     figures = [
-        _by_hour(report, "messages", "Messages an hour", 1),
-        _by_hour(report, "bytes", f"Size an hour, {unit}", scale),
+        _by_hour(report, "messages", "Messages per hour", 1),
+        _by_hour(report, "bytes", f"Size per hour, {unit}", scale),
         _bars(
             "Messages by queue",
             [(f"{row.topic} {row.queue}", row.messages) for row in report.queues],
@@ -92,14 +92,12 @@ def _page(report: Report) -> str:
     ]
     marked = Counter(row.remark for row in report.lag if row.remark is not None)
     for remark, count in sorted(marked.items()):
-        parts.append(
-            f"<p>Groups, {html.escape(remark)}: {count:,} (marked in the table of lag)</p>"
-        )
+        parts.append(f"<p>Groups, {html.escape(remark)}: {count:,} (marked in the lag table)</p>")
     script: bool = True
     for figure in figures:
         if figure is None:
             continue
-        # The script once, in the page: nothing is loaded when it is opened.
+        # Embed the script once, so that opening the page loads nothing.
         config = {"displaylogo": False, "responsive": True}
         parts.append(figure.to_html(full_html=False, include_plotlyjs=script, config=config))
         script = False
@@ -109,7 +107,7 @@ def _page(report: Report) -> str:
 
 
 def _scale(size: int) -> tuple[int, str]:
-    """Return the unit in which a number of bytes is shown: its bytes, and its name."""
+    """Return the unit to show a number of bytes in: its size in bytes, and its name."""
     place = min(max(size.bit_length() - 1, 0) // 10, len(_UNITS) - 1)
     return 1 << (10 * place), _UNITS[place]
 
@@ -120,7 +118,7 @@ def _size(size: int) -> str:
 
 
 def _age(seconds: float) -> str:
-    """Return a time in the largest unit of which it has two."""
+    """Return an age in the largest unit of which it has at least two."""
     for length, unit in _AGES:
         if seconds >= 2 * length or length == 1:
             return f"{max(seconds, 0) // length:,.0f} {unit}"
@@ -173,7 +171,7 @@ def _table(name: str, rows: tuple[Any, ...], taken: datetime) -> str:
         f"<th{kind}>{_LABELS.get(field, field.replace('_', ' '))}</th>"
         for field, kind in zip(fields, kinds, strict=True)
     )
-    # What is wrong comes first: a long table is cut.
+    # Problems come first, because long tables are truncated.
     ordered = sorted(rows, key=lambda row: getattr(row, "remark", None) is None)
     lines = []
     for row in ordered[:_ROWS_MAX]:

@@ -1,4 +1,4 @@
-"""Parquet files of a scan, one for each combination of the values that it is partitioned by."""
+"""Parquet files of a scan, at least one per combination of partition values."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from forebay import Scan
 
-#: Rows of a file: more go to the next one.
+#: Rows after which a file is closed and another one begun.
 _FILE_ROWS_MAX = 8_000_000
-#: Files that a task has open at once. A queue is in the order of time, so old ones come to an end.
+#: Maximum number of files that a task has open at once. Closing the oldest costs little: a queue is
+#: in time order, so old partitions get no more rows.
 _FILES_OPEN_MAX = 64
 
 
 @dataclass(frozen=True)
 class Piece:
-    """A file that is written and closed."""
+    """A file that is complete and closed."""
 
     name: str
-    #: Names and values of the partition, from the outside in.
+    #: Names and values of the partition, outermost first.
     partition: tuple[tuple[str, str], ...]
     rows: int
     bytes: int
@@ -45,7 +46,7 @@ class _Open:
         self.rows += rows.num_rows
 
     def close(self, partition: tuple[tuple[str, str], ...]) -> Piece:
-        """Make the file whole and durable."""
+        """Complete the file and make it durable."""
         with _named(self.path):
             self.writer.close()
             with open(self.path, "rb") as file:
@@ -56,7 +57,7 @@ class _Open:
 
 @contextlib.contextmanager
 def _named(path: str) -> Iterator[None]:
-    """Give the errors of the file system a path: those of Arrow and of descriptors have none."""
+    """Add the path to file system errors that lack it, such as those of Arrow and descriptors."""
     try:
         yield
     except OSError as error:
@@ -92,7 +93,7 @@ def write_pieces(scan: Scan, stem: str, partitions: list[str], compression: str)
 
 
 def _split(table: Any, partitions: list[str]) -> Iterator[tuple[tuple[tuple[str, str], ...], Any]]:
-    """Split rows by the values of their partition; most batches have one."""
+    """Split rows by partition; most batches have only one."""
     import pyarrow
     import pyarrow.compute  # type: ignore[import-untyped]
 

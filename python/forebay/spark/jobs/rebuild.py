@@ -1,8 +1,8 @@
-"""The job `rebuild`: queues and index of a store, from its log alone.
+"""The job `rebuild`: builds the queues and the index of a store from its log alone.
 
-A first Spark job has a task for each log file: queue entries go straight to their places, which
-follow from the offsets that records carry, and keys to a file of their own. Then the driver fills
-gaps, and knows how many keys lie before each index file. A second job has a task for each of those.
+A first Spark job has a task for each log file. It writes queue entries straight to their places,
+which follow from the offsets in the records, and keys to a separate file. Then the driver fills
+gaps, and works out how many keys precede each index file. A second job has a task for each of them.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from forebay.spark.options import local
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: Where a store's own queues and index are built, and where those that they replace go.
+#: Where a store's new queues and index are built, and where the old ones are moved.
 _BUILT, _AWAY = "rebuild.new", "rebuild.old"
 _QUEUES = "consumequeue"
 
-#: A task is worth its overhead from so many bytes of the log, or of index entries, on.
+#: Bytes of the log, or of index entries, from which on a task is worth its overhead.
 _TASK_BYTES_MIN = 64 << 20
-#: What the entry of a key costs, in bytes of the log that are laid in that time.
+#: Cost of indexing a key, expressed in bytes of the log that are processed in the same time.
 _KEY_BYTES = 64
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """What a rebuild did."""
+    """The result of a rebuild."""
 
     path: str
     target: str
@@ -45,11 +45,11 @@ class Rebuild:
     records: int
     queues: int
     queue_entries: int
-    #: Entries that stand for no message, where offsets have none.
+    #: Queue entries for offsets that have no message.
     fillers: int
     index_files: int
     index_entries: int
-    #: Damage of the log that was passed over: from and to, in positions.
+    #: Damaged ranges of the log that were skipped: start and end positions.
     holes: tuple[tuple[int, int], ...]
     log_bytes: int
     tasks: int
@@ -70,37 +70,38 @@ def rebuild(
 ) -> Rebuild:
     """Build the queues and the index of a store from its log, byte for byte as Forebay does.
 
-    Only the names of index files differ: such a name is the time at which the file was made, and
-    here that of its first key.
+    Only the names of index files differ: Forebay names an index file by its time of creation, this
+    job by the time of its first key.
 
     Parameters
     ----------
     spark
         The session.
     path
-        Directory of a store that nobody writes and that was closed, or a RocketMQ's. Every worker
-        reaches it under this path, and the target too.
+        Directory of a store that no process writes: a Forebay store that was closed, or a RocketMQ
+        store, closed or not. Every worker must reach it, and the target, under this path.
     target
-        A directory, new or empty, for `consumequeue` and `index`. Without one those of the store
-        are replaced, under its lock; after a crash in between the next opening builds them again.
+        A new or empty directory for `consumequeue` and `index`. Without it the store's own are
+        replaced, under its lock; after a crash in between, the next opening rebuilds them.
     index
-        Whether to build the index. Without it, in place, the store's is removed, and the next
-        writer builds it again.
+        Whether to build the index. If false and there is no target, the store's index is removed,
+        and the next writer rebuilds it.
     adopt
         Whether to replace the queues of a store that Forebay did not create.
     progress
-        Called with the number of tasks that are done, and of all; not from a remote session.
+        Called with the number of finished tasks and of all tasks; not in a remote session.
 
     Raises
     ------
     StoreLockedError
-        If somebody writes the store.
+        If another process writes the store.
     UnsupportedError
-        If the store was not closed: opening it for writing decides where its log ends.
+        If Forebay wrote the store and did not close it: opening it for writing once decides where
+        its log ends.
     CorruptError
-        If it takes more than ranges of the log to decide what a queue holds: an offset that comes
-        again, a gap that nothing explains, damage in the log of another system. Opening the store
-        decides it, in one process.
+        If the content of a queue cannot be decided range by range: a repeated offset, an
+        unexplained gap, or damage in the log of another system. Opening the store, in one process,
+        decides it.
     StoreExistsError
         If the target is not empty.
 
@@ -117,7 +118,7 @@ def rebuild(
         lengths = [end - start for start, end in ranges]
         groups = grouped(lengths, groups_wanted, _TASK_BYTES_MIN)
         first = [_Ranges(root, built, [ranges[n] for n in group], index) for group in groups]
-        # In the order of the log.
+        # Sorted by log position.
         laid = sorted(part for parts in run(spark, first, _lay, progress) for part in parts)
         settled = _forebay.rebuild_settle(root, built, laid)
         _end, records, queues, queue_entries, fillers, holes, plans = settled
@@ -150,19 +151,19 @@ def rebuild(
 def _place(
     root: str, target: str | os.PathLike[str] | None, *, adopt: bool
 ) -> Iterator[tuple[str, _forebay.StoreLock | None]]:
-    """Give a directory to build in, and the store's lock where its own queues are replaced."""
+    """Yield a directory to build in, and the store's lock if its own queues are replaced."""
     if target is not None:
         built = local("target", target)
         os.makedirs(built, mode=0o700, exist_ok=True)
         if os.listdir(built):
-            message = f"{built} is not empty: rebuild takes a new directory"
+            message = f"{built} is not empty; rebuild needs a new or empty directory"
             raise StoreExistsError(message, path=built)
         yield built, None
         return
     lock = _forebay.StoreLock(root, adopt)
     built = os.path.join(root, _BUILT)
     try:
-        # What a rebuild that was cut short has left.
+        # Undo what an interrupted rebuild has left.
         old, own = os.path.join(root, _AWAY, _QUEUES), os.path.join(root, _QUEUES)
         if os.path.isdir(old) and not os.path.exists(own):
             os.rename(old, own)
@@ -175,7 +176,7 @@ def _place(
 
 
 def _keep_retired(own: str, built: str) -> None:
-    """Link what the store has of queues whose messages are all retired: it tells their offsets."""
+    """Link the files of queues whose messages are all retired; only these know their offsets."""
     for folder, _folders, files in os.walk(own):
         name = os.path.relpath(folder, own)
         target = os.path.join(built, name)

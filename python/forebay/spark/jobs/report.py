@@ -1,4 +1,4 @@
-"""The job `report`: what is in a store, by topic, queue, hour and key, and how far groups are."""
+"""The job `report`: counts messages by topic, queue, hour and key, and the lag of groups."""
 
 from __future__ import annotations
 
@@ -42,32 +42,32 @@ def report(
     keys: int = 20,
     progress: Progress | None = None,
 ) -> Report:
-    """Count messages and bytes by topic, queue, hour and key; look up the lag of groups.
+    """Count messages and bytes by topic, queue, hour and key, and report the lag of groups.
 
-    What was sent until now is counted, also where the store is written meanwhile.
-    Messages that are lost to damage are not counted, and logged; `audit` is who looks for damage.
+    Messages sent up to now are counted, even if the store is being written.
+    Messages lost to damage are logged and not counted; use `audit` to look for damage.
 
     Parameters
     ----------
     spark
         The session. The format ``forebay`` is registered in it.
     path
-        Directory of the store, live or closed, or a RocketMQ's, which every worker reaches under
-        this path.
+        Directory of the store, live, closed, or written by RocketMQ, which every worker must reach
+        under this path.
     html
-        Where to write the report as one page with plots, which loads nothing from elsewhere; it
-        takes ``pip install 'forebay[report]'``. A page that is there is replaced.
+        Where to write the report as a self-contained page with plots, replacing an existing file.
+        This needs ``pip install 'forebay[report]'``.
     topics
-        Which to look at; all but RocketMQ's system topics, if not given.
+        Topics to count; by default all but RocketMQ's system topics.
     keys
-        How many keys to list, those with the most messages; with 0 no key is read.
+        How many keys to list, those with the most messages first; with 0 no keys are read.
     progress
-        Called with the number of tasks that are done, and of all; not from a remote session.
+        Called with the number of finished tasks and of all tasks; not in a remote session.
 
     Returns
     -------
     Report
-        Rows, and Arrow tables of them.
+        The figures, as rows and as Arrow tables.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def report(
     """
     asked = named_topics(topics)
     if html is not None:
-        # Whatever is missing is missed before the work.
+        # Find out before the work whether Plotly is missing.
         from forebay.spark.jobs.page import check_plotly
 
         check_plotly()
@@ -90,7 +90,7 @@ def report(
             for queue in topic.queues
         }
     with told(spark, progress):
-        # Up to one moment, whatever is sent while Spark reads.
+        # Both reads end at the same offsets, whatever is sent meanwhile.
         ranges = [Range(root, *queue, *ends) for queue, ends in bounds.items() if ends[0] < ends[1]]
         rows = _count(spark, root, ranges)
         top = _top_keys(spark, root, ranges, keys)
@@ -115,7 +115,7 @@ def report(
 
 
 def _count(spark: SparkSession, root: str, ranges: list[Range]) -> list[Any]:
-    """Return a row for each queue, without an hour, and for each hour of a topic."""
+    """Return a row per queue, without an hour, and a row per hour of a topic, without a queue."""
     from pyspark.sql import functions
 
     if not ranges:
@@ -124,7 +124,7 @@ def _count(spark: SparkSession, root: str, ranges: list[Range]) -> list[Any]:
     frame = read_ranges(spark, root, ranges, columns, fail_on_data_loss=False)
     micros = functions.unix_micros("store_timestamp")
     frame = frame.withColumn("micros", micros).drop("store_timestamp")
-    # By whole numbers since the epoch: a session's zone may lie half an hour beside.
+    # Hours since the epoch, as integers: the session's time zone may be off by half an hour.
     frame = frame.withColumn("hour", functions.expr(f"micros div {_HOUR_MICROS}"))
     sets = [[frame.topic, frame.queue], [frame.topic, frame.hour]]
     counted = frame.groupingSets(sets, frame.topic, frame.queue, frame.hour).agg(
@@ -159,7 +159,7 @@ def _at(micros: int) -> datetime:
 
 
 def _rate(messages: int, first: int, last: int) -> float:
-    """Return messages a second; of what came within a millisecond nothing can be said."""
+    """Return messages per second; 0 if all came at the same time, as the rate is unknown then."""
     return messages * 1e6 / (last - first) if last > first else 0.0
 
 
@@ -208,9 +208,10 @@ def _topic(
 def _lag(
     root: str, bounds: dict[TopicQueue, Bounds], named: set[str], *, chosen: bool
 ) -> tuple[LagFigures, ...]:
-    """Compare RocketMQ's table of groups with the ends of the queues.
+    """Compare RocketMQ's table of group offsets with the ends of the queues.
 
-    A topic that is not named is missing, unless it is a system topic or the topics were chosen.
+    A topic that is not in `named` is reported as missing, unless it is a system topic or the caller
+    chose the topics.
     """
     from forebay.spark.group import read_table
 
@@ -232,7 +233,8 @@ def _lag(
                 missing = NO_QUEUE if topic in named else NO_TOPIC
                 found.append(LagFigures(*place, None, None, missing))
                 continue
-            # A group that has not begun has -1; what is retired nobody can consume any more.
+            # A group that has not started has -1. Retired messages do not count: they can no longer
+            # be consumed.
             begin = min(max(offset, end[0]), end[1])
             remark = BEYOND_END if offset > end[1] else None
             found.append(LagFigures(*place, end[1], end[1] - begin, remark))

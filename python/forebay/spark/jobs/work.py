@@ -1,7 +1,7 @@
-"""Tasks of a job: one Spark task each, with progress, and errors as they are.
+"""Running the tasks of a job: one Spark task each, with progress and the original errors.
 
-A plain Python function works in a classic session and through Spark Connect, and asks for no
-Pandas; `spark.range` gives each task a partition of its own without a shuffle.
+A plain Python function works in a classic session and through Spark Connect, and needs no Pandas.
+`spark.range` gives each task its own partition without a shuffle.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
     from forebay import Store, Topic
 
-#: Called with the number of tasks that are done, and of all.
+#: Called with the number of finished tasks and of all tasks.
 Progress: TypeAlias = Callable[[int, int], object]
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
-#: Seconds between two looks at how far a job has come.
+#: Seconds between two reports of progress.
 _LOOK_INTERVAL = 0.2
 
 
@@ -45,15 +45,15 @@ def run(
     work: Callable[[_Task], _Result],
     progress: Progress | None = None,
 ) -> list[_Result]:
-    """Run `work` on every task by one Spark job, and return the results in the order of the tasks.
+    """Run `work` on every task in one Spark job, and return the results in task order.
 
-    Tasks, results and `work` are pickled; `work` is a function of a module that the workers have. A
-    task may run twice, and at once: what it writes must not depend on that.
+    Tasks, results and `work` are pickled; `work` must be a function of a module that the workers
+    have. A task may run twice, even at the same time; what it writes must not depend on that.
 
     Raises
     ------
     ForebayError, OSError
-        What `work` raised. Other errors are Spark's, which tries a task again.
+        What `work` raised. Other errors are left to Spark, which retries the task.
     """
     from pyspark.sql.functions import udf
     from pyspark.sql.types import BinaryType
@@ -68,13 +68,13 @@ def run(
             outcome = error
         return pickle.dumps(outcome)
 
-    # A function that is not deterministic is called once for each row, whatever is optimized.
+    # A nondeterministic function is called exactly once per row, whatever Spark optimizes.
     call = udf(run_task, BinaryType(), useArrow=False).asNondeterministic()
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     frame = numbers.select("id", call("id").alias("outcome"))
     with told(spark, progress):
         rows = frame.collect()
-    # What Spark's own workers pickled is trusted as Spark does.
+    # The pickles come from Spark's own workers, which Spark itself trusts in the same way.
     outcomes = {row["id"]: pickle.loads(row["outcome"]) for row in rows}
     for number in range(len(tasks)):
         if isinstance(outcomes[number], (forebay.ForebayError, OSError)):
@@ -84,7 +84,7 @@ def run(
 
 @contextlib.contextmanager
 def told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
-    """Tell of the progress of the jobs that this thread starts; a remote session tells nothing."""
+    """Report the progress of the jobs that this thread starts; not in a remote session."""
     from pyspark.errors import PySparkException
 
     try:
@@ -124,15 +124,15 @@ def told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
 
 
 def tasks_at_once(spark: SparkSession) -> int:
-    """Return how many tasks the session runs at once, or a guess where it does not tell."""
+    """Return how many tasks the session runs at once; in a remote session, a guess."""
     return parallelism(spark) or processors()
 
 
 def grouped(weights: Sequence[int], groups_wanted: int, weight_min: int) -> list[list[int]]:
-    """Group numbers `0..len(weights)` that follow one another, the heaviest group first.
+    """Group adjacent numbers of ``range(len(weights))``; return the heaviest group first.
 
-    A group weighs at least `weight_min`, but for the last one and where one number is alone; and
-    about as much as others where there are `groups_wanted`.
+    A group of more than one number weighs at most `weight_min`, or an equal share for
+    `groups_wanted` groups if that is more.
     """
     limit = max(weight_min, sum(weights) // max(groups_wanted, 1))
     groups: list[list[int]] = []
@@ -148,25 +148,25 @@ def grouped(weights: Sequence[int], groups_wanted: int, weight_min: int) -> list
 
 
 def named_topics(topics: Iterable[str] | None) -> list[str] | None:
-    """Return the topics that a caller names, in order; `None` is all.
+    """Return the topics that a caller names, sorted; `None` means all.
 
     Raises
     ------
     InvalidOptionError
-        If it is one name: its letters would be taken for topics.
+        If `topics` is one string: each letter would be taken for a topic.
     """
     if isinstance(topics, str):
-        raise invalid("topics", topics, f"give a list of topics, such as [{topics!r}]")
+        raise invalid("topics", topics, f"must be a list of topics, such as [{topics!r}]")
     return None if topics is None else sorted(set(topics))
 
 
 def chosen_topics(store: Store, named: list[str] | None) -> dict[str, Topic]:
-    """Return the topics of a store that are named, or all but RocketMQ's own.
+    """Return the named topics of a store, or all but system topics.
 
     Raises
     ------
     UnknownTopicError
-        If one is not there.
+        If the store lacks a named topic.
     """
     there = store.topics
     if named is None:
@@ -180,28 +180,28 @@ def chosen_topics(store: Store, named: list[str] | None) -> dict[str, Topic]:
 
 @contextlib.contextmanager
 def alone(folder: str, place: str, what: str) -> Iterator[None]:
-    """Hold the lock of a job's folder, which is made; the system lets go of it when we die.
+    """Create a job's folder and hold its lock; the kernel releases it if the process dies.
 
     Raises
     ------
     BlockingIOError
-        If another job has it, in this process or in another one.
+        If another job holds the lock, in this process or in another one.
     """
-    # Not everywhere, and the module is imported everywhere.
+    # Imported here, because not every platform has fcntl.
     import fcntl
 
     os.makedirs(folder, exist_ok=True)
     with contextlib.ExitStack() as held:
         try:
             file = held.enter_context(open(os.path.join(folder, "lock"), "ab"))
-            # A lock of this handle, where those of lockf are of the whole process.
+            # flock locks this handle; lockf would lock for the whole process.
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # Who had it may have removed the folder between any two of these calls.
+            # The previous holder may have removed the folder between any two of these calls.
             is_ours = os.fstat(file.fileno()).st_nlink > 0
         except (BlockingIOError, FileNotFoundError):
             is_ours = False
         if not is_ours:
-            message = f"another {what} to this directory is under way"
+            message = f"another {what} to this directory is running"
             raise BlockingIOError(errno.EAGAIN, message, place)
         yield
 
@@ -214,9 +214,9 @@ def read_ranges(
     *,
     fail_on_data_loss: bool,
 ) -> DataFrame:
-    """Return columns of these messages alone, of at most one range a queue.
+    """Return columns of the messages in these ranges, at most one range per queue.
 
-    Two reads of a store that is written have to end at the same messages.
+    Explicit ranges let two reads of a store that is being written end at the same messages.
     """
     register(spark)
     queues: dict[str, list[int]] = {}
@@ -235,8 +235,8 @@ def read_ranges(
 
 @functools.lru_cache(maxsize=1)
 def opened(token: str, path: str) -> Store:
-    """Return the store at a path, opened once by each worker for all tasks of the job `token`.
+    """Return the store at a path, opened once per worker for all tasks of the job `token`.
 
-    Opening may be work: the log of a broker that crashed is walked from its begin.
+    Opening may be expensive: the log of a crashed broker is read from its beginning.
     """
     return forebay.open(path, mode="r")
