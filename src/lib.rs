@@ -11,13 +11,14 @@
 //! | engines | [`engine`] |
 //! | records | [`record`] |
 //! | mapped files | [`mapped`] |
-//! | disk, and who runs the services | [`disk`], [`machine`] |
+//! | disk, clock, and who runs the services | [`disk`], [`clock`], [`machine`] |
 //!
 //! What is measured on the way stands in [`meter`], what is to be told once in [`warning`].
 
 #![allow(missing_docs)]
 pub mod archive;
 pub mod arrow;
+pub mod clock;
 pub mod damage;
 pub mod disk;
 pub mod engine;

@@ -2,7 +2,7 @@
 
 use super::layout::{CRC_PROPERTY, Flaw, Layout, Record, extent, sys_flag};
 use super::properties::{self, KEYS, TAGS};
-use crate::disk::coarse_ms;
+use crate::clock::{Clock, RealClock};
 use crate::error::{Error, Result};
 use crate::mapped::{Region, guard};
 use std::borrow::Cow;
@@ -54,7 +54,7 @@ impl Message {
     ///
     /// [`Error::Io`] with the path and the byte of the file.
     pub fn touch(&self) -> Result<()> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         let touched = self
             .region
             .slice(self.start, self.layout.total_len as usize);

@@ -11,6 +11,7 @@
 
 use super::stager::Stage;
 use super::{directory_of, make_directory, part_len, unique};
+use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
 use crate::engine::commit_log::intake::manifest::{
     CommitKind, Conflict, Contents, Manifest, Name, Refusal, Resolution, Stretch, files, read,
@@ -20,7 +21,6 @@ use crate::engine::commit_log::state::{StatePage, Word};
 use crate::error::{Error, Result};
 use crate::mapped::Access;
 use crate::plant::{Bug, planted};
-use crate::store::now_ms;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -92,7 +92,7 @@ pub(crate) fn publish_cut(
         query: commit.query.to_owned(),
         batch: commit.batch,
         kind: commit.kind,
-        created_ms: now_ms(),
+        created_ms: RealClock.now_ms(),
         contents: Some(contents),
         conflict: commit.conflict,
         resolution: None,
@@ -120,7 +120,7 @@ pub fn resolve(
         query: query.to_owned(),
         batch,
         kind: CommitKind::Stream,
-        created_ms: now_ms(),
+        created_ms: RealClock.now_ms(),
         contents: None,
         conflict: Conflict::Fail,
         resolution: Some(resolution),

@@ -21,6 +21,7 @@ pub use crate::engine::commit_log::intake::manifest::{
 pub use commit::{Commit, CommitState, Published};
 pub use stager::{Stage, Stager};
 
+use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::commit_log::intake::{DIRECTORY, is_query};
 use crate::engine::commit_log::layout::{Maker, recognise};
@@ -91,7 +92,7 @@ fn unique() -> String {
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     // The keys of the hash are random bits of the operating system.
     let part = |number: u64| {
-        let seen = (number, count, std::process::id(), crate::store::now_ms());
+        let seen = (number, count, std::process::id(), RealClock.now_ms());
         RandomState::new().hash_one(seen)
     };
     format!("{:016x}{:016x}", part(0), part(1))

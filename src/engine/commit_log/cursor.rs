@@ -7,7 +7,7 @@ use super::log::{Log, Step, Walker};
 use super::queue_entry::QueueEntry;
 use super::recover::next_record;
 use super::report::Report;
-use crate::disk::coarse_ms;
+use crate::clock::{Clock, RealClock};
 use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::mapped::{Region, guard};
@@ -255,7 +255,7 @@ pub(super) fn check_record<'a>(
 
 impl Cursor for QueueCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         let target = rows.rows.len() + max_rows;
         while self.range.start < self.range.end && rows.rows.len() < target {
             let number = self.range.start;
@@ -323,7 +323,7 @@ impl LogCursor {
 
 impl Cursor for LogCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         let target = rows.rows.len() + max_rows;
         while rows.rows.len() < target {
             let position = self.walker.position();

@@ -193,7 +193,7 @@ mod tests {
     use crate::disk::{Call, HookedDisk};
     use crate::engine::Engine;
     use crate::engine::commit_log::CommitLog;
-    use crate::machine::{Drive, Machine};
+    use crate::machine::Machine;
 
     /// A store opens on a full disk. That its owner gives an option which is not kept yet, as with
     /// a store of release 0.1.0, does not change that.
@@ -209,12 +209,11 @@ mod tests {
                     false => Ok(()),
                 }
             });
-            let drive = Drive::Steps;
             let options = Options {
                 flush: Some(Flush::Sync),
                 ..Options::default()
             };
-            CommitLog::open(&Machine { disk, drive }, &root, &options).unwrap()
+            CommitLog::open(&Machine::stepped(disk), &root, &options).unwrap()
         };
         for room in [false, true] {
             let engine = open(room);

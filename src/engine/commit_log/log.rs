@@ -1,7 +1,8 @@
 //! The commit log: records of all topics, back to back, in files of one size.
 
 use super::state::{Mark, StatePage};
-use crate::disk::{Disk, coarse_ms};
+use crate::clock::{Clock, RealClock};
+use crate::disk::Disk;
 use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window, guard};
@@ -115,7 +116,7 @@ impl Log {
     /// [`Error::Io`] where the file cannot be opened, mapped or read: then nothing is known of the
     /// bytes, and no decision may rest on them.
     pub fn record_at(&self, position: u64) -> Result<Found> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         match self.look_at(position) {
             // The process that writes has taken the file away.
             Err(error) if error.is_not_found() && position < self.min_position() => {

@@ -289,7 +289,7 @@ impl Engine for CommitLog {
         );
         topic.configure(write, read, topic.permissions());
         let mut table = self.shared.table.lock();
-        table.update(&self.shared.topics, crate::store::now_ms());
+        table.update(&self.shared.topics, self.shared.clock.now_ms());
         table.save(&*self.shared.disk)?;
         Ok(topic)
     }
@@ -615,7 +615,7 @@ impl Engine for CommitLog {
     }
 
     fn take_commits(&self) -> Result<()> {
-        intake::step(&self.shared, &crate::store::now_ms)
+        intake::step(&self.shared)
     }
 
     fn holds_commit(&self, batch: (&str, u64), contents: Contents, skips: bool) -> Result<bool> {

@@ -26,7 +26,7 @@ use super::topic_table::TopicTable;
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
 use crate::engine::{Damage, Recovery, Topics};
 use crate::error::{Error, Result};
-use crate::machine::{Drive, Machine};
+use crate::machine::Machine;
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, PAGE, Preparation, TransientPool};
 use crate::meter::FlushMeter;
@@ -87,7 +87,7 @@ fn permit(root: &Path, options: &Options, maker: Maker) -> Result<()> {
 
 /// A store on its way to being open.
 pub(super) struct Opening<'a> {
-    pub(super) drive: Drive,
+    machine: &'a Machine,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) root: &'a Path,
     pub(super) options: &'a Options,
@@ -247,7 +247,7 @@ fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StateP
 
 impl<'a> Opening<'a> {
     fn new(
-        machine: &Machine,
+        machine: &'a Machine,
         root: &'a Path,
         options: &'a Options,
         access: Access,
@@ -284,7 +284,7 @@ impl<'a> Opening<'a> {
             (None, Access::ReadWrite) => StatePage::create(&**disk, root)?,
         };
         Ok(Opening {
-            drive: machine.drive,
+            machine,
             disk: Arc::clone(disk),
             root,
             options,
@@ -398,7 +398,8 @@ impl<'a> Opening<'a> {
                 self.first_inventory(end)?.save(&self.disk, self.root)?;
             }
             state.set_unindexed(self.index.is_none());
-            state.begin_epoch(end, self.options.checksum());
+            let now_ns = self.machine.clock.now_ns();
+            state.begin_epoch(end, self.options.checksum(), now_ns);
             if self.recovery.clean || self.cache != Cache::Unknown {
                 state.vouch();
             }
@@ -492,17 +493,13 @@ impl<'a> Opening<'a> {
             Access::ReadWrite => Some(Checkpoint::open(&*self.disk, self.root)?),
             Access::Read => None,
         };
-        let machine = Machine {
-            disk: Arc::clone(&self.disk),
-            drive: self.drive,
-        };
         Ok(Shared {
             append_rules: self.append_rules(),
             closed: AtomicBool::new(false),
             rebuilding: RwLock::default(),
             intake: Intake::default(),
             root: self.root.to_owned(),
-            allocator: Allocator::new(&machine, preparation, &self.report.warnings),
+            allocator: Allocator::new(self.machine, preparation, &self.report.warnings),
             disk: self.disk,
             log,
             topics: self.topics,
@@ -510,13 +507,18 @@ impl<'a> Opening<'a> {
             index: self.index,
             in_doubt: Mutex::new(None),
             dispatcher,
-            tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),
+            tail: CachePadded::new(AppendLock::new(
+                tail,
+                self.options.append_lock,
+                Arc::clone(&self.machine.clock),
+            )),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),
             flushes: FlushMeter::new(&self.report.warnings),
             report: self.report,
             group: GroupCommit::default(),
-            drive: self.drive,
+            drive: self.machine.drive,
+            clock: Arc::clone(&self.machine.clock),
             work: Default::default(),
             full: Default::default(),
             news: Default::default(),

@@ -95,7 +95,7 @@ fn forget(shared: &Shared) {
 fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
     let files = &shared.log.files;
     let newest = match found.last_store_ms {
-        0 => crate::store::now_ms(),
+        0 => shared.clock.now_ms(),
         store_ms => store_ms,
     };
     let mut parts: BTreeMap<u64, Vec<Hole>> = BTreeMap::new();
@@ -345,7 +345,7 @@ fn rewrite_tables(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) 
         let what = match &*name {
             "topics.json" => {
                 let mut table = shared.table.lock();
-                table.update(&shared.topics, crate::store::now_ms());
+                table.update(&shared.topics, shared.clock.now_ms());
                 table.save(&*shared.disk)?;
                 "written again from the queues"
             }

@@ -105,7 +105,7 @@ fn run_flush(shared: &Arc<Shared>) {
         if Instant::now() >= next {
             next = service.step(shared, Instant::now());
         }
-        let clock_ms = crate::store::now_ms();
+        let clock_ms = shared.clock.now_ms();
         shared.rolling.step(shared, clock_ms);
         shared.retention.step(shared, clock_ms, Instant::now());
     }

@@ -1,6 +1,7 @@
 //! Memory for queue entries that are missing on a disk that may not be written: plain memory up to
 //! a bound, beyond it temporary files elsewhere.
 
+use crate::clock::{Clock, RealClock};
 use crate::error::{Error, Result};
 use crate::mapped::{Access, Region};
 use parking_lot::Mutex;
@@ -75,7 +76,7 @@ fn temporary_file(directory: &Path) -> std::io::Result<File> {
     let name = format!(
         ".forebay-{}-{:x}-{count}",
         std::process::id(),
-        crate::store::now_ms()
+        RealClock.now_ms()
     );
     let path = directory.join(name);
     let mut options = std::fs::OpenOptions::new();

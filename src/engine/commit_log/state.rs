@@ -61,7 +61,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Name of the file.
 pub const FILE_NAME: &str = "forebay.state";
@@ -590,8 +590,8 @@ impl StatePage {
     /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
     /// append.
     ///
-    /// `checksums`: all its records will carry one.
-    pub fn begin_epoch(&self, end: u64, checksums: bool) {
+    /// `checksums`: all its records will carry one. `now_ns`: the wall clock.
+    pub fn begin_epoch(&self, end: u64, checksums: bool, now_ns: u64) {
         let checksums = u32::from(checksums).to_ne_bytes();
         // What recovery has cut off and built again.
         self.count_exchange();
@@ -603,7 +603,7 @@ impl StatePage {
         self.set_words(AT_BOOT_ID, &self.boot_id);
         let number = self.epoch().saturating_add(1);
         let at = place_of(number);
-        self.store(at, now_ns());
+        self.store(at, now_ns);
         self.store(at + size_of::<u64>(), end);
         self.store(AT_EPOCH, number);
         self.store(AT_PID, u64::from(std::process::id()));
@@ -638,10 +638,4 @@ fn words_of(identity: &Identity) -> [u64; 5] {
 /// Where the beginning of an epoch is kept.
 fn place_of(epoch: u64) -> usize {
     AT_EPOCHS + index(epoch % EPOCHS_KEPT) * EPOCH_LEN
-}
-
-/// The wall clock in ns since 1970.
-fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }

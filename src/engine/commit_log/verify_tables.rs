@@ -19,7 +19,7 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
     configurations(shared, &mut found)?;
     let checkpoint = shared.root.join("checkpoint");
     if let Some(bytes) = read(shared, &checkpoint)?
-        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms)
+        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms.max(shared.clock.now_ms()))
     {
         found.push(whole(checkpoint, bytes.len(), reason));
     }
@@ -95,12 +95,11 @@ fn read(shared: &Shared, path: &Path) -> Result<Option<Vec<u8>>> {
 
 /// Times in the checkpoint tell a reader what it need not look at again, so one that lies ahead of
 /// every record and of the clock hides what has to be built again.
-fn checkpoint_flaw(bytes: &[u8], last_store_ms: i64) -> Option<&'static str> {
+fn checkpoint_flaw(bytes: &[u8], latest_ms: i64) -> Option<&'static str> {
     if bytes.len() != PAGE {
         return Some("its length is not 4096 bytes");
     }
-    let latest = last_store_ms.max(crate::store::now_ms());
     let times = [0, 8, 16].map(|at| be_u64(bytes, at).cast_signed());
-    let implausible = times.iter().any(|time| *time < 0 || *time > latest);
+    let implausible = times.iter().any(|time| *time < 0 || *time > latest_ms);
     implausible.then_some("a time is negative or lies ahead of every record")
 }

@@ -4,7 +4,7 @@ use crate::disk::{Call, HookedDisk, NotBegun};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Durability, Engine};
 use crate::error::{Error, Result};
-use crate::machine::{Drive, Machine};
+use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use std::collections::BTreeSet;
@@ -28,10 +28,6 @@ fn open(root: &Path, flush: Flush) -> Bed {
         _ if call == Call::SyncRange => Ok(()),
         number => Err(io::Error::from_raw_os_error(number)),
     });
-    let machine = Machine {
-        disk,
-        drive: Drive::Steps,
-    };
     let options = Options {
         flush: Some(flush),
         commitlog_file_size: Some(8192),
@@ -40,7 +36,7 @@ fn open(root: &Path, flush: Flush) -> Bed {
         index_entries: Some(8),
         ..Options::default()
     };
-    let engine = CommitLog::open(&machine, root, &options).unwrap();
+    let engine = CommitLog::open(&Machine::stepped(disk), root, &options).unwrap();
     Bed { engine, short_of }
 }
 
@@ -53,7 +49,7 @@ impl Bed {
             keys: &["a", "b", "c"],
             ..Draft::default()
         };
-        let clock_ms = crate::store::now_ms();
+        let clock_ms = self.engine.shared().clock.now_ms();
         batch.push(&topic.name, 0, &draft, self.engine.style(), clock_ms)?;
         let sent = self
             .engine

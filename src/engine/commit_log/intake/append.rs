@@ -1,6 +1,5 @@
 //! Appending a commit, part by part.
 
-use super::Clock;
 use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
@@ -79,12 +78,7 @@ pub enum Turn {
 
 /// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
 /// away when all is appended and durable.
-pub fn append(
-    shared: &Shared,
-    pending: &mut Pending,
-    mut turns: Turns<'_>,
-    clock: Clock<'_>,
-) -> Result<Turn, Stop> {
+pub fn append(shared: &Shared, pending: &mut Pending, mut turns: Turns<'_>) -> Result<Turn, Stop> {
     let disk = &*shared.disk;
     let Some(manifest) = pending.manifest.clone() else {
         marker::complete(shared)?;
@@ -98,7 +92,7 @@ pub fn append(
         }
     };
     if done < manifest.parts.len() {
-        match append_rest(shared, pending, &manifest, &mut turns, &mut done, clock) {
+        match append_rest(shared, pending, &manifest, &mut turns, &mut done) {
             Ok(true) if done < manifest.parts.len() => {
                 turns.known.insert(manifest.id, done);
                 return Ok(Turn::More);
@@ -221,14 +215,12 @@ fn append_rest(
     manifest: &Manifest,
     turns: &mut Turns<'_>,
     done: &mut usize,
-    clock: Clock<'_>,
 ) -> Result<bool, Stop> {
     let (disk, directory) = (&*shared.disk, pending.directory.clone());
     let staged = Staged {
         shared,
         directory: &directory,
         manifest,
-        clock,
     };
     // A single part is all there or not at all. With one of several parts in the log, and the rest
     // damaged or gone with the power, no retry could complete the batch.

@@ -28,8 +28,6 @@ pub struct Staged<'a> {
     /// Where the stages are.
     pub directory: &'a Path,
     pub manifest: &'a Manifest,
-    /// The wall clock, in ms.
-    pub clock: super::Clock<'a>,
 }
 
 impl Staged<'_> {
@@ -146,7 +144,7 @@ impl Staged<'_> {
         rows: &mut PartRows<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        rows.begin((self.clock)());
+        rows.begin(self.shared.clock.now_ms());
         let mut stretches = self.manifest.parts.get(part).into_iter().flatten();
         stretches.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
     }

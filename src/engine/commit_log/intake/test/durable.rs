@@ -16,11 +16,7 @@ fn name_of(path: &Path) -> String {
 }
 
 fn engine_on(disk: Arc<dyn Disk>, root: &Path) -> CommitLog {
-    let machine = Machine {
-        disk,
-        drive: Drive::Steps,
-    };
-    CommitLog::open(&machine, root, &Options::default()).unwrap()
+    CommitLog::open(&Machine::stepped(disk), root, &Options::default()).unwrap()
 }
 
 /// Nobody is told that it is done before the log is durable, and what it was is run again.
@@ -55,7 +51,7 @@ fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_part
         };
         publish_cut(&*disk, root, &commit, 400).unwrap();
         assert_eq!(*synced.lock(), HashSet::new());
-        step(engine.shared(), &|| 0).unwrap();
+        step(engine.shared()).unwrap();
         for name in ["commit-0", &stages[0].name, DIRECTORY] {
             assert_eq!(synced.lock().contains(name), parts > 1, "{name}");
         }
@@ -141,7 +137,7 @@ fn a_commit_counts_once_its_marker_is_durable() {
     publish_batch(root, "q", 1, &[staged], 500);
     // It goes before it is durable.
     plant(Some(Bug::FinishEarly));
-    step(engine.shared(), &|| 0).unwrap();
+    step(engine.shared()).unwrap();
     plant(None);
     let state = commit::state(&RealDisk, root, "q", 1).unwrap();
     assert_eq!(state, CommitState::Gone);
