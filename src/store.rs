@@ -8,7 +8,7 @@ use crate::engine::memory::Memory;
 use crate::engine::{
     Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::meter::{Looks, PutMeter};
 use crate::options::{EngineKind, Mode, Options};
@@ -107,7 +107,7 @@ impl Store {
             Memory::open(Arc::clone(&machine.clock), &options)?
         } else {
             // What it means must not change when the process changes its directory.
-            let root = std::path::absolute(path).map_err(|e| Error::io("find", path, e))?;
+            let root = std::path::absolute(path).map_err(|e| Error::io(Op::Find, path, e))?;
             if options.guard_maps {
                 crate::mapped::guard::install();
             }

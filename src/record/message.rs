@@ -3,7 +3,7 @@
 use super::layout::{CRC_PROPERTY, Flaw, Layout, Record, extent, sys_flag};
 use super::properties::{self, KEYS, TAGS};
 use crate::clock::{Clock, RealClock};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Region, guard};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Message {
     /// [`Error::Io`] where the bytes cannot be read.
     pub fn new(region: Arc<Region>, start: usize) -> Result<Result<Message, Flaw>> {
         let bytes = extent(|len| region.run(start, len));
-        let bytes = bytes.map_err(|e| Error::io("read", region.path(), e))?;
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
         Ok(Layout::parse(bytes).map(|layout| Message {
             region,
             start,
@@ -60,7 +60,7 @@ impl Message {
             .slice(self.start, self.layout.total_len as usize);
         touched
             .map(drop)
-            .map_err(|e| Error::io("read", self.region.path(), e))
+            .map_err(|e| Error::io(Op::Read, self.region.path(), e))
     }
 
     /// The fields of the record.

@@ -198,7 +198,7 @@ impl Story {
                 let stepped = intake::step(engine.shared());
                 disk.fill(0);
                 self.checked |= stepped.is_err();
-                stepped.or_else(|error| match full > 0 && error.passes() {
+                stepped.or_else(|error| match full > 0 && !error.ends_writing() {
                     true => Ok(()),
                     false => Err(error),
                 })?;
@@ -362,7 +362,7 @@ impl Story {
         disk.fill(story.random.pick(&[1000, 1000, 300]));
         let step = |disk: &SimDisk| {
             let stepped = intake::step(engine.shared());
-            let full = |error: &Error| error.passes() && disk.faults().full > 0;
+            let full = |error: &Error| !error.ends_writing() && disk.faults().full > 0;
             stepped.err().filter(|error| !full(error)).map(said)
         };
         let root = Path::new(ROOT);

@@ -9,7 +9,7 @@ use super::recover::next_record;
 use super::report::Report;
 use crate::clock::{Clock, RealClock};
 use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Region, guard};
 use crate::num::index;
 use crate::record::properties::java_hash;
@@ -112,7 +112,7 @@ impl QueueCursor {
         };
         let start = index(entry.position - range.start);
         let bytes = region.slice(start, entry.size as usize);
-        let bytes = bytes.map_err(|e| Error::io("read", region.path(), e))?;
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
         let Some(bytes) = bytes else {
             return Ok(Some(Flaw::Length(i64::from(entry.size))));
         };

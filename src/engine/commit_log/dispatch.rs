@@ -140,7 +140,7 @@ impl Dispatcher {
         }
         let done = self.work(progress);
         if let Err(error) = &done
-            && is_final(error)
+            && error.ends_writing()
         {
             progress.failed = Some(error.to_string());
         }
@@ -449,16 +449,6 @@ pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
         }
     }
     properties::tags_code(known.tags)
-}
-
-/// Whether an error of dispatch ends the store for writers: all but what passes.
-pub fn is_final(error: &Error) -> bool {
-    !error.passes()
-}
-
-/// Whether the file system has no room, or its owner may not use more of it.
-pub fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 #[cfg(test)]

@@ -12,10 +12,9 @@
 //!
 //! A file that is damaged keeps no store closed: what cannot be read is reported, and is not used.
 
-use super::dispatch::is_full;
 use crate::disk::{Disk, read_small, replace};
 use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result, is_out_of_room};
 use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
 use crate::warning::{Warning, Warnings};
 use serde_json::{Map, Value};
@@ -85,12 +84,12 @@ impl Kept {
             return Ok(());
         }
         match self.write(disk) {
-            Err(error) if is_full(&error) => {
+            Err(error) if is_out_of_room(&error) => {
                 let (path, reason) = (self.path.clone(), error.to_string());
                 warnings.add(Warning::NotKept { path, reason });
                 Ok(())
             }
-            written => written.map_err(|e| Error::io("write", &self.path, e)),
+            written => written.map_err(|e| Error::io(Op::Write, &self.path, e)),
         }
     }
 
@@ -114,7 +113,7 @@ fn damage(path: &Path, reason: String) -> Damage {
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
     match read_small(disk, path, LEN_MAX) {
         Err(error) if error.kind() == ErrorKind::InvalidData => Ok(None),
-        Err(error) => Err(Error::io("read", path, error)),
+        Err(error) => Err(Error::io(Op::Read, path, error)),
         Ok(None) => Ok(Some(Map::new())),
         Ok(Some(text)) => Ok(serde_json::from_slice(&text).ok()),
     }
@@ -133,7 +132,7 @@ pub(super) fn mend(disk: &dyn Disk, root: &Path) -> Result<()> {
         kept.members.remove(*name);
     }
     let written = kept.write(disk);
-    written.map_err(|e| Error::io("write", &kept.path, e))
+    written.map_err(|e| Error::io(Op::Write, &kept.path, e))
 }
 
 /// Options and members of the file on their way to being the same.

@@ -3,7 +3,7 @@
 use super::state::{Mark, StatePage};
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window, guard};
 use crate::num::{index, low_u32};
@@ -204,7 +204,7 @@ const OUTSIDE: Flaw = Flaw::Field("position: it lies outside the log");
 /// A copy of the record at `position` of a file, as far as it goes.
 fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
     let at = position - file.start();
-    let io = |error| Error::io("read", file.path(), error);
+    let io = |error| Error::io(Op::Read, file.path(), error);
     let mut head = [0; BLANK_LEN];
     disk.read_at(file.path(), at, &mut head).map_err(io)?;
     let most = RECORD_LEN_MAX.min(index(file.end() - position));
@@ -324,7 +324,7 @@ impl Walker {
             return Ok(Step::End);
         };
         let bytes = extent(|len| window.run(at, len));
-        let bytes = bytes.map_err(|e| Error::io("read", window.region().path(), e))?;
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, window.region().path(), e))?;
         let file_len = window.region().len();
         let is_full_length = file_len as u64 == self.log.files.file_len();
         if is_full_length && file_len - at < BLANK_LEN {

@@ -25,7 +25,7 @@ use super::tables::Inventory;
 use super::topic_table::TopicTable;
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
 use crate::engine::{Damage, Recovery, Topics};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, PAGE, Preparation, TransientPool};
@@ -123,14 +123,14 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
     let maker = layout::recognise(&**disk, root)?;
     layout::log_files(&**disk, root, maker == Maker::Forebay)?;
     disk.create_directory(root)
-        .map_err(|e| Error::io("create", root, e))?;
+        .map_err(|e| Error::io(Op::Create, root, e))?;
     if maker == Maker::Nobody {
         settle_path(&**disk, root)?;
     }
     let lock_path = root.join("lock");
     let taken = disk
         .lock(&lock_path)
-        .map_err(|e| Error::io("lock", &lock_path, e))?;
+        .map_err(|e| Error::io(Op::Lock, &lock_path, e))?;
     let LockState::Held(lock) = taken else {
         let state = StatePage::open(&**disk, root, Access::Read)?;
         return Err(Error::Locked {
@@ -172,7 +172,7 @@ fn settle_path(disk: &dyn Disk, root: &Path) -> Result<()> {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return settle_names(disk, root);
             }
-            synced => synced.map_err(|e| Error::io("sync", above, e))?,
+            synced => synced.map_err(|e| Error::io(Op::Sync, above, e))?,
         }
     }
     Ok(())
@@ -183,7 +183,7 @@ fn settle_path(disk: &dyn Disk, root: &Path) -> Result<()> {
 fn settle_names(disk: &dyn Disk, root: &Path) -> Result<()> {
     match disk.sync_file_system(root) {
         Err(error) if cannot_be_synced(&error) => Ok(()),
-        synced => synced.map_err(|e| Error::io("sync the file system of", root, e)),
+        synced => synced.map_err(|e| Error::io(Op::SyncFileSystem, root, e)),
     }
 }
 
@@ -235,7 +235,7 @@ fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StateP
     loop {
         let holder = disk
             .probe(&lock)
-            .map_err(|e| Error::io("look at", &lock, e))?;
+            .map_err(|e| Error::io(Op::Stat, &lock, e))?;
         let state = StatePage::open(disk, root, Access::Read)?;
         let ready = state.as_ref().is_some_and(StatePage::is_written_to);
         if holder != Holder::Forebay || ready || Instant::now() > deadline {
@@ -332,7 +332,7 @@ impl<'a> Opening<'a> {
                         settle_names(&*self.disk, self.root)?;
                     }
                 }
-                synced => synced.map_err(|e| Error::io("sync", parent, e))?,
+                synced => synced.map_err(|e| Error::io(Op::Sync, parent, e))?,
             }
         }
         Ok(begin)
@@ -345,15 +345,15 @@ impl<'a> Opening<'a> {
         for name in ["commitlog", "consumequeue", "config"] {
             let path = self.root.join(name);
             let there = self.disk.look(&path);
-            if there.map_err(|e| Error::io("look at", &path, e))?.is_none() {
+            if there.map_err(|e| Error::io(Op::Stat, &path, e))?.is_none() {
                 let created = self.disk.create_directory(&path);
-                created.map_err(|e| Error::io("create", &path, e))?;
+                created.map_err(|e| Error::io(Op::Create, &path, e))?;
                 made = true;
             }
         }
         if made {
             let synced = self.disk.sync_directory(self.root);
-            synced.map_err(|e| Error::io("sync", self.root, e))?;
+            synced.map_err(|e| Error::io(Op::Sync, self.root, e))?;
         }
         Ok(())
     }
@@ -449,7 +449,7 @@ impl<'a> Opening<'a> {
             return Ok(None);
         }
         let made = TransientPool::new(buffers as usize, self.geometry.log_file_len, end);
-        let pool = made.map_err(|e| Error::io("make the transient pool of", self.root, e))?;
+        let pool = made.map_err(|e| Error::io(Op::MakePool, self.root, e))?;
         if self.options.transient_pool > 0 {
             pool.lock();
         }

@@ -11,7 +11,7 @@
 
 use super::bridge::{can_fill, first};
 use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
-use super::dispatch::{entry_code, is_final, is_indexed};
+use super::dispatch::{entry_code, is_indexed};
 use super::kept;
 use super::place::leads_home;
 use super::recover::{Belief, walk};
@@ -49,7 +49,7 @@ pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
     let done = changes(shared, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
         // What passes is no failure, and what was done so far is whole, or has failed the store.
-        if is_final(error) {
+        if error.ends_writing() {
             shared.fail(error);
         }
     })?;

@@ -29,7 +29,7 @@ use super::locate::first_kept;
 use super::shared::Shared;
 use super::state::Mark;
 use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mapped::{MappedFile, Region};
 use crate::options::Options;
 use clock::Clock;
@@ -109,7 +109,7 @@ impl Retention {
             .due(shared, times, mapped, &mut progress.ages)
             .and_then(|until| self.retire(shared, until));
         if let Err(error) = done
-            && !error.passes()
+            && error.ends_writing()
         {
             shared.report.add(Damage {
                 path: shared.log.files.directory().to_path_buf(),
@@ -156,7 +156,7 @@ impl Retention {
         // The table tells what goes before it goes, so that an opening need not believe an entry.
         let flushed = shared.flush_all()?;
         if let Err(error) = shared.save_inventory(flushed) {
-            if !error.passes() {
+            if error.ends_writing() {
                 return Err(error);
             }
             // The last file of each queue, durable too, tells the same: one log file may go without
@@ -181,7 +181,7 @@ impl Retention {
         let mapped = shared.log.files.first().and_then(|file| file.mapped());
         let retired = shared.log.files.retire_first(until).inspect_err(|error| {
             // Whether a name is gone is not known any more, as with every sync that failed.
-            if matches!(error, Error::Io { doing: "sync", .. }) {
+            if error.is_of_sync() {
                 shared.fail(error);
             }
         })?;

@@ -67,7 +67,7 @@ fn run_dispatch(shared: &Arc<Shared>) {
             Err(error) => {
                 // Want of room, memory or descriptors passes; anything else ends the writing.
                 // Reads go on either way.
-                if super::dispatch::is_final(&error) {
+                if error.ends_writing() {
                     shared.fail(&error);
                     return;
                 }

@@ -411,7 +411,7 @@ impl Shared {
             .and_then(|()| self.index.as_ref().map_or(Ok(()), |index| index.flush()));
         if let Err(error) = flushed {
             // What passes has synced nothing that it does not sync again.
-            if !error.passes() {
+            if error.ends_writing() {
                 self.fail(&error);
             }
             return Err(error);

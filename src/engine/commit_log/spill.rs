@@ -2,7 +2,7 @@
 //! a bound, beyond it temporary files elsewhere.
 
 use crate::clock::{Clock, RealClock};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, Region};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -54,10 +54,10 @@ impl Spill {
 fn new_block(in_memory: usize) -> Result<Region> {
     if in_memory + MEMORY_BLOCK <= MEMORY_MAX {
         let path = PathBuf::from("memory");
-        return Region::anonymous(MEMORY_BLOCK, &path).map_err(|e| Error::io("map", &path, e));
+        return Region::anonymous(MEMORY_BLOCK, &path).map_err(|e| Error::io(Op::Map, &path, e));
     }
     let directory = std::env::temp_dir();
-    let io = |error| Error::io("use a temporary file in", &directory, error);
+    let io = |error| Error::io(Op::UseTemporary, &directory, error);
     let file = temporary_file(&directory).map_err(io)?;
     crate::disk::reserve_open(&file, FILE_BLOCK as u64).map_err(io)?;
     Region::map(

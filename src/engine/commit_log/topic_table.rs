@@ -8,7 +8,7 @@ use super::json::{Members, raw};
 use super::tables::TABLE_LEN_MAX;
 use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::Topics;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::record::check::check_topic;
 use serde::de::IgnoredAny;
 use serde::{Serialize, Serializer};
@@ -126,7 +126,7 @@ impl TopicTable {
 
     /// Writes the table, durably; the one before stays as the backup, if it could be read.
     pub fn save(&self, disk: &dyn Disk) -> Result<()> {
-        let io = |error| Error::io("write", &self.path, error);
+        let io = |error| Error::io(Op::Write, &self.path, error);
         let directory = self.path.parent().unwrap_or(Path::new("."));
         disk.create_directory(directory).map_err(io)?;
         // A table that cannot be read would take the place of a backup that can.
@@ -174,7 +174,7 @@ type Parts = (
 
 /// Reads a table; `None` where there is none, or no JSON object.
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Parts>> {
-    let there = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+    let there = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     let Some(there) = there else { return Ok(None) };
     if there.kind != Kind::File {
         let what = format!("{} is not a regular file", path.display());
@@ -186,7 +186,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Parts>> {
         return too_much(format!("it is {len} bytes long, limit {TABLE_LEN_MAX}"));
     }
     let bytes = read_small(disk, path, TABLE_LEN_MAX);
-    let bytes = bytes.map_err(|e| Error::io("read", path, e))?;
+    let bytes = bytes.map_err(|e| Error::io(Op::Read, path, e))?;
     let Some(found) = bytes.and_then(|bytes| Members::<MEMBERS_MAX>::read(&bytes)) else {
         return Ok(None);
     };

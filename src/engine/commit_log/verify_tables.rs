@@ -7,7 +7,7 @@ use super::state::{self, StatePage};
 use super::tables::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
 use crate::disk::{Kind, read_small};
 use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, PAGE};
 use crate::num::index;
 use crate::record::layout::be_u64;
@@ -53,7 +53,7 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
 
 fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
     let directory = shared.root.join("config");
-    let io = |error| Error::io("list", &directory, error);
+    let io = |error| Error::io(Op::List, &directory, error);
     if shared.disk.look(&directory).map_err(io)?.is_none() {
         return Ok(());
     }
@@ -84,13 +84,13 @@ fn whole(path: PathBuf, len: usize, reason: &str) -> Damage {
 
 fn len_of(shared: &Shared, path: &Path) -> Result<Option<u64>> {
     let found = shared.disk.look(path);
-    let found = found.map_err(|e| Error::io("look at", path, e))?;
+    let found = found.map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found.map(|entry| entry.len))
 }
 
 fn read(shared: &Shared, path: &Path) -> Result<Option<Vec<u8>>> {
     let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
-    bytes.map_err(|e| Error::io("read", path, e))
+    bytes.map_err(|e| Error::io(Op::Read, path, e))
 }
 
 /// Times in the checkpoint tell a reader what it need not look at again, so one that lies ahead of

@@ -3,7 +3,7 @@
 use crate::disk::{Call, HookedDisk, NotBegun};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Durability, Engine};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
@@ -143,13 +143,15 @@ fn what_could_not_be_opened_for_a_sync_is_synced_later() {
 #[test]
 fn a_sync_without_room_or_memory_is_final() {
     for number in [libc::ENOMEM, libc::ENOSPC, libc::EIO] {
-        let error = |doing| Error::io(doing, "file", io::Error::from_raw_os_error(number));
-        assert!(!error("sync").passes() && !error("sync the file system of").passes());
-        assert_eq!(error("map").passes(), number != libc::EIO);
+        let error = |op| Error::io(op, "file", io::Error::from_raw_os_error(number));
+        for sync in [Op::Sync, Op::SyncFileSystem] {
+            assert!(error(sync).is_of_sync() && error(sync).ends_writing());
+        }
+        assert_eq!(error(Op::Map).ends_writing(), number == libc::EIO);
     }
     for number in [libc::ENOMEM, libc::EMFILE, libc::EIO] {
         let unopened = NotBegun::from(io::Error::from_raw_os_error(number));
-        let error = Error::io("sync", "file", unopened);
-        assert_eq!(error.passes(), number != libc::EIO);
+        let error = Error::io(Op::Sync, "file", unopened);
+        assert_eq!(error.ends_writing(), number == libc::EIO);
     }
 }

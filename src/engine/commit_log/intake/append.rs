@@ -35,8 +35,7 @@ impl Stop {
     /// Why one of its files is of no use. One that is gone stays gone, and after a sync that failed
     /// the kernel may have dropped what was not stored. Whatever else fails may pass.
     pub fn of_file(error: Error) -> Stop {
-        let is_final = matches!(&error, Error::Io { doing, .. } if doing.starts_with("sync"));
-        match is_final || error.is_not_found() {
+        match error.is_of_sync() || error.is_not_found() {
             true => Stop::refuse(error),
             false => Stop::Later(error),
         }
@@ -315,7 +314,7 @@ fn stopped(
 
 /// Whether an append that failed with this error has left nothing in the log, for sure.
 fn leaves_nothing(error: &Error) -> bool {
-    error.passes() || matches!(error, Error::Closed)
+    !error.ends_writing() || matches!(error, Error::Closed)
 }
 
 /// Appends the rows of one part with its marker; returns the end of it.

@@ -11,7 +11,7 @@ use crate::engine::Damage;
 use crate::engine::commit_log::json;
 use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::tables::TABLE_LEN_MAX;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -75,7 +75,7 @@ pub(super) enum Found {
 /// Reads a table that is a JSON object.
 pub(super) fn read(shared: &Shared, path: &Path) -> Result<Found> {
     let looked = shared.disk.look(path);
-    let there = looked.map_err(|e| Error::io("look at", path, e))?;
+    let there = looked.map_err(|e| Error::io(Op::Stat, path, e))?;
     if there.is_none() {
         return Ok(Found::Nothing);
     }
@@ -83,7 +83,7 @@ pub(super) fn read(shared: &Shared, path: &Path) -> Result<Found> {
         return Ok(Found::Damaged);
     }
     let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
-    let bytes = bytes.map_err(|e| Error::io("read", path, e))?;
+    let bytes = bytes.map_err(|e| Error::io(Op::Read, path, e))?;
     let value = bytes.and_then(|bytes| json::parse(&bytes));
     Ok(match value.filter(Value::is_object) {
         Some(table) => Found::Table(table),

@@ -3,7 +3,7 @@
 use super::*;
 use crate::disk::NotBegun;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, Op};
 use crate::plant::{Bug, plant};
 use crate::stages::Contents;
 
@@ -62,16 +62,16 @@ fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_part
 
 #[test]
 fn a_file_that_is_gone_or_could_not_be_synced_is_not_tried_again() {
-    let io = |doing, number| {
+    let io = |op, number| {
         let error = std::io::Error::from_raw_os_error(number);
-        Stop::of_file(Error::io(doing, "stage-1", error))
+        Stop::of_file(Error::io(op, "stage-1", error))
     };
-    assert!(matches!(io("read", libc::ENOENT), Stop::Refuse(_)));
-    assert!(matches!(io("read", libc::EIO), Stop::Later(_)));
+    assert!(matches!(io(Op::Read, libc::ENOENT), Stop::Refuse(_)));
+    assert!(matches!(io(Op::Read, libc::EIO), Stop::Later(_)));
     // The kernel may have dropped what another sync would then call durable.
-    assert!(matches!(io("sync", libc::EIO), Stop::Refuse(_)));
+    assert!(matches!(io(Op::Sync, libc::EIO), Stop::Refuse(_)));
     let unbegun = NotBegun::from(std::io::Error::from_raw_os_error(libc::EMFILE));
-    let stop = Stop::of_file(Error::io("sync", "stage-1", unbegun));
+    let stop = Stop::of_file(Error::io(Op::Sync, "stage-1", unbegun));
     assert!(matches!(stop, Stop::Later(_)));
 }
 
