@@ -47,8 +47,8 @@ pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
 pub use engine::commit_log::piecemeal;
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::{
-    Atomicity, Check, Damage, Durability, Engine, Filter, Finding, Recovery, Repair, RepairStep,
-    Stats, Stretch, Topic, Verification,
+    Atomicity, Check, Damage, DamageKind, Durability, Engine, Filter, Finding, Recovery, Repair,
+    RepairStep, Stats, Stretch, Topic, Verification,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};

@@ -30,8 +30,8 @@ use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
 use super::commit_log::archive::{SealedFile, Survey};
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Repair, Rows,
-    Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Recovery,
+    Repair, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -463,6 +463,7 @@ fn check_rows(rows: &Rows, first: u64, found: &mut Verification) -> u64 {
 
 fn damage(position: u64, row: &super::RowRef, reason: String) -> Damage {
     Damage {
+        kind: DamageKind::Log,
         path: Path::new(NAME).to_owned(),
         position,
         length: u64::from(row.layout.total_len),

@@ -13,7 +13,7 @@ use super::queues::Queues;
 use super::report::Report;
 use super::state::Mark;
 use crate::engine::topic::Topic;
-use crate::engine::{Damage, Topics};
+use crate::engine::{Damage, DamageKind, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::record::layout::sys_flag;
@@ -210,6 +210,7 @@ impl Dispatcher {
                     let next = super::recover::next_record(&self.log, position + 1, end)?;
                     let next = next.unwrap_or(end);
                     self.report.add(Damage {
+                        kind: DamageKind::Log,
                         path: self.log.files.path_of(self.log.files.start_of(position)),
                         position,
                         length: next - position,

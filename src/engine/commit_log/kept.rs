@@ -13,7 +13,7 @@
 //! A file that is damaged keeps no store closed: what cannot be read is reported, and is not used.
 
 use crate::disk::{Disk, read_small, replace};
-use crate::engine::Damage;
+use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result, is_out_of_room};
 use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
 use crate::warning::{Warning, Warnings};
@@ -101,6 +101,7 @@ impl Kept {
 
 fn damage(path: &Path, reason: String) -> Damage {
     Damage {
+        kind: DamageKind::Options,
         path: path.to_owned(),
         position: 0,
         length: 0,

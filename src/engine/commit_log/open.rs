@@ -24,7 +24,7 @@ use super::state::{Cache, Geometry, Mark, StatePage};
 use super::tables::Inventory;
 use super::topic_table::TopicTable;
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
-use crate::engine::{Damage, Recovery, Topics};
+use crate::engine::{Damage, DamageKind, Recovery, Topics};
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::mapped::queue::FoundFile;
@@ -613,6 +613,7 @@ fn write_out_rules(options: &Options) -> WriteOutRules {
 /// A file whose name says that it begins where no file can.
 fn misplaced(root: &Path, file: &FoundFile) -> Damage {
     Damage {
+        kind: DamageKind::Log,
         path: root
             .join("commitlog")
             .join(crate::mapped::queue::file_name(file.start)),

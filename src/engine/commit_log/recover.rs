@@ -14,7 +14,7 @@
 use super::atomic::{self, BatchId, Marker};
 use super::bridge::is_bridge;
 use super::log::{Log, Step, Walker, is_blank};
-use crate::engine::Damage;
+use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::MappedFileQueue;
 use crate::mapped::{MappedFile, PAGE, Region};
@@ -285,6 +285,7 @@ impl Walk<'_> {
         self.finish_batch()?;
         self.holes += next - position;
         self.outcome.damage.push(Damage {
+            kind: DamageKind::Log,
             path: self.log.files.path_of(self.log.files.start_of(position)),
             position,
             length: next - position,

@@ -28,7 +28,7 @@ mod test;
 use super::locate::first_kept;
 use super::shared::Shared;
 use super::state::Mark;
-use crate::engine::Damage;
+use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::mapped::{MappedFile, Region};
 use crate::options::Options;
@@ -112,6 +112,7 @@ impl Retention {
             && error.ends_writing()
         {
             shared.report.add(Damage {
+                kind: DamageKind::Retention,
                 path: shared.log.files.directory().to_path_buf(),
                 position: shared.log.min_position(),
                 length: 0,
@@ -205,6 +206,7 @@ fn report_jump(shared: &Shared, clock_ms: i64, by_ms: i64) {
     let hours = by_ms.unsigned_abs() / 3_600_000;
     let to = if by_ms > 0 { "forward" } else { "back" };
     shared.report.add(Damage {
+        kind: DamageKind::Clock,
         path: shared.root.clone(),
         position: clock_ms.unsigned_abs(),
         length: 0,

@@ -17,6 +17,8 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// The name of the table, in `config`.
+pub const FILE_NAME: &str = "topics.json";
 /// The most topics that a table may have.
 const TOPICS_MAX: usize = 1 << 20;
 /// The most members of another object of the table that is read.
@@ -54,7 +56,7 @@ impl TopicTable {
     /// [`Error::Corrupt`] where it is longer or has more topics than any table may, and
     /// [`Error::Unsupported`] where it is no file.
     pub fn load(disk: &dyn Disk, root: &Path, topics: &Topics) -> Result<TopicTable> {
-        let path = root.join("config").join("topics.json");
+        let path = root.join("config").join(FILE_NAME);
         let backup = root.join("config").join("topics.json.bak");
         let found = match read(disk, &path)? {
             Some(found) => Some(found),

@@ -5,8 +5,9 @@ use super::kept;
 use super::shared::Shared;
 use super::state::{self, StatePage};
 use super::tables::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
+use super::topic_table;
 use crate::disk::{Kind, read_small};
-use crate::engine::Damage;
+use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, PAGE};
 use crate::num::index;
@@ -21,7 +22,12 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
     if let Some(bytes) = read(shared, &checkpoint)?
         && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms.max(shared.clock.now_ms()))
     {
-        found.push(whole(checkpoint, bytes.len(), reason));
+        found.push(whole(
+            DamageKind::Checkpoint,
+            checkpoint,
+            bytes.len(),
+            reason,
+        ));
     }
     let page = shared.root.join(state::FILE_NAME);
     if let Some(len) = len_of(shared, &page)? {
@@ -34,19 +40,24 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
             Some(page) if page.geometry().is_none() => Some("its sizes do not hold"),
             Some(_) => None,
         };
-        found.extend(reason.map(|reason| whole(page, PAGE, reason)));
+        found.extend(reason.map(|reason| whole(DamageKind::Table, page, PAGE, reason)));
     }
     let offsets = shared.root.join(INVENTORY_NAME);
     if let Some(len) = len_of(shared, &offsets)?
         && Inventory::load(&*shared.disk, &shared.root)?.is_none()
     {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        found.push(whole(offsets, len, "the checksum or a line is wrong"));
+        found.push(whole(
+            DamageKind::Table,
+            offsets,
+            len,
+            "the checksum or a line is wrong",
+        ));
     }
     let options = shared.root.join(kept::FILE_NAME);
     if let Some(reason) = kept::flaw(&*shared.disk, &shared.root)? {
         let len = len_of(shared, &options)?.unwrap_or_default();
-        found.push(whole(options, index(len), &reason));
+        found.push(whole(DamageKind::Options, options, index(len), &reason));
     }
     Ok(found)
 }
@@ -66,14 +77,19 @@ fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
         if let Some(bytes) = read(shared, &path)?
             && !json::is_json(&bytes)
         {
-            found.push(whole(path, bytes.len(), "no JSON"));
+            let kind = match &**name {
+                topic_table::FILE_NAME => DamageKind::Topics,
+                _ => DamageKind::ForeignTable,
+            };
+            found.push(whole(kind, path, bytes.len(), "no JSON"));
         }
     }
     Ok(())
 }
 
-fn whole(path: PathBuf, len: usize, reason: &str) -> Damage {
+fn whole(kind: DamageKind, path: PathBuf, len: usize, reason: &str) -> Damage {
     Damage {
+        kind,
         path,
         position: 0,
         length: len as u64,

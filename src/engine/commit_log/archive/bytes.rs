@@ -3,7 +3,7 @@
 use super::blocks::Wanted;
 use crate::engine::commit_log::log::is_blank;
 use crate::engine::commit_log::recover::search;
-use crate::engine::{Check, Cursor, Damage, Filter, Rows};
+use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Region;
 use crate::record::layout::{MAGIC_BLANK, extent};
@@ -89,6 +89,7 @@ impl ByteCursor {
 
     fn tell(&self, at: usize, length: usize, reason: String) {
         self.damage.lock().push(Damage {
+            kind: DamageKind::Log,
             path: self.region.path().to_owned(),
             position: self.position + at as u64,
             length: length as u64,
