@@ -25,7 +25,7 @@ use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
-use crate::stages::commit::{publish_cut, state, withdraw};
+use crate::stages::commit::{Patience, publish_cut, state, wait, withdraw};
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, Stager,
 };
@@ -260,6 +260,33 @@ impl Story {
         let names = left.iter().filter_map(|entry| entry.name.as_deref());
         let manifests = names.filter(|name| name.starts_with("commit-") && !name.ends_with(".tmp"));
         hold!(manifests.count() == 0 || ended, "its manifest came back");
+        Ok(())
+    }
+
+    /// The writer dies while it refuses a batch whose rows were damaged, or just after that. Once
+    /// the driver has heard of the refusal, no loss of power brings the manifest back.
+    pub fn is_heard(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+        let engine = story.open(&disk).map_err(said)?;
+        story.stage(&disk).map_err(said)?;
+        story.publish(&disk).map_err(said)?;
+        let root = Path::new(ROOT);
+        let directory = root.join(intake::DIRECTORY).join(QUERY);
+        disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
+        disk.end_within(1 + story.random.below(40));
+        let _ = intake::step(engine.shared());
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        drop(engine);
+        let mut patience = Patience::new(Duration::ZERO);
+        let heard = wait(&*disk, root, (QUERY, 0), &mut patience, Duration::ZERO);
+        let (heard, _) = heard.map_err(said)?;
+        let disk = disk.restart(faults(Stop::Power));
+        let found = state(&disk, root, QUERY, 0).map_err(said)?;
+        // Why it was refused may be lost with the power.
+        let waits = matches!(found, CommitState::Pending | CommitState::Begun);
+        let refused = matches!(heard, CommitState::Refused(_));
+        hold!(!refused || !waits, "it was {heard:?} and is {found:?}");
         Ok(())
     }
 
