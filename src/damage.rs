@@ -2,9 +2,63 @@
 
 use std::path::PathBuf;
 
+/// What a damaged place is part of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum DamageKind {
+    /// The log.
+    Log,
+    /// A queue file.
+    Queue,
+    /// An index file.
+    Index,
+    /// The table of topics.
+    Topics,
+    /// The checkpoint.
+    Checkpoint,
+    /// The options that a store keeps.
+    Options,
+    /// Another table of Forebay's.
+    Table,
+    /// A table of another system's.
+    ForeignTable,
+    /// No file: retention cannot go on.
+    Retention,
+    /// No file: the wall clock jumped.
+    Clock,
+}
+
+impl DamageKind {
+    const NAMES: [(DamageKind, &str); 10] = [
+        (DamageKind::Log, "log"),
+        (DamageKind::Queue, "queue"),
+        (DamageKind::Index, "index"),
+        (DamageKind::Topics, "topics"),
+        (DamageKind::Checkpoint, "checkpoint"),
+        (DamageKind::Options, "options"),
+        (DamageKind::Table, "table"),
+        (DamageKind::ForeignTable, "foreign table"),
+        (DamageKind::Retention, "retention"),
+        (DamageKind::Clock, "clock"),
+    ];
+
+    /// The name by which it goes to another process.
+    pub fn name(self) -> &'static str {
+        let mut names = DamageKind::NAMES.into_iter();
+        names.find(|it| it.0 == self).map_or("", |it| it.1)
+    }
+
+    /// The kind of a name.
+    pub fn of_name(name: &str) -> Option<DamageKind> {
+        let mut names = DamageKind::NAMES.into_iter();
+        names.find(|it| it.1 == name).map(|it| it.0)
+    }
+}
+
 /// A place in the store that is damaged, and what it costs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
+    /// What it is part of.
+    pub kind: DamageKind,
     /// The file.
     pub path: PathBuf,
     /// First damaged byte: a position of the log in a log file, a byte of the file elsewhere.
@@ -15,4 +69,20 @@ pub struct Damage {
     pub reason: String,
     /// Messages known to be lost: topic, queue, offset.
     pub lost: Vec<(String, u32, u64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn each_kind_has_a_name_of_its_own() {
+        let names: HashSet<&str> = DamageKind::NAMES.iter().map(|it| it.1).collect();
+        assert_eq!(names.len(), DamageKind::NAMES.len());
+        for (kind, name) in DamageKind::NAMES {
+            assert_eq!((kind.name(), DamageKind::of_name(name)), (name, Some(kind)));
+        }
+        assert_eq!(DamageKind::of_name("logs"), None);
+    }
 }

@@ -3,6 +3,10 @@
 //! Values are fields, so that each binding can hand them on as attributes. An ordinary outcome,
 //! such as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
 
+mod op;
+
+pub use op::Op;
+
 use crate::disk::NotBegun;
 use crate::mapped::Fault;
 use std::fmt;
@@ -83,7 +87,7 @@ pub enum Error {
     /// The operating system refused an operation, or could not serve a load or store in a map: then
     /// `position` is the byte of the file.
     Io {
-        doing: &'static str,
+        op: Op,
         path: PathBuf,
         position: Option<u64>,
         source: io::Error,
@@ -101,28 +105,42 @@ impl Error {
         matches!(self, Error::Io { position, .. } if position.is_some())
     }
 
-    /// Whether what is in the way goes by itself: no room, no descriptors, no memory. Nothing is
-    /// broken then, and the same call may succeed in a moment.
-    ///
-    /// A sync that failed is not tried again, whatever its error: the kernel may have called the
-    /// pages clean. One that was not begun is an error of opening.
-    pub(crate) fn passes(&self) -> bool {
+    /// Whether a sync failed: the kernel may have marked the pages clean, so a second sync would
+    /// prove nothing. One that was not begun is an error of opening.
+    pub(crate) fn is_of_sync(&self) -> bool {
+        matches!(self, Error::Io { op, .. } if op.is_sync())
+    }
+
+    /// Whether the file system has no room, or its owner may not use more of it.
+    pub(crate) fn is_out_of_room(&self) -> bool {
         match self {
-            Error::Full { .. } | Error::Busy { .. } => true,
-            Error::Io { doing, source, .. } => passes(source) && !doing.starts_with("sync"),
+            Error::Full { .. } => true,
+            Error::Io { source, .. } => is_out_of_room(source),
             _ => false,
+        }
+    }
+
+    /// Whether a service that meets this error ends the writing. It does not where the same call
+    /// may succeed in a moment: when room, descriptors or memory run out, nothing is broken.
+    ///
+    /// A sync that failed always ends it, whatever its error.
+    pub(crate) fn ends_writing(&self) -> bool {
+        match self {
+            Error::Full { .. } | Error::Busy { .. } => false,
+            Error::Io { source, .. } => self.is_of_sync() || !is_transient(source),
+            _ => true,
         }
     }
 
     /// An operating system error with what was tried and where. A sync that was not begun could
     /// not open what it is of.
-    pub fn io(doing: &'static str, path: impl AsRef<Path>, source: io::Error) -> Error {
-        let (doing, source) = match NotBegun::cause(source) {
-            Ok(cause) => ("open", cause),
-            Err(source) => (doing, source),
+    pub fn io(op: Op, path: impl AsRef<Path>, source: io::Error) -> Error {
+        let (op, source) = match NotBegun::cause(source) {
+            Ok(cause) => (Op::Open, cause),
+            Err(source) => (op, source),
         };
         Error::Io {
-            doing,
+            op,
             path: path.as_ref().to_path_buf(),
             position: Fault::of(&source).map(|fault| fault.position),
             source,
@@ -157,11 +175,15 @@ impl Error {
     }
 }
 
-/// Whether a call that is no sync may succeed in a moment, as [`Error::passes`] has it.
-pub(crate) fn passes(error: &io::Error) -> bool {
-    let code = error.raw_os_error();
-    let room = matches!(code, Some(libc::ENOSPC | libc::EDQUOT));
-    room || matches!(code, Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM))
+/// [`Error::is_out_of_room`] of an error of the operating system.
+pub(crate) fn is_out_of_room(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
+}
+
+/// Whether a call that is no sync may succeed in a moment: room, descriptors or memory ran out.
+pub(crate) fn is_transient(error: &io::Error) -> bool {
+    let wanting = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
+    is_out_of_room(error) || error.raw_os_error().is_some_and(|it| wanting.contains(&it))
 }
 
 impl fmt::Display for Error {
@@ -296,17 +318,13 @@ impl Error {
     fn fmt_of_disk(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io {
-                doing,
+                op,
                 path,
                 position,
                 source,
             } => match position {
-                Some(at) => write!(
-                    f,
-                    "cannot {doing} byte {at} of {}: {source}",
-                    path.display()
-                ),
-                None => write!(f, "cannot {doing} {}: {source}", path.display()),
+                Some(at) => write!(f, "cannot {op} byte {at} of {}: {source}", path.display()),
+                None => write!(f, "cannot {op} {}: {source}", path.display()),
             },
             _ => Ok(()),
         }

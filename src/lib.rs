@@ -11,13 +11,14 @@
 //! | engines | [`engine`] |
 //! | records | [`record`] |
 //! | mapped files | [`mapped`] |
-//! | disk, and who runs the services | [`disk`], [`machine`] |
+//! | disk, clock, and who runs the services | [`disk`], [`clock`], [`machine`] |
 //!
 //! What is measured on the way stands in [`meter`], what is to be told once in [`warning`].
 
 #![allow(missing_docs)]
 pub mod archive;
 pub mod arrow;
+pub mod clock;
 pub mod damage;
 pub mod disk;
 pub mod engine;
@@ -46,8 +47,8 @@ pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
 pub use engine::commit_log::piecemeal;
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::{
-    Atomicity, Check, Damage, Durability, Engine, Filter, Finding, Recovery, Repair, RepairStep,
-    Stats, Stretch, Topic, Verification,
+    Atomicity, Check, Damage, DamageKind, Durability, Engine, Filter, Finding, Recovery, Repair,
+    RepairStep, Stats, Stretch, Topic, Verification,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};

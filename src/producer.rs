@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::record::{Batch, Draft, properties};
-use crate::store::{Shared, now_ms, unknown_queue};
+use crate::store::{Shared, unknown_queue};
 use crate::ticket::Ticket;
 use crate::warning::Warning;
 use std::cell::RefCell;
@@ -264,7 +264,7 @@ impl Producer {
     ) -> Result<BatchSender<'_>> {
         let engine = self.shared.writer()?;
         let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
-        let now = now_ms();
+        let now = self.shared.clock.now_ms();
         let mut batch = SCRATCH.take();
         batch.clear();
         Ok(BatchSender {

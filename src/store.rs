@@ -1,13 +1,14 @@
 //! The request API: one surface over every engine.
 
 use crate::archive::{SealedFile, Survey};
+use crate::clock::Clock;
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::intake::manifest::Contents;
 use crate::engine::memory::Memory;
 use crate::engine::{
     Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,
 };
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::meter::{Looks, PutMeter};
 use crate::options::{EngineKind, Mode, Options};
@@ -18,7 +19,7 @@ use crate::warning::{Warning, Warnings};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 /// Entries that one filtered read looks at, unless more messages are asked for.
 const READ_EXAMINED_MIN: u64 = 800;
@@ -32,6 +33,7 @@ pub struct Store {
 /// What a store and its producers share.
 pub(crate) struct Shared {
     pub(crate) engine: Box<dyn Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
     path: PathBuf,
     pub(crate) options: Options,
     pub(crate) meter: PutMeter,
@@ -78,14 +80,6 @@ pub struct ReadBatch {
     pub max_offset: u64,
 }
 
-/// Milliseconds since the epoch by the wall clock.
-#[inline]
-pub fn now_ms() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| {
-        d.as_secs().cast_signed() * 1000 + i64::from(d.subsec_millis())
-    })
-}
-
 impl Store {
     /// Opens the store at `path`, or the memory engine where the path is `:memory:`.
     ///
@@ -93,8 +87,12 @@ impl Store {
     ///
     /// As [`Mode`] and what is on disk have it: `NotFound`, `Exists`, `NotAStore`, `Foreign`,
     /// `Locked`, `InvalidOption`, `Unsupported`, `Corrupt`, `Full`, `Io`.
-    pub fn open(path: impl AsRef<Path>, mut options: Options) -> Result<Store> {
-        let path = path.as_ref();
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
+        Store::open_on(&Machine::real(), path.as_ref(), options)
+    }
+
+    /// [`Store::open`] on a machine that the caller gives.
+    fn open_on(machine: &Machine, path: &Path, mut options: Options) -> Result<Store> {
         options.check()?;
         crate::disk::watch_forks();
         let memory = check_path(path, options.engine)?;
@@ -106,14 +104,14 @@ impl Store {
                     "a memory store has nothing to read",
                 ));
             }
-            Memory::open(&options)?
+            Memory::open(Arc::clone(&machine.clock), &options)?
         } else {
             // What it means must not change when the process changes its directory.
-            let root = std::path::absolute(path).map_err(|e| Error::io("find", path, e))?;
+            let root = std::path::absolute(path).map_err(|e| Error::io(Op::Find, path, e))?;
             if options.guard_maps {
                 crate::mapped::guard::install();
             }
-            let engine = CommitLog::open(&Machine::real(), &root, &options)?;
+            let engine = CommitLog::open(machine, &root, &options)?;
             options = engine.options().clone();
             Box::new(engine)
         };
@@ -122,8 +120,9 @@ impl Store {
         let closed = AtomicBool::new(false);
         Ok(Store {
             shared: Arc::new(Shared {
-                meter: PutMeter::new(engine.warnings()),
+                meter: PutMeter::new(engine.warnings(), Arc::clone(&machine.clock)),
                 engine,
+                clock: Arc::clone(&machine.clock),
                 path,
                 options,
                 looks: Looks::default(),
@@ -646,4 +645,45 @@ fn is_uri(path: &Path) -> bool {
     scheme.len() > 1
         && scheme.starts_with(|c: char| c.is_ascii_alphabetic())
         && scheme.chars().all(is_part)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+    use crate::clock::ManualClock;
+    use crate::engine::{Atomicity, Durability};
+    use crate::record::Draft;
+
+    /// All times that a store gives to messages are of the clock of its machine.
+    #[test]
+    fn messages_have_the_time_of_the_machines_clock() {
+        let dir = tempfile::tempdir().unwrap();
+        for path in [dir.path().join("store"), ":memory:".into()] {
+            let clock = ManualClock::at(1_000_000_000_000);
+            let machine = Machine {
+                clock: Arc::<ManualClock>::clone(&clock),
+                ..Machine::real()
+            };
+            let store = Store::open_on(&machine, &path, Options::default()).unwrap();
+            let producer = store.producer("orders", Some(0)).unwrap();
+            let draft = Draft::default();
+            producer.send(&draft, 0, Durability::Default).unwrap();
+            clock.advance(5);
+            let drafts = [Ok(draft), Ok(draft)].into_iter();
+            producer
+                .send_batch(drafts, Atomicity::Rows, Durability::Default)
+                .unwrap();
+            for (offset, passed) in [(0, 0), (1, 5), (2, 5)] {
+                let message = store.get("orders", 0, offset).unwrap();
+                let record = message.record();
+                let times = (record.born_timestamp(), record.store_timestamp());
+                assert_eq!(
+                    times,
+                    (1_000_000_000_000 + passed, 1_000_000_000_000 + passed)
+                );
+            }
+            store.close().unwrap();
+        }
+    }
 }

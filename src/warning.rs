@@ -118,9 +118,11 @@ impl Warnings {
 #[cfg(test)]
 mod test {
     use super::*;
+    use crate::damage::DamageKind;
 
     fn damage(position: u64) -> Warning {
         Warning::Damage(Damage {
+            kind: DamageKind::Log,
             path: PathBuf::from("commitlog/00000000000000000000"),
             position,
             length: 100,

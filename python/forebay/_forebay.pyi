@@ -627,7 +627,7 @@ _Finding: TypeAlias = tuple[
     int,
     int,
     list[tuple[int, int, str, _Lost]],
-    list[tuple[str, int, int, str, _Lost]],
+    list[tuple[str, str, int, int, str, _Lost]],
 ]
 _Pairs: TypeAlias = list[tuple[int, int]]
 _Laid: TypeAlias = tuple[int, int, int, int, list[tuple[str, int, int, int, int]], _Pairs, _Pairs]

@@ -15,7 +15,7 @@
 use super::columns::Columns;
 use super::schema::{BodyType, Column, Dialect, schema};
 use super::source::{Source, record};
-use crate::engine::{Damage, RowRef, Rows};
+use crate::engine::{Damage, DamageKind, RowRef, Rows};
 use crate::error::{Error, Result};
 use crate::record::message;
 use crate::warning::{Warning, Warnings};
@@ -255,6 +255,7 @@ impl Stream {
         let region = self.rows.regions.get(row.region as usize);
         let topic = String::from_utf8_lossy(found.topic()).into_owned();
         Damage {
+            kind: DamageKind::Log,
             path: region.map_or_else(Default::default, |region| region.path().to_owned()),
             position: found.position() as u64,
             length: u64::from(row.layout.total_len),

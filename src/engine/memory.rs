@@ -30,9 +30,10 @@ use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
 use super::commit_log::archive::{SealedFile, Survey};
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Recovery, Repair, Rows,
-    Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Recovery,
+    Repair, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::record::check::check_topic;
@@ -44,21 +45,19 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Stands where other engines name a file.
 const NAME: &str = ":memory:";
 /// Records that one step of a verification looks at.
 const VERIFY_ROWS: usize = 1024;
 
-type Clock = Box<dyn Fn() -> i64 + Send + Sync>;
-
 /// The engine; see the module.
 pub struct Memory {
     style: RecordStyle,
     default_queues: u32,
     indexed: bool,
-    clock: Clock,
+    clock: Arc<dyn Clock>,
     topics: Topics,
     /// Gone after close. Cursors share it and read on.
     state: RwLock<Option<Arc<RwLock<State>>>>,
@@ -75,7 +74,7 @@ impl Memory {
     /// # Errors
     ///
     /// [`Error::InvalidOption`] where retention is asked for: there is no log file that could go.
-    pub fn open(options: &Options) -> Result<Box<dyn Engine>> {
+    pub fn open(clock: Arc<dyn Clock>, options: &Options) -> Result<Box<dyn Engine>> {
         let rule = "a memory store keeps what was sent until it is closed";
         if let Some(age) = options.retention {
             return Err(Error::option("retention", age.as_secs_f64(), rule));
@@ -83,10 +82,10 @@ impl Memory {
         if let Some(bytes) = options.retention_bytes {
             return Err(Error::option("retention_bytes", bytes, rule));
         }
-        Ok(Box::new(Memory::with_clock(options, Box::new(wall_clock))))
+        Ok(Box::new(Memory::with_clock(options, clock)))
     }
 
-    fn with_clock(options: &Options, clock: Clock) -> Memory {
+    fn with_clock(options: &Options, clock: Arc<dyn Clock>) -> Memory {
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         Memory {
             style: RecordStyle {
@@ -121,7 +120,7 @@ impl Memory {
     fn append_rows(&self, parts: &mut [(&Topic, &mut Batch)]) -> Result<Appended> {
         let state = self.state()?;
         let mut state = state.write();
-        let appended = state.append(parts, (self.clock)(), self.indexed)?;
+        let appended = state.append(parts, self.clock.now_ms(), self.indexed)?;
         self.end.store(appended.end, Ordering::Release);
         Ok(appended)
     }
@@ -129,13 +128,6 @@ impl Memory {
     fn is_below_write_queues(topic: &Topic, queue: u32) -> bool {
         queue < topic.write_queues()
     }
-}
-
-fn wall_clock() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| {
-        i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
-    })
 }
 
 impl Engine for Memory {
@@ -471,6 +463,7 @@ fn check_rows(rows: &Rows, first: u64, found: &mut Verification) -> u64 {
 
 fn damage(position: u64, row: &super::RowRef, reason: String) -> Damage {
     Damage {
+        kind: DamageKind::Log,
         path: Path::new(NAME).to_owned(),
         position,
         length: u64::from(row.layout.total_len),

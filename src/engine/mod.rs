@@ -6,7 +6,7 @@ pub mod memory;
 pub mod topic;
 pub mod waiter;
 
-pub use crate::damage::Damage;
+pub use crate::damage::{Damage, DamageKind};
 pub use topic::{Topic, Topics};
 pub use waiter::Waiter;
 

@@ -10,7 +10,7 @@
 
 use super::{Access, PAGE, Region};
 use crate::disk::Disk;
-use crate::error::{Error, Result, passes};
+use crate::error::{Error, Op, Result, is_transient};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use parking_lot::Mutex;
@@ -155,7 +155,7 @@ impl MappedFile {
     pub fn write(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
         let mut kept = self.written.lock();
         match self.disk.write_kept(&mut kept, &self.path, start, bytes) {
-            Err(error) if passes(&error) => self.region()?.write(index(start), bytes),
+            Err(error) if is_transient(&error) => self.region()?.write(index(start), bytes),
             written => written,
         }
     }
@@ -274,11 +274,11 @@ impl MappedFile {
     #[cfg_attr(test, track_caller)]
     pub fn flush(&self, start: u64, end: u64) -> Result<()> {
         let region = self.region();
-        let region = region.map_err(|e| Error::io("map", &self.path, e))?;
+        let region = region.map_err(|e| Error::io(Op::Map, &self.path, e))?;
         let end = end.min(self.len);
         let len = index(end.saturating_sub(start));
         let synced = self.disk.sync_range(&region, index(start), len);
-        synced.map_err(|e| Error::io("sync", &self.path, e))?;
+        synced.map_err(|e| Error::io(Op::Sync, &self.path, e))?;
         self.flushed.fetch_max(end, Ordering::AcqRel);
         Ok(())
     }

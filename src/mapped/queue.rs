@@ -2,7 +2,7 @@
 
 use super::{Access, Extent, MappedFile, Region};
 use crate::disk::{Disk, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::sync::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,14 +50,14 @@ pub fn file_name(start: u64) -> String {
 pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
     if disk
         .look(directory)
-        .map_err(|e| Error::io("look at", directory, e))?
+        .map_err(|e| Error::io(Op::Stat, directory, e))?
         .is_none()
     {
         return Ok(Vec::new());
     }
     let entries = disk
         .list(directory)
-        .map_err(|e| Error::io("list", directory, e))?;
+        .map_err(|e| Error::io(Op::List, directory, e))?;
     let mut files = Vec::new();
     for entry in entries {
         let Some(name) = entry.name else { continue };
@@ -161,7 +161,8 @@ impl MappedFileQueue {
         if self.disk.copies() {
             self.keep_copy(file);
         }
-        file.region().map_err(|e| Error::io("map", file.path(), e))
+        file.region()
+            .map_err(|e| Error::io(Op::Map, file.path(), e))
     }
 
     /// Makes a file one of those whose copies are kept. The oldest go, but for those that are in
@@ -253,10 +254,10 @@ impl MappedFileQueue {
         match self.disk.unlink(file.path()) {
             // A call before this one got no further.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            gone => gone.map_err(|e| Error::io("unlink", file.path(), e))?,
+            gone => gone.map_err(|e| Error::io(Op::Unlink, file.path(), e))?,
         }
         let synced = self.disk.sync_directory(&self.directory);
-        synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+        synced.map_err(|e| Error::io(Op::Sync, &self.directory, e))?;
         self.files.write().remove(0);
         Ok(Some(file))
     }

@@ -14,7 +14,7 @@
 //! page that a large write brought dirties far more than the page.
 
 use super::{MappedFile, Region};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::num::index;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -137,7 +137,7 @@ impl TransientPool {
     pub fn add(&self, buffers: usize) -> Result<()> {
         for _ in 0..buffers {
             let made = self.buffer();
-            let made = made.map_err(|e| Error::io("make", Path::new("a buffer"), e))?;
+            let made = made.map_err(|e| Error::io(Op::Make, Path::new("a buffer"), e))?;
             self.free.lock().push(made);
         }
         Ok(())
@@ -239,7 +239,7 @@ impl TransientPool {
             drop(chunks);
             let bytes = buffer.slice_again(done, upto - done).unwrap_or_default();
             let written = file.write(start, bytes);
-            written.map_err(|e| Error::io("write", file.path(), e))?;
+            written.map_err(|e| Error::io(Op::Write, file.path(), e))?;
             file.publish(start + bytes.len() as u64);
             drop(buffer);
             self.finish(upto);

@@ -1,12 +1,13 @@
 //! How long puts take: encoding and appending, without the wait for the disk.
 
 use super::{Histogram, Latency, SLOW, nanos};
-use crate::disk::coarse_ms;
+use crate::clock::Clock;
+use crate::num::low_u32;
 use crate::warning::{Warning, Warnings};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// One put in so many is timed; a power of two.
 const PUTS_A_SAMPLE: u32 = 64;
@@ -26,8 +27,8 @@ const CLOCK_SET_MS: i64 = 10;
 /// nothing is counted twice, and what is rare and long is exact.
 #[derive(Debug)]
 pub struct PutMeter {
-    /// Read by every put and hardly ever written: nothing else shares its cache lines.
-    all_timed: CachePadded<AtomicU32>,
+    /// Nothing else shares its cache lines.
+    begin: CachePadded<Begin>,
     latency: Histogram,
     encode_ns: AtomicU64,
     append_ns: AtomicU64,
@@ -36,6 +37,14 @@ pub struct PutMeter {
     opened: Instant,
     /// The wall clock when the meter was made, in ms; moved when that clock is set.
     opened_ms: AtomicI64,
+}
+
+/// What every put reads and hardly any writes.
+#[derive(Debug)]
+struct Begin {
+    /// How many puts are still all timed.
+    all_timed: AtomicU32,
+    clock: Arc<dyn Clock>,
 }
 
 /// A put that took longer than half a second.
@@ -106,55 +115,49 @@ fn is_sample(nanos: u32) -> bool {
 
 /// The steady clock and the wall clock, in ms, of one moment. They are read again where the thread
 /// was interrupted in between, for that would look as if the wall clock were set.
-fn clocks() -> (Instant, i64) {
+fn clocks(clock: &dyn Clock) -> (Instant, i64) {
     loop {
-        let (now, wall_ms) = (Instant::now(), crate::store::now_ms());
+        let (now, wall_ms) = (Instant::now(), clock.now_ms());
         if now.elapsed() < Duration::from_millis(1) {
             return (now, wall_ms);
         }
     }
 }
 
-impl Default for PutMeter {
-    /// A meter of a store that is opened at this moment.
-    fn default() -> PutMeter {
-        let (opened, opened_ms) = clocks();
+impl PutMeter {
+    /// A meter, of a store that is opened at this moment, that adds slow puts to `warnings`. Puts
+    /// begin by `clock`.
+    pub fn new(warnings: &Arc<Warnings>, clock: Arc<dyn Clock>) -> PutMeter {
+        let (opened, opened_ms) = clocks(&*clock);
+        let begin = Begin {
+            all_timed: AtomicU32::new(ALL_TIMED),
+            clock,
+        };
         PutMeter {
-            all_timed: CachePadded::new(AtomicU32::new(ALL_TIMED)),
+            begin: CachePadded::new(begin),
             latency: Histogram::default(),
             encode_ns: AtomicU64::new(0),
             append_ns: AtomicU64::new(0),
             slow: AtomicU64::new(0),
-            warnings: Arc::default(),
+            warnings: Arc::clone(warnings),
             opened,
             opened_ms: AtomicI64::new(opened_ms),
-        }
-    }
-}
-
-impl PutMeter {
-    /// A meter, of a store that is opened at this moment, that adds slow puts to `warnings`.
-    pub fn new(warnings: &Arc<Warnings>) -> PutMeter {
-        PutMeter {
-            warnings: Arc::clone(warnings),
-            ..PutMeter::default()
         }
     }
 
     /// Begins the put of one message. The wall clock is read here, once for all purposes.
     #[inline]
     pub fn begin(&self) -> Put {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH);
-        self.begin_at(since.unwrap_or_default())
+        self.begin_at(self.begin.clock.now_ns())
     }
 
     /// [`PutMeter::begin`] so long after the epoch.
     #[inline]
-    fn begin_at(&self, since: Duration) -> Put {
-        let all_timed = self.all_timed.load(Ordering::Relaxed) > 0;
-        let timed = all_timed || is_sample(since.subsec_nanos());
+    fn begin_at(&self, now_ns: u64) -> Put {
+        let all_timed = self.begin.all_timed.load(Ordering::Relaxed) > 0;
+        let timed = all_timed || is_sample(low_u32(now_ns % 1_000_000_000));
         Put {
-            clock_ms: since.as_secs().cast_signed() * 1000 + i64::from(since.subsec_millis()),
+            clock_ms: (now_ns / 1_000_000).cast_signed(),
             timed: if timed { Some(self.timed()) } else { None },
         }
     }
@@ -163,7 +166,11 @@ impl PutMeter {
     fn timed(&self) -> Timed {
         let less = |left: u32| left.checked_sub(1);
         let order = Ordering::Relaxed;
-        let early = self.all_timed.fetch_update(order, order, less).is_ok();
+        let early = self
+            .begin
+            .all_timed
+            .fetch_update(order, order, less)
+            .is_ok();
         let began = Instant::now();
         Timed {
             began,
@@ -176,7 +183,8 @@ impl PutMeter {
     /// where it was looked at.
     #[inline]
     pub fn end(&self, put: &Put, topic: &str, bytes: usize, waited: Duration) -> Option<Instant> {
-        self.end_after(coarse_ms() - put.clock_ms, put, topic, bytes, waited)
+        let took_ms = self.begin.clock.coarse_ms() - put.clock_ms;
+        self.end_after(took_ms, put, topic, bytes, waited)
     }
 
     /// [`PutMeter::end`] so many ms after the put began, by the coarse clock.
@@ -204,7 +212,7 @@ impl PutMeter {
         waited: Duration,
         took_ms: i64,
     ) -> Instant {
-        let (now, wall_ms) = clocks();
+        let (now, wall_ms) = clocks(&*self.begin.clock);
         let waited_ms = i64::try_from(waited.as_millis()).unwrap_or(i64::MAX);
         let stalled = took_ms.saturating_sub(waited_ms) >= STALL_MS;
         // The time up to here by the wall clock is true only if nobody has set it meanwhile.
@@ -284,8 +292,13 @@ impl PutMeter {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::RealClock;
 
     const NO_WAIT: Duration = Duration::ZERO;
+
+    fn meter() -> PutMeter {
+        PutMeter::new(&Arc::default(), Arc::new(RealClock))
+    }
 
     /// Ends a put that was not chosen to be timed, so many ms after it began.
     fn end_untimed(meter: &PutMeter, took_ms: i64, waited: Duration) -> Option<Instant> {
@@ -300,7 +313,7 @@ mod tests {
     /// clock; how many of them were timed.
     fn put_at_ticks(meter: &PutMeter, grain: u64) -> u64 {
         let put = |tick: u64| {
-            let mut put = meter.begin_at(Duration::from_nanos(tick * grain));
+            let mut put = meter.begin_at(tick * grain);
             put.encoded();
             meter.end_after(0, &put, "t", 100, NO_WAIT).is_some()
         };
@@ -311,14 +324,14 @@ mod tests {
 
     #[test]
     fn the_first_puts_are_all_timed_and_count_once() {
-        let meter = PutMeter::default();
+        let meter = meter();
         for _ in 0..ALL_TIMED {
             // This moment is none of those that are chosen.
-            let put = meter.begin_at(Duration::from_nanos(1));
+            let put = meter.begin_at(1);
             assert!(meter.end_after(0, &put, "t", 100, NO_WAIT).is_some());
         }
         assert_eq!(meter.read().latency.count, u64::from(ALL_TIMED));
-        let put = meter.begin_at(Duration::from_nanos(1));
+        let put = meter.begin_at(1);
         assert!(meter.end_after(0, &put, "t", 100, NO_WAIT).is_none());
         assert_eq!(meter.read().latency.count, u64::from(ALL_TIMED));
     }
@@ -335,8 +348,8 @@ mod tests {
             (15_625, 999),
         ];
         for (grain, expected) in grains {
-            let meter = PutMeter::default();
-            meter.all_timed.store(0, Ordering::Relaxed);
+            let meter = meter();
+            meter.begin.all_timed.store(0, Ordering::Relaxed);
             let timed = put_at_ticks(&meter, grain);
             assert_eq!(timed, expected, "grain {grain}");
             let each = u64::from(PUTS_A_SAMPLE);
@@ -346,7 +359,7 @@ mod tests {
 
     #[test]
     fn a_stall_of_a_put_that_is_not_timed_is_found() {
-        let meter = PutMeter::default();
+        let meter = meter();
         assert!(end_untimed(&meter, STALL_MS - 1, NO_WAIT).is_none());
         end_untimed(&meter, 40, NO_WAIT).unwrap();
         let found = meter.read();
@@ -358,7 +371,7 @@ mod tests {
 
     #[test]
     fn a_put_that_takes_longer_than_half_a_second_is_told_once() {
-        let meter = PutMeter::default();
+        let meter = meter();
         end_untimed(&meter, 700, NO_WAIT).unwrap();
         assert_eq!(meter.read().slow, 1);
         let told = meter.warnings.take();
@@ -373,7 +386,7 @@ mod tests {
 
     #[test]
     fn the_wait_for_the_disk_is_not_part_of_a_put() {
-        let meter = PutMeter::default();
+        let meter = meter();
         end_untimed(&meter, 700, Duration::from_millis(699));
         let found = meter.read();
         assert_eq!((found.slow, found.latency.count), (0, 0));
@@ -382,7 +395,7 @@ mod tests {
     /// A clock that is set forward by a minute during a put made that put look a minute long.
     #[test]
     fn a_clock_that_is_set_makes_no_slow_put() {
-        let meter = PutMeter::default();
+        let meter = meter();
         let set_by_ms = 60_000;
         meter.opened_ms.fetch_sub(set_by_ms, Ordering::Relaxed);
         end_untimed(&meter, set_by_ms, NO_WAIT);

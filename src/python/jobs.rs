@@ -7,7 +7,7 @@ use super::store::Store;
 use crate::disk::{Disk, RealDisk};
 use crate::engine::{Finding, Stretch};
 use crate::piecemeal::{self, IndexPlan, Laid, Quarry, Run, Settled};
-use crate::{Damage, Error};
+use crate::{Damage, DamageKind, Error};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -24,8 +24,8 @@ type Part = (String, String, u32, u64, u64);
 type Found = (u64, u64, u64, u64, i64, Vec<FoundHole>, Vec<FoundDamage>);
 /// From, to, what is wrong, what is lost.
 type FoundHole = (u64, u64, String, Lost);
-/// Path, position, length, reason, what is lost.
-type FoundDamage = (OsString, u64, u64, String, Lost);
+/// Kind, path, position, length, reason, what is lost.
+type FoundDamage = (DamageKind, OsString, u64, u64, String, Lost);
 /// Start, end, records, keys; runs, holes, records that fill holes.
 type LaidRange = (u64, u64, u64, u64, Vec<LaidRun>, Pairs, Pairs);
 /// Topic, queue, first offset, next offset, position.
@@ -90,6 +90,7 @@ fn found_of(finding: Finding) -> Found {
     let damage = |damage: Damage| {
         let path = damage.path.into_os_string();
         (
+            damage.kind,
             path,
             damage.position,
             damage.length,
@@ -125,7 +126,8 @@ fn finding_of(found: Found) -> Finding {
         found;
     let damage = damage
         .into_iter()
-        .map(|(path, position, length, reason, lost)| Damage {
+        .map(|(kind, path, position, length, reason, lost)| Damage {
+            kind,
             path: PathBuf::from(path),
             position,
             length,

@@ -1,27 +1,36 @@
 //! What a store tells about itself: recovery, damage, counters, verification.
 
 use super::pickle::{Reduced, Values, reduce, value};
+use crate::DamageKind;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::{PyDict, PyList, PyString};
+use std::convert::Infallible;
 
-/// Makes a class of plain values: its attributes, equality, `_asdict` and representation.
+/// Makes a class of plain values: its attributes, equality, `_asdict` and representation. Python
+/// does not see those that are `unseen`, which are pickled with the others.
 macro_rules! report {
-    ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }) => {
+    ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
+     $(, unseen { $($unseen:ident : $of:ty),+ })?) => {
         #[doc = $text]
-        #[pyclass(frozen, get_all, eq, from_py_object, module = "forebay")]
+        #[pyclass(frozen, eq, from_py_object, module = "forebay")]
         #[derive(Clone, PartialEq)]
         pub(crate) struct $name {
-            $($field: $kind,)+
+            $(#[pyo3(get)] $field: $kind,)+
+            $($($unseen: $of,)+)?
         }
 
         impl Values for $name {
             fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-                self._asdict(py)
+                let values = self._asdict(py)?;
+                $($(values.set_item(stringify!($unseen), self.$unseen.clone())?;)+)?
+                Ok(values)
             }
 
             fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Self> {
                 Ok($name {
                     $($field: value(values, stringify!($field))?,)+
+                    $($($unseen: value(values, stringify!($unseen))?,)+)?
                 })
             }
         }
@@ -119,12 +128,14 @@ lost
         length: u64,
         reason: String,
         lost: Vec<(String, u32, u64)>,
-    }
+    },
+    unseen { kind: DamageKind }
 );
 
 impl From<crate::Damage> for Damage {
     fn from(damage: crate::Damage) -> Damage {
         Damage {
+            kind: damage.kind,
             path: damage.path.display().to_string(),
             position: damage.position,
             length: damage.length,
@@ -137,12 +148,33 @@ impl From<crate::Damage> for Damage {
 impl From<Damage> for crate::Damage {
     fn from(damage: Damage) -> crate::Damage {
         crate::Damage {
+            kind: damage.kind,
             path: damage.path.into(),
             position: damage.position,
             length: damage.length,
             reason: damage.reason,
             lost: damage.lost,
         }
+    }
+}
+
+impl<'py> IntoPyObject<'py> for DamageKind {
+    type Target = PyString;
+    type Output = Bound<'py, PyString>;
+    type Error = Infallible;
+
+    fn into_pyobject(self, py: Python<'py>) -> Result<Self::Output, Infallible> {
+        Ok(PyString::new(py, self.name()))
+    }
+}
+
+impl<'py> FromPyObject<'_, 'py> for DamageKind {
+    type Error = PyErr;
+
+    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DamageKind> {
+        let name: String = object.extract()?;
+        let kind = DamageKind::of_name(&name);
+        kind.ok_or_else(|| PyValueError::new_err(format!("no kind of damage {name:?}")))
     }
 }
 

@@ -2,8 +2,8 @@
 
 use super::layout::{CRC_PROPERTY, Flaw, Layout, Record, extent, sys_flag};
 use super::properties::{self, KEYS, TAGS};
-use crate::disk::coarse_ms;
-use crate::error::{Error, Result};
+use crate::clock::{Clock, RealClock};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Region, guard};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -30,7 +30,7 @@ impl Message {
     /// [`Error::Io`] where the bytes cannot be read.
     pub fn new(region: Arc<Region>, start: usize) -> Result<Result<Message, Flaw>> {
         let bytes = extent(|len| region.run(start, len));
-        let bytes = bytes.map_err(|e| Error::io("read", region.path(), e))?;
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
         Ok(Layout::parse(bytes).map(|layout| Message {
             region,
             start,
@@ -54,13 +54,13 @@ impl Message {
     ///
     /// [`Error::Io`] with the path and the byte of the file.
     pub fn touch(&self) -> Result<()> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         let touched = self
             .region
             .slice(self.start, self.layout.total_len as usize);
         touched
             .map(drop)
-            .map_err(|e| Error::io("read", self.region.path(), e))
+            .map_err(|e| Error::io(Op::Read, self.region.path(), e))
     }
 
     /// The fields of the record.

@@ -17,14 +17,15 @@ use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, said};
+use crate::clock::{Clock, ManualClock};
 use crate::disk::{Disk, Synced};
 use crate::engine::commit_log::{CommitLog, intake};
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
 use crate::error::{Error, Result};
-use crate::machine::{Drive, Machine};
+use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
-use crate::stages::commit::{publish_cut, state, withdraw};
+use crate::stages::commit::{Patience, publish_cut, state, wait, withdraw};
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, Stager,
 };
@@ -53,7 +54,7 @@ const WRITE_LEN: usize = 300;
 pub struct Story {
     random: Random,
     options: Options,
-    clock_ms: i64,
+    clock: Arc<ManualClock>,
     crashes: u64,
     /// The batch that is not acknowledged yet.
     batch: u64,
@@ -93,7 +94,7 @@ impl Story {
         Story {
             random,
             options,
-            clock_ms: EPOCH_MS,
+            clock: ManualClock::at(EPOCH_MS),
             crashes: 0,
             batch: 0,
             staged: Vec::new(),
@@ -187,18 +188,17 @@ impl Story {
 
     /// One thing that driver, writer or somebody else does.
     fn work(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>, time: Instant) -> Result<()> {
-        self.clock_ms += 10;
+        self.clock.advance(10);
         match self.random.below(100) {
             0..20 if self.published.is_none() => self.stage(disk)?,
             20..45 if self.published.is_none() && !self.staged.is_empty() => self.publish(disk)?,
             45..70 => {
                 let full = self.random.pick(&[0, 0, 0, 300]);
                 disk.fill(full);
-                let clock_ms = self.clock_ms;
-                let stepped = intake::step(engine.shared(), &|| clock_ms);
+                let stepped = intake::step(engine.shared());
                 disk.fill(0);
                 self.checked |= stepped.is_err();
-                stepped.or_else(|error| match full > 0 && error.passes() {
+                stepped.or_else(|error| match full > 0 && !error.ends_writing() {
                     true => Ok(()),
                     false => Err(error),
                 })?;
@@ -212,7 +212,7 @@ impl Story {
             85..88 if self.batch > 0 => self.go_back(engine, disk)?,
             88..95 => {
                 let shared = engine.shared();
-                shared.retention.step(shared, self.clock_ms, time);
+                shared.retention.step(shared, self.clock.now_ms(), time);
             }
             _ => drop(engine.flush()?),
         }
@@ -237,7 +237,7 @@ impl Story {
             if story.random.chance(50) {
                 disk.end_within(1 + story.random.below(20));
             }
-            let _ = intake::step(engine.shared(), &|| EPOCH_MS);
+            let _ = intake::step(engine.shared());
         }
         let ended = disk.is_dead();
         let before = state(&*disk, Path::new(ROOT), QUERY, 0);
@@ -260,6 +260,33 @@ impl Story {
         let names = left.iter().filter_map(|entry| entry.name.as_deref());
         let manifests = names.filter(|name| name.starts_with("commit-") && !name.ends_with(".tmp"));
         hold!(manifests.count() == 0 || ended, "its manifest came back");
+        Ok(())
+    }
+
+    /// The writer dies while it refuses a batch whose rows were damaged, or just after that. Once
+    /// the driver has heard of the refusal, no loss of power brings the manifest back.
+    pub fn is_heard(seed: u64) -> std::result::Result<(), Breach> {
+        let mut story = Story::new(seed);
+        let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
+        let engine = story.open(&disk).map_err(said)?;
+        story.stage(&disk).map_err(said)?;
+        story.publish(&disk).map_err(said)?;
+        let root = Path::new(ROOT);
+        let directory = root.join(intake::DIRECTORY).join(QUERY);
+        disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
+        disk.end_within(1 + story.random.below(40));
+        let _ = intake::step(engine.shared());
+        let disk = Arc::new(disk.restart(faults(Stop::Power)));
+        drop(engine);
+        let mut patience = Patience::new(Duration::ZERO);
+        let heard = wait(&*disk, root, (QUERY, 0), &mut patience, Duration::ZERO);
+        let (heard, _) = heard.map_err(said)?;
+        let disk = disk.restart(faults(Stop::Power));
+        let found = state(&disk, root, QUERY, 0).map_err(said)?;
+        // Why it was refused may be lost with the power.
+        let waits = matches!(found, CommitState::Pending | CommitState::Begun);
+        let refused = matches!(heard, CommitState::Refused(_));
+        hold!(!refused || !waits, "it was {heard:?} and is {found:?}");
         Ok(())
     }
 
@@ -287,7 +314,7 @@ impl Story {
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
         disk.end_within(1 + story.random.below(30));
-        let _ = intake::step(engine.shared(), &|| EPOCH_MS);
+        let _ = intake::step(engine.shared());
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
         let withdrawn = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
@@ -312,7 +339,7 @@ impl Story {
         story
             .publish_batch(CommitKind::Batch, &disk, story.batch, &story.staged)
             .map_err(said)?;
-        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        intake::step(engine.shared()).map_err(said)?;
         let mut time = Instant::now();
         for _ in 0..20 {
             story.make_noise(&engine).map_err(said)?;
@@ -324,7 +351,7 @@ impl Story {
         drop(engine);
         let engine = story.open(&disk).map_err(said)?;
         let end = engine.stats().published;
-        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        intake::step(engine.shared()).map_err(said)?;
         let now = engine.stats().published;
         hold!(now == end, "{} bytes were appended again", now - end);
         Ok(())
@@ -334,7 +361,7 @@ impl Story {
     fn is_through(&mut self, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
         let engine = self.open(disk).map_err(said)?;
         if self.random.chance(50) {
-            intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+            intake::step(engine.shared()).map_err(said)?;
             self.look(&engine, disk, true)?;
         }
         let found = self.seen.len() as u64;
@@ -361,8 +388,8 @@ impl Story {
         story.publish(&disk).map_err(said)?;
         disk.fill(story.random.pick(&[1000, 1000, 300]));
         let step = |disk: &SimDisk| {
-            let stepped = intake::step(engine.shared(), &|| EPOCH_MS);
-            let full = |error: &Error| error.passes() && disk.faults().full > 0;
+            let stepped = intake::step(engine.shared());
+            let full = |error: &Error| !error.ends_writing() && disk.faults().full > 0;
             stepped.err().filter(|error| !full(error)).map(said)
         };
         let root = Path::new(ROOT);
@@ -385,7 +412,7 @@ impl Story {
                 story.open(&disk).map_err(said)?
             }
         };
-        intake::step(engine.shared(), &|| EPOCH_MS).map_err(said)?;
+        intake::step(engine.shared()).map_err(said)?;
         story.look(&engine, &disk, false)?;
         let (there, rows) = (story.seen.len() as u64, if withdrawn { 0 } else { rows });
         hold!(
@@ -410,7 +437,7 @@ impl Story {
         if story.random.chance(20) {
             disk.fail_syncs(200);
         }
-        let _ = intake::step(engine.shared(), &|| EPOCH_MS);
+        let _ = intake::step(engine.shared());
         disk.fail_syncs(0);
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
@@ -419,8 +446,8 @@ impl Story {
 
     fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
         let machine = Machine {
-            disk: shared(disk),
-            drive: Drive::Steps,
+            clock: Arc::<ManualClock>::clone(&self.clock),
+            ..Machine::stepped(shared(disk))
         };
         CommitLog::open(&machine, Path::new(ROOT), &self.options)
     }
@@ -525,12 +552,11 @@ impl Story {
         let begin = if repeats { 0 } else { FORKED };
         let rows = begin..begin + self.rows[batch as usize];
         let staged = self.stage_rows(disk, batch, rows)?;
-        let clock_ms = self.clock_ms;
         // What a driver that died has left of the batch is dealt with first.
         while self.publish_batch(CommitKind::Stream, disk, batch, &staged)? == Published::Earlier {
-            intake::step(engine.shared(), &|| clock_ms)?;
+            intake::step(engine.shared())?;
         }
-        intake::step(engine.shared(), &|| clock_ms)?;
+        intake::step(engine.shared())?;
         let state = state(&**disk, Path::new(ROOT), QUERY, batch)?;
         let good = match state {
             CommitState::Gone => repeats,
@@ -610,7 +636,7 @@ impl Story {
                 body: &[7; 600],
                 ..Draft::default()
             };
-            batch.push(NOISE, 0, &draft, engine.style(), self.clock_ms)?;
+            batch.push(NOISE, 0, &draft, engine.style(), self.clock.now_ms())?;
             engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)?;
         }
         Ok(())
@@ -624,8 +650,7 @@ impl Story {
         self.publish(disk).map_err(failed)?;
         // That of an earlier attempt may go first.
         for _ in 0..2 {
-            let clock_ms = self.clock_ms;
-            intake::step(engine.shared(), &|| clock_ms).map_err(failed)?;
+            intake::step(engine.shared()).map_err(failed)?;
             self.hear(engine, disk).map_err(failed)?;
         }
         if let Some(wrong) = self.wrong.take() {

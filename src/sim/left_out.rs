@@ -20,7 +20,7 @@ macro_rules! steps {
 
 /// All kinds, and whether the power may go soon after a sync that is left out: a story of a few
 /// steps has its own crashes.
-const KINDS: [(&str, Tell, bool); 32] = [
+const KINDS: [(&str, Tell, bool); 33] = [
     steps!(settled::at_its_end),
     steps!(settled::meddled_with),
     steps!(settled::at_its_begin),
@@ -38,6 +38,7 @@ const KINDS: [(&str, Tell, bool); 32] = [
     steps!(repairs::of_the_checkpoint),
     steps!(repairs::by_parts),
     steps!(commits::Story::is_dealt_with),
+    steps!(commits::Story::is_heard),
     steps!(commits::Story::is_run_again),
     steps!(commits::Story::is_left_by_the_dead),
     steps!(commits::Story::is_begun),

@@ -3,11 +3,12 @@
 use super::disk::{Faults, Image, SimDisk, Stop, shared};
 use super::model::{Breach, Model, QUEUES, Sent, TOPICS, hold};
 use super::random::Random;
+use crate::clock::{Clock, ManualClock};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::flush::FlushService;
 use crate::engine::{Appended, Atomicity, Durability, Engine, Waiter};
 use crate::error::{Error, Result};
-use crate::machine::{Drive, Machine};
+use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use parking_lot::Mutex;
@@ -44,7 +45,7 @@ pub struct Story {
     options: Options,
     model: Model,
     next_id: u64,
-    clock_ms: i64,
+    clock: Arc<ManualClock>,
     crashes: u64,
     /// Whether the last life ended at a call of the disk.
     died: bool,
@@ -99,7 +100,7 @@ impl Story {
             options,
             model,
             next_id: 0,
-            clock_ms: EPOCH_MS,
+            clock: ManualClock::at(EPOCH_MS),
             crashes: 0,
             died: false,
             kept: true,
@@ -153,8 +154,8 @@ impl Story {
 
     fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
         let machine = Machine {
-            disk: shared(disk),
-            drive: Drive::Steps,
+            clock: Arc::<ManualClock>::clone(&self.clock),
+            ..Machine::stepped(shared(disk))
         };
         CommitLog::open(&machine, Path::new(ROOT), &self.options)
     }
@@ -268,14 +269,16 @@ impl Story {
             76..88 => {
                 let ms = self.random.pick(&[1, 600, 1500, 12_000]);
                 life.time += Duration::from_millis(ms);
-                self.clock_ms += ms as i64;
+                self.clock.advance(ms);
                 life.service.step(life.engine.shared(), life.time);
                 if self.random.chance(50) {
                     let _ = life.engine.shared().write_out();
                 }
                 let shared = life.engine.shared();
-                shared.rolling.step(shared, self.clock_ms);
-                shared.retention.step(shared, self.clock_ms, life.time);
+                shared.rolling.step(shared, self.clock.now_ms());
+                shared
+                    .retention
+                    .step(shared, self.clock.now_ms(), life.time);
             }
             88..92 => {
                 if let Ok(durable) = life.engine.flush()
@@ -326,7 +329,7 @@ impl Story {
                 keys: &keys,
                 ..Draft::default()
             };
-            let pushed = batch.push(topic, queue, &draft, engine.style(), self.clock_ms);
+            let pushed = batch.push(topic, queue, &draft, engine.style(), self.clock.now_ms());
             assert!(pushed.is_ok(), "a message that fits is refused");
             sent.push(Sent {
                 id,
@@ -347,7 +350,7 @@ impl Story {
         rows: u64,
         atomicity: Atomicity,
     ) -> std::result::Result<(), Breach> {
-        self.clock_ms += self.random.below(3) as i64;
+        self.clock.advance(self.random.below(3));
         let (mut batch, sent) = self.encode(rows, &life.engine, atomicity == Atomicity::Whole);
         let appended = append(&life.engine, &mut batch, sent[0].queue.0, atomicity);
         let waits = self.random.chance(50);

@@ -159,6 +159,7 @@ fn queues_and_index_that_are_being_exchanged_are_built_again() {
 #[test]
 fn a_commit_that_is_refused_or_withdrawn_does_not_come_back() {
     tell_all(commits::Story::is_dealt_with);
+    tell_all(commits::Story::is_heard);
 }
 
 #[test]

@@ -8,7 +8,7 @@ use crate::disk::{Disk, Synced};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Durability, Engine, Verification};
 use crate::error::Error;
-use crate::machine::{Drive, Machine};
+use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use std::ops::Range;
@@ -57,11 +57,7 @@ pub(super) fn open_by(
     root: &Path,
     options: &Options,
 ) -> Result<CommitLog, Breach> {
-    let machine = Machine {
-        disk: shared(disk),
-        drive: Drive::Steps,
-    };
-    let engine = CommitLog::open(&machine, root, options);
+    let engine = CommitLog::open(&Machine::stepped(shared(disk)), root, options);
     engine.map_err(|error| format!("it does not open: {error}"))
 }
 

@@ -11,16 +11,16 @@
 
 use super::stager::Stage;
 use super::{directory_of, make_directory, part_len, unique};
+use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
 use crate::engine::commit_log::intake::manifest::{
     CommitKind, Conflict, Contents, Manifest, Name, Refusal, Resolution, Stretch, files, read,
     refusal, sync, unlink,
 };
 use crate::engine::commit_log::state::{StatePage, Word};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::plant::{Bug, planted};
-use crate::store::now_ms;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;
@@ -92,7 +92,7 @@ pub(crate) fn publish_cut(
         query: commit.query.to_owned(),
         batch: commit.batch,
         kind: commit.kind,
-        created_ms: now_ms(),
+        created_ms: RealClock.now_ms(),
         contents: Some(contents),
         conflict: commit.conflict,
         resolution: None,
@@ -120,7 +120,7 @@ pub fn resolve(
         query: query.to_owned(),
         batch,
         kind: CommitKind::Stream,
-        created_ms: now_ms(),
+        created_ms: RealClock.now_ms(),
         contents: None,
         conflict: Conflict::Fail,
         resolution: Some(resolution),
@@ -138,23 +138,23 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     unlink(disk, &directory.join(Name::Refused(manifest.batch).text()))?;
     let path = directory.join(Name::Commit(manifest.batch).text());
     let temporary = directory.join(format!("commit-{}.tmp", manifest.id));
-    let io = |doing| {
+    let io = |op| {
         let path = temporary.clone();
-        move |error| Error::io(doing, path, error)
+        move |error| Error::io(op, path, error)
     };
     let written = disk.write_at(&temporary, 0, &manifest.text());
-    written.map_err(io("write"))?;
+    written.map_err(io(Op::Write))?;
     let taken = directory.join(Name::Taken(manifest.batch).text());
-    let begun = disk.look(&taken).map_err(io("look at"))?.is_some();
+    let begun = disk.look(&taken).map_err(io(Op::Stat))?.is_some();
     let published = match begun {
         true if planted(Bug::ReplaceManifest) => {
-            disk.rename(&temporary, &taken).map_err(io("rename"))?;
+            disk.rename(&temporary, &taken).map_err(io(Op::Rename))?;
             Published::Own
         }
         true => Published::Earlier,
         false => match disk.rename_new(&temporary, &path) {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Published::Earlier,
-            renamed => renamed.map_err(io("rename")).map(|()| Published::Own)?,
+            renamed => renamed.map_err(io(Op::Rename)).map(|()| Published::Own)?,
         },
     };
     if published == Published::Earlier {
@@ -216,7 +216,7 @@ pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<Co
     let directory = directory_of(root, query)?;
     let is_there = |name: Name| {
         let path = directory.join(name.text());
-        let found = disk.look(&path).map_err(|e| Error::io("look at", &path, e));
+        let found = disk.look(&path).map_err(|e| Error::io(Op::Stat, &path, e));
         found.map(|entry| entry.is_some())
     };
     // In the order in which it gets the names, so that none is missed between two looks: pending,
@@ -287,7 +287,7 @@ pub fn wait(
         let state = state(disk, root, query, batch)?;
         let holder = disk
             .probe(&lock)
-            .map_err(|e| Error::io("look at", &lock, e))?;
+            .map_err(|e| Error::io(Op::Stat, &lock, e))?;
         let left = slice.saturating_sub(began.elapsed()).min(patience.left());
         if matches!(state, CommitState::Refused(_)) {
             // Whoever hears of it may commit the rows under another name. A loss of power must not
@@ -321,17 +321,14 @@ pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result
     };
     let taken = directory.join(Name::Taken(batch).text());
     let begun = disk.look(&taken);
-    if begun
-        .map_err(|e| Error::io("look at", &taken, e))?
-        .is_some()
-    {
+    if begun.map_err(|e| Error::io(Op::Stat, &taken, e))?.is_some() {
         // Where no file can be renamed to a free name in one step, a dead writer may leave both.
         return Ok(false);
     }
     let away = directory.join(format!("withdrawn-{}.tmp", unique()));
     match disk.rename(&path, &away) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        renamed => renamed.map_err(|e| Error::io("rename", &path, e))?,
+        renamed => renamed.map_err(|e| Error::io(Op::Rename, &path, e))?,
     }
     sync(disk, &directory)?;
     unlink(disk, &away)?;

@@ -21,10 +21,11 @@ pub use crate::engine::commit_log::intake::manifest::{
 pub use commit::{Commit, CommitState, Published};
 pub use stager::{Stage, Stager};
 
+use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::commit_log::intake::{DIRECTORY, is_query};
 use crate::engine::commit_log::layout::{Maker, recognise};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -74,8 +75,8 @@ fn make_directory(disk: &dyn Disk, root: &Path, query: &str) -> Result<PathBuf> 
     let top = root.join(DIRECTORY);
     for path in [&top, &directory] {
         disk.create_directory(path)
-            .map_err(|e| Error::io("create", path, e))?;
-        let found = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+            .map_err(|e| Error::io(Op::Create, path, e))?;
+        let found = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
         if found.is_some_and(|entry| entry.kind != crate::disk::Kind::Directory) {
             let what = format!("{} is not a directory", path.display());
             return Err(Error::Unsupported { what });
@@ -91,7 +92,7 @@ fn unique() -> String {
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
     // The keys of the hash are random bits of the operating system.
     let part = |number: u64| {
-        let seen = (number, count, std::process::id(), crate::store::now_ms());
+        let seen = (number, count, std::process::id(), RealClock.now_ms());
         RandomState::new().hash_one(seen)
     };
     format!("{:016x}{:016x}", part(0), part(1))

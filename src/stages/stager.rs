@@ -10,11 +10,11 @@
 
 use super::{Contents, PART_LEN, make_directory};
 use crate::arrow::sink::SinkRows;
+use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::record::check::check_topic;
 use crate::record::{Batch, Draft, HostBytes, RecordStyle};
-use crate::store::now_ms;
 use arrow_array::RecordBatch;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -117,7 +117,7 @@ impl Stager {
     /// the stage is to be dropped.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let rows = SinkRows::new(batch)?;
-        let now = now_ms();
+        let now = RealClock.now_ms();
         let (mut keys, mut headers) = (Vec::new(), Vec::new());
         for row in 0..batch.num_rows() {
             keys.clear();
@@ -185,7 +185,7 @@ impl Stager {
             written => written,
         };
         self.is_there = true;
-        written.map_err(|e| Error::io("write", &path, e))?;
+        written.map_err(|e| Error::io(Op::Write, &path, e))?;
         // What fits one part is most often appended, and unlinked, before the system writes it to
         // the disk. What is longer will be synced.
         if position > PART_LEN {
@@ -215,7 +215,7 @@ impl Stager {
         }
         let (from, to) = (self.temporary(), self.directory.join(&self.name));
         let renamed = self.disk.rename(&from, &to);
-        renamed.map_err(|e| Error::io("rename", &from, e))?;
+        renamed.map_err(|e| Error::io(Op::Rename, &from, e))?;
         self.is_there = false;
         Ok(Some(Stage {
             name: std::mem::take(&mut self.name),

@@ -9,12 +9,11 @@
 //! Room is secured before the first byte is stored: files are there and blocks reserved for the
 //! whole batch. So an append fails before it has stored anything, or not at all.
 
-use super::dispatch::is_full;
 use super::log::{Log, blank};
 use super::queue_row::QueueRow;
 use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Region, TransientPool, Use};
 use crate::num::index;
 use crate::record::Batch;
@@ -22,6 +21,7 @@ use crate::record::layout::BLANK_LEN;
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -82,7 +82,7 @@ impl Current {
             // The blocks are reserved: only a device or a file system that is lost fails this.
             _ => self.region.write(start, bytes),
         };
-        stored.map_err(|e| Error::io("store to", self.file.path(), e))
+        stored.map_err(|e| Error::io(Op::Store, self.file.path(), e))
     }
 
     #[cold]
@@ -184,7 +184,7 @@ impl Tail {
     fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
         let region = file
             .region()
-            .map_err(|e| Error::io("map", file.path(), e))?;
+            .map_err(|e| Error::io(Op::Map, file.path(), e))?;
         let end = file.end();
         self.asked_until = file.start() + file.reserved();
         self.populated = self.position;
@@ -469,11 +469,18 @@ impl Tail {
         if file.reserve(step).is_ok() {
             return Ok(());
         }
-        let mut reserved = file.reserve(need);
-        if reserved.as_ref().is_err_and(is_full) && self.let_go(ahead.max(1)) {
-            reserved = file.reserve(need);
+        let reserve = || {
+            let reserved = file.reserve(need);
+            reserved.map_err(|e| Error::io(Op::Reserve, file.path(), e))
+        };
+        let mut reserved = reserve();
+        if reserved.as_ref().is_err_and(Error::is_out_of_room) && self.let_go(ahead.max(1)) {
+            reserved = reserve();
         }
-        reserved.map_err(|error| full(with, "reserve", &file, need, error))
+        reserved.map_err(|error| {
+            let missing = need.saturating_sub(file.reserved());
+            with_room(with, error, file.path(), missing)
+        })
     }
 
     /// Takes the files ahead away but for the first `kept`, for the room that they take; whether
@@ -534,17 +541,15 @@ impl Tail {
     fn create(&self, with: &Appender<'_>, start: u64) -> Result<Arc<MappedFile>> {
         let directory = with.log.files.directory();
         let made = with.disk.create_directory(directory);
-        made.map_err(|e| Error::io("create", directory, e))?;
+        made.map_err(|e| Error::io(Op::Create, directory, e))?;
         let path = with.log.files.path_of(start);
         let len = with.log.files.file_len();
         let step = RESERVE_STEP.min(len);
         let preparer = with.allocator.preparer();
         let try_with = |reserve| preparer.create(path.clone(), start, len, reserve, Use::Next);
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
-        made.map_err(|error| match is_full(&error) {
-            true => no_space(with, &path, step),
-            false => Error::io("create", &path, error),
-        })
+        let made = made.map_err(|e| Error::io(Op::Create, &path, e));
+        made.map_err(|error| with_room(with, error, &path, step))
     }
 
     /// Asks for what the next appends will need, if they are like the last one of `len` bytes:
@@ -606,28 +611,16 @@ impl Tail {
     }
 }
 
-fn full(
-    with: &Appender<'_>,
-    doing: &'static str,
-    file: &MappedFile,
-    needed: u64,
-    error: io::Error,
-) -> Error {
-    if is_full(&error) {
-        return no_space(with, file.path(), needed.saturating_sub(file.reserved()));
+/// An error, or where it is the want of room [`Error::Full`], which says how much there is.
+fn with_room(with: &Appender<'_>, error: Error, path: &Path, needed: u64) -> Error {
+    if !error.is_out_of_room() {
+        return error;
     }
-    Error::io(doing, file.path(), error)
-}
-
-fn no_space(with: &Appender<'_>, path: &std::path::Path, needed: u64) -> Error {
-    let free = with
-        .disk
-        .free_space(with.log.files.directory())
-        .unwrap_or(0);
+    let directory = with.log.files.directory();
     Error::Full {
         path: path.to_path_buf(),
         needed,
-        free,
+        free: with.disk.free_space(directory).unwrap_or(0),
     }
 }
 

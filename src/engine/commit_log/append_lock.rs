@@ -6,12 +6,12 @@
 //! waits for its file) it fails at once: another full wait would only gather more senders.
 
 use super::append::Tail;
-use crate::disk::coarse_ms;
+use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::AppendLockKind;
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A sender waits this long before it looks at the clock: ordinary contention is over by then.
@@ -29,6 +29,7 @@ pub struct AppendLock {
     messages: AtomicU64,
     bytes: AtomicU64,
     kind: AppendLockKind,
+    clock: Arc<dyn Clock>,
     long: LongAppends,
 }
 
@@ -84,14 +85,15 @@ impl Drop for LongAppend<'_> {
 }
 
 impl AppendLock {
-    /// A lock that nobody holds.
-    pub fn new(tail: Tail, kind: AppendLockKind) -> AppendLock {
+    /// A lock that nobody holds. Calls say by `clock` when they began.
+    pub fn new(tail: Tail, kind: AppendLockKind, clock: Arc<dyn Clock>) -> AppendLock {
         AppendLock {
             tail: Mutex::new(tail),
             holder_ms: AtomicI64::new(0),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             kind,
+            clock,
             long: LongAppends::default(),
         }
     }
@@ -132,7 +134,7 @@ impl AppendLock {
             }
             if let Some(tail) = self.try_for(left) {
                 // This call has waited; who comes next must not take that for the time it holds.
-                return Ok((tail, coarse_ms()));
+                return Ok((tail, self.clock.coarse_ms()));
             }
         }
     }
@@ -164,7 +166,8 @@ impl AppendLock {
     /// `busy_timeout` from the moment at which it was taken.
     pub fn lock(&self) -> MutexGuard<'_, Tail> {
         let tail = self.tail.lock();
-        self.holder_ms.store(coarse_ms(), Ordering::Relaxed);
+        self.holder_ms
+            .store(self.clock.coarse_ms(), Ordering::Relaxed);
         tail
     }
 
@@ -187,7 +190,7 @@ impl AppendLock {
         if !self.tail.is_locked() {
             return Duration::ZERO;
         }
-        let held_ms = coarse_ms() - self.holder_ms.load(Ordering::Relaxed);
+        let held_ms = self.clock.coarse_ms() - self.holder_ms.load(Ordering::Relaxed);
         Duration::from_millis(u64::try_from(held_ms).unwrap_or_default())
     }
 
@@ -232,7 +235,7 @@ mod tests {
     fn send(engine: &CommitLog) -> Result<Appended> {
         let topic = engine.topic_for_append("orders").unwrap();
         let (mut batch, draft) = (Batch::new(), Draft::default());
-        let now = crate::store::now_ms();
+        let now = engine.shared.clock.now_ms();
         batch
             .push("orders", 0, &draft, engine.style(), now)
             .unwrap();
@@ -243,7 +246,8 @@ mod tests {
     fn hold(engine: &CommitLog, ago: Duration) -> MutexGuard<'_, Tail> {
         let ago_ms = i64::try_from(ago.as_millis()).unwrap();
         let tail = &engine.shared.tail;
-        tail.acquire(coarse_ms() - ago_ms, Duration::ZERO).unwrap()
+        let began_ms = tail.clock.coarse_ms() - ago_ms;
+        tail.acquire(began_ms, Duration::ZERO).unwrap()
     }
 
     fn busy_for(sent: Result<Appended>) -> Option<u64> {

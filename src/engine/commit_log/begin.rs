@@ -10,7 +10,7 @@ use super::recover::{Belief, Trust, next_record};
 use super::running;
 use super::state::{Cache, Mark, StatePage};
 use super::tables::Inventory;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::plant::{Bug, planted};
 use std::sync::Arc;
@@ -234,7 +234,7 @@ impl Opening<'_> {
             let mut head = [0; 8];
             let path = directory.join(file_name(file.start));
             let read = self.disk.read_at(&path, 0, &mut head);
-            read.map_err(|e| Error::io("read", &path, e))?;
+            read.map_err(|e| Error::io(Op::Read, &path, e))?;
             if head != [0; 8] {
                 return Ok(file.start);
             }

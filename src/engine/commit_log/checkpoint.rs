@@ -9,7 +9,7 @@
 //! true. The other bytes of the 4096 stay as they are.
 
 use crate::disk::{Disk, replace};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, PAGE, Region};
 use std::path::Path;
 
@@ -34,15 +34,16 @@ impl Checkpoint {
     /// Maps the file of the store at `root`, made where it is not there or has another length.
     pub fn open(disk: &dyn Disk, root: &Path) -> Result<Checkpoint> {
         let path = root.join("checkpoint");
-        let io = |doing| move |error| Error::io(doing, root.join("checkpoint"), error);
-        let there = disk.look(&path).map_err(io("look at"))?;
+        let io = |op| move |error| Error::io(op, root.join("checkpoint"), error);
+        let there = disk.look(&path).map_err(io(Op::Stat))?;
         if there.is_none_or(|entry| entry.len != PAGE as u64) {
-            replace(disk, &path, &[0; PAGE]).map_err(io("write"))?;
+            replace(disk, &path, &[0; PAGE]).map_err(io(Op::Write))?;
         }
-        disk.reserve(&path, 0, PAGE as u64).map_err(io("reserve"))?;
+        disk.reserve(&path, 0, PAGE as u64)
+            .map_err(io(Op::Reserve))?;
         let region = disk.map(&path, PAGE, Access::ReadWrite);
         Ok(Checkpoint {
-            region: region.map_err(io("map"))?,
+            region: region.map_err(io(Op::Map))?,
         })
     }
 
@@ -52,7 +53,7 @@ impl Checkpoint {
             let ours = old == 0 || i64::from_be(old.cast_signed()) < ms;
             ours.then_some(ms.to_be().cast_unsigned())
         });
-        set.map_err(|e| Error::io("store to", self.region.path(), e))
+        set.map_err(|e| Error::io(Op::Store, self.region.path(), e))
     }
 
     /// Sets all times, whatever they are: for a file that is damaged.
@@ -61,13 +62,13 @@ impl Checkpoint {
         [Stamp::Log, Stamp::Queues, Stamp::Index]
             .into_iter()
             .try_for_each(|stamp| self.region.store_u64(stamp as usize, time))
-            .map_err(|e| Error::io("store to", self.region.path(), e))
+            .map_err(|e| Error::io(Op::Store, self.region.path(), e))
     }
 
     /// Makes the times durable.
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         let synced = disk.sync_range(&self.region, 0, PAGE);
-        synced.map_err(|e| Error::io("sync", self.region.path(), e))
+        synced.map_err(|e| Error::io(Op::Sync, self.region.path(), e))
     }
 }

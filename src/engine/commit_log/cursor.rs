@@ -7,9 +7,9 @@ use super::log::{Log, Step, Walker};
 use super::queue_entry::QueueEntry;
 use super::recover::next_record;
 use super::report::Report;
-use crate::disk::coarse_ms;
-use crate::engine::{Check, Cursor, Damage, Filter, Rows, Topic};
-use crate::error::{Error, Result};
+use crate::clock::{Clock, RealClock};
+use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, Topic};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Region, guard};
 use crate::num::index;
 use crate::record::properties::java_hash;
@@ -112,7 +112,7 @@ impl QueueCursor {
         };
         let start = index(entry.position - range.start);
         let bytes = region.slice(start, entry.size as usize);
-        let bytes = bytes.map_err(|e| Error::io("read", region.path(), e))?;
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
         let Some(bytes) = bytes else {
             return Ok(Some(Flaw::Length(i64::from(entry.size))));
         };
@@ -163,14 +163,18 @@ impl QueueCursor {
             .locate(&self.log, &self.topic, &self.queue, number)?;
         let end = self.log.published();
         let entry = self.queue.entry(number)?;
-        let ((path, position), length) = match entry.filter(|entry| entry.is_message(end)) {
+        let (kind, (path, position), length) = match entry.filter(|entry| entry.is_message(end)) {
             Some(entry) if found.is_none() => {
                 let files = &self.log.files;
                 let path = files.path_of(files.start_of(entry.position));
-                ((path, entry.position), u64::from(entry.size))
+                (
+                    DamageKind::Log,
+                    (path, entry.position),
+                    u64::from(entry.size),
+                )
             }
             // What is damaged is the entry.
-            _ => (self.queue.place_of(number), ENTRY_LEN),
+            _ => (DamageKind::Queue, self.queue.place_of(number), ENTRY_LEN),
         };
         let lost = match found {
             Some(_) => Vec::new(),
@@ -178,6 +182,7 @@ impl QueueCursor {
         };
         let reason = flaw.to_string();
         self.report.add(Damage {
+            kind,
             path,
             position,
             length,
@@ -255,7 +260,7 @@ pub(super) fn check_record<'a>(
 
 impl Cursor for QueueCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         let target = rows.rows.len() + max_rows;
         while self.range.start < self.range.end && rows.rows.len() < target {
             let number = self.range.start;
@@ -310,6 +315,7 @@ impl LogCursor {
         }
         let next = next_record(&self.log, position + 1, self.end)?.unwrap_or(self.end);
         self.report.add(Damage {
+            kind: DamageKind::Log,
             path: self.log.files.path_of(self.log.files.start_of(position)),
             position,
             length: next - position,
@@ -323,7 +329,7 @@ impl LogCursor {
 
 impl Cursor for LogCursor {
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         let target = rows.rows.len() + max_rows;
         while rows.rows.len() < target {
             let position = self.walker.position();

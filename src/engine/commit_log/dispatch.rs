@@ -13,7 +13,7 @@ use super::queues::Queues;
 use super::report::Report;
 use super::state::Mark;
 use crate::engine::topic::Topic;
-use crate::engine::{Damage, Topics};
+use crate::engine::{Damage, DamageKind, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::record::layout::sys_flag;
@@ -140,7 +140,7 @@ impl Dispatcher {
         }
         let done = self.work(progress);
         if let Err(error) = &done
-            && is_final(error)
+            && error.ends_writing()
         {
             progress.failed = Some(error.to_string());
         }
@@ -210,6 +210,7 @@ impl Dispatcher {
                     let next = super::recover::next_record(&self.log, position + 1, end)?;
                     let next = next.unwrap_or(end);
                     self.report.add(Damage {
+                        kind: DamageKind::Log,
                         path: self.log.files.path_of(self.log.files.start_of(position)),
                         position,
                         length: next - position,
@@ -449,16 +450,6 @@ pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
         }
     }
     properties::tags_code(known.tags)
-}
-
-/// Whether an error of dispatch ends the store for writers: all but what passes.
-pub fn is_final(error: &Error) -> bool {
-    !error.passes()
-}
-
-/// Whether the file system has no room, or its owner may not use more of it.
-pub fn is_full(error: &std::io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 #[cfg(test)]

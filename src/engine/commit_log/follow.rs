@@ -11,7 +11,7 @@ use super::shared::Shared;
 use super::state::Mark;
 use crate::disk::Kind;
 use crate::engine::Topic;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Access, Extent, MappedFile};
 use crate::record::Record;
@@ -126,7 +126,7 @@ pub fn refresh_topic(shared: &Shared, name: &str) -> Result<()> {
     }
     let directory = shared.queues.store.directory.join(name);
     let found = shared.disk.look(&directory);
-    match found.map_err(|e| Error::io("look at", &directory, e))? {
+    match found.map_err(|e| Error::io(Op::Stat, &directory, e))? {
         None => Ok(()),
         Some(entry) if entry.kind == Kind::Directory => join_queues(shared, name),
         Some(_) => Err(Error::Unsupported {

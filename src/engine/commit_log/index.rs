@@ -2,7 +2,7 @@
 
 use super::index_file::IndexFile;
 use crate::disk::{Disk, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ impl Index {
 
     fn add_file(&self, last: Option<&IndexFile>) -> Result<Arc<IndexFile>> {
         let made = self.disk.create_directory(&self.directory);
-        made.map_err(|e| Error::io("create", &self.directory, e))?;
+        made.map_err(|e| Error::io(Op::Create, &self.directory, e))?;
         let name = file_name_now().max(last.map_or(0, |file| file.name + 1));
         let path = self.directory.join(format!("{name:017}"));
         let geometry = (self.slots, self.entries);
@@ -217,7 +217,7 @@ impl Index {
     fn unlink(&self, path: &Path) -> Result<()> {
         match self.disk.unlink(path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            gone => gone.map_err(|e| Error::io("unlink", path, e))?,
+            gone => gone.map_err(|e| Error::io(Op::Unlink, path, e))?,
         }
         self.unlinked.store(true, Ordering::Release);
         Ok(())
@@ -274,7 +274,7 @@ impl Index {
             let synced = self.disk.sync_directory(&self.directory);
             synced.map_err(|error| {
                 self.unlinked.store(true, Ordering::Release);
-                Error::io("sync", &self.directory, error)
+                Error::io(Op::Sync, &self.directory, error)
             })?;
         }
         if self.access == Access::Read {
@@ -320,7 +320,7 @@ impl Index {
 fn list_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<(u64, u64)>> {
     if disk
         .look(directory)
-        .map_err(|e| Error::io("look at", directory, e))?
+        .map_err(|e| Error::io(Op::Stat, directory, e))?
         .is_none()
     {
         return Ok(Vec::new());
@@ -328,7 +328,7 @@ fn list_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<(u64, u64)>> {
     let mut names = Vec::new();
     for entry in disk
         .list(directory)
-        .map_err(|e| Error::io("list", directory, e))?
+        .map_err(|e| Error::io(Op::List, directory, e))?
     {
         let digits = |name: &String| name.len() == 17 && name.bytes().all(|b| b.is_ascii_digit());
         let Some(name) = entry.name.filter(digits) else {

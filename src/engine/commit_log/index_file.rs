@@ -18,7 +18,7 @@
 //! A hash says little, so whoever asks compares the keys themselves.
 
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, Extent, MappedFile, Region};
 use crate::num::{index, low_u32};
 use crate::record::layout::{be_u32, be_u64};
@@ -121,7 +121,7 @@ impl IndexFile {
             return Ok(None);
         }
         let file = MappedFile::open(disk, path.clone(), 0, len, access, Extent::Part(0));
-        let region = file.region().map_err(|e| Error::io("map", &path, e))?;
+        let region = file.region().map_err(|e| Error::io(Op::Map, &path, e))?;
         let file = Arc::new(file);
         let Some((slots, entries)) = find_geometry(disk, &file, &region, name, hint)? else {
             return Ok(None);
@@ -139,7 +139,7 @@ impl IndexFile {
         found.opened_at = found.count()?;
         let counted = found.entry_at(1) as u64..found.entry_at(found.opened_at) as u64;
         let stored = found.file.data_runs(counted.clone());
-        if stored.map_err(|e| Error::io("read", &path, e))? != whole(counted) {
+        if stored.map_err(|e| Error::io(Op::Read, &path, e))? != whole(counted) {
             return Ok(None);
         }
         if access == Access::ReadWrite {
@@ -164,9 +164,9 @@ impl IndexFile {
         let slots_end = slots_end(slots);
         let len = slots_end + ENTRY_LEN as u64 * u64::from(entries);
         let made = MappedFile::create(disk, path.clone(), 0, len, HEADER_LEN as u64);
-        let file = Arc::new(made.map_err(|e| Error::io("create", &path, e))?);
-        let region = file.region().map_err(|e| Error::io("map", &path, e))?;
-        let io = |error| Error::io("store to", &path, error);
+        let file = Arc::new(made.map_err(|e| Error::io(Op::Create, &path, e))?);
+        let region = file.region().map_err(|e| Error::io(Op::Map, &path, e))?;
+        let io = |error| Error::io(Op::Store, &path, error);
         if let Some((time, position)) = last {
             for at in [AT_BEGIN_TIME, AT_END_TIME] {
                 region.set_words(at, &time.to_be_bytes()).map_err(io)?;
@@ -195,7 +195,7 @@ impl IndexFile {
         let reserved = self
             .disk
             .reserve(path, range.start, range.end - range.start);
-        reserved.map_err(|e| Error::io("reserve", path, e))
+        reserved.map_err(|e| Error::io(Op::Reserve, path, e))
     }
 
     /// Gives the entries before byte `end` of the file their blocks.
@@ -230,13 +230,13 @@ impl IndexFile {
     #[inline]
     fn load<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
         let loaded = self.region.words(at);
-        loaded.map_err(|e| Error::io("read", self.file.path(), e))
+        loaded.map_err(|e| Error::io(Op::Read, self.file.path(), e))
     }
 
     #[inline]
     fn store(&self, at: usize, bytes: &[u8]) -> Result<()> {
         let stored = self.region.set_words(at, bytes);
-        stored.map_err(|e| Error::io("store to", self.file.path(), e))
+        stored.map_err(|e| Error::io(Op::Store, self.file.path(), e))
     }
 
     #[inline]
@@ -484,7 +484,7 @@ impl IndexFile {
     pub fn dirty_from(&self, disk: &dyn Disk, position: u64) -> Result<()> {
         let dirty = |at, len| {
             let dirtied = disk.dirty_range(&self.region, at, len);
-            dirtied.map_err(|e| Error::io("store to", self.file.path(), e))
+            dirtied.map_err(|e| Error::io(Op::Store, self.file.path(), e))
         };
         for number in (1..self.count()?).rev() {
             let entry = self.entry(number)?;
@@ -551,12 +551,12 @@ fn find_geometry(
     // Entry 1 stands behind the slots and leads to the first position.
     let load = |at| {
         let words = region.words::<8>(at);
-        words.map_err(|e| Error::io("read", file.path(), e))
+        words.map_err(|e| Error::io(Op::Read, file.path(), e))
     };
     let first = load(AT_BEGIN_POSITION)?;
     let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
     let runs = file.data_runs(at(1) as u64..file.len());
-    let runs = runs.map_err(|e| Error::io("read", file.path(), e))?;
+    let runs = runs.map_err(|e| Error::io(Op::Read, file.path(), e))?;
     let slots = runs.into_iter().flat_map(|run| {
         let slots = |byte: u64| (byte - at(0) as u64) / 4;
         slots(run.start)..slots(run.end + 3).min(len / 4)

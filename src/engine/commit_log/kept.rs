@@ -12,10 +12,9 @@
 //!
 //! A file that is damaged keeps no store closed: what cannot be read is reported, and is not used.
 
-use super::dispatch::is_full;
 use crate::disk::{Disk, read_small, replace};
-use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::engine::{Damage, DamageKind};
+use crate::error::{Error, Op, Result, is_out_of_room};
 use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
 use crate::warning::{Warning, Warnings};
 use serde_json::{Map, Value};
@@ -85,12 +84,12 @@ impl Kept {
             return Ok(());
         }
         match self.write(disk) {
-            Err(error) if is_full(&error) => {
+            Err(error) if is_out_of_room(&error) => {
                 let (path, reason) = (self.path.clone(), error.to_string());
                 warnings.add(Warning::NotKept { path, reason });
                 Ok(())
             }
-            written => written.map_err(|e| Error::io("write", &self.path, e)),
+            written => written.map_err(|e| Error::io(Op::Write, &self.path, e)),
         }
     }
 
@@ -102,6 +101,7 @@ impl Kept {
 
 fn damage(path: &Path, reason: String) -> Damage {
     Damage {
+        kind: DamageKind::Options,
         path: path.to_owned(),
         position: 0,
         length: 0,
@@ -114,7 +114,7 @@ fn damage(path: &Path, reason: String) -> Damage {
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
     match read_small(disk, path, LEN_MAX) {
         Err(error) if error.kind() == ErrorKind::InvalidData => Ok(None),
-        Err(error) => Err(Error::io("read", path, error)),
+        Err(error) => Err(Error::io(Op::Read, path, error)),
         Ok(None) => Ok(Some(Map::new())),
         Ok(Some(text)) => Ok(serde_json::from_slice(&text).ok()),
     }
@@ -133,7 +133,7 @@ pub(super) fn mend(disk: &dyn Disk, root: &Path) -> Result<()> {
         kept.members.remove(*name);
     }
     let written = kept.write(disk);
-    written.map_err(|e| Error::io("write", &kept.path, e))
+    written.map_err(|e| Error::io(Op::Write, &kept.path, e))
 }
 
 /// Options and members of the file on their way to being the same.
@@ -193,7 +193,7 @@ mod tests {
     use crate::disk::{Call, HookedDisk};
     use crate::engine::Engine;
     use crate::engine::commit_log::CommitLog;
-    use crate::machine::{Drive, Machine};
+    use crate::machine::Machine;
 
     /// A store opens on a full disk. That its owner gives an option which is not kept yet, as with
     /// a store of release 0.1.0, does not change that.
@@ -209,12 +209,11 @@ mod tests {
                     false => Ok(()),
                 }
             });
-            let drive = Drive::Steps;
             let options = Options {
                 flush: Some(Flush::Sync),
                 ..Options::default()
             };
-            CommitLog::open(&Machine { disk, drive }, &root, &options).unwrap()
+            CommitLog::open(&Machine::stepped(disk), &root, &options).unwrap()
         };
         for room in [false, true] {
             let engine = open(room);

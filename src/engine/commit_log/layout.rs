@@ -3,7 +3,7 @@
 
 use super::state::{Geometry, StatePage};
 use crate::disk::{Disk, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::options::Options;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
             return Err(not_a_store("it, or a part of its path, is not a directory"));
         }
-        found => found.map_err(|e| Error::io("list", root, e))?,
+        found => found.map_err(|e| Error::io(Op::List, root, e))?,
     };
     let kind = |name: &str| {
         entries
@@ -142,12 +142,12 @@ pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let there = |path: &Path| {
         disk.look(path)
             .map(|found| found.is_some())
-            .map_err(|e| Error::io("look at", path, e))
+            .map_err(|e| Error::io(Op::Stat, path, e))
     };
     let batches = there(&batch)?
         && !disk
             .list(&batch)
-            .map_err(|e| Error::io("list", &batch, e))?
+            .map_err(|e| Error::io(Op::List, &batch, e))?
             .is_empty();
     Ok(there(&rocks)? || batches)
 }

@@ -1,8 +1,9 @@
 //! The commit log: records of all topics, back to back, in files of one size.
 
 use super::state::{Mark, StatePage};
-use crate::disk::{Disk, coarse_ms};
-use crate::error::{Error, Result};
+use crate::clock::{Clock, RealClock};
+use crate::disk::Disk;
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window, guard};
 use crate::num::{index, low_u32};
@@ -115,7 +116,7 @@ impl Log {
     /// [`Error::Io`] where the file cannot be opened, mapped or read: then nothing is known of the
     /// bytes, and no decision may rest on them.
     pub fn record_at(&self, position: u64) -> Result<Found> {
-        guard::renew_at(coarse_ms());
+        guard::renew_at(RealClock.coarse_ms());
         match self.look_at(position) {
             // The process that writes has taken the file away.
             Err(error) if error.is_not_found() && position < self.min_position() => {
@@ -203,7 +204,7 @@ const OUTSIDE: Flaw = Flaw::Field("position: it lies outside the log");
 /// A copy of the record at `position` of a file, as far as it goes.
 fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
     let at = position - file.start();
-    let io = |error| Error::io("read", file.path(), error);
+    let io = |error| Error::io(Op::Read, file.path(), error);
     let mut head = [0; BLANK_LEN];
     disk.read_at(file.path(), at, &mut head).map_err(io)?;
     let most = RECORD_LEN_MAX.min(index(file.end() - position));
@@ -323,7 +324,7 @@ impl Walker {
             return Ok(Step::End);
         };
         let bytes = extent(|len| window.run(at, len));
-        let bytes = bytes.map_err(|e| Error::io("read", window.region().path(), e))?;
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, window.region().path(), e))?;
         let file_len = window.region().len();
         let is_full_length = file_len as u64 == self.log.files.file_len();
         if is_full_length && file_len - at < BLANK_LEN {

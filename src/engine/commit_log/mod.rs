@@ -72,7 +72,7 @@ use super::{
     Repair, Rows, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::{MappedFile, TransientPool};
 use crate::options::{Flush, Mode, Options};
@@ -138,7 +138,7 @@ impl CommitLog {
                 // Those that run would go on without the lock.
                 engine.shared.stop();
                 engine.services.join();
-                return Err(Error::io("start the threads of", path, error));
+                return Err(Error::io(Op::StartThreads, path, error));
             }
             intake::start(&engine.shared);
         }
@@ -176,7 +176,7 @@ impl CommitLog {
     #[cfg(test)]
     pub(crate) fn step_dispatch(&self) {
         if let Err(error) = self.shared.dispatcher.step()
-            && dispatch::is_final(&error)
+            && error.ends_writing()
         {
             self.shared.fail(&error);
         }
@@ -233,7 +233,7 @@ impl CommitLog {
         let end = self.shared.log.readable_end();
         if self.shared.dispatcher.dispatched() < end
             && let Err(error) = self.shared.dispatcher.catch_up(end)
-            && dispatch::is_final(&error)
+            && error.ends_writing()
         {
             self.shared.fail(&error);
         }
@@ -289,7 +289,7 @@ impl Engine for CommitLog {
         );
         topic.configure(write, read, topic.permissions());
         let mut table = self.shared.table.lock();
-        table.update(&self.shared.topics, crate::store::now_ms());
+        table.update(&self.shared.topics, self.shared.clock.now_ms());
         table.save(&*self.shared.disk)?;
         Ok(topic)
     }
@@ -615,7 +615,7 @@ impl Engine for CommitLog {
     }
 
     fn take_commits(&self) -> Result<()> {
-        intake::step(&self.shared, &crate::store::now_ms)
+        intake::step(&self.shared)
     }
 
     fn holds_commit(&self, batch: (&str, u64), contents: Contents, skips: bool) -> Result<bool> {
@@ -689,7 +689,7 @@ impl Engine for CommitLog {
         match settled {
             // All messages are durable. Without room or descriptors for what a close leaves the
             // next opening recovers, as after a halt.
-            Err(error) if is_durable && !dispatch::is_final(&error) => Ok(()),
+            Err(error) if is_durable && !error.ends_writing() => Ok(()),
             settled => settled,
         }
     }

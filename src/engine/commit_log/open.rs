@@ -24,9 +24,9 @@ use super::state::{Cache, Geometry, Mark, StatePage};
 use super::tables::Inventory;
 use super::topic_table::TopicTable;
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
-use crate::engine::{Damage, Recovery, Topics};
-use crate::error::{Error, Result};
-use crate::machine::{Drive, Machine};
+use crate::engine::{Damage, DamageKind, Recovery, Topics};
+use crate::error::{Error, Op, Result};
+use crate::machine::Machine;
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, PAGE, Preparation, TransientPool};
 use crate::meter::FlushMeter;
@@ -87,7 +87,7 @@ fn permit(root: &Path, options: &Options, maker: Maker) -> Result<()> {
 
 /// A store on its way to being open.
 pub(super) struct Opening<'a> {
-    pub(super) drive: Drive,
+    machine: &'a Machine,
     pub(super) disk: Arc<dyn Disk>,
     pub(super) root: &'a Path,
     pub(super) options: &'a Options,
@@ -123,14 +123,14 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
     let maker = layout::recognise(&**disk, root)?;
     layout::log_files(&**disk, root, maker == Maker::Forebay)?;
     disk.create_directory(root)
-        .map_err(|e| Error::io("create", root, e))?;
+        .map_err(|e| Error::io(Op::Create, root, e))?;
     if maker == Maker::Nobody {
         settle_path(&**disk, root)?;
     }
     let lock_path = root.join("lock");
     let taken = disk
         .lock(&lock_path)
-        .map_err(|e| Error::io("lock", &lock_path, e))?;
+        .map_err(|e| Error::io(Op::Lock, &lock_path, e))?;
     let LockState::Held(lock) = taken else {
         let state = StatePage::open(&**disk, root, Access::Read)?;
         return Err(Error::Locked {
@@ -172,7 +172,7 @@ fn settle_path(disk: &dyn Disk, root: &Path) -> Result<()> {
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return settle_names(disk, root);
             }
-            synced => synced.map_err(|e| Error::io("sync", above, e))?,
+            synced => synced.map_err(|e| Error::io(Op::Sync, above, e))?,
         }
     }
     Ok(())
@@ -183,7 +183,7 @@ fn settle_path(disk: &dyn Disk, root: &Path) -> Result<()> {
 fn settle_names(disk: &dyn Disk, root: &Path) -> Result<()> {
     match disk.sync_file_system(root) {
         Err(error) if cannot_be_synced(&error) => Ok(()),
-        synced => synced.map_err(|e| Error::io("sync the file system of", root, e)),
+        synced => synced.map_err(|e| Error::io(Op::SyncFileSystem, root, e)),
     }
 }
 
@@ -235,7 +235,7 @@ fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StateP
     loop {
         let holder = disk
             .probe(&lock)
-            .map_err(|e| Error::io("look at", &lock, e))?;
+            .map_err(|e| Error::io(Op::Stat, &lock, e))?;
         let state = StatePage::open(disk, root, Access::Read)?;
         let ready = state.as_ref().is_some_and(StatePage::is_written_to);
         if holder != Holder::Forebay || ready || Instant::now() > deadline {
@@ -247,7 +247,7 @@ fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StateP
 
 impl<'a> Opening<'a> {
     fn new(
-        machine: &Machine,
+        machine: &'a Machine,
         root: &'a Path,
         options: &'a Options,
         access: Access,
@@ -284,7 +284,7 @@ impl<'a> Opening<'a> {
             (None, Access::ReadWrite) => StatePage::create(&**disk, root)?,
         };
         Ok(Opening {
-            drive: machine.drive,
+            machine,
             disk: Arc::clone(disk),
             root,
             options,
@@ -332,7 +332,7 @@ impl<'a> Opening<'a> {
                         settle_names(&*self.disk, self.root)?;
                     }
                 }
-                synced => synced.map_err(|e| Error::io("sync", parent, e))?,
+                synced => synced.map_err(|e| Error::io(Op::Sync, parent, e))?,
             }
         }
         Ok(begin)
@@ -345,15 +345,15 @@ impl<'a> Opening<'a> {
         for name in ["commitlog", "consumequeue", "config"] {
             let path = self.root.join(name);
             let there = self.disk.look(&path);
-            if there.map_err(|e| Error::io("look at", &path, e))?.is_none() {
+            if there.map_err(|e| Error::io(Op::Stat, &path, e))?.is_none() {
                 let created = self.disk.create_directory(&path);
-                created.map_err(|e| Error::io("create", &path, e))?;
+                created.map_err(|e| Error::io(Op::Create, &path, e))?;
                 made = true;
             }
         }
         if made {
             let synced = self.disk.sync_directory(self.root);
-            synced.map_err(|e| Error::io("sync", self.root, e))?;
+            synced.map_err(|e| Error::io(Op::Sync, self.root, e))?;
         }
         Ok(())
     }
@@ -398,7 +398,8 @@ impl<'a> Opening<'a> {
                 self.first_inventory(end)?.save(&self.disk, self.root)?;
             }
             state.set_unindexed(self.index.is_none());
-            state.begin_epoch(end, self.options.checksum());
+            let now_ns = self.machine.clock.now_ns();
+            state.begin_epoch(end, self.options.checksum(), now_ns);
             if self.recovery.clean || self.cache != Cache::Unknown {
                 state.vouch();
             }
@@ -448,7 +449,7 @@ impl<'a> Opening<'a> {
             return Ok(None);
         }
         let made = TransientPool::new(buffers as usize, self.geometry.log_file_len, end);
-        let pool = made.map_err(|e| Error::io("make the transient pool of", self.root, e))?;
+        let pool = made.map_err(|e| Error::io(Op::MakePool, self.root, e))?;
         if self.options.transient_pool > 0 {
             pool.lock();
         }
@@ -492,17 +493,13 @@ impl<'a> Opening<'a> {
             Access::ReadWrite => Some(Checkpoint::open(&*self.disk, self.root)?),
             Access::Read => None,
         };
-        let machine = Machine {
-            disk: Arc::clone(&self.disk),
-            drive: self.drive,
-        };
         Ok(Shared {
             append_rules: self.append_rules(),
             closed: AtomicBool::new(false),
             rebuilding: RwLock::default(),
             intake: Intake::default(),
             root: self.root.to_owned(),
-            allocator: Allocator::new(&machine, preparation, &self.report.warnings),
+            allocator: Allocator::new(self.machine, preparation, &self.report.warnings),
             disk: self.disk,
             log,
             topics: self.topics,
@@ -510,13 +507,18 @@ impl<'a> Opening<'a> {
             index: self.index,
             in_doubt: Mutex::new(None),
             dispatcher,
-            tail: CachePadded::new(AppendLock::new(tail, self.options.append_lock)),
+            tail: CachePadded::new(AppendLock::new(
+                tail,
+                self.options.append_lock,
+                Arc::clone(&self.machine.clock),
+            )),
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),
             flushes: FlushMeter::new(&self.report.warnings),
             report: self.report,
             group: GroupCommit::default(),
-            drive: self.drive,
+            drive: self.machine.drive,
+            clock: Arc::clone(&self.machine.clock),
             work: Default::default(),
             full: Default::default(),
             news: Default::default(),
@@ -611,6 +613,7 @@ fn write_out_rules(options: &Options) -> WriteOutRules {
 /// A file whose name says that it begins where no file can.
 fn misplaced(root: &Path, file: &FoundFile) -> Damage {
     Damage {
+        kind: DamageKind::Log,
         path: root
             .join("commitlog")
             .join(crate::mapped::queue::file_name(file.start)),

@@ -11,7 +11,7 @@ use super::log::Log;
 use super::open::Opening;
 use super::queues::Queues;
 use super::report::Report;
-use crate::engine::{Damage, Topic, Topics};
+use crate::engine::{Damage, DamageKind, Topic, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::record::layout::{RECORD_LEN_MIN, sys_flag};
@@ -230,6 +230,7 @@ impl Placer {
     fn refuse(&self, entry: &QueueEntry, reason: &str) {
         let files = &self.log.files;
         self.report.add(Damage {
+            kind: DamageKind::Log,
             path: files.path_of(files.start_of(entry.position)),
             position: entry.position,
             length: u64::from(entry.size),

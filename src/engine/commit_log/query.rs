@@ -8,7 +8,7 @@ use super::locate::Search;
 use super::log::{Found, Step, Walker};
 use super::recover::next_record;
 use super::shared::Shared;
-use crate::engine::{Damage, Topic};
+use crate::engine::{Damage, DamageKind, Topic};
 use crate::error::Result;
 use crate::record::properties::{Known, index_hash};
 use crate::record::{Message, Record};
@@ -175,6 +175,7 @@ fn report(shared: &Shared, position: u64, length: u64, reason: &str, lost: Lost)
     let log = &shared.log;
     if (log.min_position()..log.published()).contains(&position) {
         shared.report.add(Damage {
+            kind: DamageKind::Log,
             path: log.files.path_of(log.files.start_of(position)),
             position,
             length,

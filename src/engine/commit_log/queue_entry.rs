@@ -11,7 +11,7 @@
 //! with the tag code 0x4C6F73744C6F7374, which no tag or time has: a repair lets it lead to what
 //! fills the hole that its message lay in.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Region;
 use crate::num::{index, low_u32};
 use crate::record::layout::{be_u32, be_u64};
@@ -116,7 +116,7 @@ impl EntryMap {
     #[inline]
     pub fn entry(&self, number: u64) -> Result<QueueEntry> {
         let entry = self.load(self.byte_of(number));
-        entry.map_err(|e| Error::io("read", self.region.path(), e))
+        entry.map_err(|e| Error::io(Op::Read, self.region.path(), e))
     }
 
     #[inline]
@@ -138,7 +138,7 @@ impl EntryMap {
         set(at, &bytes[..AT_SIZE])
             .and_then(|()| set(at + AT_TAGS, &bytes[AT_TAGS..]))
             .and_then(|()| set(at + AT_SIZE, &bytes[AT_SIZE..AT_TAGS]))
-            .map_err(|e| Error::io("store to", self.region.path(), e))
+            .map_err(|e| Error::io(Op::Store, self.region.path(), e))
     }
 
     #[inline]

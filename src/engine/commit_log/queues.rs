@@ -3,7 +3,7 @@
 use super::consume_queue::{ConsumeQueue, QueueStore};
 use super::queue_row::QueueRow;
 use crate::engine::{Topic, Topics};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use parking_lot::RwLock;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -124,7 +124,7 @@ impl Queues {
         let synced = self.store.disk.sync_file_system(directory);
         synced.map_err(|error| {
             taken.iter().for_each(|(queue, it)| queue.give_back(*it));
-            Error::io("sync the file system of", directory, error)
+            Error::io(Op::SyncFileSystem, directory, error)
         })?;
         for (queue, unflushed) in taken {
             queue.set_flushed(unflushed.max);

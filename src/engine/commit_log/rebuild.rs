@@ -9,8 +9,8 @@ use super::place::{Bridge, Placer, leads_home};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
 use crate::engine::topic::initial_queues;
-use crate::engine::{Damage, Topic};
-use crate::error::{Error, Result};
+use crate::engine::{Damage, DamageKind, Topic};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::record::Record;
 use crate::record::properties::Known;
@@ -239,7 +239,7 @@ impl Opening<'_> {
             // would lack its queue entries.
             let directory = self.root.join("commitlog");
             let synced = self.disk.sync_directory(&directory);
-            synced.map_err(|e| Error::io("sync", &directory, e))?;
+            synced.map_err(|e| Error::io(Op::Sync, &directory, e))?;
         }
         for queue in stale {
             queue.truncate(queue.max())?;
@@ -368,6 +368,7 @@ impl Opening<'_> {
 /// leaves no trace in it.
 fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
     (end < promised).then(|| Damage {
+        kind: DamageKind::Log,
         path: log.files.path_of(log.files.start_of(end)),
         position: end,
         length: promised - end,

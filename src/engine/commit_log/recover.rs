@@ -14,8 +14,8 @@
 use super::atomic::{self, BatchId, Marker};
 use super::bridge::is_bridge;
 use super::log::{Log, Step, Walker, is_blank};
-use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::engine::{Damage, DamageKind};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::MappedFileQueue;
 use crate::mapped::{MappedFile, PAGE, Region};
 use crate::num::index;
@@ -285,6 +285,7 @@ impl Walk<'_> {
         self.finish_batch()?;
         self.holes += next - position;
         self.outcome.damage.push(Damage {
+            kind: DamageKind::Log,
             path: self.log.files.path_of(self.log.files.start_of(position)),
             position,
             length: next - position,
@@ -327,7 +328,7 @@ fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Resul
         let chunk_end = until
             .min(data_end)
             .min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
-        let io = |error| Error::io("read", file.path(), error);
+        let io = |error| Error::io(Op::Read, file.path(), error);
         let bytes = region.run(at, chunk_end - at).map_err(io)?;
         let found = search(&region, file.start(), at..at + bytes.len(), data_end);
         if let Some(found) = found.map_err(io)? {
@@ -344,7 +345,7 @@ const SEARCH_CHUNK: usize = 1 << 20;
 
 fn next_data(files: &MappedFileQueue, file: &MappedFile, at: u64) -> Result<Option<Range<u64>>> {
     let data = files.disk().next_data(file.path(), at);
-    data.map_err(|e| Error::io("read", file.path(), e))
+    data.map_err(|e| Error::io(Op::Read, file.path(), e))
 }
 
 /// Looks for a record, or a filler, that begins in `bytes` of a file, all of which can be loaded.

@@ -11,7 +11,7 @@
 
 use super::bridge::{can_fill, first};
 use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
-use super::dispatch::{entry_code, is_final, is_indexed};
+use super::dispatch::{entry_code, is_indexed};
 use super::kept;
 use super::place::leads_home;
 use super::recover::{Belief, walk};
@@ -21,13 +21,12 @@ use super::rewrite::rewrite;
 use super::salvage;
 use super::shared::Shared;
 use super::verify::{Hole, Survey, survey, verify};
-use crate::engine::{Repair, RepairStep};
+use crate::engine::{DamageKind, Repair, RepairStep};
 use crate::error::{Error, Result};
 use crate::num::index;
 use crate::record::Record;
 use crate::record::properties::Known;
 use std::collections::BTreeMap;
-use std::path::Path;
 
 /// Repairs an open store. `progress` hears of bytes looked at and in all; while it does, false ends
 /// the repair before anything is changed.
@@ -49,7 +48,7 @@ pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Re
     let done = changes(shared, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
         // What passes is no failure, and what was done so far is whole, or has failed the store.
-        if is_final(error) {
+        if error.ends_writing() {
             shared.fail(error);
         }
     })?;
@@ -80,22 +79,18 @@ fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> 
 /// Takes what was known of places that are looked at again, and of log files that are gone: the log
 /// ends before them, or nothing but a filler is left of them.
 fn forget(shared: &Shared) {
-    let checked = [
-        shared.log.files.directory().to_path_buf(),
-        shared.queues.store.directory.clone(),
-        shared.root.join("index"),
-        shared.root.join(kept::FILE_NAME),
-    ];
+    use DamageKind::{Index, Log, Options, Queue, Retention};
+    let checked = [Log, Queue, Index, Options, Retention];
     shared
         .report
-        .retain(|damage| !checked.iter().any(|place| damage.path.starts_with(place)));
+        .retain(|damage| !checked.contains(&damage.kind));
 }
 
 /// Saves what lies in the holes, and fills them, file by file.
 fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
     let files = &shared.log.files;
     let newest = match found.last_store_ms {
-        0 => crate::store::now_ms(),
+        0 => shared.clock.now_ms(),
         store_ms => store_ms,
     };
     let mut parts: BTreeMap<u64, Vec<Hole>> = BTreeMap::new();
@@ -337,27 +332,24 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
 fn rewrite_tables(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
     for damage in &found.tables {
         let name = damage.path.file_name().unwrap_or_default();
-        let name = name.to_string_lossy().into_owned();
-        let saved_as = format!("{name}-{}", damage.length);
+        let saved_as = format!("{}-{}", name.to_string_lossy(), damage.length);
         let saved = salvage::save(shared, &damage.path, 0..damage.length, &saved_as)?;
-        let in_config =
-            damage.path.parent().and_then(Path::file_name) == Some(std::ffi::OsStr::new("config"));
-        let what = match &*name {
-            "topics.json" => {
+        let what = match damage.kind {
+            DamageKind::Topics => {
                 let mut table = shared.table.lock();
-                table.update(&shared.topics, crate::store::now_ms());
+                table.update(&shared.topics, shared.clock.now_ms());
                 table.save(&*shared.disk)?;
                 "written again from the queues"
             }
-            _ if in_config => "left as it is: it is another system's",
-            "checkpoint" => {
+            DamageKind::ForeignTable => "left as it is: it is another system's",
+            DamageKind::Checkpoint => {
                 if let Some(checkpoint) = &shared.checkpoint {
                     checkpoint.reset(found.last_store_ms)?;
                     checkpoint.sync(&*shared.disk)?;
                 }
                 "written again"
             }
-            kept::FILE_NAME => {
+            DamageKind::Options => {
                 kept::mend(&*shared.disk, &shared.root)?;
                 "written again with the options that it names"
             }

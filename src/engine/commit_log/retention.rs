@@ -28,8 +28,8 @@ mod test;
 use super::locate::first_kept;
 use super::shared::Shared;
 use super::state::Mark;
-use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::engine::{Damage, DamageKind};
+use crate::error::Result;
 use crate::mapped::{MappedFile, Region};
 use crate::options::Options;
 use clock::Clock;
@@ -109,9 +109,10 @@ impl Retention {
             .due(shared, times, mapped, &mut progress.ages)
             .and_then(|until| self.retire(shared, until));
         if let Err(error) = done
-            && !error.passes()
+            && error.ends_writing()
         {
             shared.report.add(Damage {
+                kind: DamageKind::Retention,
                 path: shared.log.files.directory().to_path_buf(),
                 position: shared.log.min_position(),
                 length: 0,
@@ -156,7 +157,7 @@ impl Retention {
         // The table tells what goes before it goes, so that an opening need not believe an entry.
         let flushed = shared.flush_all()?;
         if let Err(error) = shared.save_inventory(flushed) {
-            if !error.passes() {
+            if error.ends_writing() {
                 return Err(error);
             }
             // The last file of each queue, durable too, tells the same: one log file may go without
@@ -181,7 +182,7 @@ impl Retention {
         let mapped = shared.log.files.first().and_then(|file| file.mapped());
         let retired = shared.log.files.retire_first(until).inspect_err(|error| {
             // Whether a name is gone is not known any more, as with every sync that failed.
-            if matches!(error, Error::Io { doing: "sync", .. }) {
+            if error.is_of_sync() {
                 shared.fail(error);
             }
         })?;
@@ -205,6 +206,7 @@ fn report_jump(shared: &Shared, clock_ms: i64, by_ms: i64) {
     let hours = by_ms.unsigned_abs() / 3_600_000;
     let to = if by_ms > 0 { "forward" } else { "back" };
     shared.report.add(Damage {
+        kind: DamageKind::Clock,
         path: shared.root.clone(),
         position: clock_ms.unsigned_abs(),
         length: 0,

@@ -12,7 +12,7 @@ use super::bridge::{fill, first};
 use super::salvage;
 use super::shared::Shared;
 use super::verify::Hole;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::mapped::{Access, Extent, MappedFile, TransientPool};
 use std::ops::Range;
@@ -61,7 +61,7 @@ fn copy(shared: &Shared, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<
     let from = shared.log.files.path_of(file.start);
     let directory = salvage::directory(shared)?;
     let to = directory.join(format!("{}.repaired", file_name(file.start)));
-    let io = |error| Error::io("rewrite", &from, error);
+    let io = |error| Error::io(Op::Rewrite, &from, error);
     if disk.look(&to).map_err(io)?.is_some() {
         disk.unlink(&to).map_err(io)?;
     }
@@ -100,7 +100,7 @@ fn replace(
 ) -> Result<Option<Arc<MappedFile>>> {
     let (disk, files) = (&shared.disk, &shared.log.files);
     let path = files.path_of(file.start);
-    let io = |error| Error::io("replace", &path, error);
+    let io = |error| Error::io(Op::Replace, &path, error);
     if file.start < shared.log.min_position() {
         disk.unlink(copy).map_err(io)?;
         return Ok(None);

@@ -4,7 +4,6 @@
 //! that one would stay for ever, and all that is in it. A file that is sealed ends in a filler, as
 //! one that is full does; the filler is longer, and nothing else tells the two apart.
 
-use super::dispatch::is_final;
 use super::log::{Step, Walker};
 use super::shared::Shared;
 use crate::error::Result;
@@ -82,7 +81,7 @@ pub fn seal(shared: &Shared, start: Option<u64>) -> Result<Option<u64>> {
     shared.flush_to(end)?;
     // Archives and retention take what is dispatched alone.
     if let Err(error) = shared.dispatcher.catch_up(end)
-        && is_final(&error)
+        && error.ends_writing()
     {
         shared.fail(&error);
     }

@@ -5,7 +5,7 @@
 //! opened again, which takes no room then.
 
 use crate::disk::{Disk, Kind, read_small, replace};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use std::path::Path;
 
 const NAME: &str = "abort";
@@ -20,7 +20,7 @@ pub fn is_there(disk: &dyn Disk, root: &Path) -> Result<bool> {
 }
 
 fn len_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
-    let found = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+    let found = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found
         .filter(|entry| entry.kind == Kind::File)
         .map(|entry| entry.len))
@@ -30,7 +30,7 @@ fn len_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
 /// like a clean close.
 pub fn leave(disk: &dyn Disk, root: &Path) -> Result<()> {
     let (path, idle) = (root.join(NAME), root.join(IDLE));
-    let io = |error| Error::io("write", &path, error);
+    let io = |error| Error::io(Op::Write, &path, error);
     // Of one length, so that it is written over in place: one sector, old or new.
     let mut text = format!("{:>10}", std::process::id()).into_bytes();
     text.extend(OURS);
@@ -50,10 +50,10 @@ pub fn take_away(disk: &dyn Disk, root: &Path) -> Result<()> {
     let (path, idle) = (root.join(NAME), root.join(IDLE));
     if len_of(disk, &path)?.is_some() {
         let gone = disk.rename(&path, &idle);
-        gone.map_err(|e| Error::io("take away", &path, e))?;
+        gone.map_err(|e| Error::io(Op::TakeAway, &path, e))?;
     }
     disk.sync_directory(root)
-        .map_err(|e| Error::io("sync", root, e))
+        .map_err(|e| Error::io(Op::Sync, root, e))
 }
 
 /// Whether another system wrote since the last writer of ours that was not closed: it left its own
@@ -63,7 +63,7 @@ pub fn is_foreign(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let text = match read_small(disk, &path, 64) {
         // Too long for a process id: not what a writer of ours leaves.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(true),
-        text => text.map_err(|e| Error::io("read", &path, e))?,
+        text => text.map_err(|e| Error::io(Op::Read, &path, e))?,
     };
     Ok(!text.is_some_and(|text| text.ends_with(OURS)))
 }

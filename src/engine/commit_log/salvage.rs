@@ -5,7 +5,7 @@
 
 use super::shared::Shared;
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::num::index;
 use std::io;
 use std::ops::Range;
@@ -23,7 +23,7 @@ pub fn directory(shared: &Shared) -> Result<PathBuf> {
     let disk = &*shared.disk;
     let made = disk.create_directory(&path);
     let made = made.and_then(|()| disk.sync_directory(&shared.root));
-    made.map_err(|e| Error::io("create", &path, e))?;
+    made.map_err(|e| Error::io(Op::Create, &path, e))?;
     Ok(path)
 }
 
@@ -36,7 +36,7 @@ pub fn save(
     name: &str,
 ) -> Result<Option<PathBuf>> {
     let disk = &*shared.disk;
-    let io = |error| Error::io("save the damaged bytes of", from, error);
+    let io = |error| Error::io(Op::Save, from, error);
     let found = disk.look(from).map_err(io)?;
     let end = found.map_or(0, |entry| entry.len).min(range.end);
     if !has_data(disk, from, range.start..end).map_err(io)? {

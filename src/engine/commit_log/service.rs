@@ -67,7 +67,7 @@ fn run_dispatch(shared: &Arc<Shared>) {
             Err(error) => {
                 // Want of room, memory or descriptors passes; anything else ends the writing.
                 // Reads go on either way.
-                if super::dispatch::is_final(&error) {
+                if error.ends_writing() {
                     shared.fail(&error);
                     return;
                 }
@@ -105,7 +105,7 @@ fn run_flush(shared: &Arc<Shared>) {
         if Instant::now() >= next {
             next = service.step(shared, Instant::now());
         }
-        let clock_ms = crate::store::now_ms();
+        let clock_ms = shared.clock.now_ms();
         shared.rolling.step(shared, clock_ms);
         shared.retention.step(shared, clock_ms, Instant::now());
     }

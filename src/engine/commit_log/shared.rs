@@ -17,7 +17,8 @@ use super::roll::Rolling;
 use super::state::{Mark, Word};
 use super::tables::Inventory;
 use super::topic_table::TopicTable;
-use crate::disk::{Disk, coarse_ms};
+use crate::clock::Clock;
+use crate::disk::Disk;
 use crate::engine::{Appended, Topic, Topics};
 use crate::error::{Error, Result};
 use crate::machine::Drive;
@@ -59,6 +60,8 @@ pub struct Shared {
     pub drive: Drive,
     /// The disk.
     pub disk: Arc<dyn Disk>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
     /// The log.
     pub log: Arc<Log>,
     /// The topics.
@@ -154,7 +157,7 @@ impl Shared {
         // The clock of a batch may have been read long ago, before its first row was encoded.
         let began_ms = match parts {
             [(_, batch)] if batch.rows().len() == 1 => clock_ms,
-            _ => coarse_ms(),
+            _ => self.clock.coarse_ms(),
         };
         let len: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
         // Before the lock, so that it is dropped after it.
@@ -171,7 +174,7 @@ impl Shared {
 
     /// Seals the log file that is written; see [`Tail::seal`].
     pub fn seal(&self, start: Option<u64>) -> Result<Option<u64>> {
-        let mut tail = self.writable_tail(coarse_ms())?;
+        let mut tail = self.writable_tail(self.clock.coarse_ms())?;
         let sealed = tail.seal(&self.appender(), start);
         let end = sealed.inspect_err(|error| self.fail_of_fault(error))?;
         self.check_marks()?;
@@ -366,7 +369,7 @@ impl Shared {
             return Ok(());
         }
         let mut table = self.table.lock();
-        table.update(&self.topics, crate::store::now_ms());
+        table.update(&self.topics, self.clock.now_ms());
         table.save(&*self.disk).inspect_err(|_| {
             self.table_dirty.store(true, Ordering::Release);
         })
@@ -408,7 +411,7 @@ impl Shared {
             .and_then(|()| self.index.as_ref().map_or(Ok(()), |index| index.flush()));
         if let Err(error) = flushed {
             // What passes has synced nothing that it does not sync again.
-            if !error.passes() {
+            if error.ends_writing() {
                 self.fail(&error);
             }
             return Err(error);

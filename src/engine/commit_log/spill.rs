@@ -1,7 +1,8 @@
 //! Memory for queue entries that are missing on a disk that may not be written: plain memory up to
 //! a bound, beyond it temporary files elsewhere.
 
-use crate::error::{Error, Result};
+use crate::clock::{Clock, RealClock};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, Region};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -53,10 +54,10 @@ impl Spill {
 fn new_block(in_memory: usize) -> Result<Region> {
     if in_memory + MEMORY_BLOCK <= MEMORY_MAX {
         let path = PathBuf::from("memory");
-        return Region::anonymous(MEMORY_BLOCK, &path).map_err(|e| Error::io("map", &path, e));
+        return Region::anonymous(MEMORY_BLOCK, &path).map_err(|e| Error::io(Op::Map, &path, e));
     }
     let directory = std::env::temp_dir();
-    let io = |error| Error::io("use a temporary file in", &directory, error);
+    let io = |error| Error::io(Op::UseTemporary, &directory, error);
     let file = temporary_file(&directory).map_err(io)?;
     crate::disk::reserve_open(&file, FILE_BLOCK as u64).map_err(io)?;
     Region::map(
@@ -75,7 +76,7 @@ fn temporary_file(directory: &Path) -> std::io::Result<File> {
     let name = format!(
         ".forebay-{}-{:x}-{count}",
         std::process::id(),
-        crate::store::now_ms()
+        RealClock.now_ms()
     );
     let path = directory.join(name);
     let mut options = std::fs::OpenOptions::new();

@@ -51,7 +51,7 @@
 //! The page is a hint like every cache: no value is believed before the log confirms it.
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, Fault, PAGE, Region};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
@@ -61,7 +61,7 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// Name of the file.
 pub const FILE_NAME: &str = "forebay.state";
@@ -233,7 +233,7 @@ impl StatePage {
     /// A page in memory, for a directory that has none and may not get one.
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
-        let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io("map", &path, e))?;
+        let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io(Op::Map, &path, e))?;
         Ok(StatePage::new(region, [0; 16], None))
     }
 
@@ -242,7 +242,7 @@ impl StatePage {
         let path = root.join(FILE_NAME);
         match disk
             .look(&path)
-            .map_err(|e| Error::io("look at", &path, e))?
+            .map_err(|e| Error::io(Op::Stat, &path, e))?
         {
             Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
             Some(entry) if entry.kind != Kind::File => {
@@ -255,16 +255,16 @@ impl StatePage {
             // A page that is shared with a copy of the store needs another block when it is stored
             // to: where there is none, opening says so.
             let reserved = disk.reserve(&path, 0, PAGE as u64);
-            reserved.map_err(|e| Error::io("reserve", &path, e))?;
+            reserved.map_err(|e| Error::io(Op::Reserve, &path, e))?;
         }
         let region = disk
             .map(&path, PAGE, access)
-            .map_err(|e| Error::io("map", &path, e))?;
+            .map_err(|e| Error::io(Op::Map, &path, e))?;
         let page = StatePage::of(disk, root, region);
         let magic = page
             .region
             .words::<8>(0)
-            .map_err(|e| Error::io("read", &path, e))?;
+            .map_err(|e| Error::io(Op::Read, &path, e))?;
         let ours = magic == MAGIC && page.word(AT_VERSION) == VERSION;
         for (at, mark) in (AT_PUBLISHED..).step_by(MARK_LEN).zip(&page.own) {
             mark.store(page.load(at), Ordering::Relaxed);
@@ -277,15 +277,16 @@ impl StatePage {
     /// At no moment is a page that was there away: a store is known by it.
     pub fn create(disk: &dyn Disk, root: &Path) -> Result<StatePage> {
         let path = root.join(FILE_NAME);
-        let io = |doing| move |error| Error::io(doing, root.join(FILE_NAME), error);
+        let io = |op| move |error| Error::io(op, root.join(FILE_NAME), error);
         let mut page = MAGIC.to_vec();
         page.extend(VERSION.to_ne_bytes());
         page.resize(PAGE, 0);
-        replace(disk, &path, &page).map_err(io("write"))?;
-        disk.reserve(&path, 0, PAGE as u64).map_err(io("reserve"))?;
+        replace(disk, &path, &page).map_err(io(Op::Write))?;
+        disk.reserve(&path, 0, PAGE as u64)
+            .map_err(io(Op::Reserve))?;
         let region = disk
             .map(&path, PAGE, Access::ReadWrite)
-            .map_err(io("map"))?;
+            .map_err(io(Op::Map))?;
         Ok(StatePage::of(disk, root, region))
     }
 
@@ -324,7 +325,7 @@ impl StatePage {
     pub fn check(&self) -> Result<()> {
         self.fault.get().map_or(Ok(()), |fault| {
             let error = std::io::Error::other(*fault);
-            Err(Error::io("access", self.region.path(), error))
+            Err(Error::io(Op::Access, self.region.path(), error))
         })
     }
 
@@ -590,8 +591,8 @@ impl StatePage {
     /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
     /// append.
     ///
-    /// `checksums`: all its records will carry one.
-    pub fn begin_epoch(&self, end: u64, checksums: bool) {
+    /// `checksums`: all its records will carry one. `now_ns`: the wall clock.
+    pub fn begin_epoch(&self, end: u64, checksums: bool, now_ns: u64) {
         let checksums = u32::from(checksums).to_ne_bytes();
         // What recovery has cut off and built again.
         self.count_exchange();
@@ -603,7 +604,7 @@ impl StatePage {
         self.set_words(AT_BOOT_ID, &self.boot_id);
         let number = self.epoch().saturating_add(1);
         let at = place_of(number);
-        self.store(at, now_ns());
+        self.store(at, now_ns);
         self.store(at + size_of::<u64>(), end);
         self.store(AT_EPOCH, number);
         self.store(AT_PID, u64::from(std::process::id()));
@@ -620,7 +621,7 @@ impl StatePage {
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         self.check()?;
         let synced = disk.sync_range(&self.region, 0, PAGE);
-        synced.map_err(|e| Error::io("sync", self.region.path(), e))
+        synced.map_err(|e| Error::io(Op::Sync, self.region.path(), e))
     }
 }
 
@@ -638,10 +639,4 @@ fn words_of(identity: &Identity) -> [u64; 5] {
 /// Where the beginning of an epoch is kept.
 fn place_of(epoch: u64) -> usize {
     AT_EPOCHS + index(epoch % EPOCHS_KEPT) * EPOCH_LEN
-}
-
-/// The wall clock in ns since 1970.
-fn now_ns() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    since.map_or(0, |since| u64::try_from(since.as_nanos()).unwrap_or(0))
 }

@@ -3,7 +3,7 @@
 use super::consume_queue::QUEUES_MAX;
 use super::dispatch::{OFFSET_MAX, is_directory_name};
 use crate::disk::{Disk, read_small, replace};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,7 +42,7 @@ impl Inventory {
     pub fn load(disk: &dyn Disk, root: &Path) -> Result<Option<Inventory>> {
         let path = root.join(INVENTORY_NAME);
         let bytes = read_small(disk, &path, TABLE_LEN_MAX);
-        let bytes = bytes.map_err(|e| Error::io("read", &path, e))?;
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, &path, e))?;
         Ok(bytes.and_then(|bytes| Inventory::parse(&bytes)))
     }
 
@@ -98,6 +98,6 @@ impl Inventory {
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "crc {crc:08x}");
         let written = replace(&**disk, &path, text.as_bytes());
-        written.map_err(|e| Error::io("write", &path, e))
+        written.map_err(|e| Error::io(Op::Write, &path, e))
     }
 }

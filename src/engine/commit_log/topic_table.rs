@@ -8,7 +8,7 @@ use super::json::{Members, raw};
 use super::tables::TABLE_LEN_MAX;
 use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::Topics;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::record::check::check_topic;
 use serde::de::IgnoredAny;
 use serde::{Serialize, Serializer};
@@ -17,6 +17,8 @@ use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+/// The name of the table, in `config`.
+pub const FILE_NAME: &str = "topics.json";
 /// The most topics that a table may have.
 const TOPICS_MAX: usize = 1 << 20;
 /// The most members of another object of the table that is read.
@@ -54,7 +56,7 @@ impl TopicTable {
     /// [`Error::Corrupt`] where it is longer or has more topics than any table may, and
     /// [`Error::Unsupported`] where it is no file.
     pub fn load(disk: &dyn Disk, root: &Path, topics: &Topics) -> Result<TopicTable> {
-        let path = root.join("config").join("topics.json");
+        let path = root.join("config").join(FILE_NAME);
         let backup = root.join("config").join("topics.json.bak");
         let found = match read(disk, &path)? {
             Some(found) => Some(found),
@@ -126,7 +128,7 @@ impl TopicTable {
 
     /// Writes the table, durably; the one before stays as the backup, if it could be read.
     pub fn save(&self, disk: &dyn Disk) -> Result<()> {
-        let io = |error| Error::io("write", &self.path, error);
+        let io = |error| Error::io(Op::Write, &self.path, error);
         let directory = self.path.parent().unwrap_or(Path::new("."));
         disk.create_directory(directory).map_err(io)?;
         // A table that cannot be read would take the place of a backup that can.
@@ -174,7 +176,7 @@ type Parts = (
 
 /// Reads a table; `None` where there is none, or no JSON object.
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Parts>> {
-    let there = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+    let there = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     let Some(there) = there else { return Ok(None) };
     if there.kind != Kind::File {
         let what = format!("{} is not a regular file", path.display());
@@ -186,7 +188,7 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Parts>> {
         return too_much(format!("it is {len} bytes long, limit {TABLE_LEN_MAX}"));
     }
     let bytes = read_small(disk, path, TABLE_LEN_MAX);
-    let bytes = bytes.map_err(|e| Error::io("read", path, e))?;
+    let bytes = bytes.map_err(|e| Error::io(Op::Read, path, e))?;
     let Some(found) = bytes.and_then(|bytes| Members::<MEMBERS_MAX>::read(&bytes)) else {
         return Ok(None);
     };

@@ -6,7 +6,7 @@
 
 use super::open::Opening;
 use super::recover::Outcome;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, file_name};
 use crate::mapped::{Access, PAGE};
 use crate::num::index;
@@ -25,7 +25,7 @@ impl Opening<'_> {
             if file.start >= outcome.end && file.start > min {
                 self.disk
                     .unlink(&path)
-                    .map_err(|e| Error::io("unlink", &path, e))?;
+                    .map_err(|e| Error::io(Op::Unlink, &path, e))?;
                 continue;
             }
             if file.len < len {
@@ -33,7 +33,7 @@ impl Opening<'_> {
                 self.disk
                     .write_at(&path, len - 1, &[0])
                     .and_then(|()| self.disk.sync_file(&path))
-                    .map_err(|e| Error::io("lengthen", &path, e))?;
+                    .map_err(|e| Error::io(Op::Lengthen, &path, e))?;
                 file.len = len;
             }
             self.keep(&path, &file, outcome.end)?;
@@ -45,7 +45,7 @@ impl Opening<'_> {
         if !self.files.is_empty() {
             self.disk
                 .sync_directory(&directory)
-                .map_err(|e| Error::io("sync", &directory, e))?;
+                .map_err(|e| Error::io(Op::Sync, &directory, e))?;
         }
         self.recovery.truncated_bytes = erased;
         Ok(())
@@ -69,15 +69,15 @@ impl Opening<'_> {
         // A store to a hole on a full disk would be answered with a signal.
         self.disk
             .reserve(path, from, to - from)
-            .map_err(|e| Error::io("reserve", path, e))?;
+            .map_err(|e| Error::io(Op::Reserve, path, e))?;
         let region = self.disk.map(path, index(len), Access::ReadWrite);
-        let region = region.map_err(|e| Error::io("map", path, e))?;
+        let region = region.map_err(|e| Error::io(Op::Map, path, e))?;
         let (from, to) = (index(from), index(to));
         let dirtied = self.disk.dirty_range(&region, from, to - from);
-        dirtied.map_err(|e| Error::io("store to", path, e))?;
+        dirtied.map_err(|e| Error::io(Op::Store, path, e))?;
         let page = from / PAGE * PAGE;
         let synced = self.disk.sync_range(&region, page, to - page);
-        synced.map_err(|e| Error::io("sync", path, e))
+        synced.map_err(|e| Error::io(Op::Sync, path, e))
     }
 
     /// Turns what lies at or behind `from` of a file into zeros, where there is anything.
@@ -89,7 +89,7 @@ impl Opening<'_> {
         if planted(Bug::StaleTail) {
             return Ok(last - from);
         }
-        let io = |error| Error::io("erase", path, error);
+        let io = |error| Error::io(Op::Erase, path, error);
         self.disk.erase(path, from, len - from).map_err(io)?;
         self.disk.sync_file(path).map_err(io)?;
         Ok(last - from)
@@ -114,7 +114,7 @@ impl Opening<'_> {
     /// End of the last byte at or behind `from` that is not zero.
     fn last_byte_behind(&self, path: &Path, from: u64, len: u64) -> Result<Option<u64>> {
         const CHUNK: u64 = 1 << 20;
-        let io = |error| Error::io("read", path, error);
+        let io = |error| Error::io(Op::Read, path, error);
         let mut buffer = Vec::new();
         let mut at = from;
         let mut last = None;

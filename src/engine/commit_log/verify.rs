@@ -15,7 +15,7 @@ use super::recover::next_record;
 use super::shared::Shared;
 use super::verify_index::index_entries;
 use super::verify_tables::tables;
-use crate::engine::{Damage, Topic, Verification};
+use crate::engine::{Damage, DamageKind, Topic, Verification};
 use crate::error::Result;
 use crate::record::properties::{Known, SCHEDULE_TOPIC};
 use crate::record::{Flaw, Freshness, Record};
@@ -216,6 +216,7 @@ fn whole(shared: &Shared, record: &Record<'_>, position: u64, survey: &mut Surve
         survey.strays.push(position);
         let log = &shared.log;
         survey.found.damage.push(Damage {
+            kind: DamageKind::Log,
             path: log.files.path_of(log.files.start_of(position)),
             position,
             length: u64::from(record.layout().total_len),
@@ -307,6 +308,7 @@ pub(super) fn entries(
         });
         let (path, position) = queue.place_of(number);
         survey.add_entry(Damage {
+            kind: DamageKind::Queue,
             path,
             position,
             length: ENTRY_LEN,
@@ -354,17 +356,16 @@ fn flaw_of(
 
 /// Adds what was found before and is not among what is found here.
 fn add_known(shared: &Shared, survey: &mut Survey) {
-    let caches = [
-        shared.queues.store.directory.clone(),
-        shared.root.join("index"),
-    ];
-    let commitlog = shared.log.files.directory().to_path_buf();
     for damage in shared.report.all() {
-        // What is said of the whole store, such as a clock that jumped, is no damage of a file.
-        if damage.path == shared.root || caches.iter().any(|cache| damage.path.starts_with(cache)) {
+        // Queues and index were checked as a whole, and a clock that jumped damages no file.
+        let kind = damage.kind;
+        if matches!(
+            kind,
+            DamageKind::Queue | DamageKind::Index | DamageKind::Clock
+        ) {
             continue;
         }
-        if damage.path.starts_with(&commitlog)
+        if kind == DamageKind::Log
             && let Some(hole) = survey.hole_at(damage.position)
         {
             // Opening has made fillers of the entries that led here.
@@ -392,6 +393,7 @@ fn add_known(shared: &Shared, survey: &mut Survey) {
 fn add_holes(shared: &Shared, survey: &mut Survey) {
     let files = &shared.log.files;
     let holes = survey.holes.iter().map(|hole| Damage {
+        kind: DamageKind::Log,
         path: files.path_of(files.start_of(hole.range.start)),
         position: hole.range.start,
         length: hole.range.end - hole.range.start,

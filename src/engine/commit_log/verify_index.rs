@@ -5,7 +5,7 @@ use super::index_file::{ENTRY_LEN, IndexEntry, IndexFile};
 use super::log::Log;
 use super::shared::Shared;
 use super::verify::Survey;
-use crate::engine::Damage;
+use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::mapped::Access;
 use crate::record::properties::{Known, index_hash};
@@ -44,6 +44,7 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> 
             }
         };
         survey.add_entry(Damage {
+            kind: DamageKind::Index,
             path: file.path().to_path_buf(),
             position: file.byte_of(number),
             length: ENTRY_LEN as u64,
@@ -53,6 +54,7 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> 
     }
     if !times_hold(log, file, count)? {
         survey.found.damage.push(Damage {
+            kind: DamageKind::Index,
             path: file.path().to_path_buf(),
             position: 0,
             length: super::index_file::HEADER_LEN as u64,

@@ -5,9 +5,10 @@ use super::kept;
 use super::shared::Shared;
 use super::state::{self, StatePage};
 use super::tables::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
+use super::topic_table;
 use crate::disk::{Kind, read_small};
-use crate::engine::Damage;
-use crate::error::{Error, Result};
+use crate::engine::{Damage, DamageKind};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, PAGE};
 use crate::num::index;
 use crate::record::layout::be_u64;
@@ -19,9 +20,14 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
     configurations(shared, &mut found)?;
     let checkpoint = shared.root.join("checkpoint");
     if let Some(bytes) = read(shared, &checkpoint)?
-        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms)
+        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms.max(shared.clock.now_ms()))
     {
-        found.push(whole(checkpoint, bytes.len(), reason));
+        found.push(whole(
+            DamageKind::Checkpoint,
+            checkpoint,
+            bytes.len(),
+            reason,
+        ));
     }
     let page = shared.root.join(state::FILE_NAME);
     if let Some(len) = len_of(shared, &page)? {
@@ -34,26 +40,31 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
             Some(page) if page.geometry().is_none() => Some("its sizes do not hold"),
             Some(_) => None,
         };
-        found.extend(reason.map(|reason| whole(page, PAGE, reason)));
+        found.extend(reason.map(|reason| whole(DamageKind::Table, page, PAGE, reason)));
     }
     let offsets = shared.root.join(INVENTORY_NAME);
     if let Some(len) = len_of(shared, &offsets)?
         && Inventory::load(&*shared.disk, &shared.root)?.is_none()
     {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
-        found.push(whole(offsets, len, "the checksum or a line is wrong"));
+        found.push(whole(
+            DamageKind::Table,
+            offsets,
+            len,
+            "the checksum or a line is wrong",
+        ));
     }
     let options = shared.root.join(kept::FILE_NAME);
     if let Some(reason) = kept::flaw(&*shared.disk, &shared.root)? {
         let len = len_of(shared, &options)?.unwrap_or_default();
-        found.push(whole(options, index(len), &reason));
+        found.push(whole(DamageKind::Options, options, index(len), &reason));
     }
     Ok(found)
 }
 
 fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
     let directory = shared.root.join("config");
-    let io = |error| Error::io("list", &directory, error);
+    let io = |error| Error::io(Op::List, &directory, error);
     if shared.disk.look(&directory).map_err(io)?.is_none() {
         return Ok(());
     }
@@ -66,14 +77,19 @@ fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
         if let Some(bytes) = read(shared, &path)?
             && !json::is_json(&bytes)
         {
-            found.push(whole(path, bytes.len(), "no JSON"));
+            let kind = match &**name {
+                topic_table::FILE_NAME => DamageKind::Topics,
+                _ => DamageKind::ForeignTable,
+            };
+            found.push(whole(kind, path, bytes.len(), "no JSON"));
         }
     }
     Ok(())
 }
 
-fn whole(path: PathBuf, len: usize, reason: &str) -> Damage {
+fn whole(kind: DamageKind, path: PathBuf, len: usize, reason: &str) -> Damage {
     Damage {
+        kind,
         path,
         position: 0,
         length: len as u64,
@@ -84,23 +100,22 @@ fn whole(path: PathBuf, len: usize, reason: &str) -> Damage {
 
 fn len_of(shared: &Shared, path: &Path) -> Result<Option<u64>> {
     let found = shared.disk.look(path);
-    let found = found.map_err(|e| Error::io("look at", path, e))?;
+    let found = found.map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found.map(|entry| entry.len))
 }
 
 fn read(shared: &Shared, path: &Path) -> Result<Option<Vec<u8>>> {
     let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
-    bytes.map_err(|e| Error::io("read", path, e))
+    bytes.map_err(|e| Error::io(Op::Read, path, e))
 }
 
 /// Times in the checkpoint tell a reader what it need not look at again, so one that lies ahead of
 /// every record and of the clock hides what has to be built again.
-fn checkpoint_flaw(bytes: &[u8], last_store_ms: i64) -> Option<&'static str> {
+fn checkpoint_flaw(bytes: &[u8], latest_ms: i64) -> Option<&'static str> {
     if bytes.len() != PAGE {
         return Some("its length is not 4096 bytes");
     }
-    let latest = last_store_ms.max(crate::store::now_ms());
     let times = [0, 8, 16].map(|at| be_u64(bytes, at).cast_signed());
-    let implausible = times.iter().any(|time| *time < 0 || *time > latest);
+    let implausible = times.iter().any(|time| *time < 0 || *time > latest_ms);
     implausible.then_some("a time is negative or lies ahead of every record")
 }

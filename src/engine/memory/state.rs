@@ -2,7 +2,7 @@
 
 use super::NAME;
 use crate::engine::{Appended, Place, Rows, Topic, Topics};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Region;
 use crate::record::properties::Known;
 use crate::record::{Batch, Layout, Message, Record};
@@ -120,7 +120,7 @@ impl State {
         }
         let name = Path::new(NAME);
         let chunk = Region::anonymous(len.max(CHUNK_LEN), name)
-            .map_err(|error| Error::io("get memory for", name, error))?;
+            .map_err(|error| Error::io(Op::Allocate, name, error))?;
         let chunk = Arc::new(chunk);
         self.chunks.push(Arc::clone(&chunk));
         self.used = 0;

@@ -1,13 +1,12 @@
 //! What the shared suite cannot reach: a clock that is set back, and stores of several chunks.
 
 use super::*;
+use crate::clock::ManualClock;
 use crate::record::Draft;
-use std::sync::atomic::AtomicI64;
 
-fn store_with_clock(now: &Arc<AtomicI64>) -> Memory {
+fn store_with_clock(now: &Arc<ManualClock>) -> Memory {
     let now = Arc::clone(now);
-    let clock = move || now.load(Ordering::Relaxed);
-    Memory::with_clock(&Options::default(), Box::new(clock))
+    Memory::with_clock(&Options::default(), now)
 }
 
 fn send(store: &Memory, queue: u32, body: &[u8], keys: &[&str]) -> Appended {
@@ -27,12 +26,12 @@ fn send(store: &Memory, queue: u32, body: &[u8], keys: &[&str]) -> Appended {
 
 #[test]
 fn store_times_never_decrease_when_the_clock_is_set_back() {
-    let now = Arc::new(AtomicI64::new(100));
+    let now = ManualClock::at(100);
     let store = store_with_clock(&now);
     assert_eq!(send(&store, 0, b"a", &[]).store_timestamp, 100);
-    now.store(50, Ordering::Relaxed);
+    now.set(50);
     assert_eq!(send(&store, 0, b"b", &[]).store_timestamp, 100);
-    now.store(101, Ordering::Relaxed);
+    now.set(101);
     assert_eq!(send(&store, 0, b"c", &[]).store_timestamp, 101);
     assert_eq!(store.message_at(1).unwrap().record().store_timestamp(), 100);
     assert_eq!(store.message_at(1).unwrap().record().born_timestamp(), 5);
@@ -40,10 +39,10 @@ fn store_times_never_decrease_when_the_clock_is_set_back() {
 
 #[test]
 fn the_offset_at_a_time_is_that_of_the_first_message_stored_then_or_later() {
-    let now = Arc::new(AtomicI64::new(0));
+    let now = ManualClock::at(0);
     let store = store_with_clock(&now);
     for time in [10, 10, 20, 30, 30, 30] {
-        now.store(time, Ordering::Relaxed);
+        now.set(time);
         send(&store, 3, b"", &[]);
     }
     let topic = store.topics().get("T").unwrap();
@@ -54,10 +53,10 @@ fn the_offset_at_a_time_is_that_of_the_first_message_stored_then_or_later() {
 
 #[test]
 fn a_query_takes_both_ends_of_its_time_and_gives_the_newest_first() {
-    let now = Arc::new(AtomicI64::new(0));
+    let now = ManualClock::at(0);
     let store = store_with_clock(&now);
     for time in [10, 20, 20, 30] {
-        now.store(time, Ordering::Relaxed);
+        now.set(time);
         send(&store, 0, b"", &["k"]);
     }
     let topic = store.topics().get("T").unwrap();
@@ -75,7 +74,7 @@ fn a_query_takes_both_ends_of_its_time_and_gives_the_newest_first() {
 
 #[test]
 fn records_larger_than_a_chunk_and_many_chunks_read_back_and_verify() {
-    let store = store_with_clock(&Arc::default());
+    let store = store_with_clock(&ManualClock::at(0));
     let large = vec![7; 3 << 20];
     let small = vec![9; 300 << 10];
     for _ in 0..3 {
@@ -107,7 +106,7 @@ fn records_larger_than_a_chunk_and_many_chunks_read_back_and_verify() {
 
 #[test]
 fn close_frees_the_tables_but_what_is_held_stays() {
-    let store = store_with_clock(&Arc::default());
+    let store = store_with_clock(&ManualClock::at(0));
     for _ in 0..3 {
         send(&store, 0, b"held", &[]);
     }

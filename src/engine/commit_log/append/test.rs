@@ -35,10 +35,7 @@ fn open_on(machine: &Machine, root: &Path, options: Options) -> CommitLog {
 
 /// A machine that asks `before` about every call to its disk.
 fn hooked(before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static) -> Machine {
-    Machine {
-        disk: HookedDisk::shared(before),
-        drive: Drive::Steps,
-    }
+    Machine::stepped(HookedDisk::shared(before))
 }
 
 /// Sends messages of 100 KiB each.
@@ -51,7 +48,7 @@ fn send(engine: &CommitLog, count: usize) {
             body: &body,
             ..Draft::default()
         };
-        let clock_ms = crate::store::now_ms();
+        let clock_ms = engine.shared().clock.now_ms();
         batch
             .push("orders", 0, &draft, engine.style(), clock_ms)
             .unwrap();

@@ -23,7 +23,7 @@
 //!
 //! A *run* is what one block holds of one queue. Runs stand in the order of their blocks.
 
-use crate::engine::Damage;
+use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Result};
 use crate::num::{index, short};
 use crate::record::layout::{be_u32, be_u64};
@@ -185,6 +185,7 @@ impl BlockTable {
     /// The holes as damage of the file at `path`.
     pub fn damage(&self, path: &Path) -> Vec<Damage> {
         let damage = |hole: &Hole| Damage {
+            kind: DamageKind::Log,
             path: path.to_owned(),
             position: hole.position,
             length: hole.length,

@@ -3,8 +3,8 @@
 use super::blocks::Wanted;
 use crate::engine::commit_log::log::is_blank;
 use crate::engine::commit_log::recover::search;
-use crate::engine::{Check, Cursor, Damage, Filter, Rows};
-use crate::error::{Error, Result};
+use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Region;
 use crate::record::layout::{MAGIC_BLANK, extent};
 use crate::record::{Flaw, Layout, Record};
@@ -47,11 +47,11 @@ impl ByteCursor {
         damage: &Arc<Mutex<Vec<Damage>>>,
     ) -> Result<ByteCursor> {
         let region = Region::anonymous(bytes.len(), path);
-        let region = region.map_err(|e| Error::io("map", path, e))?;
+        let region = region.map_err(|e| Error::io(Op::Map, path, e))?;
         // Page by page, as the copy meets them, they would cost more than the copy.
         let _ = region.populate(0, bytes.len());
         let copied = region.write(0, bytes);
-        copied.map_err(|e| Error::io("map", path, e))?;
+        copied.map_err(|e| Error::io(Op::Map, path, e))?;
         region.publish(bytes.len());
         let cursor = ByteCursor {
             region: Arc::new(region),
@@ -89,6 +89,7 @@ impl ByteCursor {
 
     fn tell(&self, at: usize, length: usize, reason: String) {
         self.damage.lock().push(Damage {
+            kind: DamageKind::Log,
             path: self.region.path().to_owned(),
             position: self.position + at as u64,
             length: length as u64,

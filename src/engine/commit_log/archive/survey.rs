@@ -6,7 +6,7 @@ use crate::engine::commit_log::log::{Step, Walker};
 use crate::engine::commit_log::recover::next_record;
 use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::state::Mark;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::MappedFile;
 use crate::num::{index, short};
 use crate::record::properties::Known;
@@ -113,10 +113,10 @@ fn walk(shared: &Shared, file: &MappedFile) -> Result<Survey> {
     }
     let region = file
         .region()
-        .map_err(|e| Error::io("map", file.path(), e))?;
+        .map_err(|e| Error::io(Op::Map, file.path(), e))?;
     surveyor.finish(file, |start, len| {
         let bytes = region.run(start, len);
-        bytes.map_err(|e| Error::io("read", file.path(), e))
+        bytes.map_err(|e| Error::io(Op::Read, file.path(), e))
     })
 }
 

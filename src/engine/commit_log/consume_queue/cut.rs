@@ -1,7 +1,7 @@
 //! Cutting a queue at either end.
 
 use super::{ConsumeQueue, ENTRY_LEN, Files};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::mapped::queue::file_name;
 use std::sync::atomic::Ordering;
@@ -30,9 +30,9 @@ impl ConsumeQueue {
             let from = (max - keep) * ENTRY_LEN;
             let len = self.store.file_entries * ENTRY_LEN - from;
             let data = self.store.disk.next_data(&path, from);
-            if data.map_err(|e| Error::io("read", &path, e))?.is_some() {
+            if data.map_err(|e| Error::io(Op::Read, &path, e))?.is_some() {
                 let erased = self.store.disk.erase(&path, from, len);
-                erased.map_err(|e| Error::io("erase", &path, e))?;
+                erased.map_err(|e| Error::io(Op::Erase, &path, e))?;
                 let end = keep + self.store.file_entries;
                 self.erased.fetch_max(end, Ordering::AcqRel);
             }
@@ -119,7 +119,7 @@ impl ConsumeQueue {
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         match self.store.disk.unlink(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            gone => gone.map_err(|e| Error::io("unlink", &path, e))?,
+            gone => gone.map_err(|e| Error::io(Op::Unlink, &path, e))?,
         }
         self.names_changed.store(true, Ordering::Release);
         Ok(())

@@ -1,7 +1,7 @@
 //! What of a queue is durable.
 
 use super::{ConsumeQueue, ENTRY_LEN};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, Region};
 use crate::num::index;
 use std::ops::Range;
@@ -36,13 +36,13 @@ impl ConsumeQueue {
         let end = unflushed.max.max(unflushed.erased);
         self.each_range(unflushed.from..end, |region, from, len| {
             let synced = self.store.disk.sync_range(region, from, len);
-            synced.map_err(|e| Error::io("sync", region.path(), e))
+            synced.map_err(|e| Error::io(Op::Sync, region.path(), e))
         })?;
         if unflushed.names_changed {
             let parts = self.directory.ancestors().take(3);
             for directory in parts {
                 let synced = self.store.disk.sync_directory(directory);
-                synced.map_err(|e| Error::io("sync", directory, e))?;
+                synced.map_err(|e| Error::io(Op::Sync, directory, e))?;
             }
         }
         Ok(())
@@ -63,7 +63,7 @@ impl ConsumeQueue {
             self.first_from(position)?..self.max(),
             |region, from, len| {
                 let dirtied = self.store.disk.dirty_range(region, from, len);
-                dirtied.map_err(|e| Error::io("store to", region.path(), e))
+                dirtied.map_err(|e| Error::io(Op::Store, region.path(), e))
             },
         )
     }

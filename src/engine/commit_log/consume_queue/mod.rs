@@ -11,7 +11,7 @@ mod search;
 
 pub use super::queue_entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::mapped::{Access, Region};
 use crate::num::index;
@@ -226,7 +226,7 @@ impl ConsumeQueue {
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         let len = index(self.store.file_entries * ENTRY_LEN);
         let mapped = self.store.disk.map(&path, len, self.store.access);
-        let region = Arc::new(mapped.map_err(|e| Error::io("map", &path, e))?);
+        let region = Arc::new(mapped.map_err(|e| Error::io(Op::Map, &path, e))?);
         self.store.mapped.fetch_add(1, Ordering::Relaxed);
         file.region = Some(Arc::clone(&region));
         Ok(region)
@@ -374,7 +374,7 @@ impl ConsumeQueue {
                 .store
                 .disk
                 .reserve(&path, file.reserved, until - file.reserved);
-            reserved.map_err(|e| Error::io("reserve", &path, e))?;
+            reserved.map_err(|e| Error::io(Op::Reserve, &path, e))?;
             file.reserved = until;
         }
         let end = start + file.reserved / ENTRY_LEN;
@@ -393,10 +393,10 @@ impl ConsumeQueue {
     fn create_file(&self, start: u64) -> Result<()> {
         let disk = &self.store.disk;
         let made = disk.create_directory(&self.directory);
-        made.map_err(|e| Error::io("create", &self.directory, e))?;
+        made.map_err(|e| Error::io(Op::Create, &self.directory, e))?;
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         let created = disk.create(&path, self.store.file_entries * ENTRY_LEN);
-        created.map_err(|e| Error::io("create", &path, e))?;
+        created.map_err(|e| Error::io(Op::Create, &path, e))?;
         self.names_changed.store(true, Ordering::Release);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Names of topics and queues in the directory of the queues.
 
 use crate::disk::{Disk, Kind};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use std::path::Path;
 
 /// Numbers of queues are below this; a table by number stays small.
@@ -13,7 +13,7 @@ pub const QUEUES_MAX: u32 = 1 << 20;
 ///
 /// [`Error::Unsupported`] where such a name is no directory: a link would lead out of the store.
 pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
-    let io = |error| Error::io("list", directory, error);
+    let io = |error| Error::io(Op::List, directory, error);
     if disk.look(directory).map_err(io)?.is_none() {
         return Ok(Vec::new());
     }
@@ -41,7 +41,7 @@ pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
 fn names(disk: &dyn Disk, directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
     let entries = disk
         .list(directory)
-        .map_err(|e| Error::io("list", directory, e))?;
+        .map_err(|e| Error::io(Op::List, directory, e))?;
     let mut found = Vec::new();
     for entry in entries {
         let Some(name) = entry.name.filter(|name| wanted(name)) else {

@@ -1,7 +1,7 @@
 //! Looking for entries by where they lead, and for the last ones that were written.
 
 use super::{ConsumeQueue, ENTRY_LEN, FILLER_SIZE, QueueEntry};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::num::index;
 use std::ops::Range;
@@ -175,7 +175,7 @@ impl ConsumeQueue {
     fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
         const CHUNK: u64 = 20 * 1024;
         let disk = &self.store.disk;
-        let io = |error| Error::io("read", path, error);
+        let io = |error| Error::io(Op::Read, path, error);
         let file_len = self.store.file_entries * ENTRY_LEN;
         let mut runs = Vec::new();
         let mut at = 0;

@@ -3,8 +3,8 @@
 use crate::disk::{Call, HookedDisk, NotBegun};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Durability, Engine};
-use crate::error::{Error, Result};
-use crate::machine::{Drive, Machine};
+use crate::error::{Error, Op, Result};
+use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::{Batch, Draft};
 use std::collections::BTreeSet;
@@ -28,10 +28,6 @@ fn open(root: &Path, flush: Flush) -> Bed {
         _ if call == Call::SyncRange => Ok(()),
         number => Err(io::Error::from_raw_os_error(number)),
     });
-    let machine = Machine {
-        disk,
-        drive: Drive::Steps,
-    };
     let options = Options {
         flush: Some(flush),
         commitlog_file_size: Some(8192),
@@ -40,7 +36,7 @@ fn open(root: &Path, flush: Flush) -> Bed {
         index_entries: Some(8),
         ..Options::default()
     };
-    let engine = CommitLog::open(&machine, root, &options).unwrap();
+    let engine = CommitLog::open(&Machine::stepped(disk), root, &options).unwrap();
     Bed { engine, short_of }
 }
 
@@ -53,7 +49,7 @@ impl Bed {
             keys: &["a", "b", "c"],
             ..Draft::default()
         };
-        let clock_ms = crate::store::now_ms();
+        let clock_ms = self.engine.shared().clock.now_ms();
         batch.push(&topic.name, 0, &draft, self.engine.style(), clock_ms)?;
         let sent = self
             .engine
@@ -147,13 +143,15 @@ fn what_could_not_be_opened_for_a_sync_is_synced_later() {
 #[test]
 fn a_sync_without_room_or_memory_is_final() {
     for number in [libc::ENOMEM, libc::ENOSPC, libc::EIO] {
-        let error = |doing| Error::io(doing, "file", io::Error::from_raw_os_error(number));
-        assert!(!error("sync").passes() && !error("sync the file system of").passes());
-        assert_eq!(error("map").passes(), number != libc::EIO);
+        let error = |op| Error::io(op, "file", io::Error::from_raw_os_error(number));
+        for sync in [Op::Sync, Op::SyncFileSystem] {
+            assert!(error(sync).is_of_sync() && error(sync).ends_writing());
+        }
+        assert_eq!(error(Op::Map).ends_writing(), number == libc::EIO);
     }
     for number in [libc::ENOMEM, libc::EMFILE, libc::EIO] {
         let unopened = NotBegun::from(io::Error::from_raw_os_error(number));
-        let error = Error::io("sync", "file", unopened);
-        assert_eq!(error.passes(), number != libc::EIO);
+        let error = Error::io(Op::Sync, "file", unopened);
+        assert_eq!(error.ends_writing(), number == libc::EIO);
     }
 }

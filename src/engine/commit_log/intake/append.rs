@@ -1,6 +1,5 @@
 //! Appending a commit, part by part.
 
-use super::Clock;
 use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
@@ -36,8 +35,7 @@ impl Stop {
     /// Why one of its files is of no use. One that is gone stays gone, and after a sync that failed
     /// the kernel may have dropped what was not stored. Whatever else fails may pass.
     pub fn of_file(error: Error) -> Stop {
-        let is_final = matches!(&error, Error::Io { doing, .. } if doing.starts_with("sync"));
-        match is_final || error.is_not_found() {
+        match error.is_of_sync() || error.is_not_found() {
             true => Stop::refuse(error),
             false => Stop::Later(error),
         }
@@ -79,12 +77,7 @@ pub enum Turn {
 
 /// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
 /// away when all is appended and durable.
-pub fn append(
-    shared: &Shared,
-    pending: &mut Pending,
-    mut turns: Turns<'_>,
-    clock: Clock<'_>,
-) -> Result<Turn, Stop> {
+pub fn append(shared: &Shared, pending: &mut Pending, mut turns: Turns<'_>) -> Result<Turn, Stop> {
     let disk = &*shared.disk;
     let Some(manifest) = pending.manifest.clone() else {
         marker::complete(shared)?;
@@ -98,7 +91,7 @@ pub fn append(
         }
     };
     if done < manifest.parts.len() {
-        match append_rest(shared, pending, &manifest, &mut turns, &mut done, clock) {
+        match append_rest(shared, pending, &manifest, &mut turns, &mut done) {
             Ok(true) if done < manifest.parts.len() => {
                 turns.known.insert(manifest.id, done);
                 return Ok(Turn::More);
@@ -221,14 +214,12 @@ fn append_rest(
     manifest: &Manifest,
     turns: &mut Turns<'_>,
     done: &mut usize,
-    clock: Clock<'_>,
 ) -> Result<bool, Stop> {
     let (disk, directory) = (&*shared.disk, pending.directory.clone());
     let staged = Staged {
         shared,
         directory: &directory,
         manifest,
-        clock,
     };
     // A single part is all there or not at all. With one of several parts in the log, and the rest
     // damaged or gone with the power, no retry could complete the batch.
@@ -323,7 +314,7 @@ fn stopped(
 
 /// Whether an append that failed with this error has left nothing in the log, for sure.
 fn leaves_nothing(error: &Error) -> bool {
-    error.passes() || matches!(error, Error::Closed)
+    !error.ends_writing() || matches!(error, Error::Closed)
 }
 
 /// Appends the rows of one part with its marker; returns the end of it.

@@ -19,7 +19,7 @@
 use super::{DIRECTORY, is_query};
 use crate::disk::{Disk, Kind, read_small};
 use crate::engine::commit_log::json;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::plant::{Bug, planted};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -348,7 +348,7 @@ impl Pending {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
         match disk.rename(&from, &self.directory.join(name.text())) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            renamed => renamed.map_err(|e| Error::io("rename", &from, e))?,
+            renamed => renamed.map_err(|e| Error::io(Op::Rename, &from, e))?,
         }
         self.name = name;
         let there = read(disk, &self.directory, name)?;
@@ -378,7 +378,7 @@ impl Pending {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
         match disk.rename_new(&from, &self.directory.join(name.text())) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
-            renamed => renamed.map_err(|e| Error::io("rename", &from, e))?,
+            renamed => renamed.map_err(|e| Error::io(Op::Rename, &from, e))?,
         }
         self.name = name;
         Ok(())
@@ -395,9 +395,9 @@ impl Pending {
         let temporary = path.with_extension("tmp");
         unlink(disk, &temporary)?;
         let written = disk.write_at(&temporary, 0, text.as_bytes());
-        written.map_err(|e| Error::io("write", &temporary, e))?;
+        written.map_err(|e| Error::io(Op::Write, &temporary, e))?;
         let renamed = disk.rename(&temporary, &path);
-        renamed.map_err(|e| Error::io("rename", &temporary, e))?;
+        renamed.map_err(|e| Error::io(Op::Rename, &temporary, e))?;
         if planted(Bug::RefuseTorn) {
             return Ok(());
         }
@@ -418,7 +418,7 @@ impl Pending {
 pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.unlink(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        done => done.map_err(|e| Error::io("unlink", path, e)),
+        done => done.map_err(|e| Error::io(Op::Unlink, path, e)),
     }
 }
 
@@ -426,7 +426,7 @@ pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
 #[cfg_attr(test, track_caller)]
 pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
     let synced = disk.sync_directory(directory);
-    synced.map_err(|e| Error::io("sync", directory, e))
+    synced.map_err(|e| Error::io(Op::Sync, directory, e))
 }
 
 /// Makes the names in the directory of a query durable, and those up to the store, which may be as
@@ -439,7 +439,7 @@ pub fn sync_up(disk: &dyn Disk, root: &Path, directory: &Path) -> Result<()> {
 
 /// Why a commit was refused, where the file of that name says so.
 pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
-    let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io("read", path, e))?;
+    let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io(Op::Read, path, e))?;
     Ok(text.map(|text| {
         let value = json::parse(&text).unwrap_or_default();
         let reason = value.get("reason").and_then(Value::as_str);
@@ -454,11 +454,11 @@ pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
 /// Directories of queries below `root`, with their names. Links are not followed.
 pub fn queries(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, PathBuf)>> {
     let top = root.join(DIRECTORY);
-    match disk.look(&top).map_err(|e| Error::io("look at", &top, e))? {
+    match disk.look(&top).map_err(|e| Error::io(Op::Stat, &top, e))? {
         Some(entry) if entry.kind == Kind::Directory => {}
         _ => return Ok(Vec::new()),
     }
-    let entries = disk.list(&top).map_err(|e| Error::io("list", &top, e))?;
+    let entries = disk.list(&top).map_err(|e| Error::io(Op::List, &top, e))?;
     let queries = entries.into_iter().filter_map(|entry| {
         let name = entry.name.filter(|_| entry.kind == Kind::Directory)?;
         is_query(&name).then(|| (name.clone(), top.join(name)))
@@ -492,7 +492,7 @@ pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
 fn listed(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
     let entries = match disk.list(directory) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.map_err(|e| Error::io("list", directory, e))?,
+        found => found.map_err(|e| Error::io(Op::List, directory, e))?,
     };
     let files = entries.into_iter().filter_map(|entry| {
         let name = entry.name.filter(|_| entry.kind == Kind::File)?;
@@ -508,7 +508,7 @@ pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pend
     let text = match read_small(disk, &path, LEN_MAX) {
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Some(Vec::new()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        text => text.map_err(|e| Error::io("read", &path, e))?,
+        text => text.map_err(|e| Error::io(Op::Read, &path, e))?,
     };
     let query = directory.file_name().and_then(|name| name.to_str());
     let mut pending = Pending {

@@ -317,7 +317,7 @@ pub fn keep(shared: &Shared, until: u64) -> Result<bool> {
         }
         goes
     })?;
-    let clock_ms = crate::store::now_ms();
+    let clock_ms = shared.clock.now_ms();
     let topic = shared.topic_for_append(TOPIC);
     let mut kept = None;
     for query in queries {

@@ -59,9 +59,6 @@ const RETRY: Duration = Duration::from_millis(500);
 /// How long the thread sleeps where nobody wakes it.
 const REST: Duration = Duration::from_secs(600);
 
-/// The wall clock, in ms.
-pub type Clock<'a> = &'a (dyn Fn() -> i64 + Sync);
-
 /// What whoever takes manifests up remembers.
 #[derive(Debug, Default)]
 struct Alone {
@@ -129,7 +126,7 @@ fn run(shared: &Shared) {
     while !shared.stopping() && shared.check_failed(false).is_ok() {
         // Looked at before the work: what is left meanwhile wakes at once.
         let seen = state.look(Word::Pending);
-        let pause = match step(shared, &crate::store::now_ms) {
+        let pause = match step(shared) {
             Ok(()) => REST,
             Err(_) => RETRY,
         };
@@ -145,7 +142,7 @@ fn run(shared: &Shared) {
 /// appended at the moment keeps the later ones of its query waiting, and the first such error is
 /// returned. Commits of different queries take turns, so that none waits for all of a long one:
 /// those that are there, and those that come meanwhile and ring.
-pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
+pub fn step(shared: &Shared) -> Result<()> {
     let mut alone = shared.intake.alone.lock();
     let alone = &mut *alone;
     if !is_asked_for(shared) {
@@ -176,7 +173,7 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
             known: &mut known,
             others: &others,
         };
-        match take(shared, &mut pending, &mut alone.refused, turns, clock) {
+        match take(shared, &mut pending, &mut alone.refused, turns) {
             Ok(Turn::Last) => {}
             Ok(Turn::More) => query.push_front(pending),
             Err(error) => {
@@ -193,7 +190,7 @@ pub fn step(shared: &Shared, clock: Clock<'_>) -> Result<()> {
         // Nothing waits.
         alone.checked.clear();
         alone.refused.clear();
-        alone.due.sweep(shared, clock());
+        alone.due.sweep(shared, shared.clock.now_ms());
     }
     first.map_or(Ok(()), Err)
 }
@@ -243,14 +240,13 @@ fn take(
     pending: &mut Pending,
     refused: &mut HashMap<String, Refusal>,
     turns: Turns<'_>,
-    clock: Clock<'_>,
 ) -> Result<Turn> {
     let disk = &*shared.disk;
     let id = pending.manifest.as_ref().map(|it| it.id.clone());
     let refusal = id.as_ref().and_then(|id| refused.get(id)).cloned();
     let appended = match refusal {
         Some(refusal) => Err(Stop::Refuse(refusal)),
-        None => append::append(shared, pending, turns, clock),
+        None => append::append(shared, pending, turns),
     };
     match appended {
         Ok(Turn::More) => return Ok(Turn::More),

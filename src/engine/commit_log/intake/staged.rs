@@ -5,7 +5,7 @@ use super::manifest::{Manifest, Stretch};
 use super::rows::{self, PartRows};
 use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::state::Word;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::machine::Drive;
 use crate::num::index;
 use crate::plant::{Bug, planted};
@@ -28,8 +28,6 @@ pub struct Staged<'a> {
     /// Where the stages are.
     pub directory: &'a Path,
     pub manifest: &'a Manifest,
-    /// The wall clock, in ms.
-    pub clock: super::Clock<'a>,
 }
 
 impl Staged<'_> {
@@ -82,7 +80,7 @@ impl Staged<'_> {
             return Ok(());
         }
         let disk = &*self.shared.disk;
-        let failed = |path: &Path, error| Stop::of_file(Error::io("sync", path, error));
+        let failed = |path: &Path, error| Stop::of_file(Error::io(Op::Sync, path, error));
         disk.sync_file(manifest).map_err(|e| failed(manifest, e))?;
         for stage in &self.manifest.stages {
             let path = self.directory.join(stage);
@@ -146,7 +144,7 @@ impl Staged<'_> {
         rows: &mut PartRows<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        rows.begin((self.clock)());
+        rows.begin(self.shared.clock.now_ms());
         let mut stretches = self.manifest.parts.get(part).into_iter().flatten();
         stretches.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
     }
@@ -162,7 +160,7 @@ impl Staged<'_> {
         let path = self.directory.join(name.map_or("", |name| name));
         bytes.resize(index(stretch.end - stretch.begin), 0);
         let have = match self.shared.disk.read_at(&path, stretch.begin, bytes) {
-            Err(error) => return Err(Stop::of_file(Error::io("read", &path, error))),
+            Err(error) => return Err(Stop::of_file(Error::io(Op::Read, &path, error))),
             Ok(have) => have,
         };
         let flawed = |at: usize, reason: String| {
@@ -202,5 +200,5 @@ fn spawn<'scope, T: Send + 'scope>(
 ) -> Result<ScopedJoinHandle<'scope, T>, Stop> {
     let thread = Builder::new().name("forebay-intake".to_owned());
     let spawned = thread.spawn_scoped(scope, work);
-    spawned.map_err(|e| Stop::Later(Error::io("start", "a thread", e)))
+    spawned.map_err(|e| Stop::Later(Error::io(Op::Start, "a thread", e)))
 }

@@ -12,7 +12,7 @@ use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::state::StatePage;
 use crate::engine::topic::PERMISSION_READ;
 use crate::engine::{Engine, Filter};
-use crate::machine::{Drive, Machine};
+use crate::machine::Machine;
 use crate::mapped::Access;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
@@ -573,15 +573,12 @@ fn a_short_commit_does_not_wait_for_all_of_a_long_one() {
 
 /// Opens a store whose disk calls are told to `before`, and takes up what is pending.
 fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) -> CommitLog {
-    let machine = Machine {
-        disk: HookedDisk::shared(move |call, path| {
-            before(call, path);
-            Ok(())
-        }),
-        drive: Drive::Steps,
-    };
-    let engine = CommitLog::open(&machine, root, &Options::default()).unwrap();
-    step(engine.shared(), &|| 0).unwrap();
+    let disk = HookedDisk::shared(move |call, path| {
+        before(call, path);
+        Ok(())
+    });
+    let engine = CommitLog::open(&Machine::stepped(disk), root, &Options::default()).unwrap();
+    step(engine.shared()).unwrap();
     engine
 }
 

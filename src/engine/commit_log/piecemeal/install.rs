@@ -8,7 +8,7 @@ use super::super::tables::Inventory;
 use super::super::{layout, running};
 use super::IndexPlan;
 use crate::disk::{Disk, FileLock, LockState};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -53,7 +53,7 @@ impl StoreLock {
         }
         let lock_path = root.join("lock");
         let taken = disk.lock(&lock_path);
-        let LockState::Held(lock) = taken.map_err(|e| Error::io("lock", &lock_path, e))? else {
+        let LockState::Held(lock) = taken.map_err(|e| Error::io(Op::Lock, &lock_path, e))? else {
             return Err(locked(&**disk, root)?);
         };
         if running::is_there(&**disk, root)? {
@@ -75,7 +75,7 @@ impl StoreLock {
         let disk = &*self.disk;
         let make = |path: &Path| {
             let made = disk.create_directory(path);
-            made.map_err(|e| Error::io("create", path, e))
+            made.map_err(|e| Error::io(Op::Create, path, e))
         };
         for name in ["consumequeue", "index"] {
             let (old, kept, new) = (self.root.join(name), away.join(name), built.join(name));
@@ -97,16 +97,16 @@ impl StoreLock {
             inventory.save(&self.disk, &self.root)?;
         }
         let synced = disk.sync_directory(&self.root);
-        synced.map_err(|e| Error::io("sync", &self.root, e))
+        synced.map_err(|e| Error::io(Op::Sync, &self.root, e))
     }
 }
 
 fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool> {
-    let found = disk.look(path).map_err(|e| Error::io("look at", path, e))?;
+    let found = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found.is_some())
 }
 
 fn rename(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
     let named = disk.rename(from, to);
-    named.map_err(|e| Error::io("rename", from, e))
+    named.map_err(|e| Error::io(Op::Rename, from, e))
 }

@@ -13,7 +13,7 @@
 use super::super::index_file::IndexFile;
 use super::{IndexPlan, Quarry};
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::record::layout::{be_u32, be_u64};
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ impl<'a> StagedKeys<'a> {
         let path = path_of(target, start);
         let directory = target.join("keys");
         let made = disk.create_directory(&directory);
-        made.map_err(|e| Error::io("create", &directory, e))?;
+        made.map_err(|e| Error::io(Op::Create, &directory, e))?;
         Ok(StagedKeys {
             disk,
             temporary: directory.join(format!("{start}.{token}.tmp")),
@@ -80,7 +80,7 @@ impl<'a> StagedKeys<'a> {
         let written = self
             .disk
             .write_at(&self.temporary, self.stored, &self.buffer);
-        written.map_err(|e| Error::io("write", &self.temporary, e))?;
+        written.map_err(|e| Error::io(Op::Write, &self.temporary, e))?;
         self.stored += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -90,7 +90,7 @@ impl<'a> StagedKeys<'a> {
     pub(super) fn finish(mut self) -> Result<u64> {
         self.store()?;
         let named = self.disk.rename(&self.temporary, &self.path);
-        named.map_err(|e| Error::io("rename", &self.temporary, e))?;
+        named.map_err(|e| Error::io(Op::Rename, &self.temporary, e))?;
         Ok(self.stored / KEY_LEN as u64)
     }
 }
@@ -122,7 +122,7 @@ pub(super) fn each_key(
                 .min(CHUNK_KEYS);
             let part = buffer.get_mut(..wanted * KEY_LEN).unwrap_or_default();
             let read = disk.read_at(&path, at * KEY_LEN as u64, part);
-            let read = read.map_err(|e| Error::io("read", &path, e))?;
+            let read = read.map_err(|e| Error::io(Op::Read, &path, e))?;
             if read < part.len() {
                 let reason = format!("{read} bytes of keys, not {}", part.len());
                 return Err(Error::corrupt(&path, at * KEY_LEN as u64, reason));
@@ -154,7 +154,7 @@ impl Quarry {
     ) -> Result<()> {
         let directory = target.join("index");
         let made = self.disk.create_directory(&directory);
-        made.map_err(|e| Error::io("create", &directory, e))?;
+        made.map_err(|e| Error::io(Op::Create, &directory, e))?;
         let temporary = directory.join(format!("{}.{token}.tmp", plan.name));
         let mut before = None;
         if let Some(last) = plan.first.checked_sub(1) {
@@ -173,8 +173,8 @@ impl Quarry {
         file.flush()?;
         let path = directory.join(format!("{:017}", plan.name));
         let named = self.disk.rename(&temporary, &path);
-        named.map_err(|e| Error::io("rename", &temporary, e))?;
+        named.map_err(|e| Error::io(Op::Rename, &temporary, e))?;
         let synced = self.disk.sync_directory(&directory);
-        synced.map_err(|e| Error::io("sync", &directory, e))
+        synced.map_err(|e| Error::io(Op::Sync, &directory, e))
     }
 }

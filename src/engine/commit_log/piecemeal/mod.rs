@@ -30,7 +30,7 @@ use super::recover::next_record;
 use super::state::{Geometry, StatePage};
 use super::{consume_queue::QUEUES_MAX, layout, running};
 use crate::disk::{Disk, Holder};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::mapped::queue::FoundFile;
 use crate::options::Options;
@@ -124,7 +124,7 @@ impl Quarry {
     pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
         let lock = root.join("lock");
         let holder = disk.probe(&lock);
-        if holder.map_err(|e| Error::io("look at", &lock, e))? == Holder::Nobody {
+        if holder.map_err(|e| Error::io(Op::Stat, &lock, e))? == Holder::Nobody {
             return Ok(());
         }
         Err(install::locked(disk, root)?)
@@ -190,7 +190,7 @@ impl Quarry {
     /// Makes what was laid on this machine durable.
     pub fn sync(&self, target: &Path) -> Result<()> {
         let synced = self.disk.sync_file_system(target);
-        synced.map_err(|e| Error::io("sync the file system of", target, e))
+        synced.map_err(|e| Error::io(Op::SyncFileSystem, target, e))
     }
 }
 

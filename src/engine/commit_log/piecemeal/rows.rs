@@ -5,7 +5,7 @@ use super::super::queue_entry::QueueEntry;
 use super::super::queue_row::QueueRow;
 use super::Run;
 use crate::disk::Disk;
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::num::index;
 use std::collections::{HashMap, HashSet};
@@ -157,7 +157,7 @@ impl<'a> Files<'a> {
             let written = self
                 .disk
                 .write_at(&path, (number - start) * ENTRY_LEN, part);
-            written.map_err(|e| Error::io("write", &path, e))?;
+            written.map_err(|e| Error::io(Op::Write, &path, e))?;
             number = start + self.file_entries;
             rest = behind;
         }
@@ -169,11 +169,11 @@ impl<'a> Files<'a> {
             return Ok(());
         }
         let made = self.disk.create_directory(directory);
-        made.map_err(|e| Error::io("create", directory, e))?;
+        made.map_err(|e| Error::io(Op::Create, directory, e))?;
         match self.disk.create(path, self.file_entries * ENTRY_LEN) {
             // Another range has entries of this file too.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(|e| Error::io("create", path, e))?,
+            made => made.map_err(|e| Error::io(Op::Create, path, e))?,
         }
         self.made.insert(path.to_owned());
         Ok(())

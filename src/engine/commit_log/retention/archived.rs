@@ -7,6 +7,7 @@
 //! A value is the position below which the archive has all that the store had.
 
 use super::consumed::{Found, keep_all, read};
+use crate::engine::DamageKind;
 use crate::engine::commit_log::shared::Shared;
 use crate::error::Result;
 use serde_json::Value;
@@ -27,7 +28,7 @@ pub(super) fn archived_to(shared: &Shared) -> Result<u64> {
         Found::Damaged => None,
     };
     let Some(targets) = targets else {
-        return Ok(keep_all(shared, path, "archives"));
+        return Ok(keep_all(shared, path, DamageKind::Table, "archives"));
     };
     let positions = targets.values().map(|value| value.as_u64().unwrap_or(0));
     Ok(positions.min().unwrap_or(0))

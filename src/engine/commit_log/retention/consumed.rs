@@ -7,11 +7,11 @@
 //! A value is the next queue offset that the group consumes.
 
 use crate::disk::{Kind, read_small};
-use crate::engine::Damage;
 use crate::engine::commit_log::json;
 use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::tables::TABLE_LEN_MAX;
-use crate::error::{Error, Result};
+use crate::engine::{Damage, DamageKind};
+use crate::error::{Error, Op, Result};
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 
@@ -28,7 +28,7 @@ pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
         other => match (read(shared, &backup)?, other) {
             (Found::Table(table), _) => table,
             (Found::Nothing, Found::Nothing) => return Ok(u64::MAX),
-            _ => return Ok(keep_all(shared, path, "offsets")),
+            _ => return Ok(keep_all(shared, path, DamageKind::ForeignTable, "offsets")),
         },
     };
     let mut consumed = u64::MAX;
@@ -54,8 +54,9 @@ pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
 }
 
 /// Reports that the file is no table of these. The position up to which messages may go then.
-pub(super) fn keep_all(shared: &Shared, path: PathBuf, of: &str) -> u64 {
+pub(super) fn keep_all(shared: &Shared, path: PathBuf, kind: DamageKind, of: &str) -> u64 {
     shared.report.add(Damage {
+        kind,
         path,
         position: 0,
         length: 0,
@@ -75,7 +76,7 @@ pub(super) enum Found {
 /// Reads a table that is a JSON object.
 pub(super) fn read(shared: &Shared, path: &Path) -> Result<Found> {
     let looked = shared.disk.look(path);
-    let there = looked.map_err(|e| Error::io("look at", path, e))?;
+    let there = looked.map_err(|e| Error::io(Op::Stat, path, e))?;
     if there.is_none() {
         return Ok(Found::Nothing);
     }
@@ -83,7 +84,7 @@ pub(super) fn read(shared: &Shared, path: &Path) -> Result<Found> {
         return Ok(Found::Damaged);
     }
     let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
-    let bytes = bytes.map_err(|e| Error::io("read", path, e))?;
+    let bytes = bytes.map_err(|e| Error::io(Op::Read, path, e))?;
     let value = bytes.and_then(|bytes| json::parse(&bytes));
     Ok(match value.filter(Value::is_object) {
         Some(table) => Found::Table(table),

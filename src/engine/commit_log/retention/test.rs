@@ -1,6 +1,7 @@
 //! Steps by hand, in a store that no thread serves: nothing happens between two lines of a test.
 
 use super::INTERVAL;
+use crate::clock::{Clock, RealClock};
 use crate::disk::{Call, HookedDisk, RealDisk};
 use crate::engine::commit_log::append::Appender;
 use crate::engine::commit_log::archive;
@@ -235,7 +236,7 @@ fn by_a_day(options: &mut Options) {
 #[test]
 fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
     let minute = Duration::from_secs(60);
-    let (now, hour) = (crate::store::now_ms(), DAY_MS / 24);
+    let (now, hour) = (RealClock.now_ms(), DAY_MS / 24);
     let mut bench = Bench::new(by_a_day);
     bench.fill("a", &[now - DAY_MS + 2 * hour, now]);
     let far = now + 400 * DAY_MS;
@@ -260,7 +261,7 @@ fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
 
 #[test]
 fn a_clock_that_was_set_between_two_openings_takes_nothing_for_an_hour() {
-    let now = crate::store::now_ms();
+    let now = RealClock.now_ms();
     let mut bench = Bench::new(by_a_day);
     bench.fill("a", &[now - 2 * DAY_MS, now]);
     bench.reopen();

@@ -3,7 +3,7 @@
 use super::*;
 use crate::disk::NotBegun;
 use crate::engine::Engine;
-use crate::error::Error;
+use crate::error::{Error, Op};
 use crate::plant::{Bug, plant};
 use crate::stages::Contents;
 
@@ -16,11 +16,7 @@ fn name_of(path: &Path) -> String {
 }
 
 fn engine_on(disk: Arc<dyn Disk>, root: &Path) -> CommitLog {
-    let machine = Machine {
-        disk,
-        drive: Drive::Steps,
-    };
-    CommitLog::open(&machine, root, &Options::default()).unwrap()
+    CommitLog::open(&Machine::stepped(disk), root, &Options::default()).unwrap()
 }
 
 /// Nobody is told that it is done before the log is durable, and what it was is run again.
@@ -55,7 +51,7 @@ fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_part
         };
         publish_cut(&*disk, root, &commit, 400).unwrap();
         assert_eq!(*synced.lock(), HashSet::new());
-        step(engine.shared(), &|| 0).unwrap();
+        step(engine.shared()).unwrap();
         for name in ["commit-0", &stages[0].name, DIRECTORY] {
             assert_eq!(synced.lock().contains(name), parts > 1, "{name}");
         }
@@ -66,16 +62,16 @@ fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_part
 
 #[test]
 fn a_file_that_is_gone_or_could_not_be_synced_is_not_tried_again() {
-    let io = |doing, number| {
+    let io = |op, number| {
         let error = std::io::Error::from_raw_os_error(number);
-        Stop::of_file(Error::io(doing, "stage-1", error))
+        Stop::of_file(Error::io(op, "stage-1", error))
     };
-    assert!(matches!(io("read", libc::ENOENT), Stop::Refuse(_)));
-    assert!(matches!(io("read", libc::EIO), Stop::Later(_)));
+    assert!(matches!(io(Op::Read, libc::ENOENT), Stop::Refuse(_)));
+    assert!(matches!(io(Op::Read, libc::EIO), Stop::Later(_)));
     // The kernel may have dropped what another sync would then call durable.
-    assert!(matches!(io("sync", libc::EIO), Stop::Refuse(_)));
+    assert!(matches!(io(Op::Sync, libc::EIO), Stop::Refuse(_)));
     let unbegun = NotBegun::from(std::io::Error::from_raw_os_error(libc::EMFILE));
-    let stop = Stop::of_file(Error::io("sync", "stage-1", unbegun));
+    let stop = Stop::of_file(Error::io(Op::Sync, "stage-1", unbegun));
     assert!(matches!(stop, Stop::Later(_)));
 }
 
@@ -141,7 +137,7 @@ fn a_commit_counts_once_its_marker_is_durable() {
     publish_batch(root, "q", 1, &[staged], 500);
     // It goes before it is durable.
     plant(Some(Bug::FinishEarly));
-    step(engine.shared(), &|| 0).unwrap();
+    step(engine.shared()).unwrap();
     plant(None);
     let state = commit::state(&RealDisk, root, "q", 1).unwrap();
     assert_eq!(state, CommitState::Gone);

@@ -1,0 +1,84 @@
+//! The wall clock: where a store takes the time of day from.
+//!
+//! An engine is given its clock with its machine, so that a test can set the time. How long
+//! something takes is measured by [`std::time::Instant`], which nobody sets.
+
+use crate::disk::coarse_ms;
+use std::fmt::Debug;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A wall clock. It may be set at any time, forward or back.
+pub trait Clock: Send + Sync + Debug {
+    /// Nanoseconds since the Unix epoch; 0 for a time before it.
+    fn now_ns(&self) -> u64;
+
+    /// Milliseconds since the Unix epoch; 0 for a time before it.
+    #[inline]
+    fn now_ms(&self) -> i64 {
+        (self.now_ns() / 1_000_000).cast_signed()
+    }
+
+    /// [`Clock::now_ms`] as of the last tick, which is 1 to 10 ms ago: a third of the price of the
+    /// exact time.
+    #[inline]
+    fn coarse_ms(&self) -> i64 {
+        self.now_ms()
+    }
+}
+
+/// The clock of the operating system.
+#[derive(Clone, Copy, Debug)]
+pub struct RealClock;
+
+impl Clock for RealClock {
+    #[inline]
+    fn now_ns(&self) -> u64 {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        since.map_or(0, |since| {
+            let whole = since.as_secs().saturating_mul(1_000_000_000);
+            whole.saturating_add(u64::from(since.subsec_nanos()))
+        })
+    }
+
+    #[inline]
+    fn coarse_ms(&self) -> i64 {
+        coarse_ms()
+    }
+}
+
+#[cfg(test)]
+pub use manual::ManualClock;
+
+#[cfg(test)]
+mod manual {
+    use super::Clock;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    /// A clock that stands still until a test sets it.
+    #[derive(Debug)]
+    pub struct ManualClock(AtomicU64);
+
+    impl ManualClock {
+        /// A clock that shows this many milliseconds.
+        pub fn at(now_ms: i64) -> Arc<ManualClock> {
+            Arc::new(ManualClock(AtomicU64::new(now_ms.cast_unsigned())))
+        }
+
+        /// Sets the time.
+        pub fn set(&self, now_ms: i64) {
+            self.0.store(now_ms.cast_unsigned(), Ordering::Relaxed);
+        }
+
+        /// Moves the time forward.
+        pub fn advance(&self, by_ms: u64) {
+            self.0.fetch_add(by_ms, Ordering::Relaxed);
+        }
+    }
+
+    impl Clock for ManualClock {
+        fn now_ns(&self) -> u64 {
+            self.0.load(Ordering::Relaxed) * 1_000_000
+        }
+    }
+}
