@@ -4,9 +4,9 @@
 //! copies the files and reads them by ranges.
 
 use crate::arrow::Column;
-use crate::arrow::schema::schema;
+use crate::arrow::schema::{BatchShape, schema};
 use crate::arrow::source::Source;
-use crate::arrow::stream::{BatchShape, DamageList, Stream};
+use crate::arrow::stream::{DamageList, Stream};
 use crate::engine::commit_log::archive::bytes::Expected;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows};
 use crate::error::Result;

@@ -12,9 +12,10 @@
 //! because a stream holds no handle of the store by which it could make them later: it must not
 //! keep the store from closing. So a cursor is cheap to make and small until it is first used.
 
+use crate::arrow::schema::BatchShape;
 use crate::arrow::schema::schema;
 use crate::arrow::source::Source;
-use crate::arrow::stream::{BatchShape, DamageList, Stream};
+use crate::arrow::stream::{DamageList, Stream};
 use crate::arrow::{BodyType, Column, Dialect};
 use crate::engine::{Check, Damage, Engine, Filter, Topic};
 use crate::error::{Error, Result};

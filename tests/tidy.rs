@@ -24,6 +24,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/mapped/guard/plain.rs",    // the same where nothing is guarded
     "src/mapped/guard/handler.rs",  // the signal handler
     "src/disk/syscall.rs",          // system calls that std does not have
+    "src/arrow/buffers.rs",         // Arrow's buffers over mapped memory
     "src/arrow/ffi.rs",             // the C structures of Arrow's interfaces
     "src/arrow/test/edge.rs",       // calls the callbacks as a consumer does
     "src/python/edge.rs",           // the buffer protocol and the capsules of Arrow

@@ -1,7 +1,7 @@
 //! Bodies, gathered or as views.
 
-use super::columns::offset;
-use super::ffi;
+use super::buffers;
+use super::offsets::offset;
 use super::source::{record, records};
 use crate::engine::{RowRef, Rows};
 use crate::mapped::Region;
@@ -162,7 +162,7 @@ impl ViewColumn {
         }
         let mut buffers = Vec::with_capacity(self.windows.len() + 1);
         for window in self.windows {
-            let buffer = ffi::region_buffer(&window.region, window.start..window.end);
+            let buffer = buffers::region_buffer(&window.region, window.start..window.end);
             buffers.push(buffer.ok_or_else(|| {
                 let text = format!("bytes of {} not readable", window.region.path().display());
                 ArrowError::MemoryError(text)
@@ -171,7 +171,7 @@ impl ViewColumn {
         if !self.unpacked.is_empty() {
             buffers.push(Buffer::from_vec(self.unpacked));
         }
-        let array = ffi::view_array(self.views, buffers).ok_or_else(|| {
+        let array = buffers::view_array(self.views, buffers).ok_or_else(|| {
             ArrowError::InvalidArgumentError("a view that leads out of its buffer".to_owned())
         })?;
         Ok(Arc::new(array))

@@ -1,9 +1,8 @@
 //! Builders of the columns of one batch.
 
 use super::body::{BodyColumn, ViewColumn};
-use super::schema::{BodyType, Column, Dialect, LOG_APPEND_TIME};
+use super::schema::{BatchShape, BodyType, Column, Dialect, LOG_APPEND_TIME};
 use super::source::records;
-use super::stream::BatchShape;
 use super::text::{PropertyColumns, TopicColumn, TopicTexts};
 use crate::engine::{RowRef, Rows};
 use crate::error::{Error, Result};
@@ -135,15 +134,6 @@ fn timestamps(mut millis: Vec<i64>, dialect: Dialect) -> ArrayRef {
             }
             Arc::new(TimestampMicrosecondArray::from(millis).with_timezone("UTC"))
         }
-    }
-}
-
-/// A length as one of Arrow's offsets.
-#[inline]
-pub(super) fn offset(len: usize) -> i32 {
-    match i32::try_from(len) {
-        Ok(offset) => offset,
-        Err(_) => unreachable!("the stream cuts a batch before its offsets leave 31 bits"),
     }
 }
 

@@ -1,5 +1,4 @@
-//! The edge to Arrow's C interfaces: streams out, streams and arrays in, and buffers that are
-//! mapped memory. All `unsafe` of the Arrow layer is here.
+//! The edge to Arrow's C interfaces: streams out, streams and arrays in.
 //!
 //! No panic crosses the edge, in either direction: a callback that panics reports an error, and so
 //! does a foreign array that the import refuses by a panic.
@@ -8,15 +7,11 @@
 
 use super::stream::Stream;
 use crate::error::{Error, Result};
-use crate::mapped::Region;
-use arrow_array::{Array, BinaryViewArray, RecordBatch, RecordBatchOptions, StructArray};
-use arrow_buffer::{Buffer, ScalarBuffer};
+use arrow_array::{Array, RecordBatch, RecordBatchOptions, StructArray};
 use arrow_data::ffi::FFI_ArrowArray;
-use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Schema};
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -24,36 +19,6 @@ use std::sync::Arc;
 pub use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader};
 pub use arrow_data::ffi::FFI_ArrowArray as CArray;
 pub use arrow_schema::ffi::FFI_ArrowSchema as CSchema;
-
-/// A part of a region as an Arrow buffer that keeps the region mapped. `None` where a part of it is
-/// not readable.
-pub(super) fn region_buffer(region: &Arc<Region>, part: Range<u64>) -> Option<Buffer> {
-    let start = usize::try_from(part.start).ok()?;
-    let len = usize::try_from(part.end).ok()?.checked_sub(start)?;
-    let bytes = region.slice_again(start, len)?;
-    let address = NonNull::from(bytes).cast::<u8>();
-    let owner = Arc::clone(region);
-    // SAFETY: `address..+len` are readable bytes of the region, which no one stores to again; the
-    // buffer's owner is the region itself, whose map lives as long as it does and does not move.
-    Some(unsafe { Buffer::from_custom_allocation(address, len, owner) })
-}
-
-/// An array of views into `buffers`; `None` where one leads out of its buffer. That the first bytes
-/// in a view are those of its value, and what is behind a short one zeros, is for the caller to see
-/// to: a check would load from every value.
-pub(super) fn view_array(views: Vec<u128>, buffers: Vec<Buffer>) -> Option<BinaryViewArray> {
-    let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
-    let is_sound = |view: &u128| {
-        let view = ByteView::from(*view);
-        let end = u64::from(view.offset) + u64::from(view.length);
-        let buffer = || lens.get(view.buffer_index as usize);
-        view.length <= MAX_INLINE_VIEW_LEN || buffer().is_some_and(|len| end <= *len)
-    };
-    views.iter().all(is_sound).then(|| {
-        // SAFETY: every view was just found to lie within its buffer, or to be its own value.
-        unsafe { BinaryViewArray::new_unchecked(ScalarBuffer::from(views), buffers.into(), None) }
-    })
-}
 
 /// What an exported stream keeps between its callbacks.
 struct Exported {

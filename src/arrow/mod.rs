@@ -6,16 +6,18 @@
 //! | [`source`] | where a scan's records come from: queues, the log, or the index |
 //! | [`stream`] | records to batches, chunk by chunk |
 //! | `columns`, `text`, `body` | one builder a kind of column |
-//! | [`ffi`] | the C structs of Arrow's streams and arrays; all `unsafe` of this layer |
+//! | [`ffi`] | the C structs of Arrow's streams and arrays |
 //! | [`import`] | batches to messages |
 //! | [`sink`] | batches with the columns of Spark's Kafka sink to messages |
 //!
 //! Nothing here knows Python: the bindings wrap what [`ffi`] hands out into capsules.
 
 mod body;
+mod buffers;
 mod columns;
 pub mod ffi;
 pub mod import;
+mod offsets;
 pub mod schema;
 pub mod sink;
 pub mod source;

@@ -1,4 +1,4 @@
-//! The columns of a scan: names, types, and which are given where none are asked for.
+//! The columns of a scan: names, types, and which a batch has.
 
 use crate::error::{Error, Result};
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
@@ -75,6 +75,21 @@ pub enum BodyType {
     Binary,
     /// Views into the mapped files; only short and compressed bodies are copied.
     BinaryView,
+}
+
+/// What a batch looks like and how large it grows.
+#[derive(Clone, Debug)]
+pub struct BatchShape {
+    /// The columns in order; none at all gives batches that only count rows.
+    pub columns: Vec<Column>,
+    /// How bodies come out.
+    pub body_type: BodyType,
+    /// Whose names and types the columns have.
+    pub dialect: Dialect,
+    /// Most rows of a batch.
+    pub batch_rows: usize,
+    /// Most bytes of bodies in a batch, unless one body alone is longer.
+    pub batch_bytes: usize,
 }
 
 const ALL: [(Column, &str); 16] = [

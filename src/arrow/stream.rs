@@ -13,7 +13,7 @@
 //! [`Scan::damage`]: crate::scan::Scan::damage
 
 use super::columns::Columns;
-use super::schema::{BodyType, Column, Dialect, schema};
+use super::schema::{BatchShape, schema};
 use super::source::{Source, record};
 use crate::engine::{Damage, DamageKind, RowRef, Rows};
 use crate::error::{Error, Result};
@@ -35,21 +35,6 @@ const PROPERTIES_LEN_MAX: usize = 256 << 20;
 
 /// Where streams report rows that they had to pass over.
 pub(crate) type DamageList = Arc<Mutex<Vec<Damage>>>;
-
-/// What a batch looks like and how large it grows.
-#[derive(Clone, Debug)]
-pub struct BatchShape {
-    /// The columns in order; none at all gives batches that only count rows.
-    pub columns: Vec<Column>,
-    /// How bodies come out.
-    pub body_type: BodyType,
-    /// Whose names and types the columns have.
-    pub dialect: Dialect,
-    /// Most rows of a batch.
-    pub batch_rows: usize,
-    /// Most bytes of bodies in a batch, unless one body alone is longer.
-    pub batch_bytes: usize,
-}
 
 /// Record batches of one scan, as an iterator. No batch is empty.
 ///
@@ -289,6 +274,7 @@ const _: () = {
 
 #[cfg(test)]
 mod tests {
+    use super::super::schema::{BodyType, Dialect};
     use super::*;
     use crate::engine::Cursor;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,6 +1,6 @@
 //! Columns of text. What leaves is valid UTF-8: anything else becomes U+FFFD.
 
-use super::columns::offset;
+use super::offsets::offset;
 use super::schema::{
     Column, Dialect, header_fields, headers_field, properties_field, property_fields,
 };

@@ -1,7 +1,7 @@
 //! What topics, keys, tags and properties may be.
 
-use super::encode::{Draft, KEYS_BEGIN};
-use super::properties::{self, NAME_END, VALUE_END};
+use super::draft::Draft;
+use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
 use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 

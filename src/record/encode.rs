@@ -4,12 +4,13 @@
 use super::check::{
     TOPIC_LEN_MAX, check_born, check_properties, check_topic, largest_property, too_large,
 };
+use super::draft::Draft;
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
     AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, Record,
     sys_flag,
 };
-use super::properties::{self, NAME_END, VALUE_END};
+use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
 use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
 use std::net::{IpAddr, SocketAddr};
@@ -21,33 +22,8 @@ pub const RECORD_OVERHEAD_MAX: usize = 64 * 1024;
 /// From this size on the body's share of the record checksum is computed outside the append lock.
 const LARGE_BODY: usize = 16 * 1024;
 
-/// How the property of the keys begins.
-pub(super) const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
 /// The property of the record checksum before it is known.
 const CRC_BLANK: &[u8; CRC_LEN] = b"__CRC32#\x010000000000\x02";
-
-/// A message to be stored, as its sender gives it.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Draft<'a> {
-    /// The body; may be empty.
-    pub body: &'a [u8],
-    /// Keys for the index: not empty, without spaces and control characters.
-    pub keys: &'a [&'a str],
-    /// The tag.
-    pub tags: Option<&'a str>,
-    /// The user's properties.
-    pub properties: &'a [(&'a str, &'a str)],
-    /// Properties under reserved names; for the store's own use.
-    pub system_properties: &'a [(&'a str, &'a str)],
-    /// Queue; where none is given the topic's rule chooses.
-    pub queue: Option<u32>,
-    /// When the message was made, in ms, in the years 1 to 9999; now, where it is not given.
-    pub born_timestamp: Option<i64>,
-    /// A number of the user's.
-    pub flag: i32,
-    /// How often the message was delivered before.
-    pub reconsume_times: i32,
-}
 
 /// Address of a host in the form of a record: 4 or 16 bytes, then the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,13 +4,15 @@
 
 pub mod check;
 pub mod coded;
+pub mod draft;
 pub mod encode;
 pub mod layout;
 pub mod message;
 pub mod properties;
 pub mod unique_id;
 
-pub use encode::{Batch, Draft, HostBytes, RecordStyle};
+pub use draft::Draft;
+pub use encode::{Batch, HostBytes, RecordStyle};
 pub use layout::{Flaw, Freshness, Layout, Record};
 pub use message::Message;
 

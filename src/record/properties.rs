@@ -6,6 +6,8 @@
 
 use super::layout::{CRC_LEN, CRC_PROPERTY};
 
+/// How the property of the keys begins.
+pub(super) const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
 /// Between a name and its value.
 pub const NAME_END: u8 = 0x01;
 /// Behind a value.

@@ -65,6 +65,7 @@ mod trim;
 mod verify;
 mod verify_index;
 mod verify_stretch;
+mod verify_survey;
 mod verify_tables;
 
 use super::{

@@ -11,7 +11,7 @@
 use super::bridge::{fill, first};
 use super::salvage;
 use super::shared::Shared;
-use super::verify::Hole;
+use super::verify_survey::Hole;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::mapped::{Access, Extent, MappedFile, TransientPool};

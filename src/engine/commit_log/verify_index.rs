@@ -4,7 +4,7 @@
 use super::index_file::{ENTRY_LEN, IndexEntry, IndexFile};
 use super::log::Log;
 use super::shared::Shared;
-use super::verify::Survey;
+use super::verify_survey::Survey;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::mapped::Access;

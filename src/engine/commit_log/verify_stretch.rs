@@ -8,8 +8,9 @@
 
 use super::follow;
 use super::shared::Shared;
-use super::verify::{Hole, Survey, entries, finish, records};
+use super::verify::{entries, finish, records};
 use super::verify_index::index_entries;
+use super::verify_survey::{Hole, Survey};
 use crate::engine::{Finding, Stretch, Topic, Verification};
 use crate::error::Result;
 use std::ops::Range;

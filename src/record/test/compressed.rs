@@ -2,7 +2,7 @@
 
 use super::{message, seal, style};
 use crate::error::Error;
-use crate::record::encode::Draft;
+use crate::record::Draft;
 use crate::record::message::{BODY_LEN_MAX, decompress};
 use std::io::Write;
 

@@ -1,7 +1,7 @@
 //! Any bytes give a record or a flaw, and any draft gives a record that reads back.
 
 use super::{hex, message, seal, style};
-use crate::record::encode::Draft;
+use crate::record::Draft;
 use crate::record::layout::{CRC_LEN, MAGIC_V1, MAGIC_V2, Record};
 use crate::record::message::{PropertyKind, position_of_id};
 use crate::record::properties::{self, Known};

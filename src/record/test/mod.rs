@@ -4,7 +4,7 @@ mod compressed;
 mod fuzz;
 mod vectors;
 
-use super::encode::{Batch, Draft, HostBytes, RecordStyle};
+use super::{Batch, Draft, HostBytes, RecordStyle};
 use crate::mapped::Region;
 use crate::record::Message;
 use std::net::SocketAddr;
