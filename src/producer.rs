@@ -1,12 +1,12 @@
 //! Sending: one message a call, or batches.
 
-use crate::engine::{Appended, Atomicity, Durability, Engine, Place, Topic, Waiter, topic};
+use crate::engine::{Appended, Atomicity, Durability, Engine, Topic, Waiter, topic};
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::record::{Batch, Draft, properties};
-use crate::store::{Shared, unknown_queue};
-use crate::ticket::Ticket;
+use crate::ticket::{Sent, Ticket};
 use crate::warning::Warning;
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -16,19 +16,6 @@ use std::time::{Duration, Instant};
 pub const BATCH_LEN_MAX: usize = 4 << 20;
 /// Most encoded bytes of an atomic batch.
 pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
-
-/// Where a message went, as [`Producer::send`] returns it.
-#[derive(Clone, Copy, Debug)]
-pub struct Sent {
-    /// Position, queue and offset.
-    pub place: Place,
-    /// Position behind its record.
-    pub end: u64,
-    /// Store time in ms.
-    pub store_timestamp: i64,
-    /// Whether the message is durable already.
-    pub durable: bool,
-}
 
 thread_local! {
     /// The batch of single sends: kept, so that a send does not allocate.
@@ -41,13 +28,13 @@ const SCRATCH_LEN_MAX: usize = 1 << 20;
 /// Sends to one topic: the fast path of a loop. Clones share the store.
 #[derive(Clone)]
 pub struct Producer {
-    shared: Arc<Shared>,
+    shared: Arc<Handle>,
     topic: Arc<Topic>,
     queue: Option<u32>,
 }
 
 impl Producer {
-    pub(crate) fn new(shared: Arc<Shared>, topic: Arc<Topic>, queue: Option<u32>) -> Producer {
+    pub(crate) fn new(shared: Arc<Handle>, topic: Arc<Topic>, queue: Option<u32>) -> Producer {
         Producer {
             shared,
             topic,
@@ -204,7 +191,7 @@ impl Producer {
         }
         match (draft.queue.or(fallback), draft.keys.first()) {
             (Some(queue), _) if queue < queues => Ok(queue),
-            (Some(queue), _) => Err(unknown_queue(&self.topic, queue)),
+            (Some(queue), _) => Err(self.topic.unknown_queue(queue)),
             (None, Some(key)) => {
                 let hash = properties::java_hash(key.as_bytes()) as u32 & 0x7FFF_FFFF;
                 Ok(hash % queues.max(1))

@@ -1,22 +1,22 @@
 //! The request API: one surface over every engine.
 
-use crate::archive::{SealedFile, Survey};
-use crate::clock::Clock;
 use crate::engine::commit_log::CommitLog;
+use crate::engine::commit_log::archive::{SealedFile, Survey};
 use crate::engine::commit_log::intake::manifest::Contents;
 use crate::engine::memory::Memory;
 use crate::engine::{
     Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,
 };
 use crate::error::{Error, Op, Result};
+use crate::handle::Handle;
 use crate::machine::Machine;
 use crate::meter::{Looks, PutMeter};
 use crate::options::{EngineKind, Mode, Options};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
 use crate::record::{Message, message};
-use crate::warning::{Warning, Warnings};
-use std::path::{Path, PathBuf};
+use crate::warning::Warning;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -27,19 +27,7 @@ const READ_EXAMINED_MIN: u64 = 800;
 /// A store, open. Clones share it.
 #[derive(Clone)]
 pub struct Store {
-    shared: Arc<Shared>,
-}
-
-/// What a store and its producers share.
-pub(crate) struct Shared {
-    pub(crate) engine: Box<dyn Engine>,
-    pub(crate) clock: Arc<dyn Clock>,
-    path: PathBuf,
-    pub(crate) options: Options,
-    pub(crate) meter: PutMeter,
-    looks: Looks,
-    closed: AtomicBool,
-    generation: u32,
+    shared: Arc<Handle>,
 }
 
 /// What a read found; see [`Store::read`].
@@ -119,7 +107,7 @@ impl Store {
         let generation = crate::disk::fork_generation();
         let closed = AtomicBool::new(false);
         Ok(Store {
-            shared: Arc::new(Shared {
+            shared: Arc::new(Handle {
                 meter: PutMeter::new(engine.warnings(), Arc::clone(&machine.clock)),
                 engine,
                 clock: Arc::clone(&machine.clock),
@@ -266,7 +254,7 @@ impl Store {
         let engine = self.engine()?;
         let topic = self.topic(topic)?;
         let Some(bounds) = engine.bounds(&topic, queue)? else {
-            return Err(unknown_queue(&topic, queue));
+            return Err(topic.unknown_queue(queue));
         };
         let found = match u64::try_from(offset) {
             Ok(offset) if bounds.contains(&offset) => engine.get(&topic, queue, offset)?,
@@ -393,7 +381,7 @@ impl Store {
         let engine = self.engine()?;
         match engine.bounds(&topic, queue)? {
             Some(_) => engine.offset_at(&topic, queue, time_ms),
-            None => Err(unknown_queue(&topic, queue)),
+            None => Err(topic.unknown_queue(queue)),
         }
     }
 
@@ -496,50 +484,6 @@ impl Store {
     }
 }
 
-impl Shared {
-    /// Looks at the counters, from which recent rates are told.
-    pub(crate) fn look(&self, now: Instant) {
-        self.looks.look(now, || self.engine.counters());
-    }
-
-    /// Where the store's warnings gather.
-    pub(crate) fn warnings(&self) -> &Arc<Warnings> {
-        self.engine.warnings()
-    }
-
-    #[inline]
-    pub(crate) fn engine(&self) -> Result<&dyn Engine> {
-        if self.generation != crate::disk::fork_generation() {
-            return Err(Error::Forked);
-        }
-        if self.closed.load(Ordering::Acquire) {
-            return Err(Error::Closed);
-        }
-        Ok(&*self.engine)
-    }
-
-    #[inline]
-    pub(crate) fn writer(&self) -> Result<&dyn Engine> {
-        if self.options.mode == Mode::Read {
-            return Err(Error::ReadOnly {
-                what: format!("the store {}", self.path.display()),
-            });
-        }
-        self.engine()
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // Tidying up alone: whoever wants to know of errors calls `close`.
-        if self.generation == crate::disk::fork_generation()
-            && !self.closed.swap(true, Ordering::AcqRel)
-        {
-            let _ = self.engine.close();
-        }
-    }
-}
-
 /// Where a read at `offset` of a queue with these bounds begins, or why there is nothing to read
 /// and where to go on.
 fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u64)> {
@@ -579,14 +523,6 @@ fn collect(
         }
     }
     Ok((messages, cursor.offset()))
-}
-
-pub(crate) fn unknown_queue(topic: &Topic, queue: u32) -> Error {
-    Error::UnknownQueue {
-        topic: topic.name.to_string(),
-        queue,
-        queues: topic.write_queues(),
-    }
 }
 
 /// Whether a path means the memory engine.

@@ -1,10 +1,22 @@
 //! Tickets: messages that are in the log, whose durability is awaited later.
 
-use crate::engine::Waiter;
+use crate::engine::{Place, Waiter};
 use crate::error::{Error, Result};
-use crate::producer::Sent;
 use std::sync::Arc;
 use std::time::Duration;
+
+/// Where a message went, as [`crate::Producer::send`] returns it.
+#[derive(Clone, Copy, Debug)]
+pub struct Sent {
+    /// Position, queue and offset.
+    pub place: Place,
+    /// Position behind its record.
+    pub end: u64,
+    /// Store time in ms.
+    pub store_timestamp: i64,
+    /// Whether the message is durable already.
+    pub durable: bool,
+}
 
 /// A message in the log that becomes durable later. Clones wait for the same message.
 #[derive(Clone, Debug)]

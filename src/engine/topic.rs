@@ -1,5 +1,6 @@
 //! Topics as every engine knows them: name, number, permissions and queue numbers.
 
+use crate::error::Error;
 use crate::num::short;
 use crate::record::check::OWN_TOPIC_PREFIX;
 use crate::record::properties;
@@ -47,6 +48,15 @@ impl Topic {
     #[inline]
     pub fn write_queues(&self) -> u32 {
         self.write_queues.load(Ordering::Relaxed)
+    }
+
+    /// That the topic has no queue of this number.
+    pub fn unknown_queue(&self, queue: u32) -> Error {
+        Error::UnknownQueue {
+            topic: self.name.to_string(),
+            queue,
+            queues: self.write_queues(),
+        }
     }
 
     /// Queues that consumers read.

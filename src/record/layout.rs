@@ -24,6 +24,7 @@
 //!              i16+n  properties
 //! ```
 
+pub use super::properties::{CRC_LEN, CRC_PROPERTY};
 use crate::num::{low_u8, low_u16, short};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -76,10 +77,6 @@ pub mod sys_flag {
     pub const COMPRESSION: u32 = 0x700;
 }
 
-/// Name of the whole-record checksum among the properties.
-pub const CRC_PROPERTY: &str = "__CRC32#";
-/// Bytes of the whole-record checksum at the end of a record: name, 0x01, ten digits, 0x02.
-pub const CRC_LEN: usize = 20;
 const CRC_PREFIX: &[u8; 9] = b"__CRC32#\x01";
 
 /// Why bytes are not a record.

@@ -4,8 +4,10 @@
 //! 0x01, with an empty name or an empty value is dropped, the last of several equal names wins, and
 //! the last 0x02 may be missing. Writing always ends with 0x02.
 
-use super::layout::{CRC_LEN, CRC_PROPERTY};
-
+/// Name of the whole-record checksum among the properties.
+pub const CRC_PROPERTY: &str = "__CRC32#";
+/// Bytes of the whole-record checksum at the end of a record: name, 0x01, ten digits, 0x02.
+pub const CRC_LEN: usize = 20;
 /// How the property of the keys begins.
 pub(super) const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
 /// Between a name and its value.

@@ -1,0 +1,68 @@
+//! What a store and its producers share.
+
+use crate::clock::Clock;
+use crate::engine::Engine;
+use crate::error::{Error, Result};
+use crate::meter::{Looks, PutMeter};
+use crate::options::{Mode, Options};
+use crate::warning::Warnings;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// An open store.
+pub(crate) struct Handle {
+    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) path: PathBuf,
+    pub(crate) options: Options,
+    pub(crate) meter: PutMeter,
+    pub(crate) looks: Looks,
+    pub(crate) closed: AtomicBool,
+    pub(crate) generation: u32,
+}
+
+impl Handle {
+    /// Looks at the counters, from which recent rates are told.
+    pub(crate) fn look(&self, now: Instant) {
+        self.looks.look(now, || self.engine.counters());
+    }
+
+    /// Where the store's warnings gather.
+    pub(crate) fn warnings(&self) -> &Arc<Warnings> {
+        self.engine.warnings()
+    }
+
+    #[inline]
+    pub(crate) fn engine(&self) -> Result<&dyn Engine> {
+        if self.generation != crate::disk::fork_generation() {
+            return Err(Error::Forked);
+        }
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::Closed);
+        }
+        Ok(&*self.engine)
+    }
+
+    #[inline]
+    pub(crate) fn writer(&self) -> Result<&dyn Engine> {
+        if self.options.mode == Mode::Read {
+            return Err(Error::ReadOnly {
+                what: format!("the store {}", self.path.display()),
+            });
+        }
+        self.engine()
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // Tidying up alone: whoever wants to know of errors calls `close`.
+        if self.generation == crate::disk::fork_generation()
+            && !self.closed.swap(true, Ordering::AcqRel)
+        {
+            let _ = self.engine.close();
+        }
+    }
+}
