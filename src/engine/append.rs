@@ -1,0 +1,51 @@
+//! Appending: what a caller asks for, and what it gets.
+
+use smallvec::SmallVec;
+use std::time::Duration;
+
+/// Whether a call returns before or after its messages are on the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// As the store was opened.
+    #[default]
+    Default,
+    /// Return when the messages are durable.
+    Flushed,
+    /// Return when they are in the log: safe from a crash of the process, not from a power loss.
+    Written,
+}
+
+/// Whether the rows of a batch stand or fall together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Atomicity {
+    /// Each row for itself: after a crash a part of the batch may be there.
+    Rows,
+    /// All rows or none, also across a crash.
+    Whole,
+}
+
+/// What an append did, one entry a row, in the order of the batch.
+#[derive(Clone, Debug, Default)]
+pub struct Appended {
+    /// Position and queue offset of each row; a single one takes no allocation.
+    pub rows: SmallVec<[Place; 1]>,
+    /// Store time of all rows, in ms.
+    pub store_timestamp: i64,
+    /// Position behind the last byte appended.
+    pub end: u64,
+    /// Whether the rows are durable already.
+    pub durable: bool,
+    /// How long the call waited for the disk.
+    pub waited: Duration,
+}
+
+/// Where a message went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Position in the log.
+    pub position: u64,
+    /// Queue.
+    pub queue: u32,
+    /// Offset in the queue.
+    pub offset: u64,
+}

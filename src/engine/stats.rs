@@ -1,0 +1,71 @@
+//! Figures: what opening did, and what a store has done since.
+
+use crate::meter::{Flushes, Puts, Rates};
+use std::time::Duration;
+
+/// What opening found and did.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Recovery {
+    /// Whether the store had been closed in order.
+    pub clean: bool,
+    /// Position from which the log was walked.
+    pub walked_from: u64,
+    /// End of the log.
+    pub end: u64,
+    /// Bytes behind the end that were erased (or, read-only, passed over).
+    pub truncated_bytes: u64,
+    /// Records that were checked; one that both the walk and the index were built by counts twice.
+    pub records_checked: u64,
+    /// Queue entries added or corrected.
+    pub queue_entries_rebuilt: u64,
+    /// Index entries added.
+    pub index_entries_rebuilt: u64,
+    /// Records whose whole-record checksum was stale.
+    pub stale_checksums: u64,
+    /// How long it took.
+    pub elapsed: Duration,
+}
+
+/// Counters of a store since it was opened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Stats {
+    /// Messages appended.
+    pub messages_sent: u64,
+    /// Bytes appended to the log.
+    pub bytes_sent: u64,
+    /// Appends that failed.
+    pub sends_failed: u64,
+    /// Those of them that failed because the log was busy.
+    pub busy: u64,
+    /// Position behind the last message that readers may see.
+    pub published: u64,
+    /// Position up to which queues and index are built.
+    pub dispatched: u64,
+    /// Position up to which the log is durable.
+    pub durable: u64,
+    /// First position of the log.
+    pub min_position: u64,
+    /// Damaged places that are known.
+    pub damaged: u64,
+    /// Records met whose whole-record checksum was stale.
+    pub stale_checksums: u64,
+    /// Bytes of log files that retention has taken away and that somebody still has mapped: the
+    /// disk gets them back when the last message, cursor or buffer that lies in them is dropped.
+    pub retired_bytes_mapped: u64,
+    /// Records that opening checked.
+    pub recovered_records: u64,
+    /// Bytes behind the end that opening erased.
+    pub truncated_bytes: u64,
+    /// Bytes that the files of the log take on the disk.
+    pub log_bytes: u64,
+    /// Bytes that may still be written to the file system; `None` where it does not say.
+    pub disk_free: Option<u64>,
+    /// How long the append that is under way has gone on; zero where none is.
+    pub append_held: Duration,
+    /// How long puts take.
+    pub puts: Puts,
+    /// How long flushes take.
+    pub flushes: Flushes,
+    /// Messages and bytes a second.
+    pub rates: Rates,
+}
