@@ -2,7 +2,6 @@
 
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::archive::{SealedFile, Survey};
-use crate::engine::commit_log::intake::manifest::Contents;
 use crate::engine::memory::Memory;
 use crate::engine::{
     Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,
@@ -14,7 +13,7 @@ use crate::meter::{Looks, PutMeter};
 use crate::options::{EngineKind, Mode, Options};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
-use crate::record::{Message, message};
+use crate::record::{Contents, Message, message};
 use crate::warning::Warning;
 use std::path::Path;
 use std::sync::Arc;

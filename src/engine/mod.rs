@@ -19,10 +19,9 @@ pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verifica
 pub use waiter::Waiter;
 
 use crate::error::{Error, Result};
-use crate::record::{Batch, Message, RecordStyle};
+use crate::record::{Batch, Contents, Message, RecordStyle};
 use crate::warning::Warnings;
 use commit_log::archive::{SealedFile, Survey};
-use commit_log::intake::manifest::Contents;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

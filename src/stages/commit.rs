@@ -14,13 +14,14 @@ use super::{directory_of, make_directory, part_len, unique};
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
 use crate::engine::commit_log::intake::manifest::{
-    CommitKind, Conflict, Contents, Manifest, Name, Refusal, Resolution, Stretch, files, read,
-    refusal, sync, unlink,
+    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Stretch, files, read, refusal, sync,
+    unlink,
 };
 use crate::engine::commit_log::state::{StatePage, Word};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::plant::{Bug, planted};
+use crate::record::Contents;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;

@@ -12,12 +12,10 @@
 //! engine. Nothing here opens the store.
 
 pub mod commit;
-mod contents;
 pub mod stager;
 
-pub use crate::engine::commit_log::intake::manifest::{
-    CommitKind, Conflict, Contents, Refusal, Resolution,
-};
+pub use crate::engine::commit_log::intake::manifest::{CommitKind, Conflict, Refusal, Resolution};
+pub use crate::record::Contents;
 pub use commit::{Commit, CommitState, Published};
 pub use stager::{Stage, Stager};
 

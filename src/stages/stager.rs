@@ -8,13 +8,13 @@
 //! checksums tell whether it survived a loss of power, and a task does not know whether its commit
 //! has one part or many. Whoever appends a commit of many parts syncs its stages first.
 
-use super::{Contents, PART_LEN, make_directory};
+use super::{PART_LEN, make_directory};
 use crate::arrow::sink::SinkRows;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
 use crate::record::check::check_topic;
-use crate::record::{Batch, Draft, HostBytes, RecordStyle};
+use crate::record::{Batch, Contents, Draft, HostBytes, RecordStyle};
 use arrow_array::RecordBatch;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -161,7 +161,7 @@ impl Stager {
         let begin = self.batch.encoded_len();
         self.batch.push(topic, queue, draft, &self.style, now)?;
         let record = self.batch.bytes().get(begin..).unwrap_or_default();
-        Ok(super::contents::of_row(record, draft))
+        Ok(crate::record::contents::of_row(record, draft))
     }
 
     /// Writes what was gathered.

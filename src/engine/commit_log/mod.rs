@@ -78,9 +78,8 @@ use crate::machine::{Drive, Machine};
 use crate::mapped::{MappedFile, TransientPool};
 use crate::options::{Flush, Mode, Options};
 use crate::record::encode::RECORD_OVERHEAD_MAX;
-use crate::record::{Batch, Message, RecordStyle};
+use crate::record::{Batch, Contents, Message, RecordStyle};
 use crate::warning::Warnings;
-use intake::manifest::Contents;
 use parking_lot::Mutex;
 use query::Question;
 use service::Services;
@@ -580,11 +579,11 @@ impl Engine for CommitLog {
 
     fn sealed_files(&self) -> Result<Vec<archive::SealedFile>> {
         follow::refresh(&self.shared)?;
-        Ok(archive::survey::sealed(&self.shared))
+        Ok(archive::walk::sealed(&self.shared))
     }
 
     fn survey(&self, start: u64) -> Result<archive::Survey> {
-        archive::survey::survey(&self.shared, start)
+        archive::walk::survey(&self.shared, start)
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {

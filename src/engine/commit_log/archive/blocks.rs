@@ -23,7 +23,7 @@
 //!
 //! A *run* is what one block holds of one queue. Runs stand in the order of their blocks.
 
-use crate::engine::{Damage, DamageKind};
+use crate::damage::{Damage, DamageKind};
 use crate::error::{Error, Result};
 use crate::num::{index, short};
 use crate::record::layout::{be_u32, be_u64};

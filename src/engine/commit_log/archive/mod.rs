@@ -23,6 +23,7 @@ pub mod survey;
     clippy::cast_possible_truncation
 )]
 mod test;
+pub mod walk;
 
 pub use blocks::{BlockTable, Wanted};
 pub use bytes::ByteCursor;

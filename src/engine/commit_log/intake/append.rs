@@ -1,6 +1,6 @@
 //! Appending a commit, part by part.
 
-use super::manifest::{Conflict, Contents, Manifest, Pending, Refusal, sync, sync_up};
+use super::manifest::{Conflict, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
 use super::staged::Staged;
@@ -12,7 +12,7 @@ use crate::engine::{Appended, Topic};
 use crate::error::{Error, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
-use crate::record::Batch;
+use crate::record::{Batch, Contents};
 use std::collections::{HashMap, HashSet};
 
 /// Why a commit was not appended.

@@ -21,6 +21,7 @@ use crate::disk::{Disk, Kind, read_small};
 use crate::engine::commit_log::json;
 use crate::error::{Error, Op, Result};
 use crate::plant::{Bug, planted};
+use crate::record::Contents;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -90,38 +91,21 @@ pub enum Resolution {
 
 words!(Resolution { Appended = "appended", Again = "again" });
 
-/// What the rows of a batch have in common with those of a retry, however they are ordered and cut.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// Rows.
-    pub rows: u64,
-    /// Sum over the rows of a checksum of each.
-    pub sum: u64,
+/// Writes the contents of a batch into a manifest or a marker.
+pub fn write_contents(contents: Contents, value: &mut Value) {
+    if let Some(fields) = value.as_object_mut() {
+        fields.insert("rows".to_owned(), json!(contents.rows));
+        fields.insert("sum".to_owned(), json!(format!("{:016x}", contents.sum)));
+    }
 }
 
-impl Contents {
-    /// Counts more rows in.
-    pub fn add(&mut self, other: Contents) {
-        self.rows += other.rows;
-        self.sum = self.sum.wrapping_add(other.sum);
-    }
-
-    /// Writes them into a manifest or a marker.
-    pub fn write_to(self, value: &mut Value) {
-        if let Some(fields) = value.as_object_mut() {
-            fields.insert("rows".to_owned(), json!(self.rows));
-            fields.insert("sum".to_owned(), json!(format!("{:016x}", self.sum)));
-        }
-    }
-
-    /// Those of a manifest or a marker; `None` where it has none.
-    pub fn of(value: &Value) -> Option<Contents> {
-        let sum = value.get("sum")?.as_str()?;
-        Some(Contents {
-            rows: value.get("rows")?.as_u64()?,
-            sum: u64::from_str_radix(sum, 16).ok()?,
-        })
-    }
+/// The contents that a manifest or a marker states; `None` where it states none.
+pub fn read_contents(value: &Value) -> Option<Contents> {
+    let sum = value.get("sum")?.as_str()?;
+    Some(Contents {
+        rows: value.get("rows")?.as_u64()?,
+        sum: u64::from_str_radix(sum, 16).ok()?,
+    })
 }
 
 /// A stretch of a stage.
@@ -179,7 +163,7 @@ impl Manifest {
             "parts": self.parts.iter().map(part).collect::<Vec<_>>(),
         });
         if let Some(contents) = self.contents {
-            contents.write_to(&mut value);
+            write_contents(contents, &mut value);
         }
         if let (Some(resolution), Some(fields)) = (self.resolution, value.as_object_mut()) {
             fields.insert("resolution".to_owned(), json!(resolution.word()));
@@ -213,7 +197,7 @@ impl Manifest {
             batch: value.get("batch")?.as_u64()?,
             kind: CommitKind::of(&word("kind")?)?,
             created_ms: value.get("created_ms")?.as_i64()?,
-            contents: Contents::of(value),
+            contents: read_contents(value),
             resolution: match word("resolution") {
                 Some(word) => Some(Resolution::of(&word)?),
                 None => None,

@@ -16,7 +16,7 @@
 //! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and
 //! there the number alone decides.
 
-use super::manifest::{CommitKind, Contents, Manifest, Name, Resolution};
+use super::manifest::{CommitKind, Manifest, Name, Resolution, read_contents, write_contents};
 use super::{DIRECTORY, is_query};
 use crate::disk::Disk;
 use crate::engine::commit_log::cursor::QueueCursor;
@@ -27,7 +27,7 @@ use crate::engine::commit_log::state::Mark;
 use crate::engine::{Appended, Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
-use crate::record::{Batch, Draft, Record};
+use crate::record::{Batch, Contents, Draft, Record};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -93,7 +93,7 @@ impl Marker {
             parts: number("parts")?,
             kind: CommitKind::of(&word("kind")?)?,
             commit: word("commit")?,
-            contents: Contents::of(&value),
+            contents: read_contents(&value),
         })
     }
 
@@ -121,7 +121,7 @@ impl Marker {
             "commit": self.commit,
         });
         if let Some(contents) = self.contents {
-            contents.write_to(&mut body);
+            write_contents(contents, &mut body);
         }
         let body = body.to_string().into_bytes();
         let own = format!("{}:{}:{}", self.query, self.batch, self.part);

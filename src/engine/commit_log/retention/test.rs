@@ -508,11 +508,11 @@ fn who_has_listed_files_that_go_passes_over_them() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1; 4]);
     let shared = Arc::clone(bench.shared());
-    let survey = |start| archive::survey::survey(&shared, start);
+    let survey = |start| archive::walk::survey(&shared, start);
     let verify = |stretch: &Stretch| verify_stretch(&shared, stretch, &[]);
     shared.flush_to(shared.log.published()).unwrap();
     let stretches = stretches(&shared).unwrap();
-    let sealed = archive::survey::sealed(&shared);
+    let sealed = archive::walk::sealed(&shared);
     assert_eq!(sealed.len(), 4);
     let end = shared.log.published();
     let mut walker = Walker::new(&shared.log, 0, end);
@@ -538,7 +538,7 @@ fn who_has_listed_files_that_go_passes_over_them() {
         Some(2 * FILE_LEN)
     );
     assert!(matches!(survey(0), Err(crate::Error::NotFound { .. })));
-    assert_eq!(archive::survey::sealed(&shared), sealed[2..]);
+    assert_eq!(archive::walk::sealed(&shared), sealed[2..]);
     assert_eq!(verify(&log).unwrap().found.records, 3);
     for stretch in &stretches {
         assert_eq!(verify(stretch).unwrap().found.damage, [], "{stretch:?}");

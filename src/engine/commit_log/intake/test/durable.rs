@@ -5,7 +5,7 @@ use crate::disk::NotBegun;
 use crate::engine::Engine;
 use crate::error::{Error, Op};
 use crate::plant::{Bug, plant};
-use crate::stages::Contents;
+use crate::record::Contents;
 
 /// The name of the file that a call is of.
 fn name_of(path: &Path) -> String {

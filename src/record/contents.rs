@@ -5,9 +5,25 @@
 //! body, key, tag, headers and time. What staging adds, as the time of a row that names none, it
 //! leaves out.
 
-use super::Contents;
-use crate::record::Draft;
-use crate::record::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
+use super::draft::Draft;
+use super::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
+
+/// What the rows of a batch have in common with those of a retry, however they are ordered and cut.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    /// Rows.
+    pub rows: u64,
+    /// Sum over the rows of a checksum of each.
+    pub sum: u64,
+}
+
+impl Contents {
+    /// Counts more rows in.
+    pub fn add(&mut self, other: Contents) {
+        self.rows += other.rows;
+        self.sum = self.sum.wrapping_add(other.sum);
+    }
+}
 
 /// The contents of one row, by its record before it was sealed and by what it was made of.
 pub fn of_row(record: &[u8], draft: &Draft<'_>) -> Contents {
@@ -39,7 +55,7 @@ fn mix(value: u64) -> u64 {
 mod test {
     use super::*;
     use crate::error::Result;
-    use crate::record::{Batch, HostBytes, RecordStyle};
+    use crate::record::encode::{Batch, HostBytes, RecordStyle};
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn of(topic: &str, draft: &Draft<'_>, clock_ms: i64) -> Result<u64> {
