@@ -3,6 +3,7 @@
 
 pub mod append;
 pub mod commit_log;
+pub(crate) mod directory;
 pub mod memory;
 pub mod rows;
 pub mod stats;

@@ -18,6 +18,7 @@ use crate::engine::commit_log::intake::manifest::{
     unlink,
 };
 use crate::engine::commit_log::state::{StatePage, Word};
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::plant::{Bug, planted};
@@ -280,7 +281,7 @@ pub fn wait(
 ) -> Result<(CommitState, bool)> {
     const LOOK: Duration = Duration::from_millis(50);
     let began = Instant::now();
-    let lock = root.join("lock");
+    let lock = root.join(names::LOCK);
     loop {
         let page = page(disk, root)?;
         let seen = page.as_ref().map_or(0, |page| page.look(Word::Taken));

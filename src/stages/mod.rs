@@ -22,7 +22,7 @@ pub use stager::{Stage, Stager};
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::commit_log::intake::{DIRECTORY, is_query};
-use crate::engine::commit_log::layout::{Maker, recognise};
+use crate::engine::directory::recognise::{Maker, recognise};
 use crate::error::{Error, Op, Result};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -10,6 +10,7 @@ use super::recover::{Belief, Trust, next_record};
 use super::running;
 use super::state::{Cache, Mark, StatePage};
 use super::tables::Inventory;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::plant::{Bug, planted};
@@ -229,7 +230,7 @@ impl Opening<'_> {
 
     /// Start of the newest log file that holds something at its begin.
     fn last_used_file(&self) -> Result<u64> {
-        let directory = self.root.join("commitlog");
+        let directory = self.root.join(names::COMMIT_LOG);
         for file in self.files.iter().rev() {
             let mut head = [0; 8];
             let path = directory.join(file_name(file.start));

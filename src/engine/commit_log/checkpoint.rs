@@ -9,6 +9,7 @@
 //! true. The other bytes of the 4096 stay as they are.
 
 use crate::disk::{Disk, replace};
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, PAGE, Region};
 use std::path::Path;
@@ -33,8 +34,8 @@ pub enum Stamp {
 impl Checkpoint {
     /// Maps the file of the store at `root`, made where it is not there or has another length.
     pub fn open(disk: &dyn Disk, root: &Path) -> Result<Checkpoint> {
-        let path = root.join("checkpoint");
-        let io = |op| move |error| Error::io(op, root.join("checkpoint"), error);
+        let path = root.join(names::CHECKPOINT);
+        let io = |op| move |error| Error::io(op, root.join(names::CHECKPOINT), error);
         let there = disk.look(&path).map_err(io(Op::Stat))?;
         if there.is_none_or(|entry| entry.len != PAGE as u64) {
             replace(disk, &path, &[0; PAGE]).map_err(io(Op::Write))?;

@@ -13,6 +13,7 @@
 //! A file that is damaged keeps no store closed: what cannot be read is reported, and is not used.
 
 use crate::disk::{Disk, read_small, replace};
+use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result, is_out_of_room};
 use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
@@ -22,7 +23,7 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 /// Name of the file.
-pub(super) const FILE_NAME: &str = "forebay.options";
+pub(super) const FILE_NAME: &str = names::OPTIONS;
 /// The longest file that is read.
 const LEN_MAX: u64 = 64 << 10;
 

@@ -1,113 +1,12 @@
-//! What a directory is: a store of ours, one that RocketMQ left, something else; and the sizes of
-//! its files, which no file states.
+//! The sizes of a store's files, which no file states.
 
 use super::state::{Geometry, StatePage};
-use crate::disk::{Disk, Kind};
+use crate::disk::Disk;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::options::Options;
 use std::path::Path;
-
-/// Who made a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Maker {
-    /// There is no store: nothing, or an empty directory.
-    Nobody,
-    /// Forebay.
-    Forebay,
-    /// RocketMQ, or a copy of a store that lost its state page.
-    Other,
-}
-
-/// What there may be before there is a store: what a creation that was cut short leaves, and rows
-/// that were staged for a store to come.
-const FIRST: [&str; 5] = [
-    "lock",
-    "abort",
-    "abort.tmp",
-    "forebay.state.tmp",
-    super::intake::DIRECTORY,
-];
-
-/// Looks at the names in `root`, which may not be there.
-///
-/// # Errors
-///
-/// [`Error::NotAStore`] for a file or another's directory, [`Error::Unsupported`] for layouts that
-/// are recognised and not read, and for names that are links or pipes.
-pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
-    let not_a_store = |reason: &str| Error::NotAStore {
-        path: root.to_owned(),
-        reason: reason.to_owned(),
-    };
-    let entries = match disk.list(root) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Maker::Nobody),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            return Err(not_a_store("it, or a part of its path, is not a directory"));
-        }
-        found => found.map_err(|e| Error::io(Op::List, root, e))?,
-    };
-    let kind = |name: &str| {
-        entries
-            .iter()
-            .find(|e| e.name.as_deref() == Some(name))
-            .map(|entry| entry.kind)
-    };
-    for name in ["commitlog", "consumequeue", "index", "config"] {
-        match kind(name) {
-            None | Some(Kind::Directory) => {}
-            Some(_) => return Err(not_in_place(root, name, "directory")),
-        }
-    }
-    for name in [
-        "lock",
-        "abort",
-        "checkpoint",
-        super::state::FILE_NAME,
-        "forebay.offsets",
-        "forebay.idle",
-        super::kept::FILE_NAME,
-    ] {
-        match kind(name) {
-            None | Some(Kind::File) => {}
-            Some(_) => return Err(not_in_place(root, name, "regular file")),
-        }
-    }
-    let starts = |prefix: &str| {
-        entries.iter().any(|e| {
-            e.name
-                .as_deref()
-                .is_some_and(|name| name.starts_with(prefix))
-        })
-    };
-    if starts("dledger-") {
-        return Err(unsupported(
-            root,
-            "a DLedger log, whose records are wrapped",
-        ));
-    }
-    if kind("tieredStoreMetadata.json").is_some() || starts("tieredstore") {
-        return Err(unsupported(root, "a tiered store"));
-    }
-    if kind(super::state::FILE_NAME).is_some() {
-        return Ok(Maker::Forebay);
-    }
-    if kind("commitlog").is_some() {
-        return Ok(Maker::Other);
-    }
-    let is_first = |name: &str| FIRST.contains(&name);
-    let fresh = |e: &crate::disk::Entry| e.name.as_deref().is_some_and(is_first);
-    if entries.iter().all(fresh) {
-        return Ok(Maker::Nobody);
-    }
-    Err(not_a_store("it holds other files and no commitlog"))
-}
-
-fn not_in_place(root: &Path, name: &str, kind: &str) -> Error {
-    Error::Unsupported {
-        what: format!("{} is not a {kind}", root.join(name).display()),
-    }
-}
 
 fn unsupported(root: &Path, what: &str) -> Error {
     Error::Unsupported {
@@ -121,7 +20,7 @@ fn unsupported(root: &Path, what: &str) -> Error {
 ///
 /// [`Error::Unsupported`] where another system's log lacks every other file.
 pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFile>> {
-    let directory = root.join("commitlog");
+    let directory = root.join(names::COMMIT_LOG);
     let files = list_files(disk, &directory)?;
     let gaps = files
         .windows(2)
@@ -137,7 +36,7 @@ pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFi
 
 /// Whether queues are kept in files that are not read: they are rebuilt from the log.
 pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
-    let rocks = root.join("consumequeue").join("CURRENT");
+    let rocks = root.join(names::QUEUES).join("CURRENT");
     let batch = root.join("batchconsumequeue");
     let there = |path: &Path| {
         disk.look(path)
@@ -228,7 +127,7 @@ pub fn geometry(
 
 /// Length of the queue files of a store that does not state it: that of the first that has one.
 fn queue_file_len(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
-    let directory = root.join("consumequeue");
+    let directory = root.join(names::QUEUES);
     let mut lengths = std::collections::BTreeMap::<u64, usize>::new();
     for name in super::consume_queue::list_topics(disk, &directory)? {
         let topic = directory.join(name);

@@ -3,6 +3,7 @@
 use super::state::{Mark, StatePage};
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, Window, guard};
@@ -39,7 +40,7 @@ impl Log {
         found: &[FoundFile],
         file_len: u64,
     ) -> Result<Log> {
-        let files = MappedFileQueue::new(disk, root.join("commitlog"), file_len);
+        let files = MappedFileQueue::new(disk, root.join(names::COMMIT_LOG), file_len);
         let found: Vec<_> = found.iter().filter(|file| file.len > 0).cloned().collect();
         files.load(&found, Access::Read, |_| Extent::Full);
         let state = Arc::new(StatePage::in_memory()?);

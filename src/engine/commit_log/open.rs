@@ -11,7 +11,7 @@ use super::group_commit::GroupCommit;
 use super::index::Index;
 use super::intake::Intake;
 use super::kept::Kept;
-use super::layout::{self, Maker};
+use super::layout;
 use super::log::Log;
 use super::queues::Queues;
 use super::recover::{Outcome, Trust};
@@ -24,6 +24,8 @@ use super::state::{Cache, Geometry, Mark, StatePage};
 use super::tables::Inventory;
 use super::topic_table::TopicTable;
 use crate::disk::{self, Disk, FileLock, Holder, LockState};
+use crate::engine::directory::names;
+use crate::engine::directory::recognise::{Maker, recognise};
 use crate::engine::{Damage, DamageKind, Recovery, Topics};
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
@@ -64,7 +66,7 @@ const SYNC_BUFFERS: u32 = 2;
 /// Opens the store at `root` as the options say.
 pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
     let started = Instant::now();
-    let maker = layout::recognise(&*machine.disk, root)?;
+    let maker = recognise(&*machine.disk, root)?;
     permit(root, options, maker)?;
     let mut opened = match options.mode {
         Mode::Read => open_read_only(machine, root, options),
@@ -120,14 +122,14 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
         );
         return Err(Error::Unsupported { what });
     }
-    let maker = layout::recognise(&**disk, root)?;
+    let maker = recognise(&**disk, root)?;
     layout::log_files(&**disk, root, maker == Maker::Forebay)?;
     disk.create_directory(root)
         .map_err(|e| Error::io(Op::Create, root, e))?;
     if maker == Maker::Nobody {
         settle_path(&**disk, root)?;
     }
-    let lock_path = root.join("lock");
+    let lock_path = root.join(names::LOCK);
     let taken = disk
         .lock(&lock_path)
         .map_err(|e| Error::io(Op::Lock, &lock_path, e))?;
@@ -139,7 +141,7 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
         });
     };
     // Another process may have made, written and closed the store until the lock was ours.
-    permit(root, options, layout::recognise(&**disk, root)?)?;
+    permit(root, options, recognise(&**disk, root)?)?;
     let state = StatePage::open(&**disk, root, Access::ReadWrite)?;
     let kept = Kept::load(&**disk, root, options)?;
     let mut opening = Opening::new(machine, root, &kept.options, Access::ReadWrite, state)?;
@@ -230,7 +232,7 @@ const WRITER_OPENS_MAX: Duration = Duration::from_secs(2);
 /// Who holds the lock, and the state page. A writer of ours that is still opening the store is
 /// waited for a moment: once it writes, its marks can be followed.
 fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StatePage>)> {
-    let lock = root.join("lock");
+    let lock = root.join(names::LOCK);
     let deadline = Instant::now() + WRITER_OPENS_MAX;
     loop {
         let holder = disk
@@ -268,7 +270,7 @@ impl<'a> Opening<'a> {
         let table = TopicTable::load(&**disk, root, &topics)?;
         let store = QueueStore {
             disk: Arc::clone(disk),
-            directory: root.join("consumequeue"),
+            directory: root.join(names::QUEUES),
             file_entries: geometry.queue_file_entries,
             access,
             spill: super::spill::Spill::default(),
@@ -276,7 +278,7 @@ impl<'a> Opening<'a> {
         };
         let index = options.index().then(|| {
             let sizes = (geometry.index_slots, geometry.index_entries);
-            Arc::new(Index::new(disk, root.join("index"), sizes, access))
+            Arc::new(Index::new(disk, root.join(names::INDEX), sizes, access))
         });
         let state = match (state, access) {
             (Some(state), _) => state,
@@ -342,7 +344,7 @@ impl<'a> Opening<'a> {
     /// durable with that of `abort`.
     fn make_directories(&self) -> Result<()> {
         let mut made = false;
-        for name in ["commitlog", "consumequeue", "config"] {
+        for name in [names::COMMIT_LOG, names::QUEUES, names::CONFIG] {
             let path = self.root.join(name);
             let there = self.disk.look(&path);
             if there.map_err(|e| Error::io(Op::Stat, &path, e))?.is_none() {
@@ -361,7 +363,7 @@ impl<'a> Opening<'a> {
     /// Puts the parts together.
     fn finish(self, outcome: &Outcome) -> Result<(Arc<Shared>, Recovery)> {
         let end = outcome.end;
-        let directory = self.root.join("commitlog");
+        let directory = self.root.join(names::COMMIT_LOG);
         let files = MappedFileQueue::new(&self.disk, directory, self.geometry.log_file_len);
         files.load(&self.files, self.access, |file| {
             match end.saturating_sub(file.start) {
@@ -557,7 +559,7 @@ impl<'a> Opening<'a> {
     fn follow(mut self) -> Result<Opened> {
         let end = self.state.get(Mark::Published);
         self.recovery.end = end;
-        let directory = self.root.join("commitlog");
+        let directory = self.root.join(names::COMMIT_LOG);
         let files = MappedFileQueue::new(&self.disk, directory, self.geometry.log_file_len);
         files.load(&self.files, Access::Read, |file| {
             match end.saturating_sub(file.start) {
@@ -615,7 +617,7 @@ fn misplaced(root: &Path, file: &FoundFile) -> Damage {
     Damage {
         kind: DamageKind::Log,
         path: root
-            .join("commitlog")
+            .join(names::COMMIT_LOG)
             .join(crate::mapped::queue::file_name(file.start)),
         position: file.start,
         length: file.len,

@@ -8,6 +8,7 @@ use super::open::Opening;
 use super::place::{Bridge, Placer, leads_home};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
+use crate::engine::directory::names;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Damage, DamageKind, Topic};
 use crate::error::{Error, Op, Result};
@@ -237,7 +238,7 @@ impl Opening<'_> {
         if self.access == Access::ReadWrite && min > 0 && !self.untouched_since_close {
             // Removals of log files become durable first: a file that came back after a power loss
             // would lack its queue entries.
-            let directory = self.root.join("commitlog");
+            let directory = self.root.join(names::COMMIT_LOG);
             let synced = self.disk.sync_directory(&directory);
             synced.map_err(|e| Error::io(Op::Sync, &directory, e))?;
         }

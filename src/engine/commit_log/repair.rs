@@ -22,6 +22,7 @@ use super::salvage;
 use super::shared::Shared;
 use super::verify::{survey, verify};
 use super::verify_survey::{Hole, Survey};
+use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
 use crate::error::{Error, Result};
 use crate::num::index;
@@ -319,7 +320,7 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
     let paused = || again().inspect_err(|error| shared.fail(error));
     shared.dispatcher.pause(paused)?;
     steps.push(RepairStep {
-        path: shared.root.join("index").join(format!("{name:017}")),
+        path: shared.root.join(names::INDEX).join(format!("{name:017}")),
         position: 0,
         length: 0,
         what: format!("dropped the index from this file on and put {put} entries again"),

@@ -5,11 +5,12 @@
 //! opened again, which takes no room then.
 
 use crate::disk::{Disk, Kind, read_small, replace};
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use std::path::Path;
 
-const NAME: &str = "abort";
-const IDLE: &str = "forebay.idle";
+const NAME: &str = names::ABORT;
+const IDLE: &str = names::IDLE;
 
 /// How the file of a writer of ours ends.
 const OURS: &[u8] = b" forebay";

@@ -51,6 +51,7 @@
 //! The page is a hint like every cache: no value is believed before the log confirms it.
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, Fault, PAGE, Region};
 use crate::num::{index, short};
@@ -64,7 +65,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Name of the file.
-pub const FILE_NAME: &str = "forebay.state";
+pub const FILE_NAME: &str = names::STATE;
 
 const MAGIC: [u8; 8] = *b"FOREBAY1";
 const VERSION: u32 = 1;
@@ -101,7 +102,7 @@ const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
 /// Bytes that the identity takes.
 const IDENTITY_LEN: usize = 5 * size_of::<u64>();
 /// Directories of a store that may be mounts of their own.
-const PARTS: [&str; 3] = ["commitlog", "consumequeue", "index"];
+const PARTS: [&str; 3] = [names::COMMIT_LOG, names::QUEUES, names::INDEX];
 
 /// Epochs whose beginnings are kept.
 const EPOCHS_KEPT: u64 = 128;

@@ -3,6 +3,7 @@
 use super::consume_queue::QUEUES_MAX;
 use super::dispatch::{OFFSET_MAX, is_directory_name};
 use crate::disk::{Disk, read_small, replace};
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +36,7 @@ pub struct Inventory {
 }
 
 /// Name of the file.
-pub(super) const INVENTORY_NAME: &str = "forebay.offsets";
+pub(super) const INVENTORY_NAME: &str = names::OFFSETS;
 
 impl Inventory {
     /// Reads it; `None` where there is none that holds.

@@ -8,6 +8,7 @@ use super::json::{Members, raw};
 use super::tables::TABLE_LEN_MAX;
 use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::Topics;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::record::check::check_topic;
 use serde::de::IgnoredAny;
@@ -56,8 +57,8 @@ impl TopicTable {
     /// [`Error::Corrupt`] where it is longer or has more topics than any table may, and
     /// [`Error::Unsupported`] where it is no file.
     pub fn load(disk: &dyn Disk, root: &Path, topics: &Topics) -> Result<TopicTable> {
-        let path = root.join("config").join(FILE_NAME);
-        let backup = root.join("config").join("topics.json.bak");
+        let path = root.join(names::CONFIG).join(FILE_NAME);
+        let backup = root.join(names::CONFIG).join("topics.json.bak");
         let found = match read(disk, &path)? {
             Some(found) => Some(found),
             None => read(disk, &backup)?,

@@ -6,6 +6,7 @@
 
 use super::open::Opening;
 use super::recover::Outcome;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, file_name};
 use crate::mapped::{Access, PAGE};
@@ -16,7 +17,7 @@ use std::path::Path;
 impl Opening<'_> {
     /// Makes the end of the log final.
     pub(super) fn settle_end(&mut self, outcome: &Outcome) -> Result<()> {
-        let directory = self.root.join("commitlog");
+        let directory = self.root.join(names::COMMIT_LOG);
         let len = self.geometry.log_file_len;
         let min = self.min_position();
         let mut erased = 0;
@@ -97,7 +98,7 @@ impl Opening<'_> {
 
     /// Counts what lies behind the end, in a store that may not be written.
     pub(super) fn count_stale(&mut self, outcome: &Outcome) -> Result<()> {
-        let directory = self.root.join("commitlog");
+        let directory = self.root.join(names::COMMIT_LOG);
         for file in self.files.iter().filter(|file| file.len > 0) {
             let path = directory.join(file_name(file.start));
             let len = file.len.min(self.geometry.log_file_len);

@@ -7,6 +7,7 @@ use super::state::{self, StatePage};
 use super::tables::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
 use super::topic_table;
 use crate::disk::{Kind, read_small};
+use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result};
 use crate::mapped::{Access, PAGE};
@@ -18,7 +19,7 @@ use std::path::{Path, PathBuf};
 pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
     let mut found = Vec::new();
     configurations(shared, &mut found)?;
-    let checkpoint = shared.root.join("checkpoint");
+    let checkpoint = shared.root.join(names::CHECKPOINT);
     if let Some(bytes) = read(shared, &checkpoint)?
         && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms.max(shared.clock.now_ms()))
     {
@@ -63,7 +64,7 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
 }
 
 fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
-    let directory = shared.root.join("config");
+    let directory = shared.root.join(names::CONFIG);
     let io = |error| Error::io(Op::List, &directory, error);
     if shared.disk.look(&directory).map_err(io)?.is_none() {
         return Ok(());

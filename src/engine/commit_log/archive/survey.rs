@@ -157,8 +157,8 @@ impl Surveyor {
         self.table.blocks.push(closed);
     }
 
-    /// Ends the last block and takes the checksum of each from the bytes that `run` gives for a place
-    /// in the file and a length.
+    /// Ends the last block and takes the checksum of each from the bytes that `run` gives for a
+    /// place in the file and a length.
     pub fn finish<'a>(
         mut self,
         file: &MappedFile,

@@ -39,6 +39,7 @@ mod test;
 use super::shared::Shared;
 use super::state::Word;
 use crate::disk::Kind;
+use crate::engine::directory::names;
 use crate::error::{Error, Result};
 use append::{Known, Stop, Turn, Turns};
 use manifest::{Pending, Refusal};
@@ -51,7 +52,7 @@ use std::time::Duration;
 pub use marker::{holds, keep as keep_markers};
 
 /// The directory of stages and manifests, in that of the store.
-pub const DIRECTORY: &str = "forebay.stages";
+pub const DIRECTORY: &str = names::STAGES;
 /// How often the flush service looks whether there is such a directory.
 pub const LOOK: Duration = Duration::from_secs(1);
 /// How soon what failed, for want of room or because the log is busy, is tried again.

@@ -8,6 +8,8 @@ use super::super::tables::Inventory;
 use super::super::{layout, running};
 use super::IndexPlan;
 use crate::disk::{Disk, FileLock, LockState};
+use crate::engine::directory::names;
+use crate::engine::directory::recognise::{Maker, recognise};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use std::path::{Path, PathBuf};
@@ -39,9 +41,9 @@ impl StoreLock {
     /// that is not to be adopted; [`Error::Unsupported`] where its queues are not kept in files.
     pub fn take(disk: &Arc<dyn Disk>, root: &Path, adopt: bool) -> Result<StoreLock> {
         let path = || root.to_owned();
-        match layout::recognise(&**disk, root)? {
-            layout::Maker::Nobody => return Err(Error::NotFound { path: path() }),
-            layout::Maker::Other if !adopt => return Err(Error::Foreign { path: path() }),
+        match recognise(&**disk, root)? {
+            Maker::Nobody => return Err(Error::NotFound { path: path() }),
+            Maker::Other if !adopt => return Err(Error::Foreign { path: path() }),
             _ => {}
         }
         if layout::has_foreign_queues(&**disk, root)? {
@@ -51,7 +53,7 @@ impl StoreLock {
             );
             return Err(Error::Unsupported { what });
         }
-        let lock_path = root.join("lock");
+        let lock_path = root.join(names::LOCK);
         let taken = disk.lock(&lock_path);
         let LockState::Held(lock) = taken.map_err(|e| Error::io(Op::Lock, &lock_path, e))? else {
             return Err(locked(&**disk, root)?);
@@ -77,7 +79,7 @@ impl StoreLock {
             let made = disk.create_directory(path);
             made.map_err(|e| Error::io(Op::Create, path, e))
         };
-        for name in ["consumequeue", "index"] {
+        for name in [names::QUEUES, names::INDEX] {
             let (old, kept, new) = (self.root.join(name), away.join(name), built.join(name));
             make(away)?;
             if is_there(disk, &old)? {

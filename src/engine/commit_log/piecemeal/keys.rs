@@ -13,6 +13,7 @@
 use super::super::index_file::IndexFile;
 use super::{IndexPlan, Quarry};
 use crate::disk::Disk;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::record::layout::{be_u32, be_u64};
@@ -152,7 +153,7 @@ impl Quarry {
         plan: &IndexPlan,
         token: &str,
     ) -> Result<()> {
-        let directory = target.join("index");
+        let directory = target.join(names::INDEX);
         let made = self.disk.create_directory(&directory);
         made.map_err(|e| Error::io(Op::Create, &directory, e))?;
         let temporary = directory.join(format!("{}.{token}.tmp", plan.name));

@@ -30,6 +30,8 @@ use super::recover::next_record;
 use super::state::{Geometry, StatePage};
 use super::{consume_queue::QUEUES_MAX, layout, running};
 use crate::disk::{Disk, Holder};
+use crate::engine::directory::names;
+use crate::engine::directory::recognise::{Maker, recognise};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::mapped::queue::FoundFile;
@@ -93,7 +95,7 @@ impl Quarry {
     /// [`Error::Locked`] where somebody writes the store, [`Error::Unsupported`] where a writer of
     /// ours did not close it: opening it decides where its log ends.
     pub fn open(disk: &Arc<dyn Disk>, root: &Path) -> Result<Quarry> {
-        if layout::recognise(&**disk, root)? == layout::Maker::Nobody {
+        if recognise(&**disk, root)? == Maker::Nobody {
             let path = root.to_owned();
             return Err(Error::NotFound { path });
         }
@@ -122,7 +124,7 @@ impl Quarry {
 
     /// Fails where somebody writes the store.
     pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
-        let lock = root.join("lock");
+        let lock = root.join(names::LOCK);
         let holder = disk.probe(&lock);
         if holder.map_err(|e| Error::io(Op::Stat, &lock, e))? == Holder::Nobody {
             return Ok(());

@@ -5,6 +5,7 @@ use super::super::queue_entry::QueueEntry;
 use super::super::queue_row::QueueRow;
 use super::Run;
 use crate::disk::Disk;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::num::index;
@@ -132,7 +133,7 @@ impl<'a> Files<'a> {
     pub(super) fn new(disk: &'a Arc<dyn Disk>, target: &Path, file_entries: u64) -> Files<'a> {
         Files {
             disk,
-            directory: target.join("consumequeue"),
+            directory: target.join(names::QUEUES),
             file_entries,
             made: HashSet::new(),
         }

@@ -10,6 +10,7 @@ use crate::disk::{Kind, read_small};
 use crate::engine::commit_log::json;
 use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::tables::TABLE_LEN_MAX;
+use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result};
 use serde_json::Value;
@@ -21,8 +22,11 @@ use std::path::{Path, PathBuf};
 /// Where the table is there and cannot be read, nothing counts as consumed: 0, and the report names
 /// the file.
 pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
-    let path = shared.root.join("config").join("consumerOffset.json");
-    let backup = shared.root.join("config").join("consumerOffset.json.bak");
+    let path = shared.root.join(names::CONFIG).join("consumerOffset.json");
+    let backup = shared
+        .root
+        .join(names::CONFIG)
+        .join("consumerOffset.json.bak");
     let table = match read(shared, &path)? {
         Found::Table(table) => table,
         other => match (read(shared, &backup)?, other) {

@@ -1,0 +1,5 @@
+//! What every engine does to a directory: knows its names, tells whose store it is, keeps a page of
+//! marks in it.
+
+pub mod names;
+pub mod recognise;
