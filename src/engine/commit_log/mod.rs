@@ -30,6 +30,7 @@ mod dispatch;
 pub(crate) mod flush;
 mod follow;
 mod group_commit;
+mod health;
 mod index;
 mod index_file;
 pub(crate) mod intake;
@@ -282,7 +283,7 @@ impl Engine for CommitLog {
     }
 
     fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
-        self.shared.check_failed(false)?;
+        self.shared.health.check()?;
         let (topic, _) = self.shared.topics.get_or_add(name, queues);
         let (write, read) = (
             topic.write_queues().max(queues),
@@ -344,7 +345,7 @@ impl Engine for CommitLog {
 
     fn flush(&self) -> Result<u64> {
         if self.writes {
-            self.shared.check_failed(false)?;
+            self.shared.health.check()?;
             self.shared.flush_to(self.shared.wrote())?;
             // For readers in other processes, who see what is dispatched.
             self.catch_up();
@@ -373,7 +374,7 @@ impl Engine for CommitLog {
         loop {
             let end = self.readable_position();
             let left = deadline.saturating_duration_since(Instant::now());
-            if end > position || left.is_zero() || self.shared.closed.load(Ordering::Acquire) {
+            if end > position || left.is_zero() || self.shared.health.is_closed() {
                 return end;
             }
             if self.live {
@@ -383,11 +384,11 @@ impl Engine for CommitLog {
                 let ready = || {
                     // Readers of a synchronous store wait for the disk, not for a write-out, and
                     // after a failure there is none.
-                    let writes_out = !self.sync && self.shared.check_failed(false).is_ok();
+                    let writes_out = !self.sync && self.shared.health.check().is_ok();
                     let pool = self.shared.pool.as_ref().filter(|_| writes_out);
                     let pooled = pool.map_or(0, TransientPool::wrote);
                     self.shared.log.readable_end().max(pooled) > position
-                        || self.shared.closed.load(Ordering::Acquire)
+                        || self.shared.health.is_closed()
                 };
                 self.shared.news.sleep(left, ready);
             }
@@ -609,7 +610,7 @@ impl Engine for CommitLog {
         let _alone = self.repairing.lock();
         *self.repairer.lock() = Some(std::thread::current().id());
         let _done = Unset(&self.repairer);
-        if self.shared.closed.load(Ordering::Acquire) {
+        if self.shared.health.is_closed() {
             return Err(Error::Closed);
         }
         repair::repair(&self.shared, progress)
@@ -659,7 +660,7 @@ impl Engine for CommitLog {
         let _unrepaired = self.repairing.lock();
         let last_store_ms = {
             let tail = self.shared.tail.lock();
-            if self.shared.closed.swap(true, Ordering::AcqRel) {
+            if !self.shared.health.close() {
                 return Ok(());
             }
             tail.last_store_ms()
@@ -671,7 +672,7 @@ impl Engine for CommitLog {
         self.services.join();
         self.shared.intake.end();
         self.shared.group.end();
-        let settled = match self.shared.check_failed(false) {
+        let settled = match self.shared.health.check() {
             Ok(()) => self.shared.settle_for_close(last_store_ms),
             Err(error) => Err(error),
         };

@@ -8,6 +8,7 @@ use super::consume_queue::QueueStore;
 use super::dispatch::Dispatcher;
 use super::flush::{FlushRules, WriteOutRules};
 use super::group_commit::GroupCommit;
+use super::health::Health;
 use super::index::Index;
 use super::intake::Intake;
 use super::kept::Kept;
@@ -495,7 +496,7 @@ impl<'a> Opening<'a> {
         };
         Ok(Shared {
             append_rules: self.append_rules(),
-            closed: AtomicBool::new(false),
+            health: Health::default(),
             rebuilding: RwLock::default(),
             intake: Intake::default(),
             root: self.root.to_owned(),
@@ -535,8 +536,6 @@ impl<'a> Opening<'a> {
             stop: AtomicBool::new(false),
             flush_lock: Mutex::new(()),
             settle_lock: Mutex::new(()),
-            failure: Mutex::new(None),
-            failed: AtomicBool::new(false),
         })
     }
 

@@ -32,7 +32,7 @@ use std::collections::BTreeMap;
 /// Repairs an open store. `progress` hears of bytes looked at and in all; while it does, false ends
 /// the repair before anything is changed.
 pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-    shared.check_failed(false)?;
+    shared.health.check()?;
     shared.flush_to(shared.wrote())?;
     let end = shared.log.published();
     shared.dispatcher.catch_up(end)?;

@@ -92,7 +92,7 @@ impl Retention {
         let Some(mut progress) = self.progress.try_lock() else {
             return;
         };
-        if progress.next.is_some_and(|next| now < next) || shared.check_failed(false).is_err() {
+        if progress.next.is_some_and(|next| now < next) || shared.health.check().is_err() {
             return;
         }
         progress.next = Some(now + INTERVAL);

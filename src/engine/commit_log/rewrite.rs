@@ -37,7 +37,7 @@ pub fn rewrite(shared: &Shared, start: u64, holes: &[Hole]) -> Result<()> {
         let mut tail = shared.tail.lock();
         shared.write_out()?;
         let _unsynced = shared.flush_lock.lock();
-        shared.check_failed(false)?;
+        shared.health.check()?;
         // It may have been filled up in between.
         let end = tail.position().min(file.end);
         let copy = copy(shared, &file, end, holes)?;

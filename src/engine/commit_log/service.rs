@@ -82,7 +82,7 @@ fn run_dispatch(shared: &Arc<Shared>) {
 fn run_write_out(shared: &Arc<Shared>) {
     let Some(pool) = &shared.pool else { return };
     let mut written = Instant::now();
-    while !shared.stopping() && shared.check_failed(false).is_ok() {
+    while !shared.stopping() && shared.health.check().is_ok() {
         let ready = || shared.stopping() || pool.has_full();
         shared.full.sleep(shared.write_out_rules.interval, ready);
         flush::step_write_out(shared, Instant::now(), &mut written);

@@ -7,6 +7,7 @@ use super::checkpoint::{Checkpoint, Stamp};
 use super::dispatch::Dispatcher;
 use super::flush::{FlushRules, WriteOutRules};
 use super::group_commit::GroupCommit;
+use super::health::Health;
 use super::index::Index;
 use super::intake::Intake;
 use super::log::Log;
@@ -79,14 +80,14 @@ pub struct Shared {
     pub allocator: Allocator,
     /// How records are made and appended.
     pub append_rules: AppendRules,
-    /// Whether nothing is appended any more; set under the append lock.
-    pub closed: AtomicBool,
+    /// Whether the store may be written; closed under the append lock.
+    pub health: Health,
     /// Held while the index lacks keys that are put again.
     pub rebuilding: RwLock<()>,
     /// Takes up what other processes have staged.
     pub intake: Intake,
     /// The append lock. Nothing that another thread writes shares its cache lines.
-    pub tail: CachePadded<AppendLock>,
+    pub tail: CachePadded<AppendLock<Tail>>,
     /// `topics.json`.
     pub table: Mutex<TopicTable>,
     /// Whether the table is behind the topics.
@@ -124,8 +125,6 @@ pub struct Shared {
     pub(super) stop: AtomicBool,
     pub(super) flush_lock: Mutex<()>,
     pub(super) settle_lock: Mutex<()>,
-    pub(super) failure: Mutex<Option<String>>,
-    pub(super) failed: AtomicBool,
 }
 
 /// What [`Shared::flush_all`] has made durable.
@@ -168,7 +167,7 @@ impl Shared {
         }
         let done = tail.append(&self.appender(), parts, clock_ms, appended);
         done.inspect_err(|error| self.fail_of_fault(error))?;
-        self.tail.show_counters(&tail);
+        self.tail.show_counters(tail.counters());
         self.check_marks()
     }
 
@@ -188,10 +187,10 @@ impl Shared {
         let tail = self
             .tail
             .acquire(began_ms, self.append_rules.busy_timeout)?;
-        if self.closed.load(Ordering::Acquire) {
+        if self.health.is_closed() {
             return Err(Error::Closed);
         }
-        self.check_failed(false)?;
+        self.health.check()?;
         Ok(tail)
     }
 
@@ -238,12 +237,18 @@ impl Shared {
 
     /// Ends the writing for good.
     pub fn fail(&self, error: &Error) {
-        let mut failure = self.failure.lock();
-        failure.get_or_insert_with(|| error.to_string());
-        self.log.state.doubt();
-        drop(failure);
-        self.failed.store(true, Ordering::Release);
+        self.health.fail(error, || self.log.state.doubt());
         self.news.ring();
+    }
+
+    /// Ends the writing for good; returns what those are told whose messages are in the log.
+    #[cold]
+    fn fail_appended(&self, error: &Error) -> Error {
+        self.fail(error);
+        Error::Failed {
+            reason: error.to_string(),
+            appended: true,
+        }
     }
 
     /// Ends the writing where a store to a map has faulted: what the map holds is not known.
@@ -257,21 +262,8 @@ impl Shared {
     /// Ends the writing where the marks, of this process's appends too, could not be stored.
     #[inline]
     fn check_marks(&self) -> Result<()> {
-        self.log.state.check().map_err(|error| {
-            self.fail(&error);
-            let (reason, appended) = (error.to_string(), true);
-            Error::Failed { reason, appended }
-        })
-    }
-
-    /// [`Error::Failed`] where the writing has ended.
-    #[inline]
-    pub fn check_failed(&self, appended: bool) -> Result<()> {
-        if !self.failed.load(Ordering::Acquire) {
-            return Ok(());
-        }
-        let reason = self.failure.lock().clone().unwrap_or_default();
-        Err(Error::Failed { reason, appended })
+        let checked = self.log.state.check();
+        checked.map_err(|error| self.fail_appended(&error))
     }
 
     /// End of what was appended, readable or not.
@@ -289,15 +281,9 @@ impl Shared {
         if pool.wrote() <= self.log.published() {
             return Ok(());
         }
-        self.check_failed(true)?;
+        self.health.check_appended()?;
         let written = pool.write_out(|end| self.log.publish(end));
-        if let Err(error) = written {
-            self.fail(&error);
-            return Err(Error::Failed {
-                reason: error.to_string(),
-                appended: true,
-            });
-        }
+        written.map_err(|error| self.fail_appended(&error))?;
         ring_all(&[&self.work, &self.news]);
         Ok(())
     }
@@ -317,19 +303,13 @@ impl Shared {
         if durable >= position {
             return Ok(());
         }
-        self.check_failed(true)?;
+        self.health.check_appended()?;
         let published = self.log.published();
         let began = Instant::now();
         let flushed = self.sync_log(durable, published);
         self.flushes
             .flushed(published.saturating_sub(durable), began.elapsed());
-        if let Err(error) = flushed {
-            self.fail(&error);
-            return Err(Error::Failed {
-                reason: error.to_string(),
-                appended: true,
-            });
-        }
+        flushed.map_err(|error| self.fail_appended(&error))?;
         self.log.state.set(Mark::Durable, published);
         self.stamp(&[Stamp::Log], stored_ms);
         if self.log.sync {
@@ -377,7 +357,7 @@ impl Shared {
 
     /// A full pass: log, queues, index and tables durable, then the marks that say so.
     pub fn settle(&self) -> Result<()> {
-        self.check_failed(false)?;
+        self.health.check()?;
         self.save_table()?;
         if self.dispatcher.dispatched() <= self.log.state.get(Mark::Settled) {
             return Ok(());
@@ -446,15 +426,11 @@ impl Shared {
     /// Writes down what [`Shared::flush_all`] has made durable, and moves the mark that says so.
     pub fn save_inventory(&self, flushed: Flushed<'_>) -> Result<()> {
         // A failure, of a repair perhaps, may have left less than the inventory tells of.
-        self.check_failed(false)?;
+        self.health.check()?;
         let inventory = &flushed.inventory;
         inventory.save(&self.disk, &self.root)?;
         self.log.state.set(Mark::Settled, inventory.position);
-        let failure = self.failure.lock();
-        if failure.is_none() {
-            self.log.state.vouch();
-        }
-        drop(failure);
+        self.health.unless_failed(|| self.log.state.vouch());
         self.log.state.sync(&*self.disk)
     }
 

@@ -95,7 +95,7 @@ fn want_of_descriptors_or_memory_passes() {
                 let _ = bed.engine.flush();
                 let _ = bed.dispatch();
                 let _ = bed.engine.shared().settle();
-                bed.engine.shared().check_failed(false).unwrap();
+                bed.engine.shared().health.check().unwrap();
             }
             assert!((2..9).contains(&sent.len()), "{} were sent", sent.len());
             assert_eq!(bed.files(), files, "nothing that is half made stays");

@@ -123,7 +123,7 @@ fn is_asked_for(shared: &Shared) -> bool {
 
 fn run(shared: &Shared) {
     let state = &shared.log.state;
-    while !shared.stopping() && shared.check_failed(false).is_ok() {
+    while !shared.stopping() && shared.health.check().is_ok() {
         // Looked at before the work: what is left meanwhile wakes at once.
         let seen = state.look(Word::Pending);
         let pause = match step(shared) {

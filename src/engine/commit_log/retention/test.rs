@@ -484,7 +484,7 @@ fn what_a_step_could_not_end_the_next_one_ends() {
     shared.retention.step(&shared, i64::MAX, bench.at);
     assert_eq!(shared.log.files.first().unwrap().start(), FILE_LEN);
     assert_eq!(shared.log.min_position(), 3 * FILE_LEN);
-    assert!(shared.check_failed(false).is_ok());
+    assert!(shared.health.check().is_ok());
     let inventory = Inventory::load(&RealDisk, bench.dir.path())
         .unwrap()
         .unwrap();
