@@ -234,7 +234,7 @@ mod tests {
     fn send(engine: &CommitLog) -> Result<Appended> {
         let topic = engine.topic_for_append("orders").unwrap();
         let (mut batch, draft) = (Batch::new(), Draft::default());
-        let now = engine.shared.clock.now_ms();
+        let now = engine.parts.clock.now_ms();
         batch
             .push("orders", 0, &draft, engine.style(), now)
             .unwrap();
@@ -244,7 +244,7 @@ mod tests {
     /// Takes the lock as a sender does, for a call that began so long ago.
     fn hold(engine: &CommitLog, ago: Duration) -> MutexGuard<'_, Tail> {
         let ago_ms = i64::try_from(ago.as_millis()).unwrap();
-        let tail = &engine.shared.tail;
+        let tail = &engine.parts.tail;
         let began_ms = tail.clock.coarse_ms() - ago_ms;
         tail.acquire(began_ms, Duration::ZERO).unwrap()
     }
@@ -303,7 +303,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let engine = engine(&dir, kind);
             drop(hold(&engine, TIMEOUT * 100));
-            let held = engine.shared.tail.lock();
+            let held = engine.parts.tail.lock();
             assert!(engine.stats().append_held < TIMEOUT * 100);
             thread::scope(|scope| {
                 let sender = scope.spawn(|| send(&engine));
@@ -339,7 +339,7 @@ mod tests {
     fn a_sender_sleeps_beside_a_long_append_and_gets_the_lock_when_that_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine(&dir, AppendLockKind::Mutex);
-        let lock = &engine.shared.tail;
+        let lock = &engine.parts.tail;
         for _ in 0..100 {
             let (held, long) = (hold(&engine, Duration::ZERO), lock.begin_long());
             thread::scope(|scope| {

@@ -26,7 +26,7 @@ const FIRST: [&str; 5] = [
     "abort",
     "abort.tmp",
     "forebay.state.tmp",
-    super::intake::DIRECTORY,
+    super::intake::manifest::DIRECTORY,
 ];
 
 /// Looks at the names in `root`, which may not be there.
