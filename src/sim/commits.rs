@@ -195,7 +195,7 @@ impl Story {
             45..70 => {
                 let full = self.random.pick(&[0, 0, 0, 300]);
                 disk.fill(full);
-                let stepped = intake::step(engine.shared());
+                let stepped = engine.take_commits();
                 disk.fill(0);
                 self.checked |= stepped.is_err();
                 stepped.or_else(|error| match full > 0 && !error.ends_writing() {
@@ -211,8 +211,7 @@ impl Story {
             80..85 => self.meddle(disk)?,
             85..88 if self.batch > 0 => self.go_back(engine, disk)?,
             88..95 => {
-                let shared = engine.shared();
-                shared.retention.step(shared, self.clock.now_ms(), time);
+                engine.step_retention(self.clock.now_ms(), time);
             }
             _ => drop(engine.flush()?),
         }
@@ -237,7 +236,7 @@ impl Story {
             if story.random.chance(50) {
                 disk.end_within(1 + story.random.below(20));
             }
-            let _ = intake::step(engine.shared());
+            let _ = engine.take_commits();
         }
         let ended = disk.is_dead();
         let before = state(&*disk, Path::new(ROOT), QUERY, 0);
@@ -275,7 +274,7 @@ impl Story {
         let directory = root.join(intake::DIRECTORY).join(QUERY);
         disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
         disk.end_within(1 + story.random.below(40));
-        let _ = intake::step(engine.shared());
+        let _ = engine.take_commits();
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
         let mut patience = Patience::new(Duration::ZERO);
@@ -314,7 +313,7 @@ impl Story {
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
         disk.end_within(1 + story.random.below(30));
-        let _ = intake::step(engine.shared());
+        let _ = engine.take_commits();
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
         let withdrawn = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
@@ -339,19 +338,18 @@ impl Story {
         story
             .publish_batch(CommitKind::Batch, &disk, story.batch, &story.staged)
             .map_err(said)?;
-        intake::step(engine.shared()).map_err(said)?;
+        engine.take_commits().map_err(said)?;
         let mut time = Instant::now();
         for _ in 0..20 {
             story.make_noise(&engine).map_err(said)?;
             time += Duration::from_secs(2);
-            let shared = engine.shared();
-            shared.retention.step(shared, EPOCH_MS, time);
+            engine.step_retention(EPOCH_MS, time);
         }
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
         let engine = story.open(&disk).map_err(said)?;
         let end = engine.stats().published;
-        intake::step(engine.shared()).map_err(said)?;
+        engine.take_commits().map_err(said)?;
         let now = engine.stats().published;
         hold!(now == end, "{} bytes were appended again", now - end);
         Ok(())
@@ -361,7 +359,7 @@ impl Story {
     fn is_through(&mut self, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
         let engine = self.open(disk).map_err(said)?;
         if self.random.chance(50) {
-            intake::step(engine.shared()).map_err(said)?;
+            engine.take_commits().map_err(said)?;
             self.look(&engine, disk, true)?;
         }
         let found = self.seen.len() as u64;
@@ -388,7 +386,7 @@ impl Story {
         story.publish(&disk).map_err(said)?;
         disk.fill(story.random.pick(&[1000, 1000, 300]));
         let step = |disk: &SimDisk| {
-            let stepped = intake::step(engine.shared());
+            let stepped = engine.take_commits();
             let full = |error: &Error| !error.ends_writing() && disk.faults().full > 0;
             stepped.err().filter(|error| !full(error)).map(said)
         };
@@ -412,7 +410,7 @@ impl Story {
                 story.open(&disk).map_err(said)?
             }
         };
-        intake::step(engine.shared()).map_err(said)?;
+        engine.take_commits().map_err(said)?;
         story.look(&engine, &disk, false)?;
         let (there, rows) = (story.seen.len() as u64, if withdrawn { 0 } else { rows });
         hold!(
@@ -437,7 +435,7 @@ impl Story {
         if story.random.chance(20) {
             disk.fail_syncs(200);
         }
-        let _ = intake::step(engine.shared());
+        let _ = engine.take_commits();
         disk.fail_syncs(0);
         let disk = Arc::new(disk.restart(faults(Stop::Power)));
         drop(engine);
@@ -554,9 +552,9 @@ impl Story {
         let staged = self.stage_rows(disk, batch, rows)?;
         // What a driver that died has left of the batch is dealt with first.
         while self.publish_batch(CommitKind::Stream, disk, batch, &staged)? == Published::Earlier {
-            intake::step(engine.shared())?;
+            engine.take_commits()?;
         }
-        intake::step(engine.shared())?;
+        engine.take_commits()?;
         let state = state(&**disk, Path::new(ROOT), QUERY, batch)?;
         let good = match state {
             CommitState::Gone => repeats,
@@ -590,7 +588,7 @@ impl Story {
         let mut contents = Contents::default();
         self.staged.iter().for_each(|it| contents.add(it.contents));
         let batch = (QUERY, self.batch);
-        if gone && intake::holds(engine.shared(), batch, contents, false)? {
+        if gone && engine.holds_commit(batch, contents, false)? {
             self.batch += 1;
         } else if (is_cut || !self.meddled) && !disk.is_dead() && self.wrong.is_none() {
             let batch = self.batch;
@@ -650,7 +648,7 @@ impl Story {
         self.publish(disk).map_err(failed)?;
         // That of an earlier attempt may go first.
         for _ in 0..2 {
-            intake::step(engine.shared()).map_err(failed)?;
+            engine.take_commits().map_err(failed)?;
             self.hear(engine, disk).map_err(failed)?;
         }
         if let Some(wrong) = self.wrong.take() {

@@ -186,7 +186,7 @@ impl Story {
         }
         let time = Instant::now();
         let mut life = Life {
-            service: FlushService::new(&engine.flush_rules(), time),
+            service: FlushService::new(engine.flush_rules(), time),
             engine: Arc::new(engine),
             disk,
             time,
@@ -270,15 +270,11 @@ impl Story {
                 let ms = self.random.pick(&[1, 600, 1500, 12_000]);
                 life.time += Duration::from_millis(ms);
                 self.clock.advance(ms);
-                life.service.step(life.engine.shared(), life.time);
+                life.service.step(life.engine.parts(), life.time);
                 if self.random.chance(50) {
-                    let _ = life.engine.shared().write_out();
+                    let _ = life.engine.parts().write_out();
                 }
-                let shared = life.engine.shared();
-                shared.rolling.step(shared, self.clock.now_ms());
-                shared
-                    .retention
-                    .step(shared, self.clock.now_ms(), life.time);
+                life.engine.step_retention(self.clock.now_ms(), life.time);
             }
             88..92 => {
                 if let Ok(durable) = life.engine.flush()

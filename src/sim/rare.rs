@@ -65,7 +65,7 @@ pub(super) fn open_by(
 pub(super) fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
     append(engine, keys, keyed)?;
     engine.step_dispatch();
-    engine.shared().save_table()
+    engine.parts().save_table()
 }
 
 /// A store gets the messages of `keys` and is flushed, and the power goes: it has them, and those
@@ -142,16 +142,16 @@ fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
     send(&engine, 0..120, true).map_err(said)?;
     engine.flush().map_err(said)?;
     if queues_are_durable {
-        engine.shared().queues.flush().map_err(said)?;
+        engine.parts().queues.flush().map_err(said)?;
     }
     // Some seeds fail at the queue, some at a file of the index, some nowhere.
     disk.fail_syncs(if queues_are_durable { 1000 } else { 300 });
-    let _ = engine.shared().settle();
+    let _ = engine.parts().full_pass();
 
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
     drop(engine);
     let engine = open(&disk)?;
-    engine.shared().settle().map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
 
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
     drop(engine);
@@ -178,7 +178,7 @@ pub fn returning_index_file(seed: u64) -> Result<(), Breach> {
     drop(engine);
     let engine = open(&disk)?;
     send(&engine, 4..30, false).map_err(said)?;
-    engine.shared().settle().map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
 
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
     drop(engine);
@@ -203,7 +203,7 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(SimDisk::new(random, faults(Stop::Process)));
     let engine = open_by(&disk, root, &kept)?;
     send(&engine, 0..150, false).map_err(said)?;
-    engine.shared().settle().map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
 
     let disk = Arc::new(disk.restart(Faults {
         dies_at,
@@ -211,10 +211,7 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
     }));
     drop(engine);
     if let Ok(engine) = open_by(&disk, root, &retiring) {
-        let shared = engine.shared();
-        shared
-            .retention
-            .step(shared, 1_700_000_000_000, Instant::now());
+        engine.step_retention(1_700_000_000_000, Instant::now());
     }
 
     let disk = Arc::new(disk.restart(Faults {
@@ -354,7 +351,7 @@ fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDi
     let repairs = random.chance(50);
     match repairs {
         true => engine.close().map_err(said)?,
-        false => engine.shared().settle().map_err(said)?,
+        false => engine.parts().full_pass().map_err(said)?,
     }
     drop(engine);
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
@@ -394,14 +391,14 @@ pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
     let engine = open(&disk)?;
     send(&engine, 0..60, true).map_err(said)?;
-    engine.shared().settle().map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
     disk.fail_syncs(1000);
     let _ = append(&engine, 60..100, true);
-    let failed = engine.shared().dispatcher.try_step();
+    let failed = engine.parts().dispatcher.try_step();
     hold!(failed.is_err(), "the full index file is not synced");
     disk.fail_syncs(0);
     hold!(
-        engine.shared().dispatcher.step().is_err(),
+        engine.parts().dispatcher.step().is_err(),
         "the sync that failed passes when it is tried again"
     );
     Ok(())
@@ -417,7 +414,7 @@ pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
     let mut disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
     let engine = open(&disk)?;
     send(&engine, 0..settled, true).map_err(said)?;
-    engine.shared().settle().map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
     send(&engine, settled..all, true).map_err(said)?;
     engine.flush().map_err(said)?;
     drop(engine);

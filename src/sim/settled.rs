@@ -55,7 +55,7 @@ fn unsettled(random: &mut Random, engine: &CommitLog) -> Result<(), Breach> {
         sent += count;
         match random.below(3) {
             0 => drop(engine.flush().map_err(said)?),
-            1 => engine.shared().settle().map_err(said)?,
+            1 => engine.parts().full_pass().map_err(said)?,
             _ => {}
         }
     }
@@ -78,7 +78,7 @@ pub fn at_its_end(seed: u64) -> Result<(), Breach> {
         false => {
             // A full pass has nothing to do where nothing was sent.
             send(&engine, 0..1, true).map_err(said)?;
-            engine.shared().settle().map_err(said)?;
+            engine.parts().full_pass().map_err(said)?;
         }
     }
     outlives_power(&disk, |_| true).map(drop)
@@ -103,7 +103,7 @@ pub fn meddled_with(seed: u64) -> Result<(), Breach> {
     }
     match close {
         true => engine.close().map_err(said)?,
-        false => engine.shared().settle().map_err(said)?,
+        false => engine.parts().full_pass().map_err(said)?,
     }
     outlives_power(&disk, |_| true).map(drop)
 }
@@ -218,7 +218,7 @@ pub fn without_a_directory(seed: u64) -> Result<(), Breach> {
     send(&engine, 20..30, true).map_err(said)?;
     engine.flush().map_err(said)?;
     if of_queues {
-        engine.shared().settle().map_err(said)?;
+        engine.parts().full_pass().map_err(said)?;
     }
     outlives_power(&disk, |path| path.starts_with(&directory)).map(drop)
 }
@@ -339,8 +339,8 @@ pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
         super::rare::append_to(&engine, &format!("topic-{number}"), 0..1, true).map_err(said)?;
     }
     engine.step_dispatch();
-    engine.shared().save_table().map_err(said)?;
-    engine.shared().settle().map_err(said)?;
+    engine.parts().save_table().map_err(said)?;
+    engine.parts().full_pass().map_err(said)?;
     outlives_power(&disk, |_| true).map(drop)
 }
 

@@ -19,6 +19,8 @@ mod sync;
 
 #[path = "../../src/engine/commit_log/bell.rs"]
 mod bell;
+#[path = "../../src/engine/commit_log/durability.rs"]
+mod durability;
 #[path = "../../src/engine/commit_log/group_commit.rs"]
 mod group_commit;
 #[path = "../../src/mapped/mark.rs"]
@@ -35,7 +37,7 @@ mod engine {
     pub(crate) use crate::waiter;
 }
 use forebay::{disk, error, machine};
-use surroundings::{Access, Extent, MappedFile, Region, shared, state};
+use surroundings::{Access, Extent, MappedFile, Region};
 
 use bell::Bell;
 use disk::{Disk, RealDisk};
@@ -45,7 +47,7 @@ use queue::{FoundFile, MappedFileQueue};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use surroundings::{Bytes, Shared};
+use surroundings::{Bytes, Senders};
 use sync::{AtomicBool, Ordering, Weakness, thread, weaken};
 
 /// Runs a model in every order with so many preemptions, which is where mistakes of this kind show.
@@ -62,12 +64,12 @@ fn breaks(model: impl Fn() + Sync + Send + 'static) -> bool {
 
 /// Two senders enlist; the thread of the store exchanges the lists, syncs once and acknowledges.
 fn group_commit() {
-    let shared = Shared::new();
-    let other = Arc::clone(&shared);
+    let senders = Senders::new();
+    let other = senders.clone();
     let sender = thread::spawn(move || other.send());
-    shared.send();
+    senders.send();
     sender.join().unwrap();
-    shared.group.end();
+    senders.group.end();
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What the modelled code leans on and is not modelled itself, as small as it can be.
 
+use crate::durability::Durable;
 use crate::group_commit::{self, GroupCommit};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, thread};
 use forebay::disk::Disk;
@@ -12,88 +13,67 @@ use std::time::Duration;
 
 pub(crate) use forebay::mapped::{Access, Extent};
 
-/// Stands for `engine/commit_log/state.rs`.
-pub(crate) mod state {
-    /// The marks that group commit looks at.
-    #[derive(Clone, Copy, Debug)]
-    pub(crate) enum Mark {
-        Durable,
-    }
-}
-
-/// Stands for `engine/commit_log/shared.rs`.
-pub(crate) mod shared {
-    pub(crate) use super::Shared;
-}
-
-/// A log whose records are one byte long, and the senders' group.
-pub(crate) struct Shared {
-    pub(crate) group: GroupCommit,
-    pub(crate) log: Log,
-    pub(crate) flushes: Flushes,
-    pub(crate) drive: Drive,
-}
-
+/// Stands for the parts of a store: a log whose records are one byte long.
 pub(crate) struct Log {
-    pub(crate) state: State,
     published: loom::sync::atomic::AtomicUsize,
-}
-
-pub(crate) struct State {
     durable: loom::sync::atomic::AtomicUsize,
 }
 
-pub(crate) struct Flushes;
-
-impl Flushes {
-    pub(crate) fn waited(&self, _: Duration) {}
-}
-
-impl State {
-    pub(crate) fn get(&self, mark: state::Mark) -> u64 {
-        match mark {
-            state::Mark::Durable => self.durable.load(Ordering::Acquire) as u64,
-        }
-    }
-}
-
-impl Log {
-    pub(crate) fn published(&self) -> u64 {
+impl Durable for Log {
+    fn published(&self) -> u64 {
         self.published.load(Ordering::Acquire) as u64
     }
-}
 
-impl Shared {
-    pub(crate) fn new() -> Arc<Shared> {
-        let number = || loom::sync::atomic::AtomicUsize::new(0);
-        Arc::new(Shared {
-            group: GroupCommit::default(),
-            log: Log {
-                state: State { durable: number() },
-                published: number(),
-            },
-            flushes: Flushes,
-            drive: Drive::Threads,
-        })
-    }
-
-    /// Publishes a message and waits until it is durable, as a synchronous send does.
-    pub(crate) fn send(self: &Arc<Shared>) {
-        let end = self.log.published.fetch_add(1, Ordering::AcqRel) as u64 + 1;
-        let waiter = group_commit::enlist(self, end);
-        waiter.wait_or_fail(Duration::MAX).unwrap();
-        let durable = self.log.state.get(state::Mark::Durable);
-        assert!(end <= durable, "acknowledged too early");
+    fn durable(&self) -> u64 {
+        self.durable.load(Ordering::Acquire) as u64
     }
 
     /// A sync covers what is published when it begins.
-    pub(crate) fn flush_to(&self, end: u64) -> forebay::Result<()> {
-        if self.log.state.get(state::Mark::Durable) < end {
-            let covered = self.log.published.load(Ordering::Acquire);
+    fn flush_to(&self, end: u64) -> forebay::Result<()> {
+        if self.durable() < end {
+            let covered = self.published.load(Ordering::Acquire);
             thread::yield_now();
-            self.log.state.durable.fetch_max(covered, Ordering::AcqRel);
+            self.durable.fetch_max(covered, Ordering::AcqRel);
         }
         Ok(())
+    }
+
+    fn count_wait(&self, _: Duration) {}
+
+    fn full_pass(&self) -> forebay::Result<()> {
+        Ok(())
+    }
+
+    fn tidy(&self) {}
+
+    fn unmap_unused(&self) {}
+}
+
+/// A log and the senders' group.
+#[derive(Clone)]
+pub(crate) struct Senders {
+    pub(crate) group: Arc<GroupCommit>,
+    log: Arc<Log>,
+}
+
+impl Senders {
+    pub(crate) fn new() -> Senders {
+        let number = || loom::sync::atomic::AtomicUsize::new(0);
+        Senders {
+            group: Arc::new(GroupCommit::new(Drive::Threads)),
+            log: Arc::new(Log {
+                published: number(),
+                durable: number(),
+            }),
+        }
+    }
+
+    /// Publishes a message and waits until it is durable, as a synchronous send does.
+    pub(crate) fn send(&self) {
+        let end = self.log.published.fetch_add(1, Ordering::AcqRel) as u64 + 1;
+        let waiter = group_commit::enlist(&self.group, &self.log, end);
+        waiter.wait_or_fail(Duration::MAX).unwrap();
+        assert!(end <= self.log.durable(), "acknowledged too early");
     }
 }
 

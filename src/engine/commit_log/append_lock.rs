@@ -5,7 +5,6 @@
 //! call has gone on. Where that is longer than `busy_timeout` (the page cache writes back, a roll
 //! waits for its file) it fails at once: another full wait would only gather more senders.
 
-use super::append::Tail;
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::AppendLockKind;
@@ -19,10 +18,10 @@ const GRACE: Duration = Duration::from_millis(10);
 /// Looks of a spinning sender between two looks at the clock.
 const SPINS: usize = 1000;
 
-/// The tail of the log and its lock.
+/// What appends change, and its lock.
 #[derive(Debug)]
-pub struct AppendLock {
-    tail: Mutex<Tail>,
+pub struct AppendLock<T> {
+    guarded: Mutex<T>,
     /// When the call of the last holder began, by the wall clock in ms.
     holder_ms: AtomicI64,
     /// Messages and bytes appended since opening; written by the holder.
@@ -84,11 +83,11 @@ impl Drop for LongAppend<'_> {
     }
 }
 
-impl AppendLock {
+impl<T> AppendLock<T> {
     /// A lock that nobody holds. Calls say by `clock` when they began.
-    pub fn new(tail: Tail, kind: AppendLockKind, clock: Arc<dyn Clock>) -> AppendLock {
+    pub fn new(guarded: T, kind: AppendLockKind, clock: Arc<dyn Clock>) -> AppendLock<T> {
         AppendLock {
-            tail: Mutex::new(tail),
+            guarded: Mutex::new(guarded),
             holder_ms: AtomicI64::new(0),
             messages: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
@@ -105,23 +104,23 @@ impl AppendLock {
     /// [`Error::Busy`] when the call of another holder, or the wait for it, has gone on for longer
     /// than `timeout`.
     #[inline]
-    pub fn acquire(&self, clock_ms: i64, timeout: Duration) -> Result<MutexGuard<'_, Tail>> {
-        let (tail, began_ms) = match self.tail.try_lock() {
-            Some(tail) => (tail, clock_ms),
+    pub fn acquire(&self, clock_ms: i64, timeout: Duration) -> Result<MutexGuard<'_, T>> {
+        let (held, began_ms) = match self.guarded.try_lock() {
+            Some(held) => (held, clock_ms),
             None => self.wait(clock_ms, timeout)?,
         };
         self.holder_ms.store(began_ms, Ordering::Relaxed);
-        Ok(tail)
+        Ok(held)
     }
 
     #[cold]
-    fn wait(&self, clock_ms: i64, timeout: Duration) -> Result<(MutexGuard<'_, Tail>, i64)> {
+    fn wait(&self, clock_ms: i64, timeout: Duration) -> Result<(MutexGuard<'_, T>, i64)> {
         let grace = GRACE.min(timeout);
         if self.kind == AppendLockKind::Mutex {
             self.long.wait(grace);
         }
-        if let Some(tail) = self.try_for(grace) {
-            return Ok((tail, clock_ms));
+        if let Some(held) = self.try_for(grace) {
+            return Ok((held, clock_ms));
         }
         let looked = Instant::now();
         loop {
@@ -132,25 +131,25 @@ impl AppendLock {
                 let waited_ms = u64::try_from(busy.as_millis()).unwrap_or(u64::MAX);
                 return Err(Error::Busy { waited_ms });
             }
-            if let Some(tail) = self.try_for(left) {
+            if let Some(held) = self.try_for(left) {
                 // This call has waited; who comes next must not take that for the time it holds.
-                return Ok((tail, self.clock.coarse_ms()));
+                return Ok((held, self.clock.coarse_ms()));
             }
         }
     }
 
-    fn try_for(&self, timeout: Duration) -> Option<MutexGuard<'_, Tail>> {
+    fn try_for(&self, timeout: Duration) -> Option<MutexGuard<'_, T>> {
         if self.kind == AppendLockKind::Mutex {
-            return self.tail.try_lock_for(timeout);
+            return self.guarded.try_lock_for(timeout);
         }
         let began = Instant::now();
         loop {
             for _ in 0..SPINS {
                 // A look before the try: the holder keeps its cache line while others only look.
-                if !self.tail.is_locked()
-                    && let Some(tail) = self.tail.try_lock()
+                if !self.guarded.is_locked()
+                    && let Some(held) = self.guarded.try_lock()
                 {
-                    return Some(tail);
+                    return Some(held);
                 }
                 std::hint::spin_loop();
             }
@@ -164,11 +163,11 @@ impl AppendLock {
 
     /// Waits for the lock without a time limit. Senders that want it meanwhile measure their
     /// `busy_timeout` from the moment at which it was taken.
-    pub fn lock(&self) -> MutexGuard<'_, Tail> {
-        let tail = self.tail.lock();
+    pub fn lock(&self) -> MutexGuard<'_, T> {
+        let held = self.guarded.lock();
         self.holder_ms
             .store(self.clock.coarse_ms(), Ordering::Relaxed);
-        tail
+        held
     }
 
     /// Has others sleep, and not look again and again, until the append of the holder has ended.
@@ -181,13 +180,13 @@ impl AppendLock {
     /// Whether somebody holds the lock.
     #[inline]
     pub fn is_locked(&self) -> bool {
-        self.tail.is_locked()
+        self.guarded.is_locked()
     }
 
     /// How long the call of the holder has gone on; zero where nobody holds the lock. Some
     /// milliseconds more or less, and wrong for a moment when the wall clock is set.
     pub fn held_for(&self) -> Duration {
-        if !self.tail.is_locked() {
+        if !self.guarded.is_locked() {
             return Duration::ZERO;
         }
         let held_ms = self.clock.coarse_ms() - self.holder_ms.load(Ordering::Relaxed);
@@ -196,8 +195,7 @@ impl AppendLock {
 
     /// Shows the holder's counters to those who do not hold the lock.
     #[inline]
-    pub fn show_counters(&self, held: &MutexGuard<'_, Tail>) {
-        let (messages, bytes) = held.counters();
+    pub fn show_counters(&self, (messages, bytes): (u64, u64)) {
         self.messages.store(messages, Ordering::Relaxed);
         self.bytes.store(bytes, Ordering::Relaxed);
     }
@@ -213,6 +211,7 @@ impl AppendLock {
 mod tests {
     use super::*;
     use crate::engine::commit_log::CommitLog;
+    use crate::engine::commit_log::append::Tail;
     use crate::engine::{Appended, Atomicity, Durability, Engine};
     use crate::machine::Machine;
     use crate::record::{Batch, Draft};
@@ -235,7 +234,7 @@ mod tests {
     fn send(engine: &CommitLog) -> Result<Appended> {
         let topic = engine.topic_for_append("orders").unwrap();
         let (mut batch, draft) = (Batch::new(), Draft::default());
-        let now = engine.shared.clock.now_ms();
+        let now = engine.parts.clock.now_ms();
         batch
             .push("orders", 0, &draft, engine.style(), now)
             .unwrap();
@@ -245,7 +244,7 @@ mod tests {
     /// Takes the lock as a sender does, for a call that began so long ago.
     fn hold(engine: &CommitLog, ago: Duration) -> MutexGuard<'_, Tail> {
         let ago_ms = i64::try_from(ago.as_millis()).unwrap();
-        let tail = &engine.shared.tail;
+        let tail = &engine.parts.tail;
         let began_ms = tail.clock.coarse_ms() - ago_ms;
         tail.acquire(began_ms, Duration::ZERO).unwrap()
     }
@@ -304,7 +303,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let engine = engine(&dir, kind);
             drop(hold(&engine, TIMEOUT * 100));
-            let held = engine.shared.tail.lock();
+            let held = engine.parts.tail.lock();
             assert!(engine.stats().append_held < TIMEOUT * 100);
             thread::scope(|scope| {
                 let sender = scope.spawn(|| send(&engine));
@@ -340,7 +339,7 @@ mod tests {
     fn a_sender_sleeps_beside_a_long_append_and_gets_the_lock_when_that_has_ended() {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine(&dir, AppendLockKind::Mutex);
-        let lock = &engine.shared.tail;
+        let lock = &engine.parts.tail;
         for _ in 0..100 {
             let (held, long) = (hold(&engine, Duration::ZERO), lock.begin_long());
             thread::scope(|scope| {

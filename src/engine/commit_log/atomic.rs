@@ -9,8 +9,6 @@
 //! body   16 bytes that name the batch, u32 number of rows (big-endian)
 //! ```
 
-use super::shared::Shared;
-use crate::engine::{Appended, Topic};
 use crate::error::Result;
 use crate::num::short;
 use crate::record::properties::{TAGS, find};
@@ -30,32 +28,6 @@ pub enum Marker {
     Begin(BatchId),
     /// The rows are complete.
     End(BatchId),
-}
-
-/// Appends the parts, which may be of several topics, as one batch, and fills `appended`, which is
-/// empty, with the places of the rows.
-pub fn append(
-    shared: &Shared,
-    parts: &mut [(&Topic, &mut Batch)],
-    appended: &mut Appended,
-) -> Result<()> {
-    let markers = shared.topic_for_append(TOPIC);
-    let rows = parts.iter().map(|(_, batch)| batch.rows().len()).sum();
-    let clocks = parts.iter().map(|(_, batch)| batch.clock_ms());
-    let clock_ms = clocks.max().unwrap_or_default();
-    let (mut begin, mut end) = encode(rows, &shared.append_rules.style, clock_ms)?;
-    let mut all: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(parts.len() + 2);
-    all.push((&*markers, &mut begin));
-    all.extend(
-        parts
-            .iter_mut()
-            .map(|(topic, batch)| (*topic, &mut **batch)),
-    );
-    all.push((&*markers, &mut end));
-    shared.append(&mut all, clock_ms, appended)?;
-    appended.rows.pop();
-    appended.rows.remove(0);
-    Ok(())
 }
 
 /// Encodes begin and end record of a batch of `rows` rows.

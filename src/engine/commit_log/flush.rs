@@ -9,9 +9,9 @@
 //! A *full pass* makes queues, index and tables durable too and moves the marks that spare the next
 //! opening their rebuild. It may take long, with many queues, so it keeps to a share of the time.
 
-use super::shared::Shared;
-use super::state::Mark;
-use crate::mapped::TransientPool;
+use super::durability::Durable;
+use crate::mapped::PAGE;
+use crate::options::{Flush, Options};
 use std::time::{Duration, Instant};
 
 /// When the log is flushed.
@@ -27,26 +27,20 @@ pub struct FlushRules {
     pub full_pass: Duration,
 }
 
-/// When the transient pool is written out.
-#[derive(Clone, Copy, Debug)]
-pub struct WriteOutRules {
-    /// How long bytes wait at most.
-    pub interval: Duration,
-    /// So many do not wait for the interval.
-    pub least_bytes: u64,
-    /// Whether a full pool refuses appends.
-    pub fail_fast: bool,
-}
-
-/// One look of the write-out service at the pool, after a pause or because a buffer is full.
-pub fn step_write_out(shared: &Shared, time: Instant, written: &mut Instant) {
-    let waiting = shared.wrote().saturating_sub(shared.log.published());
-    let waited = time.saturating_duration_since(*written) >= shared.write_out_rules.interval;
-    let full = shared.pool.as_ref().is_some_and(TransientPool::has_full);
-    if waiting >= shared.write_out_rules.least_bytes.max(1) || waited || full {
-        // A failure has made the store fail for writers.
-        let _ = shared.write_out();
-        *written = time;
+impl FlushRules {
+    /// The rules of a store with these options.
+    pub fn new(options: &Options) -> FlushRules {
+        let pages = match options.flush() {
+            Flush::Sync => 0,
+            Flush::Async => options.flush_least_pages,
+        };
+        FlushRules {
+            // The service takes a breath however short the interval is.
+            interval: options.flush_interval.max(Duration::from_millis(1)),
+            least_bytes: u64::from(pages) * PAGE as u64,
+            thorough: options.flush_thorough_interval,
+            full_pass: options.queue_flush_interval,
+        }
     }
 }
 
@@ -59,6 +53,7 @@ const UNMAP_EACH: Duration = Duration::from_secs(10);
 /// The state of the service.
 #[derive(Debug)]
 pub struct FlushService {
+    rules: FlushRules,
     /// When the log was last as durable as it was written.
     flushed: Instant,
     /// When the next full pass is due.
@@ -69,8 +64,9 @@ pub struct FlushService {
 
 impl FlushService {
     /// The service of a store that was opened at `start`.
-    pub fn new(rules: &FlushRules, start: Instant) -> FlushService {
+    pub fn new(rules: FlushRules, start: Instant) -> FlushService {
         FlushService {
+            rules,
             flushed: start,
             pass_due: start + rules.full_pass,
             unmap_due: start + UNMAP_EACH,
@@ -79,28 +75,22 @@ impl FlushService {
 
     /// Does what is due at `time`; returns when it wants to run next. A failure has made the store
     /// fail for writers; there is nobody here to tell.
-    pub fn step(&mut self, shared: &Shared, time: Instant) -> Instant {
-        let rules = &shared.flush_rules;
-        let end = shared.log.published();
-        let behind = end.saturating_sub(shared.log.state.get(Mark::Durable));
+    pub fn step(&mut self, log: &impl Durable, time: Instant) -> Instant {
+        let rules = &self.rules;
+        let end = log.published();
+        let behind = end.saturating_sub(log.durable());
         let waited = time.saturating_duration_since(self.flushed) >= rules.thorough;
-        if behind == 0 || ((behind >= rules.least_bytes || waited) && shared.flush_to(end).is_ok())
-        {
+        if behind == 0 || ((behind >= rules.least_bytes || waited) && log.flush_to(end).is_ok()) {
             self.flushed = time;
         }
-        let _ = shared.save_table();
-        shared.queues.unmap_idle();
+        log.tidy();
         if time >= self.unmap_due {
-            // Below the mark nothing is synced or dispatched again.
-            shared
-                .log
-                .files
-                .unmap_unused(shared.log.state.get(Mark::Settled));
+            log.unmap_unused();
             self.unmap_due = time + UNMAP_EACH;
         }
         if time >= self.pass_due {
             let started = Instant::now();
-            let _ = shared.settle();
+            let _ = log.full_pass();
             self.pass_due = time + rules.full_pass.max(started.elapsed() * PASS_PAUSE);
         }
         time + rules.interval

@@ -7,7 +7,7 @@
 use super::consume_queue::{ConsumeQueue, list_queues, list_topics};
 use super::dispatch::is_directory_name;
 use super::log::Log;
-use super::shared::Shared;
+use super::parts::Parts;
 use super::state::Mark;
 use crate::disk::Kind;
 use crate::engine::Topic;
@@ -19,8 +19,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Takes over the writer's marks and joins log files that it has added. Cheap where nothing moved.
-pub fn refresh_log(shared: &Shared) -> Result<()> {
-    let log = &shared.log;
+pub fn refresh_log(parts: &Parts) -> Result<()> {
+    let log = &parts.log;
     let Some(source) = &log.source else {
         return Ok(());
     };
@@ -38,17 +38,20 @@ pub fn refresh_log(shared: &Shared) -> Result<()> {
     let is_news = |(minimum, end, exchanges): (u64, u64, u32)| {
         minimum > log.min_position()
             || end > log.published()
-            || exchanges != shared.exchanges.load(Ordering::Acquire)
+            || exchanges != parts.following.exchanges.load(Ordering::Acquire)
     };
     if !is_news(look()) {
         return source.check();
     }
-    let _alone = shared.follow_lock.lock();
+    let _alone = parts.following.lock.lock();
     let (minimum, end, exchanges) = look();
     source.check()?;
-    if exchanges != shared.exchanges.load(Ordering::Acquire) {
-        open_again(shared)?;
-        shared.exchanges.store(exchanges, Ordering::Release);
+    if exchanges != parts.following.exchanges.load(Ordering::Acquire) {
+        open_again(parts)?;
+        parts
+            .following
+            .exchanges
+            .store(exchanges, Ordering::Release);
     }
     let has_grown = end > log.published();
     if has_grown {
@@ -87,48 +90,48 @@ fn join_files(log: &Log, end: u64) -> Result<()> {
 
 /// Opens files of the log again that the writer has put others in the place of, and the index. Who
 /// has the old ones mapped reads on in them.
-fn open_again(shared: &Shared) -> Result<()> {
-    let (files, published) = (&shared.log.files, shared.log.published());
+fn open_again(parts: &Parts) -> Result<()> {
+    let (files, published) = (&parts.log.files, parts.log.published());
     for file in files.all() {
         let wrote = published.saturating_sub(file.start()).min(file.len());
         let extent = Extent::Part(wrote);
-        let (path, disk) = (file.path().to_path_buf(), &shared.disk);
+        let (path, disk) = (file.path().to_path_buf(), &parts.disk);
         let again = MappedFile::open(disk, path, file.start(), file.len(), Access::Read, extent);
         files.replace(&Arc::new(again));
     }
-    match &shared.index {
+    match &parts.index {
         Some(index) => index.load_again(published),
         None => Ok(()),
     }
 }
 
 /// [`refresh_log`], and looks for topics, queues and index files that were added.
-pub fn refresh(shared: &Shared) -> Result<()> {
-    if shared.log.source.is_none() {
+pub fn refresh(parts: &Parts) -> Result<()> {
+    if parts.log.source.is_none() {
         return Ok(());
     }
-    refresh_log(shared)?;
-    if let Some(index) = &shared.index {
-        index.retire_below(shared.log.min_position())?;
+    refresh_log(parts)?;
+    if let Some(index) = &parts.index {
+        index.retire_below(parts.log.min_position())?;
     }
-    let topics = list_topics(&*shared.disk, &shared.queues.store.directory)?;
-    topics.iter().try_for_each(|name| join_queues(shared, name))
+    let topics = list_topics(&*parts.disk, &parts.queues.store.directory)?;
+    topics.iter().try_for_each(|name| join_queues(parts, name))
 }
 
 /// [`refresh_log`], and looks for queues of a topic that were added.
-pub fn refresh_topic(shared: &Shared, name: &str) -> Result<()> {
-    if shared.log.source.is_none() {
+pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
+    if parts.log.source.is_none() {
         return Ok(());
     }
-    refresh_log(shared)?;
+    refresh_log(parts)?;
     if !is_directory_name(name) {
         return Ok(());
     }
-    let directory = shared.queues.store.directory.join(name);
-    let found = shared.disk.look(&directory);
+    let directory = parts.queues.store.directory.join(name);
+    let found = parts.disk.look(&directory);
     match found.map_err(|e| Error::io(Op::Stat, &directory, e))? {
         None => Ok(()),
-        Some(entry) if entry.kind == Kind::Directory => join_queues(shared, name),
+        Some(entry) if entry.kind == Kind::Directory => join_queues(parts, name),
         Some(_) => Err(Error::Unsupported {
             what: format!("{} is not a directory", directory.display()),
         }),
@@ -136,27 +139,27 @@ pub fn refresh_topic(shared: &Shared, name: &str) -> Result<()> {
 }
 
 /// Adds the queues of a topic that are not known yet.
-fn join_queues(shared: &Shared, name: &str) -> Result<()> {
-    let directory = shared.queues.store.directory.join(name);
-    for id in list_queues(&*shared.disk, &directory)? {
-        let (topic, _) = shared.topics.get_or_add(name, id + 1);
-        if shared.queues.get(&topic, id).is_none() {
-            let queue = ConsumeQueue::open(&shared.queues.store, name, id)?;
+fn join_queues(parts: &Parts, name: &str) -> Result<()> {
+    let directory = parts.queues.store.directory.join(name);
+    for id in list_queues(&*parts.disk, &directory)? {
+        let (topic, _) = parts.topics.get_or_add(name, id + 1);
+        if parts.queues.get(&topic, id).is_none() {
+            let queue = ConsumeQueue::open(&parts.queues.store, name, id)?;
             queue.set_bounds(queue.first_on_disk().unwrap_or(0), 0);
-            shared.queues.add(&topic, Arc::new(queue));
+            parts.queues.add(&topic, Arc::new(queue));
         }
     }
     Ok(())
 }
 
 /// Moves the end of a queue over the entries that the writer has added.
-pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()> {
-    if shared.log.source.is_none() {
+pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> {
+    if parts.log.source.is_none() {
         return Ok(());
     }
-    refresh_log(shared)?;
-    let _alone = shared.follow_lock.lock();
-    let (minimum, end) = (shared.log.min_position(), shared.log.published());
+    refresh_log(parts)?;
+    let _alone = parts.following.lock.lock();
+    let (minimum, end) = (parts.log.min_position(), parts.log.published());
     let holds = |number: u64| -> Result<bool> {
         let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
         let Some(entry) = entry else { return Ok(false) };
@@ -164,7 +167,7 @@ pub fn extend(shared: &Shared, topic: &Topic, queue: &ConsumeQueue) -> Result<()
             // Its record is gone; its number stays taken.
             return Ok(true);
         }
-        let found = shared.log.record_at(entry.position)?.record();
+        let found = parts.log.record_at(entry.position)?.record();
         Ok(found.is_some_and(|message| is_of(&message.record(), topic, queue, number)))
     };
     queue.follow_min(minimum)?;

@@ -11,8 +11,7 @@
 //! Invariant: a waiter is completed with success only by a sync that began after its message was
 //! published. The thread starts with the first waiter and ends with the store.
 
-use super::shared::Shared;
-use super::state::Mark;
+use super::durability::Durable;
 use crate::engine::waiter::{Waiter, look};
 use crate::machine::Drive;
 use crate::plant::{Bug, planted};
@@ -21,8 +20,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Those who wait for a sync, and the thread that makes it.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct GroupCommit {
+    drive: Drive,
     /// Whether the write list is not empty.
     pending: AtomicBool,
     list: Mutex<WriteList>,
@@ -49,21 +49,20 @@ struct Enlisted {
 }
 
 /// A waiter that is completed when the log is durable up to `end`, a published position.
-pub fn enlist(shared: &Arc<Shared>, end: u64) -> Arc<Waiter> {
-    if shared.log.state.get(Mark::Durable) >= end {
+pub fn enlist<L: Durable>(group: &Arc<GroupCommit>, log: &Arc<L>, end: u64) -> Arc<Waiter> {
+    if log.durable() >= end {
         return Waiter::completed(Ok(()));
     }
-    let group = &shared.group;
     let mut list = group.list.lock();
-    if list.flusher.is_none() && !list.ended && shared.drive == Drive::Threads {
-        let shared = Arc::clone(shared);
+    if list.flusher.is_none() && !list.ended && group.drive == Drive::Threads {
+        let (group, log) = (Arc::clone(group), Arc::clone(log));
         let thread = thread::Builder::new().name("forebay-commit".to_owned());
-        list.flusher = thread.spawn(move || run(&shared)).ok();
+        list.flusher = thread.spawn(move || group.run(&*log)).ok();
     }
-    if list.flusher.is_none() && (list.ended || shared.drive == Drive::Threads) {
+    if list.flusher.is_none() && (list.ended || group.drive == Drive::Threads) {
         // No thread can be had, or the store closes: who waits does the work.
         drop(list);
-        return Waiter::completed(shared.flush_to(end).map_err(Arc::new));
+        return Waiter::completed(log.flush_to(end).map_err(Arc::new));
     }
     let waiter = Waiter::new(list.waiting.is_empty());
     let enlisted = Arc::clone(&waiter);
@@ -81,42 +80,52 @@ pub fn enlist(shared: &Arc<Shared>, end: u64) -> Arc<Waiter> {
     waiter
 }
 
-fn run(shared: &Shared) {
-    let mut read = Vec::new();
-    while shared.group.wait() {
-        step(shared, &mut read);
-    }
-}
-
-/// Syncs once for all who have enlisted and wakes them. `read` is empty before and after.
-fn step(shared: &Shared, read: &mut Vec<Enlisted>) {
-    if !planted(Bug::SwapLate) {
-        shared.group.swap(read);
-    }
-    if planted(Bug::AcknowledgeEarly) {
-        read.iter().for_each(|it| it.waiter.complete(Ok(())));
-    }
-    let end = match planted(Bug::SwapLate) {
-        true => shared.log.published(),
-        false => read.iter().map(|it| it.end).max().unwrap_or(0),
-    };
-    let outcome = shared.flush_to(end).map_err(Arc::new);
-    if planted(Bug::SwapLate) {
-        shared.group.swap(read);
-    }
-    for enlisted in read.drain(..) {
-        shared.flushes.waited(enlisted.since.elapsed());
-        enlisted.waiter.complete(outcome.clone());
-    }
-}
-
-/// What the thread does with one group, for a caller that steps.
-#[cfg(test)]
-pub fn step_once(shared: &Shared) {
-    step(shared, &mut Vec::new());
-}
-
 impl GroupCommit {
+    /// Nobody waits, and no thread runs.
+    pub fn new(drive: Drive) -> GroupCommit {
+        GroupCommit {
+            drive,
+            pending: AtomicBool::new(false),
+            list: Mutex::default(),
+            enlisted: Condvar::default(),
+        }
+    }
+
+    fn run(&self, log: &impl Durable) {
+        let mut read = Vec::new();
+        while self.wait() {
+            self.step(log, &mut read);
+        }
+    }
+
+    /// Syncs once for all who have enlisted and wakes them. `read` is empty before and after.
+    fn step(&self, log: &impl Durable, read: &mut Vec<Enlisted>) {
+        if !planted(Bug::SwapLate) {
+            self.swap(read);
+        }
+        if planted(Bug::AcknowledgeEarly) {
+            read.iter().for_each(|it| it.waiter.complete(Ok(())));
+        }
+        let end = match planted(Bug::SwapLate) {
+            true => log.published(),
+            false => read.iter().map(|it| it.end).max().unwrap_or(0),
+        };
+        let outcome = log.flush_to(end).map_err(Arc::new);
+        if planted(Bug::SwapLate) {
+            self.swap(read);
+        }
+        for enlisted in read.drain(..) {
+            log.count_wait(enlisted.since.elapsed());
+            enlisted.waiter.complete(outcome.clone());
+        }
+    }
+
+    /// What the thread does with one group, for a caller that steps.
+    #[cfg(test)]
+    pub fn step_once(&self, log: &impl Durable) {
+        self.step(log, &mut Vec::new());
+    }
+
     /// Waits for someone to enlist. False where no one will come any more.
     fn wait(&self) -> bool {
         // Those who were just woken are likely to come again.

@@ -27,9 +27,12 @@ mod consume_queue;
 mod copying;
 mod cursor;
 mod dispatch;
+mod durability;
+mod durable;
 pub(crate) mod flush;
 mod follow;
 mod group_commit;
+mod health;
 mod index;
 mod index_file;
 pub(crate) mod intake;
@@ -39,6 +42,7 @@ pub(crate) mod layout;
 mod locate;
 mod log;
 mod open;
+mod parts;
 pub mod piecemeal;
 mod place;
 mod query;
@@ -56,7 +60,7 @@ mod roll;
 mod running;
 mod salvage;
 mod service;
-mod shared;
+mod shutdown;
 mod spill;
 pub(crate) mod state;
 mod tables;
@@ -67,6 +71,7 @@ mod verify_index;
 mod verify_stretch;
 mod verify_survey;
 mod verify_tables;
+mod write_out;
 
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Finding, Recovery,
@@ -81,9 +86,9 @@ use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Contents, Message, RecordStyle};
 use crate::warning::Warnings;
 use parking_lot::Mutex;
+use parts::{BACKLOG_MAX, Parts};
 use query::Question;
 use service::Services;
-use shared::{BACKLOG_MAX, Shared};
 use state::Mark;
 pub use state::{Epoch, Epochs};
 use std::ops::Range;
@@ -95,8 +100,8 @@ use std::time::{Duration, Instant};
 
 /// A store in RocketMQ's files.
 pub struct CommitLog {
-    shared: Arc<Shared>,
-    services: Services,
+    parts: Arc<Parts>,
+    services: Arc<Services>,
     lock: Mutex<Option<FileLock>>,
     recovery: Recovery,
     unindexed: Range<u64>,
@@ -118,8 +123,8 @@ impl CommitLog {
     pub fn open(machine: &Machine, path: &Path, options: &Options) -> Result<CommitLog> {
         let opened = open::open(machine, path, options)?;
         let engine = CommitLog {
-            shared: opened.shared,
-            services: Services::default(),
+            services: Arc::new(Services::new(&opened.options, machine.drive)?),
+            parts: opened.parts,
             writes: options.mode != Mode::Read,
             lock: Mutex::new(opened.lock),
             recovery: opened.recovery,
@@ -133,17 +138,17 @@ impl CommitLog {
             repairing: Mutex::default(),
             repairer: Mutex::default(),
         };
-        if engine.writes && machine.drive == Drive::Threads {
-            if let Err(error) = engine.services.start(&engine.shared) {
-                // Those that run would go on without the lock.
-                engine.shared.stop();
-                engine.services.join();
-                return Err(Error::io(Op::StartThreads, path, error));
-            }
-            intake::start(&engine.shared);
+        if engine.writes
+            && machine.drive == Drive::Threads
+            && let Err(error) = engine.services.start(&engine.parts)
+        {
+            // Those that run would go on without the lock.
+            engine.services.stop(&engine.parts);
+            engine.services.join();
+            return Err(Error::io(Op::StartThreads, path, error));
         }
-        if let Some(file) = engine.shared.tail.lock().current_file() {
-            engine.shared.allocator.begin(file);
+        if let Some(file) = engine.parts.tail.lock().current_file() {
+            engine.parts.allocator.begin(file);
         }
         Ok(engine)
     }
@@ -157,28 +162,35 @@ impl CommitLog {
     /// The rules of the flush service.
     #[cfg(test)]
     pub(crate) fn flush_rules(&self) -> flush::FlushRules {
-        self.shared.flush_rules
+        self.services.flush_rules
     }
 
     /// The parts, for a caller that steps.
     #[cfg(test)]
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.shared
+    pub(crate) fn parts(&self) -> &Parts {
+        &self.parts
+    }
+
+    /// One step of rolling, then one of retention.
+    #[cfg(test)]
+    pub(crate) fn step_retention(&self, clock_ms: i64, now: Instant) {
+        self.services.rolling.step(&self.parts, clock_ms);
+        self.services.retain(&self.parts, clock_ms, now);
     }
 
     /// One step of group commit.
     #[cfg(test)]
     pub(crate) fn step_group_commit(&self) {
-        group_commit::step_once(&self.shared);
+        self.services.group.step_once(&*self.parts);
     }
 
     /// One step of dispatch; a failure ends the writing as in its thread.
     #[cfg(test)]
     pub(crate) fn step_dispatch(&self) {
-        if let Err(error) = self.shared.dispatcher.step()
+        if let Err(error) = self.parts.dispatcher.step()
             && error.ends_writing()
         {
-            self.shared.fail(&error);
+            self.parts.fail(&error);
         }
     }
 
@@ -195,7 +207,7 @@ impl CommitLog {
             let busy = u64::from(matches!(error, Error::Busy { .. }));
             self.busy.fetch_add(busy, Ordering::Relaxed);
         })?;
-        self.shared.announce(appended.end);
+        self.parts.announce(appended.end);
         let flushed = match durability {
             Durability::Default => self.sync,
             Durability::Flushed => true,
@@ -203,7 +215,7 @@ impl CommitLog {
         };
         if self.sync && !flushed {
             // Safe from a crash of the process, as a message in the page cache is.
-            self.shared.write_out()?;
+            self.parts.write_out()?;
         }
         if flushed {
             let began = Instant::now();
@@ -229,26 +241,26 @@ impl CommitLog {
             return;
         }
         // A failure has made the store fail for writers.
-        let _ = self.shared.write_out();
-        let end = self.shared.log.readable_end();
-        if self.shared.dispatcher.dispatched() < end
-            && let Err(error) = self.shared.dispatcher.catch_up(end)
+        let _ = self.parts.write_out();
+        let end = self.parts.log.readable_end();
+        if self.parts.dispatcher.dispatched() < end
+            && let Err(error) = self.parts.dispatcher.catch_up(end)
             && error.ends_writing()
         {
-            self.shared.fail(&error);
+            self.parts.fail(&error);
         }
     }
 
     /// The queue as a reader sees it now.
     fn queue(&self, topic: &Topic, id: u32) -> Result<Option<Arc<consume_queue::ConsumeQueue>>> {
         self.catch_up();
-        if self.live && self.shared.queues.get(topic, id).is_none() {
-            follow::refresh(&self.shared)?;
+        if self.live && self.parts.queues.get(topic, id).is_none() {
+            follow::refresh(&self.parts)?;
         }
-        let Some(queue) = self.shared.queues.get(topic, id) else {
+        let Some(queue) = self.parts.queues.get(topic, id) else {
             return Ok(None);
         };
-        follow::extend(&self.shared, topic, &queue)?;
+        follow::extend(&self.parts, topic, &queue)?;
         Ok(Some(queue))
     }
 }
@@ -259,38 +271,38 @@ impl Engine for CommitLog {
     }
 
     fn style(&self) -> &RecordStyle {
-        &self.shared.append_rules.style
+        &self.parts.append_rules.style
     }
 
     fn topics(&self) -> &Topics {
-        &self.shared.topics
+        &self.parts.topics
     }
 
     fn refresh(&self) -> Result<()> {
         self.catch_up();
-        follow::refresh(&self.shared)
+        follow::refresh(&self.parts)
     }
 
     fn refresh_topic(&self, name: &str) -> Result<()> {
         self.catch_up();
-        follow::refresh_topic(&self.shared, name)
+        follow::refresh_topic(&self.parts, name)
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
-        Ok(self.shared.topic_for_append(name))
+        Ok(self.parts.topic_for_append(name))
     }
 
     fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
-        self.shared.check_failed(false)?;
-        let (topic, _) = self.shared.topics.get_or_add(name, queues);
+        self.parts.health.check()?;
+        let (topic, _) = self.parts.topics.get_or_add(name, queues);
         let (write, read) = (
             topic.write_queues().max(queues),
             topic.read_queues().max(queues),
         );
         topic.configure(write, read, topic.permissions());
-        let mut table = self.shared.table.lock();
-        table.update(&self.shared.topics, self.shared.clock.now_ms());
-        table.save(&*self.shared.disk)?;
+        let mut table = self.parts.table.lock();
+        table.update(&self.parts.topics, self.parts.clock.now_ms());
+        table.save(&*self.parts.disk)?;
         Ok(topic)
     }
 
@@ -306,45 +318,45 @@ impl Engine for CommitLog {
         }
         let mut appended = Appended::default();
         let clock_ms = batch.clock_ms();
-        let parts = &mut [(topic, batch)];
-        let result = self.shared.append(parts, clock_ms, &mut appended);
+        let batches = &mut [(topic, batch)];
+        let result = self.parts.append(batches, clock_ms, &mut appended);
         self.finish_append(result, &mut appended, durability)?;
         Ok(appended)
     }
 
     fn append_whole(
         &self,
-        parts: &mut [(&Topic, &mut Batch)],
+        batches: &mut [(&Topic, &mut Batch)],
         durability: Durability,
     ) -> Result<Appended> {
         let mut appended = Appended::default();
-        let result = atomic::append(&self.shared, parts, &mut appended);
+        let result = self.parts.append_whole(batches, &mut appended);
         self.finish_append(result, &mut appended, durability)?;
         Ok(appended)
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {
-        group_commit::enlist(&self.shared, end)
+        group_commit::enlist(&self.services.group, &self.parts, end)
     }
 
     #[inline]
     fn is_ready_for(&self, len: usize) -> bool {
-        let log = &self.shared.log;
+        let log = &self.parts.log;
         // A sender to a pool may have to write out.
-        if self.shared.pool.is_some() {
+        if self.parts.pool.is_some() {
             return false;
         }
         let published = log.published();
         let end = published + len as u64 + RECORD_OVERHEAD_MAX as u64;
         end <= log.ready_end()
-            && published.saturating_sub(self.shared.dispatcher.dispatched()) <= BACKLOG_MAX
-            && !self.shared.tail.is_locked()
+            && published.saturating_sub(self.parts.dispatcher.dispatched()) <= BACKLOG_MAX
+            && !self.parts.tail.is_locked()
     }
 
     fn flush(&self) -> Result<u64> {
         if self.writes {
-            self.shared.check_failed(false)?;
-            self.shared.flush_to(self.shared.wrote())?;
+            self.parts.health.check()?;
+            self.parts.flush_to(self.parts.wrote())?;
             // For readers in other processes, who see what is dispatched.
             self.catch_up();
         }
@@ -352,18 +364,18 @@ impl Engine for CommitLog {
     }
 
     fn roll(&self) -> Result<Option<u64>> {
-        roll::seal(&self.shared, None)
+        roll::seal(&self.parts, None)
     }
 
     fn durable_position(&self) -> u64 {
-        let _ = follow::refresh_log(&self.shared);
-        self.shared.log.state.get(Mark::Durable)
+        let _ = follow::refresh_log(&self.parts);
+        self.parts.log.state.get(Mark::Durable)
     }
 
     fn readable_position(&self) -> u64 {
-        let _ = follow::refresh_log(&self.shared);
-        let _ = self.shared.write_out();
-        self.shared.log.readable_end()
+        let _ = follow::refresh_log(&self.parts);
+        let _ = self.parts.write_out();
+        self.parts.log.readable_end()
     }
 
     fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
@@ -372,7 +384,7 @@ impl Engine for CommitLog {
         loop {
             let end = self.readable_position();
             let left = deadline.saturating_duration_since(Instant::now());
-            if end > position || left.is_zero() || self.shared.closed.load(Ordering::Acquire) {
+            if end > position || left.is_zero() || self.parts.health.is_closed() {
                 return end;
             }
             if self.live {
@@ -382,13 +394,13 @@ impl Engine for CommitLog {
                 let ready = || {
                     // Readers of a synchronous store wait for the disk, not for a write-out, and
                     // after a failure there is none.
-                    let writes_out = !self.sync && self.shared.check_failed(false).is_ok();
-                    let pool = self.shared.pool.as_ref().filter(|_| writes_out);
+                    let writes_out = !self.sync && self.parts.health.check().is_ok();
+                    let pool = self.parts.pool.as_ref().filter(|_| writes_out);
                     let pooled = pool.map_or(0, TransientPool::wrote);
-                    self.shared.log.readable_end().max(pooled) > position
-                        || self.shared.closed.load(Ordering::Acquire)
+                    self.parts.log.readable_end().max(pooled) > position
+                        || self.parts.health.is_closed()
                 };
-                self.shared.news.sleep(left, ready);
+                self.parts.bells.news.sleep(left, ready);
             }
         }
     }
@@ -396,7 +408,7 @@ impl Engine for CommitLog {
     fn queues(&self, topic: &Topic) -> Vec<u32> {
         self.catch_up();
         let stored = self
-            .shared
+            .parts
             .queues
             .of(topic)
             .into_iter()
@@ -419,7 +431,7 @@ impl Engine for CommitLog {
         let Some(found) = self.queue(topic, queue)? else {
             return self.bounds(topic, queue);
         };
-        let end = match position >= self.shared.log.published() {
+        let end = match position >= self.parts.log.published() {
             true => found.max(),
             false => found.end_below(position)?,
         };
@@ -441,25 +453,25 @@ impl Engine for CommitLog {
         filter: &Filter,
         check: Check,
     ) -> Result<Box<dyn Cursor>> {
-        let shared = &self.shared;
+        let parts = &self.parts;
         let found = self.queue(topic, queue)?;
         let Some(queue) = found else {
             return Ok(Box::new(EmptyCursor(range.start)));
         };
-        let Some(topic) = shared.topics.by_id(topic.id) else {
+        let Some(topic) = parts.topics.by_id(topic.id) else {
             return Ok(Box::new(EmptyCursor(range.start)));
         };
         let start = range.start.clamp(queue.min(), queue.max());
         let range = start..range.end.clamp(start, queue.max());
-        let (log, report) = (&shared.log, &shared.report);
+        let (log, report) = (&parts.log, &parts.report);
         let cursor = cursor::QueueCursor::new(log, topic, queue, range, filter, check, report);
         Ok(Box::new(cursor))
     }
 
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
-        follow::refresh_log(&self.shared)?;
-        let _ = self.shared.write_out();
-        let cursor = cursor::LogCursor::new(&self.shared.log, check, &self.shared.report);
+        follow::refresh_log(&self.parts)?;
+        let _ = self.parts.write_out();
+        let cursor = cursor::LogCursor::new(&self.parts.log, check, &self.parts.report);
         Ok(Box::new(cursor))
     }
 
@@ -480,16 +492,16 @@ impl Engine for CommitLog {
         let entry = queue.entry(offset)?;
         let position = entry.map_or(0, |entry| entry.position);
         let path = self
-            .shared
+            .parts
             .log
             .files
-            .path_of(self.shared.log.files.start_of(position));
+            .path_of(self.parts.log.files.start_of(position));
         let reason = format!("the message at offset {offset} of {} is lost", topic.name);
         Err(Error::corrupt(path, position, reason))
     }
 
     fn message_at(&self, position: u64) -> Result<Message> {
-        let log = &self.shared.log;
+        let log = &self.parts.log;
         let (min, end) = (log.min_position(), self.readable_position());
         let nowhere = |reason: String| Error::option("position", position, reason);
         if position < min || position >= end {
@@ -504,8 +516,8 @@ impl Engine for CommitLog {
         let message = log.require(position);
         if let Err(Error::Corrupt { reason, .. }) = &message {
             let name = String::from_utf8_lossy(found.record().topic()).into_owned();
-            let topic = self.shared.topics.get(&name);
-            query::report_record(&self.shared, topic.as_deref(), position, reason)?;
+            let topic = self.parts.topics.get(&name);
+            query::report_record(&self.parts, topic.as_deref(), position, reason)?;
         }
         message
     }
@@ -519,12 +531,12 @@ impl Engine for CommitLog {
         max: usize,
     ) -> Result<Vec<Message>> {
         self.catch_up();
-        let _complete = self.shared.rebuilding.read();
-        let log = &self.shared.log;
+        let _complete = self.parts.rebuilding.read();
+        let log = &self.parts.log;
         let mut unindexed = self.unindexed.clone();
         if self.live {
-            follow::refresh_log(&self.shared)?;
-            if let Some(index) = &self.shared.index {
+            follow::refresh_log(&self.parts)?;
+            if let Some(index) = &self.parts.index {
                 index.join_new_files(log.published())?;
             }
         }
@@ -532,15 +544,15 @@ impl Engine for CommitLog {
             .source
             .as_ref()
             .is_some_and(|state| state.is_unindexed());
-        if self.shared.index.is_none() || !writer_indexes {
+        if self.parts.index.is_none() || !writer_indexes {
             // An index that an earlier writer left is good up to its last entry.
-            let index = self.shared.index.as_ref();
+            let index = self.parts.index.as_ref();
             let indexed = index.map_or(Ok(None), |index| index.end_position())?;
             let indexed = indexed.unwrap_or(0);
             unindexed = indexed.max(log.min_position())..log.readable_end();
         }
         query::by_key(
-            &self.shared,
+            &self.parts,
             &Question {
                 topic,
                 key,
@@ -554,7 +566,7 @@ impl Engine for CommitLog {
 
     fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64> {
         match self.queue(topic, queue)? {
-            Some(queue) => query::offset_at(&self.shared, topic, &queue, time),
+            Some(queue) => query::offset_at(&self.parts, topic, &queue, time),
             None => Ok(0),
         }
     }
@@ -564,43 +576,47 @@ impl Engine for CommitLog {
     }
 
     fn damage(&self) -> Vec<Damage> {
-        self.shared.report.all()
+        self.parts.report.all()
     }
 
     fn warnings(&self) -> &Arc<Warnings> {
-        &self.shared.report.warnings
+        &self.parts.report.warnings
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
         self.catch_up();
-        follow::refresh(&self.shared)?;
-        verify::verify(&self.shared, progress)
+        follow::refresh(&self.parts)?;
+        verify::verify(&self.parts, progress)
     }
 
     fn sealed_files(&self) -> Result<Vec<archive::SealedFile>> {
-        follow::refresh(&self.shared)?;
-        Ok(archive::walk::sealed(&self.shared))
+        follow::refresh(&self.parts)?;
+        Ok(archive::walk::sealed(&self.parts))
     }
 
     fn survey(&self, start: u64) -> Result<archive::Survey> {
-        archive::walk::survey(&self.shared, start)
+        archive::walk::survey(&self.parts, start)
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {
         self.catch_up();
-        follow::refresh(&self.shared)?;
-        verify_stretch::stretches(&self.shared)
+        follow::refresh(&self.parts)?;
+        verify_stretch::stretches(&self.parts)
     }
 
-    fn verify_stretches(&self, parts: &[Stretch], holes: &[Range<u64>]) -> Result<Vec<Finding>> {
+    fn verify_stretches(
+        &self,
+        stretches: &[Stretch],
+        holes: &[Range<u64>],
+    ) -> Result<Vec<Finding>> {
         self.catch_up();
-        follow::refresh(&self.shared)?;
-        let check = |part| verify_stretch::verify_stretch(&self.shared, part, holes);
-        parts.iter().map(check).collect()
+        follow::refresh(&self.parts)?;
+        let check = |stretch| verify_stretch::verify_stretch(&self.parts, stretch, holes);
+        stretches.iter().map(check).collect()
     }
 
     fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
-        verify_stretch::join(&self.shared, findings)
+        verify_stretch::join(&self.parts, findings)
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
@@ -608,22 +624,22 @@ impl Engine for CommitLog {
         let _alone = self.repairing.lock();
         *self.repairer.lock() = Some(std::thread::current().id());
         let _done = Unset(&self.repairer);
-        if self.shared.closed.load(Ordering::Acquire) {
+        if self.parts.health.is_closed() {
             return Err(Error::Closed);
         }
-        repair::repair(&self.shared, progress)
+        repair::repair(&self.parts, &self.services.retention, progress)
     }
 
     fn take_commits(&self) -> Result<()> {
-        intake::step(&self.shared)
+        intake::step(&self.services.intake, &self.parts)
     }
 
     fn holds_commit(&self, batch: (&str, u64), contents: Contents, skips: bool) -> Result<bool> {
-        intake::holds(&self.shared, batch, contents, skips)
+        intake::holds(&self.parts, batch, contents, skips)
     }
 
     fn stats(&self) -> Stats {
-        let log = &self.shared.log;
+        let log = &self.parts.log;
         let (messages_sent, bytes_sent) = self.counters();
         let on_disk = |file: &Arc<MappedFile>| file.wrote().max(file.reserved());
         Stats {
@@ -632,24 +648,24 @@ impl Engine for CommitLog {
             sends_failed: self.sends_failed.load(Ordering::Relaxed),
             busy: self.busy.load(Ordering::Relaxed),
             published: log.published(),
-            dispatched: self.shared.dispatcher.dispatched(),
+            dispatched: self.parts.dispatcher.dispatched(),
             durable: self.durable_position(),
             min_position: log.min_position(),
             damaged: self.damage().len() as u64,
-            stale_checksums: self.recovery.stale_checksums + self.shared.report.stale_count(),
-            retired_bytes_mapped: self.shared.retention.mapped_bytes(),
+            stale_checksums: self.recovery.stale_checksums + self.parts.report.stale_count(),
+            retired_bytes_mapped: self.services.retention.mapped_bytes(),
             recovered_records: self.recovery.records_checked,
             truncated_bytes: self.recovery.truncated_bytes,
             log_bytes: log.files.all().iter().map(on_disk).sum(),
-            disk_free: self.shared.disk.free_space(&self.shared.root).ok(),
-            append_held: self.shared.tail.held_for(),
-            flushes: self.shared.flushes.read(),
+            disk_free: self.parts.disk.free_space(&self.parts.root).ok(),
+            append_held: self.parts.tail.held_for(),
+            flushes: self.parts.flushing.meter.read(),
             ..Stats::default()
         }
     }
 
     fn counters(&self) -> (u64, u64) {
-        self.shared.tail.counters()
+        self.parts.tail.counters()
     }
 
     fn close(&self) -> Result<()> {
@@ -657,40 +673,38 @@ impl Engine for CommitLog {
         self.check_not_repairing()?;
         let _unrepaired = self.repairing.lock();
         let last_store_ms = {
-            let tail = self.shared.tail.lock();
-            if self.shared.closed.swap(true, Ordering::AcqRel) {
+            let tail = self.parts.tail.lock();
+            if !self.parts.health.close() {
                 return Ok(());
             }
             tail.last_store_ms()
         };
-        self.shared.stop();
+        self.services.stop(&self.parts);
         if !self.writes {
             return Ok(());
         }
         self.services.join();
-        self.shared.intake.end();
-        self.shared.group.end();
-        let settled = match self.shared.check_failed(false) {
-            Ok(()) => self.shared.settle_for_close(last_store_ms),
+        let passed = match self.parts.health.check() {
+            Ok(()) => self.parts.full_pass_for_close(last_store_ms),
             Err(error) => Err(error),
         };
-        let unused = self.shared.tail.lock().take_unused();
-        self.shared.allocator.stop();
+        let unused = self.parts.tail.lock().take_unused();
+        self.parts.allocator.stop();
         for file in unused {
-            let _ = self.shared.disk.unlink(file.path());
+            let _ = self.parts.disk.unlink(file.path());
         }
-        match settled {
-            Ok(()) => self.shared.drop_unused_pages(),
-            Err(_) => self.shared.log.state.end_epoch(false),
+        match passed {
+            Ok(()) => self.parts.drop_unused_pages(),
+            Err(_) => self.parts.log.state.end_epoch(false),
         }
         drop(self.lock.lock().take());
-        let log = &self.shared.log;
-        let is_durable = log.state.get(Mark::Durable) >= self.shared.wrote();
-        match settled {
+        let log = &self.parts.log;
+        let is_durable = log.state.get(Mark::Durable) >= self.parts.wrote();
+        match passed {
             // All messages are durable. Without room or descriptors for what a close leaves the
             // next opening recovers, as after a halt.
             Err(error) if is_durable && !error.ends_writing() => Ok(()),
-            settled => settled,
+            passed => passed,
         }
     }
 }

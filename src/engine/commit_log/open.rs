@@ -6,20 +6,16 @@ use super::begin::Begin;
 use super::checkpoint::Checkpoint;
 use super::consume_queue::QueueStore;
 use super::dispatch::Dispatcher;
-use super::flush::{FlushRules, WriteOutRules};
-use super::group_commit::GroupCommit;
+use super::health::Health;
 use super::index::Index;
-use super::intake::Intake;
 use super::kept::Kept;
 use super::layout;
 use super::log::Log;
+use super::parts::{AppendRules, Bells, Flushing, Following, Parts};
 use super::queues::Queues;
 use super::recover::{Outcome, Trust};
 use super::report::Report;
-use super::retention::Retention;
-use super::roll::Rolling;
 use super::running;
-use super::shared::{AppendRules, Shared};
 use super::state::{Cache, Geometry, Mark, StatePage};
 use super::tables::Inventory;
 use super::topic_table::TopicTable;
@@ -30,7 +26,7 @@ use crate::engine::{Damage, DamageKind, Recovery, Topics};
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::mapped::queue::FoundFile;
-use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, PAGE, Preparation, TransientPool};
+use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, Preparation, TransientPool};
 use crate::meter::FlushMeter;
 use crate::options::{Flush, Mode, Options};
 use crate::record::{HostBytes, RecordStyle};
@@ -47,7 +43,7 @@ use std::time::{Duration, Instant};
 /// Everything that opening hands to the engine.
 pub struct Opened {
     /// The parts.
-    pub shared: Arc<Shared>,
+    pub parts: Arc<Parts>,
     /// The options that hold.
     pub options: Options,
     /// The lock, where the store is written.
@@ -152,11 +148,11 @@ fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result
     let outcome = opening.recover(begin)?;
     opening.settle_end(&outcome)?;
     kept.save(&**disk, &opening.report.warnings)?;
-    let shared = opening.finish(&outcome)?;
-    let recovery = shared.1;
+    let parts = opening.finish(&outcome)?;
+    let recovery = parts.1;
     Ok(Opened {
         options: kept.options,
-        shared: shared.0,
+        parts: parts.0,
         lock: Some(lock),
         recovery,
         unindexed: 0..0,
@@ -215,10 +211,10 @@ fn open_read_only(machine: &Machine, root: &Path, options: &Options) -> Result<O
         opening.count_stale(&outcome)?;
     }
     let unindexed = opening.unindexed.clone();
-    let (shared, recovery) = opening.finish(&outcome)?;
+    let (parts, recovery) = opening.finish(&outcome)?;
     Ok(Opened {
         options: options.clone(),
-        shared,
+        parts,
         lock: None,
         recovery,
         unindexed,
@@ -361,7 +357,7 @@ impl<'a> Opening<'a> {
     }
 
     /// Puts the parts together.
-    fn finish(self, outcome: &Outcome) -> Result<(Arc<Shared>, Recovery)> {
+    fn finish(self, outcome: &Outcome) -> Result<(Arc<Parts>, Recovery)> {
         let end = outcome.end;
         let directory = self.root.join(names::COMMIT_LOG);
         let files = MappedFileQueue::new(&self.disk, directory, self.geometry.log_file_len);
@@ -397,7 +393,9 @@ impl<'a> Opening<'a> {
             state.set(Mark::Settled, if settled { end } else { min });
             if state.epoch() == 0 && outcome.end > min {
                 // Another system's store: what its queues have used up stands in their files alone.
-                self.first_inventory(end)?.save(&self.disk, self.root)?;
+                let index = self.index.as_deref();
+                Inventory::of(end, &self.topics, &self.queues, index)?
+                    .save(&self.disk, self.root)?;
             }
             state.set_unindexed(self.index.is_none());
             let now_ns = self.machine.clock.now_ns();
@@ -418,9 +416,9 @@ impl<'a> Opening<'a> {
             stored_ms: AtomicI64::new(self.last_store_ms),
         });
         let recovery = self.recovery.clone();
-        let shared = self.shared(log, end)?;
-        *shared.in_doubt.lock() = in_doubt;
-        Ok((Arc::new(shared), recovery))
+        let parts = self.parts(log, end)?;
+        *parts.flushing.in_doubt.lock() = in_doubt;
+        Ok((Arc::new(parts), recovery))
     }
 
     /// Has the next full pass make durable what opening found in queues and index.
@@ -468,10 +466,12 @@ impl<'a> Opening<'a> {
             default_queues: self.options.default_queues(),
             busy_timeout: self.options.busy_timeout,
             unique_ids: self.options.unique_ids(),
+            pool_fail_fast: self.options.transient_pool > 0
+                && self.options.transient_pool_fail_fast,
         }
     }
 
-    fn shared(self, log: Arc<Log>, end: u64) -> Result<Shared> {
+    fn parts(self, log: Arc<Log>, end: u64) -> Result<Parts> {
         let preparation = Preparation {
             warm_up: self.options.warm_up,
             warm_up_pages: self.options.warm_up_flush_pages,
@@ -495,63 +495,41 @@ impl<'a> Opening<'a> {
             Access::ReadWrite => Some(Checkpoint::open(&*self.disk, self.root)?),
             Access::Read => None,
         };
-        Ok(Shared {
-            append_rules: self.append_rules(),
-            closed: AtomicBool::new(false),
-            rebuilding: RwLock::default(),
-            intake: Intake::default(),
+        Ok(Parts {
             root: self.root.to_owned(),
             allocator: Allocator::new(self.machine, preparation, &self.report.warnings),
+            append_rules: self.append_rules(),
             disk: self.disk,
+            clock: Arc::clone(&self.machine.clock),
+            health: Health::default(),
             log,
             topics: self.topics,
             queues: self.queues,
             index: self.index,
-            in_doubt: Mutex::new(None),
+            rebuilding: RwLock::default(),
             dispatcher,
             tail: CachePadded::new(AppendLock::new(
                 tail,
                 self.options.append_lock,
                 Arc::clone(&self.machine.clock),
             )),
+            pool,
             table: Mutex::new(self.table),
             table_dirty: AtomicBool::new(false),
-            flushes: FlushMeter::new(&self.report.warnings),
+            flushing: Flushing {
+                log: Mutex::new(()),
+                full_pass: Mutex::new(()),
+                in_doubt: Mutex::new(None),
+                checkpoint,
+                meter: FlushMeter::new(&self.report.warnings),
+            },
+            following: Following {
+                lock: Mutex::new(()),
+                // Other than it is, so that the first look opens the files of that moment.
+                exchanges: AtomicU32::new(self.state.exchanges().wrapping_sub(1)),
+            },
+            bells: Bells::default(),
             report: self.report,
-            group: GroupCommit::default(),
-            drive: self.machine.drive,
-            clock: Arc::clone(&self.machine.clock),
-            work: Default::default(),
-            full: Default::default(),
-            news: Default::default(),
-            stop_bell: Default::default(),
-            follow_lock: Mutex::new(()),
-            // Other than it is, so that the first look opens what is there by then.
-            exchanges: AtomicU32::new(self.state.exchanges().wrapping_sub(1)),
-            retention: Retention::new(self.options)?,
-            rolling: Rolling::new(self.options),
-            flush_rules: flush_rules(self.options),
-            checkpoint,
-            pool,
-            write_out_rules: write_out_rules(self.options),
-            stop: AtomicBool::new(false),
-            flush_lock: Mutex::new(()),
-            settle_lock: Mutex::new(()),
-            failure: Mutex::new(None),
-            failed: AtomicBool::new(false),
-        })
-    }
-
-    /// The bounds of the queues as another system left them, and the index as it is now.
-    fn first_inventory(&self, position: u64) -> Result<Inventory> {
-        let queues = self.queues.all(&self.topics).into_iter();
-        let bounds = queues
-            .map(|(topic, queue)| (topic.name.to_string(), queue.id, queue.min(), queue.max()));
-        let index = self.index.as_ref().map(|index| index.listing());
-        Ok(Inventory {
-            position,
-            queues: bounds.collect(),
-            index: index.transpose()?,
         })
     }
 
@@ -577,38 +555,16 @@ impl<'a> Opening<'a> {
             stored_ms: AtomicI64::new(0),
         });
         let (recovery, options) = (self.recovery.clone(), self.options.clone());
-        let shared = Arc::new(self.shared(log, u64::MAX)?);
-        super::follow::refresh(&shared)?;
+        let parts = Arc::new(self.parts(log, u64::MAX)?);
+        super::follow::refresh(&parts)?;
         Ok(Opened {
             options,
-            shared,
+            parts,
             lock: None,
             recovery,
             unindexed: 0..0,
             live: true,
         })
-    }
-}
-
-fn flush_rules(options: &Options) -> FlushRules {
-    let pages = match options.flush() {
-        Flush::Sync => 0,
-        Flush::Async => options.flush_least_pages,
-    };
-    FlushRules {
-        // The service takes a breath however short the interval is.
-        interval: options.flush_interval.max(Duration::from_millis(1)),
-        least_bytes: u64::from(pages) * PAGE as u64,
-        thorough: options.flush_thorough_interval,
-        full_pass: options.queue_flush_interval,
-    }
-}
-
-fn write_out_rules(options: &Options) -> WriteOutRules {
-    WriteOutRules {
-        interval: options.commit_interval.max(Duration::from_millis(1)),
-        least_bytes: u64::from(options.commit_least_pages) * PAGE as u64,
-        fail_fast: options.transient_pool > 0 && options.transient_pool_fail_fast,
     }
 }
 

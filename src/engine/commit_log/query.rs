@@ -6,8 +6,8 @@ use super::dispatch::is_indexed;
 use super::index_file::IndexFile;
 use super::locate::Search;
 use super::log::{Found, Step, Walker};
+use super::parts::Parts;
 use super::recover::next_record;
-use super::shared::Shared;
 use crate::engine::{Damage, DamageKind, Topic};
 use crate::error::Result;
 use crate::record::properties::{Known, index_hash};
@@ -46,16 +46,16 @@ impl Question<'_> {
 /// Messages that fit, newest first. What the index does not hold (`unindexed`) is looked for in the
 /// log.
 pub fn by_key(
-    shared: &Shared,
+    parts: &Parts,
     question: &Question<'_>,
     unindexed: Range<u64>,
 ) -> Result<Vec<Message>> {
     let mut found = Vec::new();
     if !unindexed.is_empty() {
-        scan(shared, question, unindexed.clone(), &mut found)?;
+        scan(parts, question, unindexed.clone(), &mut found)?;
     }
     let hash = index_hash(question.topic.name.as_bytes(), question.key.as_bytes());
-    for file in shared.index.iter().flat_map(|index| index.files()).rev() {
+    for file in parts.index.iter().flat_map(|index| index.files()).rev() {
         if found.len() >= question.max {
             break;
         }
@@ -64,14 +64,14 @@ pub fn by_key(
         if last.saturating_add(1000) < question.begin || first.saturating_sub(1000) > question.end {
             continue;
         }
-        in_file(shared, question, &file, hash, &unindexed, &mut found)?;
+        in_file(parts, question, &file, hash, &unindexed, &mut found)?;
     }
     found.truncate(question.max);
     Ok(found)
 }
 
 fn in_file(
-    shared: &Shared,
+    parts: &Parts,
     question: &Question<'_>,
     file: &IndexFile,
     hash: u32,
@@ -80,7 +80,7 @@ fn in_file(
 ) -> Result<()> {
     // A reader may find entries of records above the end that it knows. It passes over them: it
     // would take them for damage once the end has moved.
-    let (min, end) = (shared.log.min_position(), shared.log.published());
+    let (min, end) = (parts.log.min_position(), parts.log.published());
     let before = found.len();
     let mut flawed = Vec::new();
     let mut failed = Ok(());
@@ -90,7 +90,7 @@ fn in_file(
             return false;
         }
         if entry.position < end && !unindexed.contains(&entry.position) {
-            match shared.log.checked_record_at(entry.position) {
+            match parts.log.checked_record_at(entry.position) {
                 Ok(Found::Record(message)) => {
                     if question.fits(&message.record()) && !found.last().is_some_and(known) {
                         found.push(message);
@@ -104,30 +104,30 @@ fn in_file(
     });
     failed?;
     for (position, reason) in flawed {
-        report_record(shared, Some(question.topic), position, &reason)?;
+        report_record(parts, Some(question.topic), position, &reason)?;
     }
     if !sound? {
         // The chain is damaged: what it would have led to lies in this stretch of the log.
         found.truncate(before);
         let (first, last) = file.positions()?;
-        let mut end = shared.log.published().min(last.saturating_add(1));
+        let mut end = parts.log.published().min(last.saturating_add(1));
         if !unindexed.is_empty() {
             // What lies there was looked at before the index.
             end = end.min(unindexed.start);
         }
-        scan(shared, question, first.max(min)..end, found)?;
+        scan(parts, question, first.max(min)..end, found)?;
     }
     Ok(())
 }
 
 /// Looks at every record that begins in a stretch of the log; what fits is added newest first.
 fn scan(
-    shared: &Shared,
+    parts: &Parts,
     question: &Question<'_>,
     range: Range<u64>,
     found: &mut Vec<Message>,
 ) -> Result<()> {
-    let log = &shared.log;
+    let log = &parts.log;
     let end = log.published();
     let mut walker = Walker::new(log, range.start.max(log.min_position()), end);
     let mut positions = Vec::new();
@@ -139,7 +139,7 @@ fn scan(
             Step::Flawed(flaw) => {
                 let next = next_record(log, position + 1, end)?;
                 let length = next.unwrap_or(end) - position;
-                report(shared, position, length, &flaw.to_string(), Vec::new());
+                report(parts, position, length, &flaw.to_string(), Vec::new());
                 match next {
                     Some(next) => walker.move_to(next),
                     None => break,
@@ -171,10 +171,10 @@ fn scan(
 /// Reports damage in the log, unless it was met in what retention has taken away or where a reader
 /// cannot be sure yet.
 #[cold]
-fn report(shared: &Shared, position: u64, length: u64, reason: &str, lost: Lost) {
-    let log = &shared.log;
+fn report(parts: &Parts, position: u64, length: u64, reason: &str, lost: Lost) {
+    let log = &parts.log;
     if (log.min_position()..log.published()).contains(&position) {
-        shared.report.add(Damage {
+        parts.report.add(Damage {
             kind: DamageKind::Log,
             path: log.files.path_of(log.files.start_of(position)),
             position,
@@ -189,15 +189,15 @@ fn report(shared: &Shared, position: u64, length: u64, reason: &str, lost: Lost)
 /// message it is, for nothing that stands in a damaged record can be believed.
 #[cold]
 pub fn report_record(
-    shared: &Shared,
+    parts: &Parts,
     topic: Option<&Topic>,
     position: u64,
     reason: &str,
 ) -> Result<()> {
-    if !(shared.log.min_position()..shared.log.published()).contains(&position) {
+    if !(parts.log.min_position()..parts.log.published()).contains(&position) {
         return Ok(());
     }
-    let queues = topic.map(|topic| (topic, shared.queues.of(topic)));
+    let queues = topic.map(|topic| (topic, parts.queues.of(topic)));
     let queues = queues
         .into_iter()
         .flat_map(|(topic, queues)| queues.into_iter().map(move |queue| (topic, queue)));
@@ -209,17 +209,17 @@ pub fn report_record(
         };
         if let Some(entry) = entry.filter(|entry| entry.position == position) {
             let lost = vec![(topic.name.to_string(), queue.id, number)];
-            report(shared, position, u64::from(entry.size), reason, lost);
+            report(parts, position, u64::from(entry.size), reason, lost);
             return Ok(());
         }
     }
-    let end = shared.log.published();
-    let next = match next_record(&shared.log, position + 1, end) {
-        Err(_) if position < shared.log.min_position() => return Ok(()),
+    let end = parts.log.published();
+    let next = match next_record(&parts.log, position + 1, end) {
+        Err(_) if position < parts.log.min_position() => return Ok(()),
         next => next?.unwrap_or(end),
     };
     report(
-        shared,
+        parts,
         position,
         next.saturating_sub(position),
         reason,
@@ -232,8 +232,8 @@ pub fn report_record(
 ///
 /// Store times never decrease within a log, so the offset is found by halving. An offset without a
 /// message takes the time of the next one that has one.
-pub fn offset_at(shared: &Shared, topic: &Topic, queue: &ConsumeQueue, time: i64) -> Result<u64> {
-    let log = &shared.log;
+pub fn offset_at(parts: &Parts, topic: &Topic, queue: &ConsumeQueue, time: i64) -> Result<u64> {
+    let log = &parts.log;
     let end = log.published();
     let mut search = Search::default();
     let mut time_of = |number: u64| -> Result<Option<i64>> {
@@ -264,7 +264,7 @@ pub fn offset_at(shared: &Shared, topic: &Topic, queue: &ConsumeQueue, time: i64
         let position = search.locate(log, topic, queue, number)?;
         if let (None, Some(entry), Some(Err(reason))) = (position, entry, found) {
             let lost = vec![(topic.name.to_string(), queue.id, number)];
-            report(shared, entry.position, u64::from(entry.size), &reason, lost);
+            report(parts, entry.position, u64::from(entry.size), &reason, lost);
         }
         Ok(position.map(own).transpose()?.and_then(|found| found.ok()))
     };

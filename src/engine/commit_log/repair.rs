@@ -13,13 +13,13 @@ use super::bridge::{can_fill, first};
 use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
 use super::dispatch::{entry_code, is_indexed};
 use super::kept;
+use super::parts::Parts;
 use super::place::leads_home;
 use super::recover::{Belief, walk};
 use super::reindex::put_keys;
-use super::retention::Pause;
+use super::retention::{Pause, Retention};
 use super::rewrite::rewrite;
 use super::salvage;
-use super::shared::Shared;
 use super::verify::{survey, verify};
 use super::verify_survey::{Hole, Survey};
 use crate::engine::directory::names;
@@ -32,70 +32,84 @@ use std::collections::BTreeMap;
 
 /// Repairs an open store. `progress` hears of bytes looked at and in all; while it does, false ends
 /// the repair before anything is changed.
-pub fn repair(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-    shared.check_failed(false)?;
-    shared.flush_to(shared.wrote())?;
-    let end = shared.log.published();
-    shared.dispatcher.catch_up(end)?;
-    let mut found = survey(shared, progress)?;
+pub fn repair(
+    parts: &Parts,
+    retention: &Retention,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Repair> {
+    parts.health.check()?;
+    parts.flush_to(parts.wrote())?;
+    let end = parts.log.published();
+    parts.dispatcher.catch_up(end)?;
+    let mut found = survey(parts, progress)?;
     let mut repair = Repair::default();
     if found.stopped {
         return Ok(repair);
     }
     if found.found.damage.is_empty() && found.index_from.is_none() {
         // What a repair that was cut short has put right may be in the page cache alone.
-        shared.settle()?;
+        parts.full_pass()?;
         return Ok(repair);
     }
-    let done = changes(shared, &mut found, &mut repair.steps);
+    let done = changes(parts, retention, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
         // What passes is no failure, and what was done so far is whole, or has failed the store.
         if error.ends_writing() {
-            shared.fail(error);
+            parts.fail(error);
         }
     })?;
-    forget(shared);
-    repair.left = verify(shared, &mut |_, _| true)?.damage;
+    forget(parts);
+    repair.left = verify(parts, &mut |_, _| true)?.damage;
     Ok(repair)
 }
 
-fn changes(shared: &Shared, found: &mut Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
-    let unsettled = shared.unsettle();
-    bridge_holes(shared, found, steps)?;
+fn changes(
+    parts: &Parts,
+    retention: &Retention,
+    found: &mut Survey,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    let withdrawn = parts.withdraw_full_pass();
+    bridge_holes(parts, retention, found, steps)?;
     for hole in &found.holes {
-        mark_lost(shared, hole, steps)?;
+        mark_lost(parts, retention, hole, steps)?;
     }
-    correct_entries(shared, found, steps)?;
-    place_strays(shared, &found.strays, steps)?;
+    correct_entries(parts, retention, found, steps)?;
+    place_strays(parts, retention, &found.strays, steps)?;
     if let Some(name) = found.index_from {
-        let _queries = shared.rebuilding.write();
-        rebuild_index(shared, name, steps)?;
+        let _queries = parts.rebuilding.write();
+        rebuild_index(parts, name, steps)?;
     }
-    drop(unsettled);
-    // As in a settling: what the inventory tells of is durable when it is written.
-    let flushed = shared.flush_all()?;
-    rewrite_tables(shared, found, steps)?;
-    shared.save_inventory(flushed)
+    drop(withdrawn);
+    // As in a full pass: what the inventory tells of is durable when it is written.
+    let flushed = parts.flush_all()?;
+    rewrite_tables(parts, found, steps)?;
+    parts.save_inventory(flushed)
 }
 
 /// Takes what was known of places that are looked at again, and of log files that are gone: the log
 /// ends before them, or nothing but a filler is left of them.
-fn forget(shared: &Shared) {
+fn forget(parts: &Parts) {
     use DamageKind::{Index, Log, Options, Queue, Retention};
     let checked = [Log, Queue, Index, Options, Retention];
-    shared
+    parts
         .report
         .retain(|damage| !checked.contains(&damage.kind));
 }
 
 /// Saves what lies in the holes, and fills them, file by file.
-fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
-    let files = &shared.log.files;
+fn bridge_holes(
+    parts: &Parts,
+    retention: &Retention,
+    found: &Survey,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    let files = &parts.log.files;
     let newest = match found.last_store_ms {
-        0 => shared.clock.now_ms(),
+        0 => parts.clock.now_ms(),
         store_ms => store_ms,
     };
-    let mut parts: BTreeMap<u64, Vec<Hole>> = BTreeMap::new();
+    let mut by_file: BTreeMap<u64, Vec<Hole>> = BTreeMap::new();
     for hole in &found.holes {
         let mut rest = hole.clone();
         if rest.store_ms == 0 {
@@ -109,12 +123,12 @@ fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) ->
             rest.range.start = end;
             rest.lost.clear();
             if can_fill(&part.range, &(start..start + files.file_len())) {
-                parts.entry(start).or_default().push(part);
+                by_file.entry(start).or_default().push(part);
             }
         }
     }
-    for (start, holes) in parts {
-        let Some(_kept) = keep(shared, start) else {
+    for (start, holes) in by_file {
+        let Some(_kept) = keep(parts, retention, start) else {
             continue;
         };
         let path = files.path_of(start);
@@ -128,11 +142,11 @@ fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) ->
                 position: hole.range.start,
                 length: len,
                 what: format!("filled the hole ({})", hole.reason),
-                saved: salvage::save(shared, &path, within, &name)?,
+                saved: salvage::save(parts, &path, within, &name)?,
                 lost: hole.lost.clone(),
             });
         }
-        rewrite(shared, start, &holes)?;
+        rewrite(parts, start, &holes)?;
         steps.append(&mut filled);
     }
     Ok(())
@@ -140,9 +154,9 @@ fn bridge_holes(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) ->
 
 /// Keeps retention from taking the file of a position away while it is worked on. `None` where it
 /// has done so already: what was damaged there is gone with it.
-fn keep(shared: &Shared, position: u64) -> Option<Pause<'_>> {
-    let kept = shared.retention.pause();
-    (position >= shared.log.min_position()).then_some(kept)
+fn keep<'a>(parts: &Parts, retention: &'a Retention, position: u64) -> Option<Pause<'a>> {
+    let kept = retention.pause();
+    (position >= parts.log.min_position()).then_some(kept)
 }
 
 /// Adds a step, joined with the one before where they touch in a file.
@@ -160,9 +174,14 @@ fn add_step(steps: &mut Vec<RepairStep>, step: RepairStep) {
 }
 
 /// Lets the entries of the messages that lay in a hole lead to what fills it.
-fn mark_lost(shared: &Shared, hole: &Hole, steps: &mut Vec<RepairStep>) -> Result<()> {
-    let _kept = shared.retention.pause();
-    let files = &shared.log.files;
+fn mark_lost(
+    parts: &Parts,
+    retention: &Retention,
+    hole: &Hole,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    let _kept = retention.pause();
+    let files = &parts.log.files;
     let mut within = (files.start_of(hole.range.start)..hole.range.end)
         .step_by(index(files.file_len()))
         .map(|start| start..start + files.file_len());
@@ -172,13 +191,13 @@ fn mark_lost(shared: &Shared, hole: &Hole, steps: &mut Vec<RepairStep>) -> Resul
     });
     let entry = bridge.map_or(QueueEntry::FILLER, |bridge| QueueEntry::lost(&bridge));
     for (name, id, number) in &hole.lost {
-        let topic = shared.topics.get(name);
-        let Some(queue) = topic.and_then(|topic| shared.queues.get(&topic, *id)) else {
+        let topic = parts.topics.get(name);
+        let Some(queue) = topic.and_then(|topic| parts.queues.get(&topic, *id)) else {
             continue;
         };
         if (queue.min()..queue.max()).contains(number) {
-            shared.dispatcher.pause(|| queue.put(*number, entry))?;
-            entry_step(shared, &queue, *number, LOST, steps);
+            parts.dispatcher.pause(|| queue.put(*number, entry))?;
+            entry_step(parts, &queue, *number, LOST, steps);
         }
     }
     Ok(())
@@ -190,7 +209,7 @@ const RIGHT: &str = "put queue entries right";
 const ADDED: &str = "added queue entries of records that had none";
 
 fn entry_step(
-    shared: &Shared,
+    parts: &Parts,
     queue: &ConsumeQueue,
     number: u64,
     what: &str,
@@ -206,19 +225,24 @@ fn entry_step(
         lost: Vec::new(),
     };
     add_step(steps, step);
-    shared.queues.limit_maps();
+    parts.queues.limit_maps();
 }
 
 /// Lets entries lead to their records, and marks those whose messages are lost.
-fn correct_entries(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
+fn correct_entries(
+    parts: &Parts,
+    retention: &Retention,
+    found: &Survey,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
     for bad in &found.entries {
-        let _kept = shared.retention.pause();
+        let _kept = retention.pause();
         if bad.number < bad.queue.min() {
             continue;
         }
         let entry = match bad.record {
             Some(position) => {
-                let message = shared.log.require(position)?;
+                let message = parts.log.require(position)?;
                 entry_of(&message.record(), position)
             }
             None => {
@@ -227,11 +251,11 @@ fn correct_entries(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>)
                 bridge.map_or(QueueEntry::FILLER, QueueEntry::lost)
             }
         };
-        shared
+        parts
             .dispatcher
             .pause(|| bad.queue.put(bad.number, entry))?;
         let what = if bad.record.is_some() { RIGHT } else { LOST };
-        entry_step(shared, &bad.queue, bad.number, what, steps);
+        entry_step(parts, &bad.queue, bad.number, what, steps);
         if let Some(step) = steps.last_mut() {
             step.lost.extend(bad.lost.clone());
         }
@@ -250,22 +274,27 @@ fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
 
 /// Puts records into their queues that no entry leads to. One whose place another record has stays
 /// as it is.
-fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) -> Result<()> {
+fn place_strays(
+    parts: &Parts,
+    retention: &Retention,
+    strays: &[u64],
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
     for position in strays.iter().copied() {
-        let Some(_kept) = keep(shared, position) else {
+        let Some(_kept) = keep(parts, retention, position) else {
             continue;
         };
-        let message = shared.log.require(position)?;
+        let message = parts.log.require(position)?;
         let record = message.record();
         let name = String::from_utf8_lossy(record.topic()).into_owned();
         let id = u32::try_from(record.queue_id()).unwrap_or_default();
         let offset = u64::try_from(record.queue_offset()).unwrap_or_default();
-        let placed = shared.dispatcher.pause(|| {
-            let mut tail = shared.tail.lock();
-            let (topic, _) = shared.topics.get_or_add(&name, id + 1);
-            let queue = shared.queues.get_or_add(&topic, id);
+        let placed = parts.dispatcher.pause(|| {
+            let mut tail = parts.tail.lock();
+            let (topic, _) = parts.topics.get_or_add(&name, id + 1);
+            let queue = parts.queues.get_or_add(&topic, id);
             if let Some(there) = queue.entry(offset)?
-                && leads_home(&shared.log, &topic, id, offset, there)?
+                && leads_home(&parts.log, &topic, id, offset, there)?
             {
                 return Ok(None);
             }
@@ -278,27 +307,27 @@ fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) ->
             Ok(Some(queue))
         })?;
         if let Some(queue) = placed {
-            entry_step(shared, &queue, offset, ADDED, steps);
+            entry_step(parts, &queue, offset, ADDED, steps);
         }
     }
     Ok(())
 }
 
 /// Drops the index files from `name` on and puts their keys again, from the log.
-fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Result<()> {
-    let Some(index) = &shared.index else {
+fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Result<()> {
+    let Some(index) = &parts.index else {
         return Ok(());
     };
     let mut put = 0;
-    let page = &shared.log.state;
+    let page = &parts.log.state;
     let mut again = || {
         // Half an index is not whole, and looks as if it were: who opens the store next builds it
         // again, whatever ends this.
         page.set_unindexed(true);
-        page.sync(&*shared.disk)?;
+        page.sync(&*parts.disk)?;
         index.drop_from(name)?;
-        let end = shared.dispatcher.dispatched();
-        let from = index.end_position()?.unwrap_or(shared.log.min_position());
+        let end = parts.dispatcher.dispatched();
+        let from = index.end_position()?.unwrap_or(parts.log.min_position());
         let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
             if position < end && is_indexed(record) {
                 put += put_keys(
@@ -310,17 +339,17 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
             }
             Ok(())
         };
-        let walked = walk(&shared.log, from, Belief::below(end), &mut visit);
+        let walked = walk(&parts.log, from, Belief::below(end), &mut visit);
         page.count_exchange();
         walked?;
         // It need not be durable before the index is: the full pass that comes next syncs both.
         page.set_unindexed(false);
         Ok(())
     };
-    let paused = || again().inspect_err(|error| shared.fail(error));
-    shared.dispatcher.pause(paused)?;
+    let paused = || again().inspect_err(|error| parts.fail(error));
+    parts.dispatcher.pause(paused)?;
     steps.push(RepairStep {
-        path: shared.root.join(names::INDEX).join(format!("{name:017}")),
+        path: parts.root.join(names::INDEX).join(format!("{name:017}")),
         position: 0,
         length: 0,
         what: format!("dropped the index from this file on and put {put} entries again"),
@@ -331,28 +360,28 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
 }
 
 /// Saves the damaged tables and writes those that are ours; another system's are left.
-fn rewrite_tables(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
+fn rewrite_tables(parts: &Parts, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
     for damage in &found.tables {
         let name = damage.path.file_name().unwrap_or_default();
         let saved_as = format!("{}-{}", name.to_string_lossy(), damage.length);
-        let saved = salvage::save(shared, &damage.path, 0..damage.length, &saved_as)?;
+        let saved = salvage::save(parts, &damage.path, 0..damage.length, &saved_as)?;
         let what = match damage.kind {
             DamageKind::Topics => {
-                let mut table = shared.table.lock();
-                table.update(&shared.topics, shared.clock.now_ms());
-                table.save(&*shared.disk)?;
+                let mut table = parts.table.lock();
+                table.update(&parts.topics, parts.clock.now_ms());
+                table.save(&*parts.disk)?;
                 "written again from the queues"
             }
             DamageKind::ForeignTable => "left as it is: it is another system's",
             DamageKind::Checkpoint => {
-                if let Some(checkpoint) = &shared.checkpoint {
+                if let Some(checkpoint) = &parts.flushing.checkpoint {
                     checkpoint.reset(found.last_store_ms)?;
-                    checkpoint.sync(&*shared.disk)?;
+                    checkpoint.sync(&*parts.disk)?;
                 }
                 "written again"
             }
             DamageKind::Options => {
-                kept::mend(&*shared.disk, &shared.root)?;
+                kept::mend(&*parts.disk, &parts.root)?;
                 "written again with the options that it names"
             }
             // The inventory is written behind everything else, the state page on opening.

@@ -25,8 +25,9 @@ mod rules;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod test;
 
+use super::intake::Intake;
 use super::locate::first_kept;
-use super::shared::Shared;
+use super::parts::Parts;
 use super::state::Mark;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
@@ -87,34 +88,34 @@ impl Retention {
 
     /// Takes away what is due by the wall clock, unless the last step was less than a second
     /// before `now`. What fails stands in the report and is tried again.
-    pub fn step(&self, shared: &Shared, clock_ms: i64, now: Instant) {
+    pub fn step(&self, parts: &Parts, intake: &Intake, clock_ms: i64, now: Instant) {
         let Some(rules) = &self.rules else { return };
         let Some(mut progress) = self.progress.try_lock() else {
             return;
         };
-        if progress.next.is_some_and(|next| now < next) || shared.check_failed(false).is_err() {
+        if progress.next.is_some_and(|next| now < next) || parts.health.check().is_err() {
             return;
         }
         progress.next = Some(now + INTERVAL);
         let mapped = self.mapped_bytes();
-        let look = progress.clock.look(clock_ms, now, || known_times(shared));
+        let look = progress.clock.look(clock_ms, now, || known_times(parts));
         if let Some(by_ms) = look.jumped {
-            report_jump(shared, clock_ms, by_ms);
+            report_jump(parts, clock_ms, by_ms);
         }
         let times = Times {
             wall_ms: clock_ms,
             believed_ms: look.time_ms,
         };
         let done = rules
-            .due(shared, times, mapped, &mut progress.ages)
-            .and_then(|until| self.retire(shared, until));
+            .due(parts, times, mapped, &mut progress.ages)
+            .and_then(|until| self.retire(parts, intake, until));
         if let Err(error) = done
             && error.ends_writing()
         {
-            shared.report.add(Damage {
+            parts.report.add(Damage {
                 kind: DamageKind::Retention,
-                path: shared.log.files.directory().to_path_buf(),
-                position: shared.log.min_position(),
+                path: parts.log.files.directory().to_path_buf(),
+                position: parts.log.min_position(),
                 length: 0,
                 reason: format!("retention does not get on: {error}"),
                 lost: Vec::new(),
@@ -136,54 +137,54 @@ impl Retention {
     }
 
     /// Takes away every log file but the last that lies below `until` as a whole.
-    fn retire(&self, shared: &Shared, until: u64) -> Result<()> {
-        let log = &shared.log;
+    fn retire(&self, parts: &Parts, intake: &Intake, until: u64) -> Result<()> {
+        let log = &parts.log;
         let first_end = log.files.first().map_or(u64::MAX, |first| first.end());
         if until < first_end {
             return Ok(());
         }
-        if !super::intake::keep_markers(shared, until)? {
+        if !intake.keep_markers(parts, until)? {
             return Ok(());
         }
-        let until = until.min(log.files.start_of(shared.dispatcher.dispatched()));
+        let until = until.min(log.files.start_of(parts.dispatcher.dispatched()));
         if until < first_end {
             return Ok(());
         }
         log.state.set(Mark::Minimum, until.max(log.min_position()));
-        for (topic, queue) in shared.queues.all(&shared.topics) {
+        for (topic, queue) in parts.queues.all(&parts.topics) {
             queue.raise_min_to(first_kept(log, &topic, &queue, until)?);
-            shared.queues.limit_maps();
+            parts.queues.limit_maps();
         }
         // The table tells what goes before it goes, so that an opening need not believe an entry.
-        let flushed = shared.flush_all()?;
-        if let Err(error) = shared.save_inventory(flushed) {
+        let flushed = parts.flush_all()?;
+        if let Err(error) = parts.save_inventory(flushed) {
             if error.ends_writing() {
                 return Err(error);
             }
             // The last file of each queue, durable too, tells the same: one log file may go without
             // the table, and gives room for it. The next step takes the rest. Until then queue
             // files stay, for an opening shows again what the log files hold.
-            return self.retire_first(shared, first_end).map(drop);
+            return self.retire_first(parts, first_end).map(drop);
         }
-        while let Some(file) = self.retire_first(shared, until)? {
+        while let Some(file) = self.retire_first(parts, until)? {
             drop(file);
         }
-        for (_, queue) in shared.queues.all(&shared.topics) {
+        for (_, queue) in parts.queues.all(&parts.topics) {
             queue.retire_files()?;
         }
-        if let Some(index) = &shared.index {
+        if let Some(index) = &parts.index {
             index.retire_below(until)?;
         }
-        let flushed = shared.flush_all()?;
-        shared.save_inventory(flushed)
+        let flushed = parts.flush_all()?;
+        parts.save_inventory(flushed)
     }
 
-    fn retire_first(&self, shared: &Shared, until: u64) -> Result<Option<Arc<MappedFile>>> {
-        let mapped = shared.log.files.first().and_then(|file| file.mapped());
-        let retired = shared.log.files.retire_first(until).inspect_err(|error| {
+    fn retire_first(&self, parts: &Parts, until: u64) -> Result<Option<Arc<MappedFile>>> {
+        let mapped = parts.log.files.first().and_then(|file| file.mapped());
+        let retired = parts.log.files.retire_first(until).inspect_err(|error| {
             // Whether a name is gone is not known any more, as with every sync that failed.
             if error.is_of_sync() {
-                shared.fail(error);
+                parts.fail(error);
             }
         })?;
         if let (Some(_), Some(region)) = (&retired, &mapped) {
@@ -194,20 +195,20 @@ impl Retention {
 }
 
 /// When the store was opened for writing, and when its last message was stored, in ms.
-fn known_times(shared: &Shared) -> Vec<i64> {
-    let epochs = shared.log.state.epochs().known.into_iter();
+fn known_times(parts: &Parts) -> Vec<i64> {
+    let epochs = parts.log.state.epochs().known.into_iter();
     let began = epochs.map(|epoch| (epoch.began_ns / 1_000_000).cast_signed());
-    let stored = shared.log.stored_ms.load(Ordering::Relaxed);
+    let stored = parts.log.stored_ms.load(Ordering::Relaxed);
     began.chain([stored]).collect()
 }
 
 /// Each jump is a place of its own in the report, by the time that the clock jumped to.
-fn report_jump(shared: &Shared, clock_ms: i64, by_ms: i64) {
+fn report_jump(parts: &Parts, clock_ms: i64, by_ms: i64) {
     let hours = by_ms.unsigned_abs() / 3_600_000;
     let to = if by_ms > 0 { "forward" } else { "back" };
-    shared.report.add(Damage {
+    parts.report.add(Damage {
         kind: DamageKind::Clock,
-        path: shared.root.clone(),
+        path: parts.root.clone(),
         position: clock_ms.unsigned_abs(),
         length: 0,
         reason: format!(

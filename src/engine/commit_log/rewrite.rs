@@ -9,8 +9,8 @@
 //! appender, and dispatch behind it, go on in the copy.
 
 use super::bridge::{fill, first};
+use super::parts::Parts;
 use super::salvage;
-use super::shared::Shared;
 use super::verify_survey::Hole;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
@@ -22,44 +22,44 @@ use std::sync::atomic::Ordering;
 
 /// Fills the holes of the log file that begins at `start`; each lies within the file. What they
 /// held was saved before.
-pub fn rewrite(shared: &Shared, start: u64, holes: &[Hole]) -> Result<()> {
-    let file = start..start + shared.log.files.file_len();
-    let passed = shared.tail.lock().position() >= file.end;
+pub fn rewrite(parts: &Parts, start: u64, holes: &[Hole]) -> Result<()> {
+    let file = start..start + parts.log.files.file_len();
+    let passed = parts.tail.lock().position() >= file.end;
     // Behind the look: where the file is passed, all of it is written out.
-    shared.write_out()?;
+    parts.write_out()?;
     if passed {
-        let copy = copy(shared, &file, file.end, holes)?;
+        let copy = copy(parts, &file, file.end, holes)?;
         // A sync of the file that is replaced would tell nothing of the one in its place.
-        let _unsynced = shared.flush_lock.lock();
-        return replace(shared, &copy, &file, file.end).map(drop);
+        let _unsynced = parts.flushing.log.lock();
+        return replace(parts, &copy, &file, file.end).map(drop);
     }
-    shared.dispatcher.pause(|| {
-        let mut tail = shared.tail.lock();
-        shared.write_out()?;
-        let _unsynced = shared.flush_lock.lock();
-        shared.check_failed(false)?;
+    parts.dispatcher.pause(|| {
+        let mut tail = parts.tail.lock();
+        parts.write_out()?;
+        let _unsynced = parts.flushing.log.lock();
+        parts.health.check()?;
         // It may have been filled up in between.
         let end = tail.position().min(file.end);
-        let copy = copy(shared, &file, end, holes)?;
-        let replaced = replace(shared, &copy, &file, end)?;
+        let copy = copy(parts, &file, end, holes)?;
+        let replaced = replace(parts, &copy, &file, end)?;
         if end < file.end
             && let Some(replaced) = replaced
         {
-            shared.pool.iter().for_each(TransientPool::let_go);
-            shared.allocator.begin(&replaced);
+            parts.pool.iter().for_each(TransientPool::let_go);
+            parts.allocator.begin(&replaced);
             let exchanged = tail.exchange(replaced);
-            exchanged.inspect_err(|error| shared.fail(error))?;
-            shared.log.ready.store(0, Ordering::Relaxed);
+            exchanged.inspect_err(|error| parts.fail(error))?;
+            parts.log.ready.store(0, Ordering::Relaxed);
         }
         Ok(())
     })
 }
 
 /// The repaired copy of a file whose bytes below `end` are written, durable on return.
-fn copy(shared: &Shared, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<PathBuf> {
-    let disk = &*shared.disk;
-    let from = shared.log.files.path_of(file.start);
-    let directory = salvage::directory(shared)?;
+fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<PathBuf> {
+    let disk = &*parts.disk;
+    let from = parts.log.files.path_of(file.start);
+    let directory = salvage::directory(parts)?;
     let to = directory.join(format!("{}.repaired", file_name(file.start)));
     let io = |error| Error::io(Op::Rewrite, &from, error);
     if disk.look(&to).map_err(io)?.is_some() {
@@ -93,15 +93,15 @@ fn copy(shared: &Shared, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<
 /// Gives the copy the name of the file, and hands it to all who ask for the file from here on.
 /// `None` where the file was retired in between.
 fn replace(
-    shared: &Shared,
+    parts: &Parts,
     copy: &Path,
     file: &Range<u64>,
     end: u64,
 ) -> Result<Option<Arc<MappedFile>>> {
-    let (disk, files) = (&shared.disk, &shared.log.files);
+    let (disk, files) = (&parts.disk, &parts.log.files);
     let path = files.path_of(file.start);
     let io = |error| Error::io(Op::Replace, &path, error);
-    if file.start < shared.log.min_position() {
+    if file.start < parts.log.min_position() {
         disk.unlink(copy).map_err(io)?;
         return Ok(None);
     }
@@ -111,12 +111,12 @@ fn replace(
     let replaced = MappedFile::open(disk, path.clone(), start, len, Access::ReadWrite, extent);
     let replaced = Arc::new(replaced);
     files.replace(&replaced);
-    shared.log.state.count_exchange();
+    parts.log.state.count_exchange();
     let names = [files.directory(), copy.parent().unwrap_or(Path::new("."))];
     for directory in names {
         // What the copy alone holds would be gone with its name, so no append may follow.
         let synced = disk.sync_directory(directory).map_err(io);
-        synced.inspect_err(|error| shared.fail(error))?;
+        synced.inspect_err(|error| parts.fail(error))?;
     }
     Ok(Some(replaced))
 }

@@ -5,7 +5,7 @@
 //! one that is full does; the filler is longer, and nothing else tells the two apart.
 
 use super::log::{Step, Walker};
-use super::shared::Shared;
+use super::parts::Parts;
 use crate::error::Result;
 use crate::options::Options;
 use parking_lot::Mutex;
@@ -31,21 +31,21 @@ impl Rolling {
 
     /// Seals the file that is written if its first record was stored longer ago than is asked for.
     /// What fails, for want of room for another file, is tried again.
-    pub fn step(&self, shared: &Shared, clock_ms: i64) {
+    pub fn step(&self, parts: &Parts, clock_ms: i64) {
         let Some(after_ms) = self.after_ms else {
             return;
         };
         let is_due = |first_ms: i64| clock_ms.saturating_sub(first_ms) >= after_ms;
-        if let Ok(Some((start, first_ms))) = self.first(shared)
+        if let Ok(Some((start, first_ms))) = self.first(parts)
             && is_due(first_ms)
         {
-            let _ = seal(shared, Some(start));
+            let _ = seal(parts, Some(start));
         }
     }
 
     /// The start of the file that is written, and the store time of its first record.
-    fn first(&self, shared: &Shared) -> Result<Option<(u64, i64)>> {
-        let log = &shared.log;
+    fn first(&self, parts: &Parts) -> Result<Option<(u64, i64)>> {
+        let log = &parts.log;
         let end = log.published();
         let start = log.files.start_of(end);
         let mut known = self.first.lock();
@@ -73,17 +73,17 @@ impl Rolling {
 /// # Errors
 ///
 /// Those of an append: nothing was sealed. Those of a flush: the file is sealed, and not durable.
-pub fn seal(shared: &Shared, start: Option<u64>) -> Result<Option<u64>> {
-    let Some(end) = shared.seal(start)? else {
+pub fn seal(parts: &Parts, start: Option<u64>) -> Result<Option<u64>> {
+    let Some(end) = parts.seal(start)? else {
         return Ok(None);
     };
-    shared.announce(end);
-    shared.flush_to(end)?;
+    parts.announce(end);
+    parts.flush_to(end)?;
     // Archives and retention take what is dispatched alone.
-    if let Err(error) = shared.dispatcher.catch_up(end)
+    if let Err(error) = parts.dispatcher.catch_up(end)
         && error.ends_writing()
     {
-        shared.fail(&error);
+        parts.fail(&error);
     }
     Ok(Some(end))
 }

@@ -3,7 +3,7 @@
 //! They lie in the directory `damaged`, a file for each stretch, named by what it is of. A file
 //! that is there is never written to again: another stretch of the same name gets a number.
 
-use super::shared::Shared;
+use super::parts::Parts;
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
 use crate::num::index;
@@ -18,31 +18,26 @@ pub const DIRECTORY: &str = "damaged";
 const CHUNK: u64 = 1 << 20;
 
 /// Makes the directory; its path.
-pub fn directory(shared: &Shared) -> Result<PathBuf> {
-    let path = shared.root.join(DIRECTORY);
-    let disk = &*shared.disk;
+pub fn directory(parts: &Parts) -> Result<PathBuf> {
+    let path = parts.root.join(DIRECTORY);
+    let disk = &*parts.disk;
     let made = disk.create_directory(&path);
-    let made = made.and_then(|()| disk.sync_directory(&shared.root));
+    let made = made.and_then(|()| disk.sync_directory(&parts.root));
     made.map_err(|e| Error::io(Op::Create, &path, e))?;
     Ok(path)
 }
 
 /// Keeps a range of a file as `name`, durably; the path that it got. `None` where the file is not
 /// there, or the range holds nothing but zeros.
-pub fn save(
-    shared: &Shared,
-    from: &Path,
-    range: Range<u64>,
-    name: &str,
-) -> Result<Option<PathBuf>> {
-    let disk = &*shared.disk;
+pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result<Option<PathBuf>> {
+    let disk = &*parts.disk;
     let io = |error| Error::io(Op::Save, from, error);
     let found = disk.look(from).map_err(io)?;
     let end = found.map_or(0, |entry| entry.len).min(range.end);
     if !has_data(disk, from, range.start..end).map_err(io)? {
         return Ok(None);
     }
-    let directory = directory(shared)?;
+    let directory = directory(parts)?;
     let mut path = directory.join(name);
     let len = end - range.start;
     let (mut number, mut is_saved, mut others) = (1, false, Vec::new());

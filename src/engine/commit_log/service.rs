@@ -1,112 +1,173 @@
-//! The threads of a store that is written: dispatch, and flush with its checkpoint.
+//! The services of a store that is written, and their threads: dispatch, write-out, and flush with
+//! what follows it, rolling and retention.
 //!
 //! Each is a loop around a step that others may run too; a thread is only its driver. They are
-//! started with the store and joined on close, and none of them ever waits for a caller.
+//! started with the store and joined on close, and none of them ever waits for a caller. Group
+//! commit and intake start their threads themselves, when they are first needed.
 
-use super::flush::{self, FlushService};
-use super::shared::Shared;
+use super::flush::{FlushRules, FlushService};
+use super::group_commit::GroupCommit;
+use super::intake::{self, Intake};
+use super::parts::Parts;
+use super::retention::Retention;
+use super::roll::Rolling;
+use super::shutdown::Shutdown;
+use super::write_out::WriteOutRules;
+use crate::error::Result;
+use crate::machine::Drive;
+use crate::mapped::guard;
+use crate::options::Options;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// How long dispatch leaves what is new alone. Each look at the end of the log takes a cache line
-/// from the sender, whose next append waits for it, and a few records at a time are dearer to
-/// dispatch than many. Who reads in this process does not wait: a read dispatches what it needs.
+/// from the sender, whose next append waits for it, and a few records at a time cost more to
+/// dispatch than many. A reader in this process does not wait: it dispatches what it needs.
 const REST: Duration = Duration::from_micros(100);
 /// How often it rests and finds nothing before it waits to be woken.
 const RESTS: usize = 100;
 
-/// The threads.
-#[derive(Debug, Default)]
+/// What serves the parts of a store.
+#[derive(Debug)]
 pub struct Services {
+    /// When the log is flushed.
+    pub flush_rules: FlushRules,
+    /// When the transient pool is written out.
+    write_out_rules: WriteOutRules,
+    /// Senders that wait for a sync.
+    pub group: Arc<GroupCommit>,
+    /// When the file that is written is sealed.
+    pub rolling: Rolling,
+    /// Takes old files away.
+    pub retention: Retention,
+    /// Appends what other processes have staged.
+    pub intake: Arc<Intake>,
+    shutdown: Arc<Shutdown>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Services {
+    /// The services of a store with these options; no thread runs yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`](crate::error::Error::InvalidOption) for hours of deletion that are
+    /// none.
+    pub fn new(options: &Options, drive: Drive) -> Result<Services> {
+        let shutdown = Arc::new(Shutdown::default());
+        Ok(Services {
+            flush_rules: FlushRules::new(options),
+            write_out_rules: WriteOutRules::new(options),
+            group: Arc::new(GroupCommit::new(drive)),
+            rolling: Rolling::new(options),
+            retention: Retention::new(options)?,
+            intake: Arc::new(Intake::new(drive, &shutdown)),
+            shutdown,
+            threads: Mutex::default(),
+        })
+    }
+
     /// Starts the threads.
-    pub fn start(&self, shared: &Arc<Shared>) -> std::io::Result<()> {
-        let spawn = |name: &str, run: fn(&Arc<Shared>)| {
-            let shared = Arc::clone(shared);
+    pub fn start(self: &Arc<Services>, parts: &Arc<Parts>) -> std::io::Result<()> {
+        let spawn = |name: &str, run: fn(&Services, &Arc<Parts>)| {
+            let (services, parts) = (Arc::clone(self), Arc::clone(parts));
             std::thread::Builder::new()
                 .name(name.to_owned())
-                .spawn(move || run(&shared))
+                .spawn(move || run(&services, &parts))
         };
         let mut threads = self.threads.lock();
-        threads.push(spawn("forebay-dispatch", run_dispatch)?);
-        threads.push(spawn("forebay-flush", run_flush)?);
+        threads.push(spawn("forebay-dispatch", Services::run_dispatch)?);
+        threads.push(spawn("forebay-flush", Services::run_flush)?);
         // In a synchronous store those who wait for the disk write out.
-        if shared.pool.is_some() && !shared.log.sync {
-            threads.push(spawn("forebay-write-out", run_write_out)?);
+        if parts.pool.is_some() && !parts.log.sync {
+            threads.push(spawn("forebay-write-out", Services::run_write_out)?);
         }
+        drop(threads);
+        intake::start(&self.intake, parts);
         Ok(())
     }
 
-    /// Waits for the threads, which `Shared::stop` has told to end.
+    /// Tells the threads to end.
+    pub fn stop(&self, parts: &Parts) {
+        self.shutdown.begin();
+        parts.wake_all();
+    }
+
+    /// Waits for the threads, which [`Services::stop`] has told to end, and completes all who wait
+    /// for a sync.
     pub fn join(&self) {
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
+        self.intake.join();
+        self.group.end();
     }
-}
 
-fn run_dispatch(shared: &Arc<Shared>) {
-    let due = || shared.stopping() || shared.dispatcher.dispatched() < shared.log.readable_end();
-    while !shared.stopping() {
-        match shared.dispatcher.step() {
-            Ok(true) => {}
-            Ok(false) => {
-                let found = (0..RESTS).any(|_| {
-                    std::thread::sleep(REST);
-                    due()
-                });
-                if !found {
-                    shared.work.sleep(Duration::from_secs(3600), due);
+    fn run_dispatch(&self, parts: &Arc<Parts>) {
+        let (shutdown, dispatcher) = (&self.shutdown, &parts.dispatcher);
+        let due = || shutdown.has_begun() || dispatcher.dispatched() < parts.log.readable_end();
+        while !shutdown.has_begun() {
+            match dispatcher.step() {
+                Ok(true) => {}
+                Ok(false) => {
+                    let found = (0..RESTS).any(|_| {
+                        std::thread::sleep(REST);
+                        due()
+                    });
+                    if !found {
+                        parts.bells.work.sleep(Duration::from_secs(3600), due);
+                    }
+                }
+                Err(error) => {
+                    // Want of room, memory or descriptors passes; anything else ends the writing.
+                    // Reads go on either way.
+                    if error.ends_writing() {
+                        parts.fail(&error);
+                        return;
+                    }
+                    shutdown.sleep(Duration::from_millis(200));
                 }
             }
-            Err(error) => {
-                // Want of room, memory or descriptors passes; anything else ends the writing.
-                // Reads go on either way.
-                if error.ends_writing() {
-                    shared.fail(&error);
-                    return;
-                }
-                shared
-                    .stop_bell
-                    .sleep(Duration::from_millis(200), || shared.stopping());
+        }
+    }
+
+    fn run_write_out(&self, parts: &Arc<Parts>) {
+        let Some(pool) = &parts.pool else { return };
+        let (shutdown, rules) = (&self.shutdown, &self.write_out_rules);
+        let mut written = Instant::now();
+        while !shutdown.has_begun() && parts.health.check().is_ok() {
+            let ready = || shutdown.has_begun() || pool.has_full();
+            parts.bells.full.sleep(rules.interval, ready);
+            rules.step(parts, Instant::now(), &mut written);
+        }
+    }
+
+    fn run_flush(&self, parts: &Arc<Parts>) {
+        let start = Instant::now();
+        let mut service = FlushService::new(self.flush_rules, start);
+        let mut next = start + self.flush_rules.interval;
+        while !self.shutdown.has_begun() {
+            let pause = next.saturating_duration_since(Instant::now());
+            let pause = self.retention.rest(pause).min(intake::LOOK);
+            self.shutdown.sleep(pause);
+            if self.shutdown.has_begun() {
+                return;
             }
+            intake::start(&self.intake, parts);
+            guard::renew();
+            if Instant::now() >= next {
+                next = service.step(&**parts, Instant::now());
+            }
+            let clock_ms = parts.clock.now_ms();
+            self.rolling.step(parts, clock_ms);
+            self.retain(parts, clock_ms, Instant::now());
         }
     }
-}
 
-fn run_write_out(shared: &Arc<Shared>) {
-    let Some(pool) = &shared.pool else { return };
-    let mut written = Instant::now();
-    while !shared.stopping() && shared.check_failed(false).is_ok() {
-        let ready = || shared.stopping() || pool.has_full();
-        shared.full.sleep(shared.write_out_rules.interval, ready);
-        flush::step_write_out(shared, Instant::now(), &mut written);
-    }
-}
-
-fn run_flush(shared: &Arc<Shared>) {
-    let start = Instant::now();
-    let mut service = FlushService::new(&shared.flush_rules, start);
-    let mut next = start + shared.flush_rules.interval;
-    while !shared.stopping() {
-        let pause = next.saturating_duration_since(Instant::now());
-        let pause = shared.retention.rest(pause).min(super::intake::LOOK);
-        shared.stop_bell.sleep(pause, || shared.stopping());
-        if shared.stopping() {
-            return;
-        }
-        super::intake::start(shared);
-        crate::mapped::guard::renew();
-        if Instant::now() >= next {
-            next = service.step(shared, Instant::now());
-        }
-        let clock_ms = shared.clock.now_ms();
-        shared.rolling.step(shared, clock_ms);
-        shared.retention.step(shared, clock_ms, Instant::now());
+    /// One step of retention.
+    pub fn retain(&self, parts: &Parts, clock_ms: i64, now: Instant) {
+        self.retention.step(parts, &self.intake, clock_ms, now);
     }
 }

@@ -2,7 +2,10 @@
 
 use super::consume_queue::QUEUES_MAX;
 use super::dispatch::{OFFSET_MAX, is_directory_name};
+use super::index::Index;
+use super::queues::Queues;
 use crate::disk::{Disk, read_small, replace};
+use crate::engine::Topics;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use std::path::Path;
@@ -39,6 +42,23 @@ pub struct Inventory {
 pub(super) const INVENTORY_NAME: &str = names::OFFSETS;
 
 impl Inventory {
+    /// The bounds of queues and index files, of which nothing is dispatched meanwhile.
+    pub fn of(
+        position: u64,
+        topics: &Topics,
+        queues: &Queues,
+        index: Option<&Index>,
+    ) -> Result<Inventory> {
+        let bounds = queues.all(topics).into_iter();
+        let bounds = bounds
+            .map(|(topic, queue)| (topic.name.to_string(), queue.id, queue.min(), queue.max()));
+        Ok(Inventory {
+            position,
+            queues: bounds.collect(),
+            index: index.map(Index::listing).transpose()?,
+        })
+    }
+
     /// Reads it; `None` where there is none that holds.
     pub fn load(disk: &dyn Disk, root: &Path) -> Result<Option<Inventory>> {
         let path = root.join(INVENTORY_NAME);

@@ -10,9 +10,9 @@ use super::dispatch::{OFFSET_MAX, entry_code};
 use super::follow;
 use super::locate::Search;
 use super::log::{Log, Step, Walker};
+use super::parts::Parts;
 use super::place::leads_home;
 use super::recover::next_record;
-use super::shared::Shared;
 use super::verify_index::index_entries;
 use super::verify_survey::{BadEntry, Hole, Survey};
 use super::verify_tables::tables;
@@ -27,50 +27,50 @@ use std::sync::Arc;
 const PROGRESS_STEP: u64 = 16 << 20;
 
 /// Checks a store as it is. `progress` hears of bytes done and in all; false ends the check.
-pub fn verify(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
-    survey(shared, progress).map(|survey| survey.found)
+pub fn verify(parts: &Parts, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
+    survey(parts, progress).map(|survey| survey.found)
 }
 
 /// [`verify`], with what a repair needs to know.
-pub fn survey(shared: &Shared, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Survey> {
+pub fn survey(parts: &Parts, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Survey> {
     let mut survey = Survey::default();
-    let log = &shared.log;
+    let log = &parts.log;
     let all = log.min_position()..log.published();
-    if !records(shared, all, &mut survey, progress)? {
+    if !records(parts, all, &mut survey, progress)? {
         survey.stopped = true;
-        add_holes(shared, &mut survey);
+        add_holes(parts, &mut survey);
         return Ok(survey);
     }
-    for (topic, queue) in shared.queues.all(&shared.topics) {
-        follow::extend(shared, &topic, &queue)?;
-        entries(shared, &topic, &queue, 0..u64::MAX, &mut survey)?;
-        shared.queues.limit_maps();
+    for (topic, queue) in parts.queues.all(&parts.topics) {
+        follow::extend(parts, &topic, &queue)?;
+        entries(parts, &topic, &queue, 0..u64::MAX, &mut survey)?;
+        parts.queues.limit_maps();
     }
-    for file in shared.index.iter().flat_map(|index| index.files()) {
-        index_entries(shared, &file, &mut survey)?;
+    for file in parts.index.iter().flat_map(|index| index.files()) {
+        index_entries(parts, &file, &mut survey)?;
     }
-    finish(shared, &mut survey)?;
+    finish(parts, &mut survey)?;
     Ok(survey)
 }
 
 /// Adds the tables, and what was found before; puts all in order.
-pub(super) fn finish(shared: &Shared, survey: &mut Survey) -> Result<()> {
-    survey.tables = tables(shared, survey.last_store_ms)?;
+pub(super) fn finish(parts: &Parts, survey: &mut Survey) -> Result<()> {
+    survey.tables = tables(parts, survey.last_store_ms)?;
     survey.found.damage.extend(survey.tables.iter().cloned());
-    add_known(shared, survey);
-    add_holes(shared, survey);
+    add_known(parts, survey);
+    add_holes(parts, survey);
     Ok(())
 }
 
 /// Checks the records that begin in `stretch`, which begins where a record may. A hole goes on to
 /// the next record, wherever that is.
 pub(super) fn records(
-    shared: &Shared,
+    parts: &Parts,
     stretch: Range<u64>,
     survey: &mut Survey,
     progress: &mut dyn FnMut(u64, u64) -> bool,
 ) -> Result<bool> {
-    let log = &shared.log;
+    let log = &parts.log;
     let (start, end) = (stretch.start, stretch.end);
     let mut walker = Walker::new(log, start, end);
     let mut told = start;
@@ -97,7 +97,7 @@ pub(super) fn records(
                 };
                 match check(&record, position) {
                     Ok(freshness) => {
-                        whole(shared, &record, position, survey)?;
+                        whole(parts, &record, position, survey)?;
                         survey.found.stale_checksums += u64::from(freshness == Freshness::Stale);
                         continue;
                     }
@@ -125,7 +125,7 @@ fn check(record: &Record<'_>, position: u64) -> Result<Freshness, Flaw> {
 
 /// Takes note of a record that holds: the holes before it get a store time, and its queue entry has
 /// to be there.
-fn whole(shared: &Shared, record: &Record<'_>, position: u64, survey: &mut Survey) -> Result<()> {
+fn whole(parts: &Parts, record: &Record<'_>, position: u64, survey: &mut Survey) -> Result<()> {
     survey.found.records += 1;
     if is_bridge(record) {
         let end = position + u64::from(record.layout().total_len);
@@ -136,12 +136,12 @@ fn whole(shared: &Shared, record: &Record<'_>, position: u64, survey: &mut Surve
         survey.holes.iter_mut().for_each(|h| h.store_ms = store_ms);
     }
     survey.last_store_ms = survey.last_store_ms.max(store_ms);
-    if position >= shared.dispatcher.dispatched() {
+    if position >= parts.dispatcher.dispatched() {
         return Ok(());
     }
-    if let Some(reason) = is_stray(shared, record, position)? {
+    if let Some(reason) = is_stray(parts, record, position)? {
         survey.strays.push(position);
-        let log = &shared.log;
+        let log = &parts.log;
         survey.found.damage.push(Damage {
             kind: DamageKind::Log,
             path: log.files.path_of(log.files.start_of(position)),
@@ -164,31 +164,31 @@ fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
 
 /// Why no entry can lead to a record. An entry that is there and damaged is no reason: it is found
 /// with its queue.
-fn is_stray(shared: &Shared, record: &Record<'_>, position: u64) -> Result<Option<&'static str>> {
+fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<&'static str>> {
     let Some((name, id, offset)) = named(record).filter(|_| record.is_queued()) else {
         return Ok(None);
     };
     if id >= QUEUES_MAX || offset >= OFFSET_MAX {
         return Ok(None);
     }
-    let Some(topic) = shared.topics.get(&name) else {
+    let Some(topic) = parts.topics.get(&name) else {
         return Ok(Some("its topic has no queue"));
     };
-    let Some(queue) = shared.queues.get(&topic, id) else {
+    let Some(queue) = parts.queues.get(&topic, id) else {
         return Ok(Some("its queue is missing"));
     };
     // In this order: retention moves the first position before it moves the first offsets.
-    if offset < queue.min() && position >= shared.log.min_position() {
+    if offset < queue.min() && position >= parts.log.min_position() {
         return Ok(Some("its queue begins behind it"));
     }
-    if shared.log.source.is_none() && offset >= queue.max() {
+    if parts.log.source.is_none() && offset >= queue.max() {
         return Ok(Some("its queue ends before it"));
     }
     let other = queue
         .entry(offset)?
         .filter(|entry| entry.position != position);
     let taken = match other {
-        Some(other) => leads_home(&shared.log, &topic, id, offset, other)?,
+        Some(other) => leads_home(&parts.log, &topic, id, offset, other)?,
         None => false,
     };
     Ok(taken.then_some("another record has its queue offset"))
@@ -196,13 +196,13 @@ fn is_stray(shared: &Shared, record: &Record<'_>, position: u64) -> Result<Optio
 
 /// Checks the entries of a queue with these numbers, as far as they are there.
 pub(super) fn entries(
-    shared: &Shared,
+    parts: &Parts,
     topic: &Arc<Topic>,
     queue: &Arc<ConsumeQueue>,
     numbers: Range<u64>,
     survey: &mut Survey,
 ) -> Result<()> {
-    let log = &shared.log;
+    let log = &parts.log;
     let mut search = Search::default();
     for number in numbers.start.max(queue.min())..numbers.end.min(queue.max()) {
         let entry = queue.entry(number)?;
@@ -282,8 +282,8 @@ fn flaw_of(
 }
 
 /// Adds what was found before and is not among what is found here.
-fn add_known(shared: &Shared, survey: &mut Survey) {
-    for damage in shared.report.all() {
+fn add_known(parts: &Parts, survey: &mut Survey) {
+    for damage in parts.report.all() {
         // Queues and index were checked as a whole, and a clock that jumped damages no file.
         let kind = damage.kind;
         if matches!(
@@ -317,8 +317,8 @@ fn add_known(shared: &Shared, survey: &mut Survey) {
 }
 
 /// Puts the holes before all else that is damaged.
-fn add_holes(shared: &Shared, survey: &mut Survey) {
-    let files = &shared.log.files;
+fn add_holes(parts: &Parts, survey: &mut Survey) {
+    let files = &parts.log.files;
     let holes = survey.holes.iter().map(|hole| Damage {
         kind: DamageKind::Log,
         path: files.path_of(files.start_of(hole.range.start)),

@@ -3,7 +3,7 @@
 
 use super::index_file::{ENTRY_LEN, IndexEntry, IndexFile};
 use super::log::Log;
-use super::shared::Shared;
+use super::parts::Parts;
 use super::verify_survey::Survey;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
@@ -15,10 +15,10 @@ use crate::record::properties::{Known, index_hash};
 /// # Errors
 ///
 /// As [`Log::record_at`].
-pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> Result<()> {
-    let log = &shared.log;
+pub fn index_entries(parts: &Parts, file: &IndexFile, survey: &mut Survey) -> Result<()> {
+    let log = &parts.log;
     let min = log.min_position();
-    let count = count_of(shared, file)?;
+    let count = count_of(parts, file)?;
     let before = survey.found.damage.len();
     let mut holed = false;
     let reached = file.reached(count)?;
@@ -71,16 +71,16 @@ pub fn index_entries(shared: &Shared, file: &IndexFile, survey: &mut Survey) -> 
 
 /// Number of the entry at which the check ends. A process that writes adds entries after the end of
 /// the log that a reader has opened; these are not checked.
-fn count_of(shared: &Shared, file: &IndexFile) -> Result<u32> {
+fn count_of(parts: &Parts, file: &IndexFile) -> Result<u32> {
     let mut count = file.count()?;
-    if shared.queues.store.access == Access::ReadWrite {
+    if parts.queues.store.access == Access::ReadWrite {
         return Ok(count);
     }
-    if shared.log.source.is_none() {
+    if parts.log.source.is_none() {
         // It keeps to what it found.
         return Ok(count.min(file.opened_at));
     }
-    let end = shared.log.published();
+    let end = parts.log.published();
     while count > 1 && file.entry(count.saturating_sub(1))?.position >= end {
         count -= 1;
     }

@@ -7,7 +7,7 @@
 //! are lost with it: who checks entries has to be told of the holes of the whole log.
 
 use super::follow;
-use super::shared::Shared;
+use super::parts::Parts;
 use super::verify::{entries, finish, records};
 use super::verify_index::index_entries;
 use super::verify_survey::{Hole, Survey};
@@ -17,19 +17,19 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// All parts of a store: log, queues, index, in the order in which a verification looks at them.
-pub fn stretches(shared: &Shared) -> Result<Vec<Stretch>> {
+pub fn stretches(parts: &Parts) -> Result<Vec<Stretch>> {
     let mut found = Vec::new();
-    let (min, end) = (shared.log.min_position(), shared.log.published());
+    let (min, end) = (parts.log.min_position(), parts.log.published());
     // A file that is missing belongs to the stretch of the one before it.
-    let starts = shared.log.files.all().into_iter().map(|file| file.start());
+    let starts = parts.log.files.all().into_iter().map(|file| file.start());
     let mut bounds: Vec<u64> = vec![min];
     bounds.extend(starts.filter(|start| *start > min && *start < end));
     bounds.push(end);
     found.extend(pairs(&bounds).map(Stretch::Log));
-    for (topic, queue) in shared.queues.all(&shared.topics) {
-        follow::extend(shared, &topic, &queue)?;
+    for (topic, queue) in parts.queues.all(&parts.topics) {
+        follow::extend(parts, &topic, &queue)?;
         let (min, max) = (queue.min(), queue.max());
-        let len = shared.queues.store.file_entries;
+        let len = parts.queues.store.file_entries;
         let mut bounds = vec![min];
         bounds.extend(
             (1..)
@@ -42,9 +42,9 @@ pub fn stretches(shared: &Shared) -> Result<Vec<Stretch>> {
             queue: queue.id,
             numbers,
         }));
-        shared.queues.limit_maps();
+        parts.queues.limit_maps();
     }
-    for file in shared.index.iter().flat_map(|index| index.files()) {
+    for file in parts.index.iter().flat_map(|index| index.files()) {
         let entries = u64::from(file.count()?) - 1;
         let name = file.name;
         found.push(Stretch::Index { name, entries });
@@ -59,7 +59,7 @@ fn pairs(bounds: &[u64]) -> impl Iterator<Item = Range<u64>> {
 }
 
 /// Checks one part.
-pub fn verify_stretch(shared: &Shared, stretch: &Stretch, holes: &[Range<u64>]) -> Result<Finding> {
+pub fn verify_stretch(parts: &Parts, stretch: &Stretch, holes: &[Range<u64>]) -> Result<Finding> {
     let mut survey = Survey {
         holes: holes.iter().cloned().map(unnamed).collect(),
         ..Survey::default()
@@ -67,23 +67,23 @@ pub fn verify_stretch(shared: &Shared, stretch: &Stretch, holes: &[Range<u64>]) 
     match stretch {
         Stretch::Log(range) => {
             survey.holes.clear();
-            records(shared, range.clone(), &mut survey, &mut |_, _| true)?;
+            records(parts, range.clone(), &mut survey, &mut |_, _| true)?;
         }
         Stretch::Queue {
             topic,
             queue,
             numbers,
         } => {
-            if let Some((topic, queue)) = find(shared, topic, *queue) {
-                follow::extend(shared, &topic, &queue)?;
-                entries(shared, &topic, &queue, numbers.clone(), &mut survey)?;
-                shared.queues.limit_maps();
+            if let Some((topic, queue)) = find(parts, topic, *queue) {
+                follow::extend(parts, &topic, &queue)?;
+                entries(parts, &topic, &queue, numbers.clone(), &mut survey)?;
+                parts.queues.limit_maps();
             }
         }
         Stretch::Index { name, .. } => {
-            let files = shared.index.iter().flat_map(|index| index.files());
+            let files = parts.index.iter().flat_map(|index| index.files());
             for file in files.filter(|file| file.name == *name) {
-                index_entries(shared, &file, &mut survey)?;
+                index_entries(parts, &file, &mut survey)?;
             }
         }
     }
@@ -108,14 +108,14 @@ fn unnamed(range: Range<u64>) -> Hole {
 
 type Queue = (Arc<Topic>, Arc<super::consume_queue::ConsumeQueue>);
 
-fn find(shared: &Shared, topic: &str, queue: u32) -> Option<Queue> {
-    let topic = shared.topics.get(topic)?;
-    let queue = shared.queues.get(&topic, queue)?;
+fn find(parts: &Parts, topic: &str, queue: u32) -> Option<Queue> {
+    let topic = parts.topics.get(topic)?;
+    let queue = parts.queues.get(&topic, queue)?;
     Some((topic, queue))
 }
 
 /// Puts the findings of all parts together, and adds what no part looks at.
-pub fn join(shared: &Shared, findings: Vec<Finding>) -> Result<Verification> {
+pub fn join(parts: &Parts, findings: Vec<Finding>) -> Result<Verification> {
     let mut survey = Survey::default();
     for finding in findings {
         let (all, part) = (&mut survey.found, finding.found);
@@ -137,6 +137,6 @@ pub fn join(shared: &Shared, findings: Vec<Finding>) -> Result<Verification> {
             }
         }
     }
-    finish(shared, &mut survey)?;
+    finish(parts, &mut survey)?;
     Ok(survey.found)
 }

@@ -2,7 +2,7 @@
 
 use super::json;
 use super::kept;
-use super::shared::Shared;
+use super::parts::Parts;
 use super::state::{self, StatePage};
 use super::tables::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
 use super::topic_table;
@@ -16,12 +16,12 @@ use crate::record::layout::be_u64;
 use std::path::{Path, PathBuf};
 
 /// The tables that do not hold. `last_store_ms` is the store time of the newest record.
-pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
+pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
     let mut found = Vec::new();
-    configurations(shared, &mut found)?;
-    let checkpoint = shared.root.join(names::CHECKPOINT);
-    if let Some(bytes) = read(shared, &checkpoint)?
-        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms.max(shared.clock.now_ms()))
+    configurations(parts, &mut found)?;
+    let checkpoint = parts.root.join(names::CHECKPOINT);
+    if let Some(bytes) = read(parts, &checkpoint)?
+        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms.max(parts.clock.now_ms()))
     {
         found.push(whole(
             DamageKind::Checkpoint,
@@ -30,10 +30,10 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
             reason,
         ));
     }
-    let page = shared.root.join(state::FILE_NAME);
-    if let Some(len) = len_of(shared, &page)? {
+    let page = parts.root.join(state::FILE_NAME);
+    if let Some(len) = len_of(parts, &page)? {
         let opened = match len == PAGE as u64 {
-            true => StatePage::open(&*shared.disk, &shared.root, Access::Read)?,
+            true => StatePage::open(&*parts.disk, &parts.root, Access::Read)?,
             false => None,
         };
         let reason = match opened {
@@ -43,9 +43,9 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
         };
         found.extend(reason.map(|reason| whole(DamageKind::Table, page, PAGE, reason)));
     }
-    let offsets = shared.root.join(INVENTORY_NAME);
-    if let Some(len) = len_of(shared, &offsets)?
-        && Inventory::load(&*shared.disk, &shared.root)?.is_none()
+    let offsets = parts.root.join(INVENTORY_NAME);
+    if let Some(len) = len_of(parts, &offsets)?
+        && Inventory::load(&*parts.disk, &parts.root)?.is_none()
     {
         let len = usize::try_from(len).unwrap_or(usize::MAX);
         found.push(whole(
@@ -55,27 +55,27 @@ pub fn tables(shared: &Shared, last_store_ms: i64) -> Result<Vec<Damage>> {
             "the checksum or a line is wrong",
         ));
     }
-    let options = shared.root.join(kept::FILE_NAME);
-    if let Some(reason) = kept::flaw(&*shared.disk, &shared.root)? {
-        let len = len_of(shared, &options)?.unwrap_or_default();
+    let options = parts.root.join(kept::FILE_NAME);
+    if let Some(reason) = kept::flaw(&*parts.disk, &parts.root)? {
+        let len = len_of(parts, &options)?.unwrap_or_default();
         found.push(whole(DamageKind::Options, options, index(len), &reason));
     }
     Ok(found)
 }
 
-fn configurations(shared: &Shared, found: &mut Vec<Damage>) -> Result<()> {
-    let directory = shared.root.join(names::CONFIG);
+fn configurations(parts: &Parts, found: &mut Vec<Damage>) -> Result<()> {
+    let directory = parts.root.join(names::CONFIG);
     let io = |error| Error::io(Op::List, &directory, error);
-    if shared.disk.look(&directory).map_err(io)?.is_none() {
+    if parts.disk.look(&directory).map_err(io)?.is_none() {
         return Ok(());
     }
-    let entries = shared.disk.list(&directory).map_err(io)?;
+    let entries = parts.disk.list(&directory).map_err(io)?;
     let files = entries.into_iter().filter(|e| e.kind == Kind::File);
     let mut names: Vec<String> = files.filter_map(|entry| entry.name).collect();
     names.sort_unstable();
     for name in names.iter().filter(|name| name.ends_with(".json")) {
         let path = directory.join(name);
-        if let Some(bytes) = read(shared, &path)?
+        if let Some(bytes) = read(parts, &path)?
             && !json::is_json(&bytes)
         {
             let kind = match &**name {
@@ -99,14 +99,14 @@ fn whole(kind: DamageKind, path: PathBuf, len: usize, reason: &str) -> Damage {
     }
 }
 
-fn len_of(shared: &Shared, path: &Path) -> Result<Option<u64>> {
-    let found = shared.disk.look(path);
+fn len_of(parts: &Parts, path: &Path) -> Result<Option<u64>> {
+    let found = parts.disk.look(path);
     let found = found.map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found.map(|entry| entry.len))
 }
 
-fn read(shared: &Shared, path: &Path) -> Result<Option<Vec<u8>>> {
-    let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
+fn read(parts: &Parts, path: &Path) -> Result<Option<Vec<u8>>> {
+    let bytes = read_small(&*parts.disk, path, TABLE_LEN_MAX);
     bytes.map_err(|e| Error::io(Op::Read, path, e))
 }
 

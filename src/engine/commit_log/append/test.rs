@@ -48,7 +48,7 @@ fn send(engine: &CommitLog, count: usize) {
             body: &body,
             ..Draft::default()
         };
-        let clock_ms = engine.shared().clock.now_ms();
+        let clock_ms = engine.parts().clock.now_ms();
         batch
             .push("orders", 0, &draft, engine.style(), clock_ms)
             .unwrap();
@@ -60,8 +60,8 @@ fn send(engine: &CommitLog, count: usize) {
 
 /// Waits until the allocator has done what it was asked for.
 fn settle(engine: &CommitLog) {
-    let file = engine.shared().log.files.first().unwrap();
-    let last = engine.shared().allocator.reserve(&file, 0);
+    let file = engine.parts().log.files.first().unwrap();
+    let last = engine.parts().allocator.reserve(&file, 0);
     last.wait(Duration::from_secs(60)).unwrap();
 }
 
@@ -104,7 +104,7 @@ fn the_file_in_use_and_the_next_one_are_locked_and_no_others() {
     if engine.warnings().any() {
         return eprintln!("skipped: {:?}", engine.warnings().take());
     }
-    let current = engine.shared().log.published() / FILE_LEN * FILE_LEN;
+    let current = engine.parts().log.published() / FILE_LEN * FILE_LEN;
     assert!(current >= 3 * FILE_LEN);
     assert_eq!(locked(dir.path()), [current, current + FILE_LEN]);
     engine.close().unwrap();
@@ -154,25 +154,25 @@ fn a_full_file_that_nobody_reads_is_unmapped() {
     let dir = tempfile::tempdir().unwrap();
     let engine = open(dir.path(), Drive::Steps, Options::default());
     send(&engine, 36);
-    engine.shared().dispatcher.catch_up(u64::MAX).unwrap();
-    engine.shared().settle().unwrap();
-    let shared = engine.shared();
-    let mut service = FlushService::new(&shared.flush_rules, Instant::now());
+    engine.parts().dispatcher.catch_up(u64::MAX).unwrap();
+    engine.parts().full_pass().unwrap();
+    let parts = engine.parts();
+    let mut service = FlushService::new(engine.flush_rules(), Instant::now());
     let mapped = || -> Vec<bool> {
-        let files = shared.log.files.all();
+        let files = parts.log.files.all();
         files.iter().map(|file| file.is_mapped()).collect()
     };
-    let held = shared.log.files.first().unwrap().region().unwrap();
+    let held = parts.log.files.first().unwrap().region().unwrap();
     assert_eq!(mapped(), [true; 4]);
     let mut time = Instant::now();
     for _ in 0..3 {
         time += Duration::from_secs(20);
-        service.step(shared, time);
+        service.step(parts, time);
     }
     // The first is in somebody's hands, the last is in use.
     assert_eq!(mapped(), [true, false, false, true]);
     drop(held);
-    service.step(shared, time + Duration::from_secs(20));
+    service.step(parts, time + Duration::from_secs(20));
     assert_eq!(mapped(), [false, false, false, true]);
 
     let found = engine.verify(&mut |_, _| true).unwrap();

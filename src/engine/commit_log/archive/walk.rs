@@ -2,8 +2,8 @@
 
 use super::survey::{SealedFile, Survey, Surveyor};
 use crate::engine::commit_log::log::{Step, Walker};
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::recover::next_record;
-use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::state::Mark;
 use crate::error::{Error, Op, Result};
 use crate::mapped::MappedFile;
@@ -11,9 +11,9 @@ use crate::record::Flaw;
 
 /// The log files that are full, durable and dispatched as a whole, oldest first. The last one,
 /// which is written, is never among them, nor one that retention is about to take away.
-pub fn sealed(shared: &Shared) -> Vec<SealedFile> {
-    let (min, end) = (shared.log.min_position(), sealed_end(shared));
-    let files = shared.log.files.all();
+pub fn sealed(parts: &Parts) -> Vec<SealedFile> {
+    let (min, end) = (parts.log.min_position(), sealed_end(parts));
+    let files = parts.log.files.all();
     let full = files.iter().take_while(|file| file.end() <= end);
     let full = full.filter(|file| file.start() >= min);
     full.map(|file| SealedFile {
@@ -24,12 +24,12 @@ pub fn sealed(shared: &Shared) -> Vec<SealedFile> {
     .collect()
 }
 
-fn sealed_end(shared: &Shared) -> u64 {
-    let log = &shared.log;
+fn sealed_end(parts: &Parts) -> u64 {
+    let log = &parts.log;
     let durable = log.state.get(Mark::Durable);
     log.published()
         .min(durable)
-        .min(shared.dispatcher.dispatched())
+        .min(parts.dispatcher.dispatched())
 }
 
 /// Walks the sealed file that begins at `start`.
@@ -38,16 +38,16 @@ fn sealed_end(shared: &Shared) -> u64 {
 ///
 /// [`Error::NotFound`] where there is no such file, it is not sealed, or retention has taken it
 /// away meanwhile.
-pub fn survey(shared: &Shared, start: u64) -> Result<Survey> {
-    let log = &shared.log;
+pub fn survey(parts: &Parts, start: u64) -> Result<Survey> {
+    let log = &parts.log;
     let file = log.files.find(start).filter(|file| file.start() == start);
-    let file = file.filter(|file| file.end() <= sealed_end(shared));
+    let file = file.filter(|file| file.end() <= sealed_end(parts));
     let gone = || Error::NotFound {
         path: log.files.path_of(start),
     };
     let file = file.ok_or_else(gone)?;
     let was_mapped = file.is_mapped();
-    let surveyed = walk(shared, &file);
+    let surveyed = walk(parts, &file);
     if !was_mapped {
         file.unmap();
     }
@@ -58,9 +58,9 @@ pub fn survey(shared: &Shared, start: u64) -> Result<Survey> {
     surveyed
 }
 
-fn walk(shared: &Shared, file: &MappedFile) -> Result<Survey> {
+fn walk(parts: &Parts, file: &MappedFile) -> Result<Survey> {
     let mut surveyor = Surveyor::new(file);
-    let mut walker = Walker::new(&shared.log, file.start(), file.end());
+    let mut walker = Walker::new(&parts.log, file.start(), file.end());
     loop {
         let position = walker.position();
         let flaw = match walker.step()? {
@@ -79,7 +79,7 @@ fn walk(shared: &Shared, file: &MappedFile) -> Result<Survey> {
                 }
             }
         };
-        let next = next_record(&shared.log, position + 1, file.end())?.unwrap_or(file.end());
+        let next = next_record(&parts.log, position + 1, file.end())?.unwrap_or(file.end());
         surveyor.skip(position, next, flaw);
         walker.move_to(next);
     }

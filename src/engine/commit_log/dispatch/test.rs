@@ -49,7 +49,7 @@ impl Bed {
             keys: &["a", "b", "c"],
             ..Draft::default()
         };
-        let clock_ms = self.engine.shared().clock.now_ms();
+        let clock_ms = self.engine.parts().clock.now_ms();
         batch.push(&topic.name, 0, &draft, self.engine.style(), clock_ms)?;
         let sent = self
             .engine
@@ -58,12 +58,12 @@ impl Bed {
     }
 
     fn dispatch(&self) -> Result<()> {
-        while self.engine.shared().dispatcher.step()? {}
+        while self.engine.parts().dispatcher.step()? {}
         Ok(())
     }
 
     fn files(&self) -> BTreeSet<String> {
-        let directory = self.engine.shared().root.join("commitlog");
+        let directory = self.engine.parts().root.join("commitlog");
         let names = std::fs::read_dir(directory).unwrap();
         let names = names.map(|name| name.unwrap().file_name());
         names.map(|name| name.into_string().unwrap()).collect()
@@ -94,8 +94,8 @@ fn want_of_descriptors_or_memory_passes() {
                 }
                 let _ = bed.engine.flush();
                 let _ = bed.dispatch();
-                let _ = bed.engine.shared().settle();
-                bed.engine.shared().check_failed(false).unwrap();
+                let _ = bed.engine.parts().full_pass();
+                bed.engine.parts().health.check().unwrap();
             }
             assert!((2..9).contains(&sent.len()), "{} were sent", sent.len());
             assert_eq!(bed.files(), files, "nothing that is half made stays");
@@ -108,7 +108,7 @@ fn want_of_descriptors_or_memory_passes() {
             }
             bed.engine.flush().unwrap();
             bed.dispatch().unwrap();
-            bed.engine.shared().settle().unwrap();
+            bed.engine.parts().full_pass().unwrap();
             for (topic, offset) in &sent {
                 let topic = bed.engine.topics().get(topic).unwrap();
                 assert!(bed.engine.get(&topic, 0, *offset).unwrap().is_some());
@@ -130,12 +130,12 @@ fn what_could_not_be_opened_for_a_sync_is_synced_later() {
     bed.send("a").unwrap();
     bed.dispatch().unwrap();
     bed.short_of.store(libc::EMFILE, Ordering::Relaxed);
-    assert!(bed.engine.shared().settle().is_err());
-    let queues = &bed.engine.shared().queues;
+    assert!(bed.engine.parts().full_pass().is_err());
+    let queues = &bed.engine.parts().queues;
     let queue = &queues.all(bed.engine.topics())[0].1;
     assert!(queue.is_behind());
     bed.short_of.store(0, Ordering::Relaxed);
-    bed.engine.shared().settle().unwrap();
+    bed.engine.parts().full_pass().unwrap();
     assert!(!queue.is_behind());
 }
 

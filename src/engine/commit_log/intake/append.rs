@@ -4,49 +4,18 @@ use super::manifest::{Conflict, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
 use super::staged::Staged;
+use super::stop::Stop;
 use crate::disk::Disk;
-use crate::engine::commit_log::atomic;
-use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::shutdown::Shutdown;
 use crate::engine::commit_log::state::Word;
 use crate::engine::{Appended, Topic};
 use crate::error::{Error, Result};
+use crate::machine::Drive;
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, Contents};
 use std::collections::{HashMap, HashSet};
-
-/// Why a commit was not appended.
-pub enum Stop {
-    /// It never can be.
-    Refuse(Refusal),
-    /// Not at the moment.
-    Later(Error),
-}
-
-impl Stop {
-    /// The refusal of a commit of which nothing is in the log.
-    pub fn refuse(error: impl ToString) -> Stop {
-        Stop::Refuse(Refusal {
-            reason: error.to_string(),
-            appended: false,
-        })
-    }
-
-    /// Why one of its files is of no use. One that is gone stays gone, and after a sync that failed
-    /// the kernel may have dropped what was not stored. Whatever else fails may pass.
-    pub fn of_file(error: Error) -> Stop {
-        match error.is_of_sync() || error.is_not_found() {
-            true => Stop::refuse(error),
-            false => Stop::Later(error),
-        }
-    }
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Stop {
-        Stop::Later(error)
-    }
-}
 
 /// Parts that are appended in one turn, while others wait for theirs. The first part of a turn is
 /// encoded while none is appended.
@@ -64,6 +33,10 @@ pub struct Turns<'a> {
     pub known: &'a mut Known,
     /// Whether another commit waits for its turn.
     pub others: &'a dyn Fn() -> bool,
+    /// Whether threads may help.
+    pub drive: Drive,
+    /// Ends a turn early.
+    pub shutdown: &'a Shutdown,
 }
 
 /// How far a turn has brought a commit.
@@ -77,21 +50,21 @@ pub enum Turn {
 
 /// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
 /// away when all is appended and durable.
-pub fn append(shared: &Shared, pending: &mut Pending, mut turns: Turns<'_>) -> Result<Turn, Stop> {
-    let disk = &*shared.disk;
+pub fn append(store: &Parts, pending: &mut Pending, mut turns: Turns<'_>) -> Result<Turn, Stop> {
+    let disk = &*store.disk;
     let Some(manifest) = pending.manifest.clone() else {
-        marker::complete(shared)?;
-        return unreadable(shared, pending);
+        marker::complete(store)?;
+        return unreadable(store, pending);
     };
     let mut done = match turns.known.get(&manifest.id) {
         Some(done) => *done,
         None => {
-            marker::complete(shared)?;
-            parts_done(shared, &manifest)?
+            marker::complete(store)?;
+            parts_done(store, &manifest)?
         }
     };
     if done < manifest.parts.len() {
-        match append_rest(shared, pending, &manifest, &mut turns, &mut done) {
+        match append_rest(store, pending, &manifest, &mut turns, &mut done) {
             Ok(true) if done < manifest.parts.len() => {
                 turns.known.insert(manifest.id, done);
                 return Ok(Turn::More);
@@ -102,7 +75,7 @@ pub fn append(shared: &Shared, pending: &mut Pending, mut turns: Turns<'_>) -> R
         }
     } else {
         // What a process had appended before it died is in the log, perhaps not on the disk.
-        shared.flush_to(shared.log.published())?;
+        store.flush_to(store.log.published())?;
         // It may have been withdrawn, and another commit of the batch have its name.
         if !pending.is_begun() && !pending.begin(disk)? {
             return Ok(Turn::Last);
@@ -110,7 +83,7 @@ pub fn append(shared: &Shared, pending: &mut Pending, mut turns: Turns<'_>) -> R
     }
     // Readers in other processes see what is dispatched. A driver that found the manifest gone, and
     // no marker yet, would take the commit for lost.
-    shared.dispatcher.catch_up(shared.log.readable_end())?;
+    store.dispatcher.catch_up(store.log.readable_end())?;
     pending.finish(disk)?;
     Ok(Turn::Last)
 }
@@ -118,29 +91,29 @@ pub fn append(shared: &Shared, pending: &mut Pending, mut turns: Turns<'_>) -> R
 /// What becomes of a manifest that cannot be read. A commit of several parts is durable before its
 /// first part is in the log, so one that a loss of power has damaged never happened, unless its
 /// only part is in the log.
-fn unreadable(shared: &Shared, pending: &mut Pending) -> Result<Turn, Stop> {
+fn unreadable(store: &Parts, pending: &mut Pending) -> Result<Turn, Stop> {
     let (query, batch) = (&pending.query, pending.batch());
-    let of_batch = marker::last_of_batch(shared, query, batch)?;
+    let of_batch = marker::last_of_batch(store, query, batch)?;
     let Some(found) = of_batch.filter(|it| it.part > 0) else {
         let flaw = pending.flaw();
         return Err(Stop::refuse(Error::corrupt(pending.path(), 0, flaw)));
     };
     if !found.is_whole() {
-        let last = marker::last(shared, query)?;
+        let last = marker::last(store, query)?;
         return Err(cut(&found, &last.map_or(found.clone(), |(last, _)| last)));
     }
     // Whoever waits for it asks the log which rows the batch has.
-    shared.flush_to(shared.log.published())?;
-    if pending.is_begun() || pending.begin(&*shared.disk)? {
-        pending.finish(&*shared.disk)?;
+    store.flush_to(store.log.published())?;
+    if pending.is_begun() || pending.begin(&*store.disk)? {
+        pending.finish(&*store.disk)?;
     }
     Ok(Turn::Last)
 }
 
 /// How many parts of a commit are in the log, or count as if they were.
-fn parts_done(shared: &Shared, manifest: &Manifest) -> Result<usize, Stop> {
+fn parts_done(store: &Parts, manifest: &Manifest) -> Result<usize, Stop> {
     let (query, batch) = (&manifest.query, manifest.batch);
-    let last = marker::last(shared, query)?.map(|(marker, _)| marker);
+    let last = marker::last(store, query)?.map(|(marker, _)| marker);
     if manifest.resolution.is_some() {
         let is_own = |it: &Marker| it.commit == manifest.id && it.batch == batch;
         let is_cut = |it: &Marker| it.batch == batch && it.part > 0 && !it.is_whole();
@@ -168,7 +141,7 @@ fn parts_done(shared: &Shared, manifest: &Manifest) -> Result<usize, Stop> {
     let found = match last.batch == batch {
         true => Some(last.clone()),
         false if planted(Bug::TrustNumbers) => return Ok(all),
-        false => marker::last_of_batch(shared, query, batch)?.filter(|it| it.contents.is_some()),
+        false => marker::last_of_batch(store, query, batch)?.filter(|it| it.contents.is_some()),
     };
     match found {
         Some(found) if found.part > 0 && !found.is_whole() => Err(cut(&found, &last)),
@@ -209,17 +182,19 @@ fn conflict(last: &Marker, manifest: &Manifest) -> String {
 /// Appends the parts of one turn from `done` on, which counts those that are in the log. False
 /// where the commit was withdrawn meanwhile.
 fn append_rest(
-    shared: &Shared,
+    store: &Parts,
     pending: &mut Pending,
     manifest: &Manifest,
     turns: &mut Turns<'_>,
     done: &mut usize,
 ) -> Result<bool, Stop> {
-    let (disk, directory) = (&*shared.disk, pending.directory.clone());
+    let (disk, directory) = (&*store.disk, pending.directory.clone());
     let staged = Staged {
-        shared,
+        store,
         directory: &directory,
         manifest,
+        drive: turns.drive,
+        shutdown: turns.shutdown,
     };
     // A single part is all there or not at all. With one of several parts in the log, and the rest
     // damaged or gone with the power, no retry could complete the batch.
@@ -236,28 +211,28 @@ fn append_rest(
     if *done == 0 {
         let synced = match goes_first {
             true if planted(Bug::BeginUnsynced) => Ok(()),
-            true => sync_up(disk, &shared.root, &directory),
+            true => sync_up(disk, &store.root, &directory),
             false => sync(disk, &directory),
         };
         synced.map_err(Stop::of_file)?;
     }
-    let mut end = shared.log.published();
+    let mut end = store.log.published();
     let (first, parts) = (*done, manifest.parts.len());
     staged.each_part(first..parts, |part, rows| {
-        if shared.stopping() {
+        if turns.shutdown.has_begun() {
             return Err(Stop::Later(Error::Closed));
         }
         let begin = end;
-        end = append_part(shared, rows, &Marker::new(manifest, part + 1))?;
+        end = append_part(store, rows, &Marker::new(manifest, part + 1))?;
         *done = part + 1;
-        shared.log.write_back(begin, end);
+        store.log.write_back(begin, end);
         // A driver that waits for the commit sees its progress.
-        shared.log.state.ring(Word::Taken);
+        store.log.state.ring(Word::Taken);
         let is_turn = (*done - first).is_multiple_of(TURN);
         Ok(!(is_turn && (turns.others)()))
     })?;
     if *done == parts && !planted(Bug::FinishEarly) {
-        shared.flush_to(end)?;
+        store.flush_to(end)?;
     }
     Ok(true)
 }
@@ -318,16 +293,18 @@ fn leaves_nothing(error: &Error) -> bool {
 }
 
 /// Appends the rows of one part with its marker; returns the end of it.
-fn append_part(shared: &Shared, rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
-    let mut marker = marker.encode(shared, rows.clock_ms())?;
-    let topic = shared.topic_for_append(marker::TOPIC);
-    let mut parts: Vec<(&Topic, &mut Batch)> = rows.by_topic().collect();
-    parts.push((&topic, &mut marker));
+fn append_part(store: &Parts, rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
+    let mut marker = marker.encode(store, rows.clock_ms())?;
+    let topic = store.topic_for_append(marker::TOPIC);
+    let mut batches: Vec<(&Topic, &mut Batch)> = rows.by_topic().collect();
+    batches.push((&topic, &mut marker));
     let mut appended = Appended::default();
-    atomic::append(shared, &mut parts, &mut appended).map_err(|error| match error {
-        error @ Error::TooLarge { .. } => Stop::refuse(error),
-        error => Stop::Later(error),
-    })?;
-    shared.announce(appended.end);
+    store
+        .append_whole(&mut batches, &mut appended)
+        .map_err(|error| match error {
+            error @ Error::TooLarge { .. } => Stop::refuse(error),
+            error => Stop::Later(error),
+        })?;
+    store.announce(appended.end);
     Ok(appended.end)
 }

@@ -16,15 +16,18 @@
 //! Rows and sum tell a batch that is run again from another of its number; a manifest of 0.1.0 has
 //! neither.
 
-use super::{DIRECTORY, is_query};
 use crate::disk::{Disk, Kind, read_small};
 use crate::engine::commit_log::json;
+use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+
+/// The directory of stages and manifests, in that of the store.
+pub const DIRECTORY: &str = names::STAGES;
 
 /// The longest manifest that is read.
 const LEN_MAX: u64 = 64 << 20;
@@ -522,4 +525,10 @@ pub fn of_query(disk: &dyn Disk, directory: &Path) -> Result<Vec<Pending>> {
     }
     found.sort_by_key(|it| (!it.is_begun(), it.batch()));
     Ok(found)
+}
+
+/// Whether a name stands for a query: it becomes a directory and a key.
+pub fn is_query(name: &str) -> bool {
+    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+    (1..=64).contains(&name.len()) && name.bytes().all(known)
 }

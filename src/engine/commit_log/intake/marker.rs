@@ -16,13 +16,14 @@
 //! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and
 //! there the number alone decides.
 
-use super::manifest::{CommitKind, Manifest, Name, Resolution, read_contents, write_contents};
-use super::{DIRECTORY, is_query};
+use super::manifest::{
+    CommitKind, DIRECTORY, Manifest, Name, Resolution, is_query, read_contents, write_contents,
+};
 use crate::disk::Disk;
 use crate::engine::commit_log::cursor::QueueCursor;
 use crate::engine::commit_log::follow;
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::query::{Question, by_key};
-use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::state::Mark;
 use crate::engine::{Appended, Check, Cursor, Filter, Rows};
 use crate::error::Result;
@@ -111,7 +112,7 @@ impl Marker {
     }
 
     /// Its record, ready to be appended.
-    pub fn encode(&self, shared: &Shared, clock_ms: i64) -> Result<Batch> {
+    pub fn encode(&self, store: &Parts, clock_ms: i64) -> Result<Batch> {
         let mut body = json!({
             "query": self.query,
             "batch": self.batch,
@@ -131,59 +132,59 @@ impl Marker {
             ..Draft::default()
         };
         let mut batch = Batch::new();
-        let style = &shared.append_rules.style;
+        let style = &store.append_rules.style;
         batch.push(TOPIC, QUEUE, &draft, style, clock_ms)?;
         Ok(batch)
     }
 }
 
 /// Lets queues and index hold all that is in the log: what is looked up next is complete.
-pub fn complete(shared: &Shared) -> Result<()> {
-    match shared.log.sync {
+pub fn complete(store: &Parts) -> Result<()> {
+    match store.log.sync {
         // There readers see what is durable alone.
-        true => shared.flush_to(shared.wrote())?,
-        false => shared.write_out()?,
+        true => store.flush_to(store.wrote())?,
+        false => store.write_out()?,
     }
-    shared.dispatcher.catch_up(shared.log.readable_end())
+    store.dispatcher.catch_up(store.log.readable_end())
 }
 
 /// The last marker of a query, and its position. See [`complete`].
-pub fn last(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
+pub fn last(store: &Parts, query: &str) -> Result<Option<(Marker, u64)>> {
     if planted(Bug::ForgetMarkers) {
         return Ok(None);
     }
-    let Some((min, max)) = bounds(shared) else {
+    let Some((min, max)) = bounds(store) else {
         return Ok(None);
     };
     // An index that has lost an entry would tell of an older marker, and rows would be appended
     // twice. The newest markers are looked at themselves.
     let recent = max.saturating_sub(WALK).max(min);
     let is_its = |marker: &Marker, _| marker.query == query;
-    let mut found = by_walk(shared, is_its, recent, max)?;
+    let mut found = by_walk(store, is_its, recent, max)?;
     if found.is_none() {
-        found = by_index(shared, query)?;
+        found = by_index(store, query)?;
     }
     match found {
-        None => by_walk(shared, is_its, min, recent),
+        None => by_walk(store, is_its, min, recent),
         found => Ok(found),
     }
 }
 
 /// The last marker of a batch of a query. See [`complete`].
-pub fn last_of_batch(shared: &Shared, query: &str, batch: u64) -> Result<Option<Marker>> {
-    let Some((min, max)) = bounds(shared) else {
+pub fn last_of_batch(store: &Parts, query: &str, batch: u64) -> Result<Option<Marker>> {
+    let Some((min, max)) = bounds(store) else {
         return Ok(None);
     };
     // Seldom asked for: no key of the index says how many parts the batch has.
     let is_its = |marker: &Marker, _| marker.query == query && marker.batch == batch;
-    let found = by_walk(shared, is_its, min, max)?;
+    let found = by_walk(store, is_its, min, max)?;
     Ok(found.map(|(marker, _)| marker))
 }
 
 /// Whether the durable log holds all of a batch, with these contents where its marker has any.
 /// `skips`: whether the batch with other rows, or a higher one, will do.
 pub fn holds(
-    shared: &Shared,
+    store: &Parts,
     (query, batch): (&str, u64),
     contents: Contents,
     skips: bool,
@@ -191,15 +192,15 @@ pub fn holds(
     if planted(Bug::TrustGone) {
         return Ok(true);
     }
-    follow::refresh_topic(shared, TOPIC)?;
-    let Some(topic) = shared.topics.get(TOPIC) else {
+    follow::refresh_topic(store, TOPIC)?;
+    let Some(topic) = store.topics.get(TOPIC) else {
         return Ok(false);
     };
-    let Some(queue) = shared.queues.get(&topic, QUEUE) else {
+    let Some(queue) = store.queues.get(&topic, QUEUE) else {
         return Ok(false);
     };
-    follow::extend(shared, &topic, &queue)?;
-    let durable = shared.log.state.get(Mark::Durable);
+    follow::extend(store, &topic, &queue)?;
+    let durable = store.log.state.get(Mark::Durable);
     let is_of_it = |marker: &Marker, position: u64| {
         let is_whole = marker.batch == batch && marker.is_whole();
         let has_them = skips || marker.contents.is_none_or(|own| own == contents);
@@ -207,14 +208,14 @@ pub fn holds(
             && position < durable
             && (is_whole && has_them || skips && marker.batch > batch)
     };
-    Ok(by_walk(shared, is_of_it, queue.min(), queue.max())?.is_some())
+    Ok(by_walk(store, is_of_it, queue.min(), queue.max())?.is_some())
 }
 
-fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
-    let Some(topic) = shared.topics.get(TOPIC).filter(|_| shared.index.is_some()) else {
+fn by_index(store: &Parts, query: &str) -> Result<Option<(Marker, u64)>> {
+    let Some(topic) = store.topics.get(TOPIC).filter(|_| store.index.is_some()) else {
         return Ok(None);
     };
-    let _complete = shared.rebuilding.read();
+    let _complete = store.rebuilding.read();
     let question = Question {
         topic: &topic,
         key: query,
@@ -222,7 +223,7 @@ fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
         end: i64::MAX,
         max: ASKED,
     };
-    let found = by_key(shared, &question, 0..0)?;
+    let found = by_key(store, &question, 0..0)?;
     let markers = found.iter().filter_map(|message| {
         let record = message.record();
         let marker = Marker::of(&record).filter(|marker| marker.query == query)?;
@@ -232,7 +233,7 @@ fn by_index(shared: &Shared, query: &str) -> Result<Option<(Marker, u64)>> {
 }
 
 fn by_walk(
-    shared: &Shared,
+    store: &Parts,
     is_its: impl Fn(&Marker, u64) -> bool,
     min: u64,
     mut end: u64,
@@ -240,7 +241,7 @@ fn by_walk(
     let mut last = None;
     while end > min && last.is_none() {
         let start = end.saturating_sub(WALK).max(min);
-        each(shared, start, end, |marker, position| {
+        each(store, start, end, |marker, position| {
             if is_its(&marker, position) {
                 last = Some((marker, position));
             }
@@ -251,27 +252,27 @@ fn by_walk(
     Ok(last)
 }
 
-fn bounds(shared: &Shared) -> Option<(u64, u64)> {
-    let topic = shared.topics.get(TOPIC)?;
-    let queue = shared.queues.get(&topic, QUEUE)?;
+fn bounds(store: &Parts) -> Option<(u64, u64)> {
+    let topic = store.topics.get(TOPIC)?;
+    let queue = store.queues.get(&topic, QUEUE)?;
     Some((queue.min(), queue.max()))
 }
 
 /// Calls `look` with the markers from offset `start` to `end`, and their positions, until it
 /// returns false.
 fn each(
-    shared: &Shared,
+    store: &Parts,
     start: u64,
     end: u64,
     mut look: impl FnMut(Marker, u64) -> bool,
 ) -> Result<()> {
-    let Some(topic) = shared.topics.get(TOPIC) else {
+    let Some(topic) = store.topics.get(TOPIC) else {
         return Ok(());
     };
-    let Some(queue) = shared.queues.get(&topic, QUEUE) else {
+    let Some(queue) = store.queues.get(&topic, QUEUE) else {
         return Ok(());
     };
-    let (log, report) = (&shared.log, &shared.report);
+    let (log, report) = (&store.log, &store.report);
     let (filter, check) = (Filter::default(), Check::Full);
     let range = start..end;
     let topic = Arc::clone(&topic);
@@ -295,53 +296,49 @@ fn each(
 }
 
 /// Appends again the last marker of each query that would go with the log below `until`, durably:
-/// of streams, whose next batch has to find it, and of whatever has a manifest yet. False where the
-/// intake is at work: then nothing may go for the moment.
-pub fn keep(shared: &Shared, until: u64) -> Result<bool> {
-    let Some(_alone) = shared.intake.try_alone() else {
-        return Ok(false);
-    };
-    if shared.topics.get(TOPIC).is_none() || planted(Bug::RetireMarkers) {
-        return Ok(true);
+/// of streams, whose next batch has to find it, and of whatever has a manifest yet. Nobody takes
+/// manifests up meanwhile.
+pub fn keep(store: &Parts, until: u64) -> Result<()> {
+    if store.topics.get(TOPIC).is_none() || planted(Bug::RetireMarkers) {
+        return Ok(());
     }
-    complete(shared)?;
-    let Some((min, end)) = bounds(shared) else {
-        return Ok(true);
+    complete(store)?;
+    let Some((min, end)) = bounds(store) else {
+        return Ok(());
     };
     let mut queries = HashSet::new();
-    each(shared, min, end, |marker, position| {
+    each(store, min, end, |marker, position| {
         let goes = position < until;
-        if goes && (marker.kind == CommitKind::Stream || is_pending(&*shared.disk, shared, &marker))
-        {
+        if goes && (marker.kind == CommitKind::Stream || is_pending(&*store.disk, store, &marker)) {
             queries.insert(marker.query);
         }
         goes
     })?;
-    let clock_ms = shared.clock.now_ms();
-    let topic = shared.topic_for_append(TOPIC);
+    let clock_ms = store.clock.now_ms();
+    let topic = store.topic_for_append(TOPIC);
     let mut kept = None;
     for query in queries {
-        if let Some((marker, position)) = last(shared, &query)?
+        if let Some((marker, position)) = last(store, &query)?
             && position < until
         {
-            let mut batch = marker.encode(shared, clock_ms)?;
+            let mut batch = marker.encode(store, clock_ms)?;
             let mut appended = Appended::default();
-            shared.append(&mut [(&topic, &mut batch)], clock_ms, &mut appended)?;
-            shared.announce(appended.end);
+            store.append(&mut [(&topic, &mut batch)], clock_ms, &mut appended)?;
+            store.announce(appended.end);
             kept = Some(appended.end);
         }
     }
     if let Some(end) = kept {
-        shared.flush_to(end)?;
+        store.flush_to(end)?;
         // A driver that waits looks for its marker in the queue, from which the older one goes.
-        shared.dispatcher.catch_up(end)?;
+        store.dispatcher.catch_up(end)?;
     }
-    Ok(true)
+    Ok(())
 }
 
 /// Whether the manifest of a marker is there. Where that cannot be seen it may be.
-fn is_pending(disk: &dyn Disk, shared: &Shared, marker: &Marker) -> bool {
-    let directory = shared.root.join(DIRECTORY).join(&marker.query);
+fn is_pending(disk: &dyn Disk, store: &Parts, marker: &Marker) -> bool {
+    let directory = store.root.join(DIRECTORY).join(&marker.query);
     [Name::Commit(marker.batch), Name::Taken(marker.batch)]
         .into_iter()
         .any(|name| !matches!(disk.look(&directory.join(name.text())), Ok(None)))

@@ -31,28 +31,30 @@ pub(crate) mod manifest;
 mod marker;
 mod rows;
 mod staged;
+mod stop;
 mod sweep;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 mod test;
 
-use super::shared::Shared;
+use super::parts::Parts;
+use super::shutdown::Shutdown;
 use super::state::Word;
 use crate::disk::Kind;
-use crate::engine::directory::names;
 use crate::error::{Error, Result};
-use append::{Known, Stop, Turn, Turns};
+use crate::machine::Drive;
+use append::{Known, Turn, Turns};
 use manifest::{Pending, Refusal};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use stop::Stop;
 
-pub use marker::{holds, keep as keep_markers};
+pub use manifest::{DIRECTORY, is_query};
+pub use marker::holds;
 
-/// The directory of stages and manifests, in that of the store.
-pub const DIRECTORY: &str = names::STAGES;
 /// How often the flush service looks whether there is such a directory.
 pub const LOOK: Duration = Duration::from_secs(1);
 /// How soon what failed, for want of room or because the log is busy, is tried again.
@@ -73,8 +75,10 @@ struct Alone {
 }
 
 /// The state of the intake.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Intake {
+    drive: Drive,
+    shutdown: Arc<Shutdown>,
     /// Held while a manifest is taken up, or a marker kept.
     alone: Mutex<Alone>,
     thread: Mutex<Service>,
@@ -87,12 +91,28 @@ struct Service {
 }
 
 impl Intake {
-    fn try_alone(&self) -> Option<MutexGuard<'_, Alone>> {
-        self.alone.try_lock()
+    /// The intake of a store whose threads end with `shutdown`; no thread runs yet.
+    pub fn new(drive: Drive, shutdown: &Arc<Shutdown>) -> Intake {
+        Intake {
+            drive,
+            shutdown: Arc::clone(shutdown),
+            alone: Mutex::default(),
+            thread: Mutex::default(),
+        }
     }
 
-    /// Waits for the thread, which `Shared::stop` has told to end.
-    pub fn end(&self) {
+    /// Appends again, durably, the last markers of commits that would go with the log below
+    /// `until`. False while a manifest is taken up: nothing may go then.
+    pub fn keep_markers(&self, store: &Parts, until: u64) -> Result<bool> {
+        let Some(_alone) = self.alone.try_lock() else {
+            return Ok(false);
+        };
+        marker::keep(store, until)?;
+        Ok(true)
+    }
+
+    /// Waits for the thread, which the shutdown has told to end; none is started any more.
+    pub fn join(&self) {
         let thread = {
             let mut service = self.thread.lock();
             service.ended = true;
@@ -105,33 +125,33 @@ impl Intake {
 }
 
 /// Starts the thread, where there is a directory of stages and no thread yet.
-pub fn start(shared: &Arc<Shared>) {
-    let mut service = shared.intake.thread.lock();
-    let started = service.ended || service.thread.is_some() || shared.stopping();
-    if started || !is_asked_for(shared) {
+pub fn start(intake: &Arc<Intake>, store: &Arc<Parts>) {
+    let mut service = intake.thread.lock();
+    let started = service.ended || service.thread.is_some() || intake.shutdown.has_begun();
+    if started || !is_asked_for(store) {
         return;
     }
-    let own = Arc::clone(shared);
+    let (own, store) = (Arc::clone(intake), Arc::clone(store));
     let thread = std::thread::Builder::new().name("forebay-intake".to_owned());
     // Where no thread can be had the next look tries again.
-    service.thread = thread.spawn(move || run(&own)).ok();
+    service.thread = thread.spawn(move || run(&own, &store)).ok();
 }
 
-fn is_asked_for(shared: &Shared) -> bool {
-    let found = shared.disk.look(&shared.root.join(DIRECTORY));
+fn is_asked_for(store: &Parts) -> bool {
+    let found = store.disk.look(&store.root.join(DIRECTORY));
     found.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == Kind::Directory))
 }
 
-fn run(shared: &Shared) {
-    let state = &shared.log.state;
-    while !shared.stopping() && shared.check_failed(false).is_ok() {
+fn run(intake: &Intake, store: &Parts) {
+    let (state, shutdown) = (&store.log.state, &intake.shutdown);
+    while !shutdown.has_begun() && store.health.check().is_ok() {
         // Looked at before the work: what is left meanwhile wakes at once.
         let seen = state.look(Word::Pending);
-        let pause = match step(shared) {
+        let pause = match step(intake, store) {
             Ok(()) => REST,
             Err(_) => RETRY,
         };
-        if !shared.stopping() {
+        if !shutdown.has_begun() {
             state.sleep_on(Word::Pending, seen, pause);
         }
     }
@@ -143,13 +163,13 @@ fn run(shared: &Shared) {
 /// appended at the moment keeps the later ones of its query waiting, and the first such error is
 /// returned. Commits of different queries take turns, so that none waits for all of a long one:
 /// those that are there, and those that come meanwhile and ring.
-pub fn step(shared: &Shared) -> Result<()> {
-    let mut alone = shared.intake.alone.lock();
+pub fn step(intake: &Intake, store: &Parts) -> Result<()> {
+    let mut alone = intake.alone.lock();
     let alone = &mut *alone;
-    if !is_asked_for(shared) {
+    if !is_asked_for(store) {
         return Ok(());
     }
-    let rung = || shared.log.state.look(Word::Pending);
+    let rung = || store.log.state.look(Word::Pending);
     // Those of a query wait for one another, those of different queries do not.
     let mut waiting = HashSet::new();
     let (mut queries, mut listed) = (VecDeque::new(), None);
@@ -159,7 +179,7 @@ pub fn step(shared: &Shared) -> Result<()> {
         // Looked at before the listing: what comes meanwhile is listed in the next round.
         let seen = rung();
         if listed != Some(seen) {
-            queries = list(shared, &queries, &mut waiting, &mut first)?;
+            queries = list(store, &queries, &mut waiting, &mut first)?;
             listed = Some(seen);
         }
         let Some(mut query): Option<Query> = queries.pop_front() else {
@@ -173,8 +193,10 @@ pub fn step(shared: &Shared) -> Result<()> {
             checked: &mut alone.checked,
             known: &mut known,
             others: &others,
+            drive: intake.drive,
+            shutdown: &intake.shutdown,
         };
-        match take(shared, &mut pending, &mut alone.refused, turns) {
+        match take(store, &mut pending, &mut alone.refused, turns) {
             Ok(Turn::Last) => {}
             Ok(Turn::More) => query.push_front(pending),
             Err(error) => {
@@ -191,7 +213,7 @@ pub fn step(shared: &Shared) -> Result<()> {
         // Nothing waits.
         alone.checked.clear();
         alone.refused.clear();
-        alone.due.sweep(shared, shared.clock.now_ms());
+        alone.due.sweep(store, store.clock.now_ms());
     }
     first.map_or(Ok(()), Err)
 }
@@ -203,16 +225,16 @@ type Query = VecDeque<Pending>;
 /// is one of them, and the error is the `first`. Queries that were listed `before` keep their turn,
 /// the others follow by when their first commit was written.
 fn list(
-    shared: &Shared,
+    store: &Parts,
     before: &VecDeque<Query>,
     waiting: &mut HashSet<String>,
     first: &mut Option<Error>,
 ) -> Result<VecDeque<Query>> {
-    let disk = &*shared.disk;
+    let disk = &*store.disk;
     let turns = before.iter().filter_map(VecDeque::front).enumerate();
     let turns: HashMap<_, _> = turns.map(|(turn, it)| (it.query.as_str(), turn)).collect();
     let mut queries: Vec<Query> = Vec::new();
-    for (name, directory) in manifest::queries(disk, &shared.root)? {
+    for (name, directory) in manifest::queries(disk, &store.root)? {
         if waiting.contains(&name) {
             continue;
         }
@@ -237,17 +259,17 @@ fn list(
 
 /// Takes up one manifest for a turn, or refuses it. `refused` keeps a refusal until it is told.
 fn take(
-    shared: &Shared,
+    store: &Parts,
     pending: &mut Pending,
     refused: &mut HashMap<String, Refusal>,
     turns: Turns<'_>,
 ) -> Result<Turn> {
-    let disk = &*shared.disk;
+    let disk = &*store.disk;
     let id = pending.manifest.as_ref().map(|it| it.id.clone());
     let refusal = id.as_ref().and_then(|id| refused.get(id)).cloned();
     let appended = match refusal {
         Some(refusal) => Err(Stop::Refuse(refusal)),
-        None => append::append(shared, pending, turns),
+        None => append::append(store, pending, turns),
     };
     match appended {
         Ok(Turn::More) => return Ok(Turn::More),
@@ -262,12 +284,6 @@ fn take(
         }
         Err(Stop::Later(error)) => return Err(error),
     }
-    shared.log.state.ring(Word::Taken);
+    store.log.state.ring(Word::Taken);
     Ok(Turn::Last)
-}
-
-/// Whether a name stands for a query: it becomes a directory and a key.
-pub fn is_query(name: &str) -> bool {
-    let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
-    (1..=64).contains(&name.len()) && name.bytes().all(known)
 }

@@ -1,7 +1,7 @@
 //! The rows of a part, encoded for this log.
 
 use crate::engine::Topic;
-use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::topic::PERMISSION_WRITE;
 use crate::error::{Error, Result};
 use crate::record::check::check_topic;
@@ -21,7 +21,7 @@ const KEPT_MAX: usize = 4;
 
 /// The rows of a part, by topic. One part after the other takes its room, which is dear to make.
 pub struct PartRows<'a> {
-    shared: &'a Shared,
+    store: &'a Parts,
     clock_ms: i64,
     /// The topic, its rows, and the queue of those that name neither queue nor key.
     topics: Vec<(Arc<Topic>, Batch, u32)>,
@@ -32,9 +32,9 @@ pub struct PartRows<'a> {
 
 impl<'a> PartRows<'a> {
     /// No rows.
-    pub fn new(shared: &'a Shared) -> PartRows<'a> {
+    pub fn new(store: &'a Parts) -> PartRows<'a> {
         PartRows {
-            shared,
+            store,
             clock_ms: 0,
             topics: Vec::new(),
             last: 0,
@@ -73,12 +73,12 @@ impl<'a> PartRows<'a> {
         if self.topics.get(self.last).is_some_and(is_it) {
             return Ok(self.last);
         }
-        let name = topic_of(self.shared, name)?;
+        let name = topic_of(self.store, name)?;
         if let Some(number) = self.numbers.get(name) {
             self.last = *number;
             return Ok(self.last);
         }
-        let topic = self.shared.topic_for_append(name);
+        let topic = self.store.topic_for_append(name);
         let turn = topic.next_queue();
         self.topics.push((topic, Batch::new(), turn));
         self.last = self.topics.len() - 1;
@@ -89,12 +89,12 @@ impl<'a> PartRows<'a> {
     /// Adds a row that was staged, and checked.
     pub fn add(&mut self, staged: &Record<'_>) -> Result<()> {
         let number = self.number_of(staged.topic())?;
-        let (shared, clock_ms) = (self.shared, self.clock_ms);
-        let rules = &shared.append_rules;
+        let (store, clock_ms) = (self.store, self.clock_ms);
+        let rules = &store.append_rules;
         let Some((topic, batch, turn)) = self.topics.get_mut(number) else {
             unreachable!("the topic was just numbered")
         };
-        let queue = queue_of(shared, topic, staged, *turn)?;
+        let queue = queue_of(store, topic, staged, *turn)?;
         if !rules.unique_ids && batch.push_encoded(staged, queue, &rules.style, clock_ms) {
             return Ok(());
         }
@@ -124,9 +124,9 @@ impl<'a> PartRows<'a> {
 }
 
 /// Refuses what [`PartRows::add`] would refuse of a row. `checked`: the topic of the row before.
-pub fn check(shared: &Shared, staged: &Record<'_>, checked: &mut Vec<u8>) -> Result<()> {
+pub fn check(store: &Parts, staged: &Record<'_>, checked: &mut Vec<u8>) -> Result<()> {
     if staged.topic() != checked {
-        topic_of(shared, staged.topic())?;
+        topic_of(store, staged.topic())?;
         checked.clear();
         checked.extend_from_slice(staged.topic());
     }
@@ -135,11 +135,11 @@ pub fn check(shared: &Shared, staged: &Record<'_>, checked: &mut Vec<u8>) -> Res
 }
 
 /// The name of a topic that may be written to, or is not there yet.
-fn topic_of<'a>(shared: &Shared, name: &'a [u8]) -> Result<&'a str> {
+fn topic_of<'a>(store: &Parts, name: &'a [u8]) -> Result<&'a str> {
     let broken = |_| Error::option("topic", "staged", "it is not text");
     let name = str::from_utf8(name).map_err(broken)?;
     check_topic(name)?;
-    match shared.topics.get(name) {
+    match store.topics.get(name) {
         Some(topic) if topic.permissions() & PERMISSION_WRITE == 0 => Err(Error::ReadOnly {
             what: format!("topic {name:?}"),
         }),
@@ -165,7 +165,7 @@ fn properties_of<'a>(staged: &Record<'a>) -> Result<&'a str> {
 
 /// The queue of a row: the one that it names, which the topic gets if it has not; else by its key;
 /// else `turn`.
-fn queue_of(shared: &Shared, topic: &Topic, staged: &Record<'_>, turn: u32) -> Result<u32> {
+fn queue_of(store: &Parts, topic: &Topic, staged: &Record<'_>, turn: u32) -> Result<u32> {
     let queues = topic.write_queues();
     let Some(queue) = queue_named(staged)? else {
         let keys = properties::Known::read(staged.raw_properties()).keys;
@@ -176,7 +176,7 @@ fn queue_of(shared: &Shared, topic: &Topic, staged: &Record<'_>, turn: u32) -> R
     if queue >= queues {
         let read = topic.read_queues().max(queue + 1);
         topic.configure(queue + 1, read, topic.permissions());
-        shared.table_dirty.store(true, Ordering::Release);
+        store.table_dirty.store(true, Ordering::Release);
     }
     Ok(queue)
 }

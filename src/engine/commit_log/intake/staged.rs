@@ -1,9 +1,10 @@
 //! What a commit names, as it lies in the stages.
 
-use super::append::Stop;
 use super::manifest::{Manifest, Stretch};
 use super::rows::{self, PartRows};
-use crate::engine::commit_log::shared::Shared;
+use super::stop::Stop;
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::shutdown::Shutdown;
 use crate::engine::commit_log::state::Word;
 use crate::error::{Error, Op, Result};
 use crate::machine::Drive;
@@ -24,10 +25,14 @@ const PARTS: usize = 2;
 
 /// The rows of a commit.
 pub struct Staged<'a> {
-    pub shared: &'a Shared,
+    pub store: &'a Parts,
     /// Where the stages are.
     pub directory: &'a Path,
     pub manifest: &'a Manifest,
+    /// Whether threads may help.
+    pub drive: Drive,
+    /// Ends the work early.
+    pub shutdown: &'a Shutdown,
 }
 
 impl Staged<'_> {
@@ -44,17 +49,17 @@ impl Staged<'_> {
             let (mut bytes, mut checked) = (Vec::new(), Vec::new());
             let mut all = stretches.iter();
             all.try_for_each(|it| {
-                if self.shared.stopping() {
+                if self.shutdown.has_begun() {
                     return Err(Stop::Later(Error::Closed));
                 }
-                let check = |record: &Record<'_>| rows::check(self.shared, record, &mut checked);
+                let check = |record: &Record<'_>| rows::check(self.store, record, &mut checked);
                 self.each_record(**it, &mut bytes, check)?;
                 // A driver that waits for the commit sees its progress.
-                self.shared.log.state.ring(Word::Taken);
+                self.store.log.state.ring(Word::Taken);
                 Ok(())
             })
         };
-        if self.shared.drive == Drive::Steps {
+        if self.drive == Drive::Steps {
             self.sync(path)?;
             return look(&stretches);
         }
@@ -79,14 +84,14 @@ impl Staged<'_> {
         if planted(Bug::StagesUnsynced) {
             return Ok(());
         }
-        let disk = &*self.shared.disk;
+        let disk = &*self.store.disk;
         let failed = |path: &Path, error| Stop::of_file(Error::io(Op::Sync, path, error));
         disk.sync_file(manifest).map_err(|e| failed(manifest, e))?;
         for stage in &self.manifest.stages {
             let path = self.directory.join(stage);
             disk.sync_file(&path).map_err(|e| failed(&path, e))?;
             // A driver that waits for the commit sees its progress.
-            self.shared.log.state.ring(Word::Taken);
+            self.store.log.state.ring(Word::Taken);
         }
         Ok(())
     }
@@ -98,8 +103,8 @@ impl Staged<'_> {
         parts: Range<usize>,
         mut take: impl FnMut(usize, &mut PartRows<'_>) -> Result<bool, Stop>,
     ) -> Result<(), Stop> {
-        if self.shared.drive == Drive::Steps || parts.len() < 2 {
-            let (mut rows, mut bytes) = (PartRows::new(self.shared), Vec::new());
+        if self.drive == Drive::Steps || parts.len() < 2 {
+            let (mut rows, mut bytes) = (PartRows::new(self.store), Vec::new());
             for part in parts {
                 self.encode(part, &mut rows, &mut bytes)?;
                 if !take(part, &mut rows)? {
@@ -112,7 +117,7 @@ impl Staged<'_> {
             let (empty, to_fill) = channel();
             let (full, to_take) = sync_channel(PARTS);
             for _ in 0..PARTS {
-                let _ = empty.send(PartRows::new(self.shared));
+                let _ = empty.send(PartRows::new(self.store));
             }
             let numbers = parts.clone();
             spawn(scope, move || {
@@ -144,7 +149,7 @@ impl Staged<'_> {
         rows: &mut PartRows<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        rows.begin(self.shared.clock.now_ms());
+        rows.begin(self.store.clock.now_ms());
         let mut stretches = self.manifest.parts.get(part).into_iter().flatten();
         stretches.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
     }
@@ -159,7 +164,7 @@ impl Staged<'_> {
         let name = self.manifest.stages.get(stretch.stage);
         let path = self.directory.join(name.map_or("", |name| name));
         bytes.resize(index(stretch.end - stretch.begin), 0);
-        let have = match self.shared.disk.read_at(&path, stretch.begin, bytes) {
+        let have = match self.store.disk.read_at(&path, stretch.begin, bytes) {
             Err(error) => return Err(Stop::of_file(Error::io(Op::Read, &path, error))),
             Ok(have) => have,
         };
@@ -169,7 +174,7 @@ impl Staged<'_> {
         if have < bytes.len() {
             return Err(flawed(have, "the stage ends here".to_owned()));
         }
-        let file_len = self.shared.log.files.file_len();
+        let file_len = self.store.log.files.file_len();
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let record = Record::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;

@@ -5,7 +5,7 @@
 //! queries that are empty. Names that are not ours stay, and links are not followed.
 
 use super::manifest::{self, Name};
-use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::parts::Parts;
 use crate::error::Result;
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,20 +21,20 @@ pub struct Due(i64);
 
 impl Due {
     /// Sweeps, if it is time to. What cannot be taken away is left for the next time.
-    pub fn sweep(&mut self, shared: &Shared, clock_ms: i64) {
+    pub fn sweep(&mut self, store: &Parts, clock_ms: i64) {
         if clock_ms < self.0 {
             return;
         }
         self.0 = clock_ms + INTERVAL_MS;
-        let queries = manifest::queries(&*shared.disk, &shared.root);
+        let queries = manifest::queries(&*store.disk, &store.root);
         for (_, directory) in queries.unwrap_or_default() {
-            let _ = sweep_query(shared, &directory, clock_ms);
+            let _ = sweep_query(store, &directory, clock_ms);
         }
     }
 }
 
-fn sweep_query(shared: &Shared, directory: &Path, clock_ms: i64) -> Result<()> {
-    let disk = &*shared.disk;
+fn sweep_query(store: &Parts, directory: &Path, clock_ms: i64) -> Result<()> {
+    let disk = &*store.disk;
     let is_old = |path: &Path| {
         let modified = disk.modified_ms(path).unwrap_or(None);
         modified.is_some_and(|modified| modified.saturating_add(AGE_MS) < clock_ms)

@@ -578,7 +578,7 @@ fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) ->
         Ok(())
     });
     let engine = CommitLog::open(&Machine::stepped(disk), root, &Options::default()).unwrap();
-    step(engine.shared()).unwrap();
+    engine.take_commits().unwrap();
     engine
 }
 

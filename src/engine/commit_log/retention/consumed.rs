@@ -8,7 +8,7 @@
 
 use crate::disk::{Kind, read_small};
 use crate::engine::commit_log::json;
-use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::tables::TABLE_LEN_MAX;
 use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
@@ -21,30 +21,30 @@ use std::path::{Path, PathBuf};
 ///
 /// Where the table is there and cannot be read, nothing counts as consumed: 0, and the report names
 /// the file.
-pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
-    let path = shared.root.join(names::CONFIG).join("consumerOffset.json");
-    let backup = shared
+pub(super) fn consumed_to(parts: &Parts) -> Result<u64> {
+    let path = parts.root.join(names::CONFIG).join("consumerOffset.json");
+    let backup = parts
         .root
         .join(names::CONFIG)
         .join("consumerOffset.json.bak");
-    let table = match read(shared, &path)? {
+    let table = match read(parts, &path)? {
         Found::Table(table) => table,
-        other => match (read(shared, &backup)?, other) {
+        other => match (read(parts, &backup)?, other) {
             (Found::Table(table), _) => table,
             (Found::Nothing, Found::Nothing) => return Ok(u64::MAX),
-            _ => return Ok(keep_all(shared, path, DamageKind::ForeignTable, "offsets")),
+            _ => return Ok(keep_all(parts, path, DamageKind::ForeignTable, "offsets")),
         },
     };
     let mut consumed = u64::MAX;
     let groups = table.get("offsetTable").and_then(Value::as_object);
     for (name, queues) in groups.into_iter().flatten() {
         let topic = name.split_once('@').map_or(&**name, |(topic, _)| topic);
-        let Some(topic) = shared.topics.get(topic) else {
+        let Some(topic) = parts.topics.get(topic) else {
             continue;
         };
         for (queue, offset) in queues.as_object().into_iter().flatten() {
             let queue = queue.parse().ok();
-            let Some(queue) = queue.and_then(|queue| shared.queues.get(&topic, queue)) else {
+            let Some(queue) = queue.and_then(|queue| parts.queues.get(&topic, queue)) else {
                 continue;
             };
             // A group that has not begun has -1.
@@ -58,8 +58,8 @@ pub(super) fn consumed_to(shared: &Shared) -> Result<u64> {
 }
 
 /// Reports that the file is no table of these. The position up to which messages may go then.
-pub(super) fn keep_all(shared: &Shared, path: PathBuf, kind: DamageKind, of: &str) -> u64 {
-    shared.report.add(Damage {
+pub(super) fn keep_all(parts: &Parts, path: PathBuf, kind: DamageKind, of: &str) -> u64 {
+    parts.report.add(Damage {
         kind,
         path,
         position: 0,
@@ -78,8 +78,8 @@ pub(super) enum Found {
 }
 
 /// Reads a table that is a JSON object.
-pub(super) fn read(shared: &Shared, path: &Path) -> Result<Found> {
-    let looked = shared.disk.look(path);
+pub(super) fn read(parts: &Parts, path: &Path) -> Result<Found> {
+    let looked = parts.disk.look(path);
     let there = looked.map_err(|e| Error::io(Op::Stat, path, e))?;
     if there.is_none() {
         return Ok(Found::Nothing);
@@ -87,7 +87,7 @@ pub(super) fn read(shared: &Shared, path: &Path) -> Result<Found> {
     if there.is_some_and(|entry| entry.kind != Kind::File || entry.len > TABLE_LEN_MAX) {
         return Ok(Found::Damaged);
     }
-    let bytes = read_small(&*shared.disk, path, TABLE_LEN_MAX);
+    let bytes = read_small(&*parts.disk, path, TABLE_LEN_MAX);
     let bytes = bytes.map_err(|e| Error::io(Op::Read, path, e))?;
     let value = bytes.and_then(|bytes| json::parse(&bytes));
     Ok(match value.filter(Value::is_object) {

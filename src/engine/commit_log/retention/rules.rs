@@ -2,8 +2,8 @@
 
 use super::{archived, consumed};
 use crate::engine::commit_log::log::{Log, Step, Walker};
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::recover::next_record;
-use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::state::Mark;
 use crate::error::Result;
 use crate::mapped::MappedFile;
@@ -69,21 +69,21 @@ impl Rules {
     /// as soon as readers let go of them.
     pub(super) fn due(
         &self,
-        shared: &Shared,
+        parts: &Parts,
         times: Times,
         mapped: u64,
         ages: &mut Ages,
     ) -> Result<u64> {
-        let files = shared.log.files.all();
+        let files = parts.log.files.all();
         let Some((_, old)) = files.split_last() else {
             return Ok(0);
         };
         // What a step has begun to take away goes, whatever the rules say by then.
-        let begun = shared.log.state.get(Mark::Minimum);
+        let begun = parts.log.state.get(Mark::Minimum);
         let mut until = begun;
-        let dispatched = shared.dispatcher.dispatched();
+        let dispatched = parts.dispatcher.dispatched();
         let mut total: u64 = files.iter().map(|file| file.len()).sum();
-        let mut wanted = self.wanted(shared).saturating_sub(mapped);
+        let mut wanted = self.wanted(parts).saturating_sub(mapped);
         let in_time = self.is_in_time(times.wall_ms);
         let mut keep_from = None;
         for (at, file) in old.iter().enumerate() {
@@ -92,7 +92,7 @@ impl Rules {
                 let due = wanted > 0
                     || in_time
                         && (too_long
-                            || match self.is_old(shared, &files, at, times.believed_ms, ages) {
+                            || match self.is_old(parts, &files, at, times.believed_ms, ages) {
                                 // Nothing is known of this file; those before it may go.
                                 Err(_) if until > begun => false,
                                 old => old?,
@@ -102,7 +102,7 @@ impl Rules {
                 }
                 let known = match keep_from {
                     Some(known) => known,
-                    None => self.keep_from(shared)?,
+                    None => self.keep_from(parts)?,
                 };
                 keep_from = Some(known);
                 if file.end() > known {
@@ -117,24 +117,24 @@ impl Rules {
     }
 
     /// The position from which everything stays, due or not.
-    fn keep_from(&self, shared: &Shared) -> Result<u64> {
+    fn keep_from(&self, parts: &Parts) -> Result<u64> {
         let consumed = match self.keep_unconsumed {
-            true => consumed::consumed_to(shared)?,
+            true => consumed::consumed_to(parts)?,
             false => u64::MAX,
         };
         let archived = match self.keep_unarchived {
-            true => archived::archived_to(shared)?,
+            true => archived::archived_to(parts)?,
             false => u64::MAX,
         };
         Ok(consumed.min(archived))
     }
 
     /// Bytes that have to become free.
-    fn wanted(&self, shared: &Shared) -> u64 {
-        let directory = shared.log.files.directory();
+    fn wanted(&self, parts: &Parts) -> u64 {
+        let directory = parts.log.files.directory();
         // A disk that does not tell is not known to be full.
-        let free = shared.disk.free_space(directory).unwrap_or(u64::MAX);
-        let used = shared.disk.used_space(directory).unwrap_or(0);
+        let free = parts.disk.free_space(directory).unwrap_or(u64::MAX);
+        let used = parts.disk.used_space(directory).unwrap_or(0);
         missing(free, used, self.reserve, self.ratio)
     }
 
@@ -145,7 +145,7 @@ impl Rules {
 
     fn is_old(
         &self,
-        shared: &Shared,
+        parts: &Parts,
         files: &[Arc<MappedFile>],
         at: usize,
         time_ms: i64,
@@ -156,7 +156,7 @@ impl Rules {
         };
         // A file without a record that can be read is as old as the next one.
         for file in files.get(at..).unwrap_or_default() {
-            if let Some(stored) = ages.last_stored(&shared.log, file)? {
+            if let Some(stored) = ages.last_stored(&parts.log, file)? {
                 return Ok(stored.saturating_add(age) <= time_ms);
             }
         }

@@ -8,9 +8,10 @@ use crate::engine::commit_log::archive;
 use crate::engine::commit_log::consume_queue::QueueEntry;
 use crate::engine::commit_log::log::{Step, Walker};
 use crate::engine::commit_log::open::{Opened, open};
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::recover::next_record;
 use crate::engine::commit_log::repair::repair;
-use crate::engine::commit_log::shared::Shared;
+use crate::engine::commit_log::service::Services;
 use crate::engine::commit_log::state::Mark;
 use crate::engine::commit_log::tables::Inventory;
 use crate::engine::commit_log::verify::verify as verify_all;
@@ -30,10 +31,16 @@ use tempfile::TempDir;
 const FILE_LEN: u64 = 4096;
 const HOUR: Duration = Duration::from_secs(3600);
 
+/// The services of a store with these options, of which no thread runs.
+fn services(machine: &Machine, options: &Options) -> Arc<Services> {
+    Arc::new(Services::new(options, machine.drive).unwrap())
+}
+
 /// A store, and the time of its last step.
 struct Bench {
     dir: TempDir,
     opened: Option<Opened>,
+    services: Arc<Services>,
     options: Options,
     at: Instant,
     clock_ms: Option<i64>,
@@ -57,37 +64,41 @@ impl Bench {
         options.check().unwrap();
         let dir = tempfile::tempdir().unwrap();
         let opened = Some(open(machine, dir.path(), &options).unwrap());
+        let services = services(machine, &options);
         let at = Instant::now();
         Bench {
             dir,
             opened,
+            services,
             options,
             at,
             clock_ms: None,
         }
     }
 
-    fn shared(&self) -> &Arc<Shared> {
-        &self.opened.as_ref().unwrap().shared
+    fn parts(&self) -> &Arc<Parts> {
+        &self.opened.as_ref().unwrap().parts
     }
 
     /// Opens the store again without having closed it, as after the death of its process.
     fn reopen(&mut self) {
         // A thread that still makes a file does not outlive its process.
-        self.shared().allocator.stop();
+        self.parts().allocator.stop();
         self.opened = None;
-        self.opened = Some(open(&Machine::real(), self.dir.path(), &self.options).unwrap());
+        let machine = Machine::real();
+        self.opened = Some(open(&machine, self.dir.path(), &self.options).unwrap());
+        self.services = services(&machine, &self.options);
     }
 
     /// Sends a body of 1000 bytes at a time: three of them fill a file.
     fn send(&self, topic: &str, clock_ms: i64) -> u64 {
-        let shared = self.shared();
+        let parts = self.parts();
         let style = RecordStyle {
             host: HostBytes::new("10.0.0.1:0".parse().unwrap()),
             checksum: true,
             max_message_size: 2000,
         };
-        let (topic, _) = shared.topics.get_or_add(topic, 1);
+        let (topic, _) = parts.topics.get_or_add(topic, 1);
         let mut batch = Batch::new();
         let draft = Draft {
             body: &[7; 1000],
@@ -98,16 +109,17 @@ impl Bench {
             .push(&topic.name, 0, &draft, &style, clock_ms)
             .unwrap();
         let with = Appender {
-            log: &shared.log,
-            allocator: &shared.allocator,
-            disk: &shared.disk,
+            log: &parts.log,
+            allocator: &parts.allocator,
+            disk: &parts.disk,
             pool: None,
             pool_fail_fast: false,
         };
-        let parts = &mut [(&*topic, &mut batch)];
+        let batches = &mut [(&*topic, &mut batch)];
         let mut appended = Appended::default();
-        let mut tail = shared.tail.lock();
-        tail.append(&with, parts, clock_ms, &mut appended).unwrap();
+        let mut tail = parts.tail.lock();
+        tail.append(&with, batches, clock_ms, &mut appended)
+            .unwrap();
         appended.rows[0].offset
     }
 
@@ -123,8 +135,8 @@ impl Bench {
     }
 
     fn dispatch(&self) {
-        let shared = self.shared();
-        shared.dispatcher.catch_up(shared.log.published()).unwrap();
+        let parts = self.parts();
+        parts.dispatcher.catch_up(parts.log.published()).unwrap();
     }
 
     /// A step, with as much time since the last one as the clock says; starts of the log files that
@@ -139,8 +151,7 @@ impl Bench {
     fn step_after(&mut self, passed: Duration, clock_ms: i64) -> Vec<u64> {
         self.at += passed;
         self.clock_ms = Some(clock_ms);
-        let shared = self.shared();
-        shared.retention.step(shared, clock_ms, self.at);
+        self.services.retain(self.parts(), clock_ms, self.at);
         self.files("commitlog")
     }
 
@@ -149,7 +160,7 @@ impl Bench {
         // One more may have been made ahead of its use.
         let used = found
             .iter()
-            .filter(|file| file.start < self.shared().log.published());
+            .filter(|file| file.start < self.parts().log.published());
         let len = self.options.commitlog_file_size.unwrap();
         used.map(|file| file.start / len).collect()
     }
@@ -160,8 +171,8 @@ impl Bench {
     }
 
     fn bounds(&self, topic: &str) -> (u64, u64) {
-        let topic = self.shared().topics.get(topic).unwrap();
-        let queue = self.shared().queues.get(&topic, 0).unwrap();
+        let topic = self.parts().topics.get(topic).unwrap();
+        let queue = self.parts().queues.get(&topic, 0).unwrap();
         (queue.min(), queue.max())
     }
 }
@@ -193,7 +204,7 @@ fn a_file_goes_when_the_time_of_its_last_record_is_over() {
     // The last file stays, however old it is.
     assert_eq!(bench.step(i64::MAX), [3]);
     assert_eq!(bench.bounds("a"), (9, 11));
-    assert!(bench.shared().report.all().is_empty());
+    assert!(bench.parts().report.all().is_empty());
 }
 
 #[test]
@@ -206,8 +217,8 @@ fn the_last_record_of_a_file_is_found_behind_long_and_damaged_ones() {
         bench.send("a", time);
     }
     bench.dispatch();
-    let file = bench.shared().log.files.first().unwrap();
-    assert!(bench.shared().log.files.last().unwrap().start() > 0);
+    let file = bench.parts().log.files.first().unwrap();
+    assert!(bench.parts().log.files.last().unwrap().start() > 0);
     // The last 300 KiB of the first file go bad, so a record in the middle is the last.
     let path = file.path().to_path_buf();
     let bytes = fs::read(&path).unwrap();
@@ -245,10 +256,10 @@ fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
     for _ in 0..59 {
         assert_eq!(bench.step_after(minute, far), [0, 1, 2]);
     }
-    let told = bench.shared().report.all();
+    let told = bench.parts().report.all();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].reason.contains("jumped forward"), "{told:?}");
-    let verified = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    let verified = verify_all(bench.parts(), &mut |_, _| true).unwrap();
     assert_eq!(verified.damage, []);
     // It is put right, and what grows old goes.
     assert_eq!(bench.step_after(minute / 2, now + hour), [0, 1, 2]);
@@ -256,7 +267,7 @@ fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
     // It is set, and stays so.
     assert_eq!(bench.step_after(minute, far + 1), [1, 2]);
     assert_eq!(bench.step_after(60 * minute, far + 1), [2]);
-    assert_eq!(bench.shared().report.all().len(), 2);
+    assert_eq!(bench.parts().report.all().len(), 2);
 }
 
 #[test]
@@ -275,7 +286,7 @@ fn a_clock_that_was_set_between_two_openings_takes_nothing_for_an_hour() {
         "an hour of this opening"
     );
     assert_eq!(bench.step_after(HOUR, far), [2]);
-    assert_eq!(bench.shared().report.all(), []);
+    assert_eq!(bench.parts().report.all(), []);
 }
 
 #[test]
@@ -283,11 +294,12 @@ fn steps_are_a_second_apart() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 2000]);
     assert_eq!(bench.step(1000), [0, 1, 2]);
-    let shared = Arc::clone(bench.shared());
+    let parts = Arc::clone(bench.parts());
+    let services = Arc::clone(&bench.services);
     let soon = bench.at + INTERVAL - Duration::from_millis(1);
-    shared.retention.step(&shared, 3000, soon);
+    services.retain(&parts, 3000, soon);
     assert_eq!(bench.files("commitlog"), [0, 1, 2]);
-    shared.retention.step(&shared, 3000, bench.at + INTERVAL);
+    services.retain(&parts, 3000, bench.at + INTERVAL);
     assert_eq!(bench.files("commitlog"), [2]);
 }
 
@@ -384,7 +396,7 @@ fn what_a_group_has_not_consumed_stays() {
         bench.offsets(text);
         assert_eq!(bench.step(i64::MAX), all[first..], "{text}");
     }
-    let damage = bench.shared().report.all();
+    let damage = bench.parts().report.all();
     assert_eq!(damage.len(), 1);
     assert!(damage[0].path.ends_with("consumerOffset.json"));
 }
@@ -402,7 +414,7 @@ fn the_backup_of_the_offsets_counts_where_they_are_damaged() {
     fs::rename(&table, &backup).unwrap();
     fs::write(&table, "").unwrap();
     assert_eq!(bench.step(i64::MAX), [1, 2]);
-    assert!(bench.shared().report.all().is_empty());
+    assert!(bench.parts().report.all().is_empty());
 }
 
 #[test]
@@ -434,7 +446,7 @@ fn what_is_not_in_every_archive_stays_where_that_is_asked_for() {
         assert_eq!(bench.step(i64::MAX), [1, 2, 3], "{damaged}");
     }
     let named = |damage: &crate::engine::Damage| damage.path == note;
-    assert!(bench.shared().report.all().iter().any(named));
+    assert!(bench.parts().report.all().iter().any(named));
     fs::write(&note, r#"{"targets":{"/b":18446744073709551615}}"#).unwrap();
     assert_eq!(bench.step(i64::MAX), [3]);
 }
@@ -448,7 +460,7 @@ fn queue_files_and_index_files_follow_and_the_last_one_stays() {
     }
     bench.fill("gone", &[1]);
     bench.fill("a", &[1; 10]);
-    let indexes = |bench: &Bench| bench.shared().index.as_ref().unwrap().files().len();
+    let indexes = |bench: &Bench| bench.parts().index.as_ref().unwrap().files().len();
     assert!(indexes(&bench) > 2);
     bench.step(i64::MAX);
     let queue = list_files(&RealDisk, &bench.dir.path().join("consumequeue/a/0")).unwrap();
@@ -470,28 +482,32 @@ fn queue_files_and_index_files_follow_and_the_last_one_stays() {
 fn what_a_step_could_not_end_the_next_one_ends() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1, 1]);
-    let path = bench.shared().log.files.path_of(FILE_LEN);
+    let path = bench.parts().log.files.path_of(FILE_LEN);
     // What is in the way of the name is not in the way of reading.
-    let file = bench.shared().log.files.find(FILE_LEN).unwrap();
+    let file = bench.parts().log.files.find(FILE_LEN).unwrap();
     file.region().unwrap();
     let bytes = fs::read(&path).unwrap();
     fs::remove_file(&path).unwrap();
     fs::create_dir_all(path.join("in the way")).unwrap();
-    assert_eq!(bench.shared().log.files.all().len(), 4);
+    assert_eq!(bench.parts().log.files.all().len(), 4);
     bench.at += INTERVAL;
-    let shared = Arc::clone(bench.shared());
-    assert!(shared.retention.retire(&shared, 3 * FILE_LEN).is_err());
-    shared.retention.step(&shared, i64::MAX, bench.at);
-    assert_eq!(shared.log.files.first().unwrap().start(), FILE_LEN);
-    assert_eq!(shared.log.min_position(), 3 * FILE_LEN);
-    assert!(shared.check_failed(false).is_ok());
+    let parts = Arc::clone(bench.parts());
+    let services = &bench.services;
+    let retired = services
+        .retention
+        .retire(&parts, &services.intake, 3 * FILE_LEN);
+    assert!(retired.is_err());
+    services.retain(&parts, i64::MAX, bench.at);
+    assert_eq!(parts.log.files.first().unwrap().start(), FILE_LEN);
+    assert_eq!(parts.log.min_position(), 3 * FILE_LEN);
+    assert!(parts.health.check().is_ok());
     let inventory = Inventory::load(&RealDisk, bench.dir.path())
         .unwrap()
         .unwrap();
     assert_eq!(inventory.queues[0].3, 10);
-    let damage = shared.report.all();
+    let damage = parts.report.all();
     assert!(damage[0].reason.contains("retention"), "{damage:?}");
-    drop(shared);
+    drop(parts);
     fs::remove_dir_all(&path).unwrap();
     fs::write(&path, bytes).unwrap();
     // By the rules nothing is due any more, but what was begun is ended.
@@ -507,16 +523,16 @@ fn what_a_step_could_not_end_the_next_one_ends() {
 fn who_has_listed_files_that_go_passes_over_them() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1; 4]);
-    let shared = Arc::clone(bench.shared());
-    let survey = |start| archive::walk::survey(&shared, start);
-    let verify = |stretch: &Stretch| verify_stretch(&shared, stretch, &[]);
-    shared.flush_to(shared.log.published()).unwrap();
-    let stretches = stretches(&shared).unwrap();
-    let sealed = archive::walk::sealed(&shared);
+    let parts = Arc::clone(bench.parts());
+    let survey = |start| archive::walk::survey(&parts, start);
+    let verify = |stretch: &Stretch| verify_stretch(&parts, stretch, &[]);
+    parts.flush_to(parts.log.published()).unwrap();
+    let stretches = stretches(&parts).unwrap();
+    let sealed = archive::walk::sealed(&parts);
     assert_eq!(sealed.len(), 4);
-    let end = shared.log.published();
-    let mut walker = Walker::new(&shared.log, 0, end);
-    let files = shared.log.files.all();
+    let end = parts.log.published();
+    let mut walker = Walker::new(&parts.log, 0, end);
+    let files = parts.log.files.all();
     files.iter().for_each(|file| file.unmap());
     for file in &files[..2] {
         fs::remove_file(file.path()).unwrap();
@@ -525,29 +541,26 @@ fn who_has_listed_files_that_go_passes_over_them() {
         walker.step().unwrap_err().is_not_found(),
         "nobody retired it"
     );
-    assert!(next_record(&shared.log, 0, end).is_err());
+    assert!(next_record(&parts.log, 0, end).is_err());
     assert!(survey(0).is_err());
     let log = Stretch::Log(0..3 * FILE_LEN);
     assert!(verify(&log).is_err(), "a file is missing");
 
-    shared.log.state.set(Mark::Minimum, 2 * FILE_LEN);
+    parts.log.state.set(Mark::Minimum, 2 * FILE_LEN);
     assert!(matches!(walker.step(), Ok(Step::Blank)));
     assert_eq!(walker.position(), 2 * FILE_LEN);
-    assert_eq!(
-        next_record(&shared.log, 0, end).unwrap(),
-        Some(2 * FILE_LEN)
-    );
+    assert_eq!(next_record(&parts.log, 0, end).unwrap(), Some(2 * FILE_LEN));
     assert!(matches!(survey(0), Err(crate::Error::NotFound { .. })));
-    assert_eq!(archive::walk::sealed(&shared), sealed[2..]);
+    assert_eq!(archive::walk::sealed(&parts), sealed[2..]);
     assert_eq!(verify(&log).unwrap().found.records, 3);
     for stretch in &stretches {
         assert_eq!(verify(stretch).unwrap().found.damage, [], "{stretch:?}");
     }
-    let whole = verify_all(&shared, &mut |_, _| true).unwrap();
+    let whole = verify_all(&parts, &mut |_, _| true).unwrap();
     assert_eq!((whole.records, whole.damage.len()), (7, 0));
-    let done = repair(&shared, &mut |_, _| true).unwrap();
+    let done = repair(&parts, &bench.services.retention, &mut |_, _| true).unwrap();
     assert_eq!(done.steps, []);
-    drop(shared);
+    drop(parts);
     assert_eq!(bench.step(0), [2, 3, 4], "the step goes on where it was");
 }
 
@@ -555,8 +568,8 @@ fn who_has_listed_files_that_go_passes_over_them() {
 fn no_step_begins_while_files_are_worked_on() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1]);
-    let shared = Arc::clone(bench.shared());
-    let pause = shared.retention.pause();
+    let services = Arc::clone(&bench.services);
+    let pause = services.retention.pause();
     assert_eq!(bench.step(i64::MAX), [0, 1, 2]);
     drop(pause);
     assert_eq!(bench.step(i64::MAX), [2]);
@@ -566,7 +579,7 @@ fn no_step_begins_while_files_are_worked_on() {
 fn a_store_that_failed_takes_nothing_away() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1]);
-    bench.shared().fail(&crate::Error::Closed);
+    bench.parts().fail(&crate::Error::Closed);
     assert_eq!(bench.step(i64::MAX), [0, 1, 2]);
 }
 
@@ -578,15 +591,15 @@ fn a_death_in_the_middle_leaves_the_next_offsets() {
         let mut bench = Bench::new(by_age);
         bench.fill("gone", &[1]);
         bench.fill("a", &[1; 3]);
-        let flushed = bench.shared().flush_all().unwrap();
-        bench.shared().save_inventory(flushed).unwrap();
+        let flushed = bench.parts().flush_all().unwrap();
+        bench.parts().save_inventory(flushed).unwrap();
         for start in 0..gone {
-            fs::remove_file(bench.shared().log.files.path_of(start * FILE_LEN)).unwrap();
+            fs::remove_file(bench.parts().log.files.path_of(start * FILE_LEN)).unwrap();
         }
         bench.reopen();
         assert_eq!(bench.bounds("gone").1, 4, "{gone} files were gone");
         assert_eq!(bench.bounds("a").1, 10);
-        assert!(bench.shared().report.all().is_empty());
+        assert!(bench.parts().report.all().is_empty());
         assert_eq!(bench.send("gone", 1), 4);
         assert_eq!(bench.send("a", 1), 10);
         bench.dispatch();
@@ -620,17 +633,17 @@ fn queue_files_stay_where_a_full_disk_keeps_log_files() {
     bench.fill("a", &[1; 3]);
     is_full.store(true, Ordering::Relaxed);
     let retire = |bench: &Bench| {
-        bench
-            .shared()
+        let services = &bench.services;
+        services
             .retention
-            .retire(bench.shared(), 3 * FILE_LEN)
+            .retire(bench.parts(), &services.intake, 3 * FILE_LEN)
     };
     retire(&bench).unwrap();
     assert!(!is_full.load(Ordering::Relaxed));
     assert_eq!(bench.files("commitlog"), [1, 2, 3]);
     bench.reopen();
     assert_eq!(bench.bounds("a"), (3, 10));
-    let found = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    let found = verify_all(bench.parts(), &mut |_, _| true).unwrap();
     assert!(found.damage.is_empty(), "{:?}", found.damage);
     retire(&bench).unwrap();
     assert_eq!(bench.files("commitlog"), [3]);
@@ -649,8 +662,8 @@ fn damaged_entries_do_not_decide_what_is_retired() {
                 bench.fill("a", &[1, 1, 9000]);
                 bench.fill("b", &[9000]);
                 let queue = {
-                    let topic = bench.shared().topics.get("a").unwrap();
-                    bench.shared().queues.get(&topic, 0).unwrap()
+                    let topic = bench.parts().topics.get("a").unwrap();
+                    bench.parts().queues.get(&topic, 0).unwrap()
                 };
                 let old = queue.entry(0).unwrap().unwrap();
                 let zero = QueueEntry {
@@ -676,12 +689,12 @@ fn damaged_entries_do_not_decide_what_is_retired() {
 fn a_verification_names_messages_before_the_begin_of_their_queue() {
     let bench = Bench::new(by_age);
     bench.fill("a", &[1, 2]);
-    let whole = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    let whole = verify_all(bench.parts(), &mut |_, _| true).unwrap();
     assert_eq!((whole.damage.len(), whole.queue_entries), (0, 7));
-    let topic = bench.shared().topics.get("a").unwrap();
-    let queue = bench.shared().queues.get(&topic, 0).unwrap();
+    let topic = bench.parts().topics.get("a").unwrap();
+    let queue = bench.parts().queues.get(&topic, 0).unwrap();
     queue.raise_min_to(3);
-    let found = verify_all(bench.shared(), &mut |_, _| true).unwrap();
+    let found = verify_all(bench.parts(), &mut |_, _| true).unwrap();
     let lost: Vec<_> = found.damage.into_iter().flat_map(|it| it.lost).collect();
     let named = |offset| ("a".to_owned(), 0, offset);
     assert_eq!(lost, [named(0), named(1), named(2)]);

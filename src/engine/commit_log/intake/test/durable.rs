@@ -51,12 +51,16 @@ fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_part
         };
         publish_cut(&*disk, root, &commit, 400).unwrap();
         assert_eq!(*synced.lock(), HashSet::new());
-        step(engine.shared()).unwrap();
+        engine.take_commits().unwrap();
         for name in ["commit-0", &stages[0].name, DIRECTORY] {
             assert_eq!(synced.lock().contains(name), parts > 1, "{name}");
         }
         let batch = ("q", 0);
-        assert!(holds(engine.shared(), batch, stages[0].contents, false).unwrap());
+        assert!(
+            engine
+                .holds_commit(batch, stages[0].contents, false)
+                .unwrap()
+        );
     }
 }
 
@@ -132,12 +136,12 @@ fn a_commit_counts_once_its_marker_is_durable() {
     let engine = engine_on(Arc::new(RealDisk), root);
     let staged = stage(root, "q", &[vec![1]], 500);
     let contents = staged.contents;
-    let holds = |batch, contents, skips| holds(engine.shared(), ("q", batch), contents, skips);
+    let holds = |batch, contents, skips| engine.holds_commit(("q", batch), contents, skips);
     assert!(!holds(1, contents, true).unwrap());
     publish_batch(root, "q", 1, &[staged], 500);
     // It goes before it is durable.
     plant(Some(Bug::FinishEarly));
-    step(engine.shared()).unwrap();
+    engine.take_commits().unwrap();
     plant(None);
     let state = commit::state(&RealDisk, root, "q", 1).unwrap();
     assert_eq!(state, CommitState::Gone);

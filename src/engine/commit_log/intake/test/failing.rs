@@ -34,7 +34,7 @@ fn a_commit_without_room_is_checked_once() {
     let page = page.unwrap().unwrap();
     let rung = || {
         let before = page.look(Word::Taken);
-        assert!(step(engine.shared()).is_err());
+        assert!(engine.take_commits().is_err());
         page.look(Word::Taken).wrapping_sub(before)
     };
     assert!(rung() > 0);
@@ -65,10 +65,10 @@ fn a_commit_whose_sync_failed_is_refused_even_if_the_refusal_cannot_be_told_at_f
             _ => Ok(()),
         }
     });
-    assert!(step(engine.shared()).is_err());
-    step(engine.shared()).unwrap();
+    assert!(engine.take_commits().is_err());
+    engine.take_commits().unwrap();
     assert!(refusal(root, "q").contains("sync"));
-    assert!(engine.shared().topics.get("t").is_none());
+    assert!(engine.parts().topics.get("t").is_none());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_query_whose_manifest_cannot_be_read_does_not_hold_others_up() {
         Call::Read if path.ends_with("a/commit-0") => Err(IoError::from_raw_os_error(libc::EIO)),
         _ => Ok(()),
     });
-    assert!(step(engine.shared()).is_err());
+    assert!(engine.take_commits().is_err());
     let state = |query| commit::state(&RealDisk, root, query, 0).unwrap();
     assert_eq!(state("a"), CommitState::Pending);
     assert_eq!(state("b"), CommitState::Gone);
