@@ -2,7 +2,7 @@
 
 use super::convert::duration;
 use super::errors::exception;
-use super::producer::{Origin, SendResult};
+use super::sent::{Origin, SendResult};
 use crate::engine::Waiter;
 use crate::{Error, Sent};
 use pyo3::prelude::*;
