@@ -7,7 +7,7 @@ use super::handle::Handle;
 use super::log;
 use super::pickle::Reduced;
 use super::report::damages;
-use crate::arrow::ffi::{CSchema, export};
+use crate::ffi::{CSchema, export};
 use crate::{BodyType, Column, Dialect, ScanSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;

@@ -1,11 +1,7 @@
 //! What sends return.
 
 use super::pickle::{Reduced, Values, reduce, value};
-use crate::engine::{Appended, Place};
-use crate::record::HostBytes;
-use crate::record::message::message_id;
-use crate::record::properties::SCHEDULE_TOPIC;
-use crate::{Imported, Sent};
+use crate::{Appended, HostBytes, Imported, Place, SCHEDULE_TOPIC, Sent, message_id};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyRange};

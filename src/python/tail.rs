@@ -3,7 +3,7 @@
 use super::handle::Handle;
 use super::message::Message;
 use super::ticket::SLICE;
-use crate::tail::Step;
+use crate::Step;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 

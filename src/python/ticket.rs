@@ -3,8 +3,7 @@
 use super::convert::duration;
 use super::errors::exception;
 use super::sent::{Origin, SendResult};
-use crate::engine::Waiter;
-use crate::{Error, Sent};
+use crate::{Error, Sent, Waiter};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

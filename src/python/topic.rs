@@ -2,7 +2,7 @@
 
 use super::handle::Handle;
 use super::pickle::{Reduced, Values, reduce, value};
-use crate::engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
+use crate::{PERMISSION_READ, PERMISSION_WRITE};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;

@@ -15,9 +15,7 @@ pub mod commit;
 mod contents;
 pub mod stager;
 
-pub use crate::engine::commit_log::intake::manifest::{
-    CommitKind, Conflict, Contents, Refusal, Resolution,
-};
+pub use crate::engine::commit_log::intake::manifest::{CommitKind, Conflict, Contents, Resolution};
 pub use commit::{Commit, CommitState, Published};
 pub use stager::{Stage, Stager};
 
