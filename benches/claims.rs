@@ -15,9 +15,9 @@
 
 mod support;
 
-use forebay::disk::{Disk, RealDisk};
-use forebay::mapped::{Access, Region};
-use forebay::options::AppendLockKind;
+use forebay::AppendLockKind;
+use forebay::internals::{Access, Region};
+use forebay::{Disk, RealDisk};
 use forebay::{Draft, Durability, Options, Store};
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -13,8 +13,8 @@
 
 mod support;
 
-use forebay::disk::{Disk, RealDisk};
-use forebay::mapped::{Access, Region};
+use forebay::internals::{Access, Region};
+use forebay::{Disk, RealDisk};
 use forebay::{Draft, Durability, Flush, Options, Store};
 use std::time::{Duration, Instant};
 use support::load::{

@@ -14,8 +14,8 @@
 
 mod support;
 
-use forebay::scan::{Scan, ScanSpec};
 use forebay::{BodyType, Column, Filter, Store};
+use forebay::{Scan, ScanSpec};
 use std::hint::black_box;
 use std::time::Instant;
 use support::load::{

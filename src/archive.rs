@@ -3,18 +3,16 @@
 //! Where an archive lies, a directory or an object store, is not known here: `forebay.archive`
 //! copies the files and reads them by ranges.
 
-use crate::arrow::Column;
-use crate::arrow::schema::{BatchShape, schema};
 use crate::arrow::source::Source;
 use crate::arrow::stream::{DamageList, Stream};
 use crate::engine::commit_log::archive::bytes::Expected;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows};
 use crate::error::Result;
 use crate::scan::ScanSpec;
-use arrow_schema::SchemaRef;
 use std::path::Path;
 use std::sync::Arc;
 
+pub use crate::engine::commit_log::archive::blocks::{Block, QueueRange};
 pub use crate::engine::commit_log::archive::{BlockTable, ByteCursor, SealedFile, Survey, Wanted};
 
 /// Rows of a chunk when offsets are looked for.
@@ -42,7 +40,7 @@ impl Blocks<'_> {
     ///
     /// [`crate::Error::InvalidOption`] for what is wrong in `spec`; [`crate::Error::Io`].
     pub fn scan(&self, spec: &ScanSpec, wanted: Wanted, damage: &Damages) -> Result<Stream> {
-        let shape = shape(spec)?;
+        let shape = spec.shape()?;
         let filter = Filter {
             tags: spec.tags.clone(),
             key: spec.key.clone(),
@@ -99,28 +97,4 @@ impl Damages {
     pub fn all(&self) -> Vec<Damage> {
         self.0.lock().clone()
     }
-}
-
-/// Schema of the batches that [`Blocks::scan`] gives.
-///
-/// # Errors
-///
-/// [`crate::Error::InvalidOption`] for what is wrong in `spec`.
-pub fn schema_of(spec: &ScanSpec) -> Result<SchemaRef> {
-    let shape = shape(spec)?;
-    Ok(schema(&shape.columns, shape.body_type, shape.dialect))
-}
-
-fn shape(spec: &ScanSpec) -> Result<BatchShape> {
-    spec.check()?;
-    Ok(BatchShape {
-        columns: match &spec.columns {
-            Some(columns) => columns.clone(),
-            None => Column::defaults().collect(),
-        },
-        body_type: spec.body_type,
-        dialect: spec.dialect,
-        batch_rows: spec.batch_rows,
-        batch_bytes: spec.batch_bytes,
-    })
 }

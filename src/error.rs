@@ -18,6 +18,10 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed. Nothing was appended unless the variant says otherwise.
 #[derive(Debug)]
+#[allow(
+    missing_docs,
+    reason = "a field has the name of its value, and its variant says what it is about"
+)]
 pub enum Error {
     /// There is no store at this path and the mode does not create one.
     NotFound { path: PathBuf },

@@ -1,63 +1,99 @@
 //! Forebay: a durable message log inside a process, in RocketMQ's file formats.
 //!
-//! One way down, nothing reaches up:
+//! ```
+//! use forebay::{Draft, Durability, Filter, Options, Store};
 //!
-//! | layer | module |
-//! |---|---|
-//! | bindings for Python | `python` (feature `python`) |
-//! | request API | [`store`], [`producer`], [`scan`], [`tail`], [`ticket`] |
-//! | around stores | [`archive`], [`stages`] |
-//! | Arrow | [`arrow`] |
-//! | engines | [`engine`] |
-//! | records | [`record`] |
-//! | mapped files | [`mapped`] |
-//! | disk, clock, and who runs the services | [`disk`], [`clock`], [`machine`] |
+//! # fn main() -> forebay::Result<()> {
+//! let store = Store::open(":memory:", Options::default())?;
+//! let orders = store.producer("orders", Some(0))?;
+//! let draft = Draft {
+//!     body: b"two apples",
+//!     ..Draft::default()
+//! };
+//! let sent = orders.send(&draft, 0, Durability::Flushed)?;
 //!
-//! What is measured on the way stands in [`meter`], what is to be told once in [`warning`].
+//! let read = store.read("orders", 0, 0, 32, None, &Filter::default())?;
+//! assert_eq!(read.messages.len(), 1);
+//! for message in &read.messages {
+//!     assert_eq!(*message.body()?, *b"two apples");
+//! }
+//! assert_eq!(sent.place.offset + 1, read.next_offset);
+//! store.close()?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Each layer uses the layers below it and none above:
+//!
+//! | layer | modules | items |
+//! |---|---|---|
+//! | bindings for Python | `python` (feature `python`) | |
+//! | request API | `store`, `producer`, `scan`, `tail`, `ticket` | [`Store`], [`Producer`], [`Scan`], [`Tail`], [`Ticket`] |
+//! | around stores | `archive`, `stages` | [`BlockTable`], [`Stager`], [`commit`] |
+//! | Arrow | `arrow` | [`Stream`], [`send_arrow`], [`ffi`] |
+//! | engines | `engine` | [`Engine`], [`piecemeal`] |
+//! | records | `record` | [`Draft`], [`Message`], [`Record`] |
+//! | mapped files | `mapped` | |
+//! | disk, clock, what runs the services | `disk`, `clock`, `machine` | [`Disk`] |
+//!
+//! `meter` measures what passes through the layers ([`Stats`]), and `warning` keeps what a caller
+//! should hear of once ([`Warning`]).
 
-#![allow(missing_docs)]
-pub mod archive;
-pub mod arrow;
-pub mod clock;
-pub mod damage;
-pub mod disk;
-pub mod engine;
-pub mod error;
+mod archive;
+mod arrow;
+mod clock;
+mod damage;
+mod disk;
+mod engine;
+mod error;
 mod handle;
-pub mod machine;
-pub mod mapped;
-pub mod meter;
+#[cfg(feature = "internals")]
+pub mod internals;
+mod machine;
+mod mapped;
+mod meter;
 mod num;
-pub mod options;
+mod options;
 mod plant;
-pub mod producer;
+mod producer;
 #[cfg(feature = "python")]
 mod python;
-pub mod record;
-pub mod scan;
+mod record;
+mod scan;
 #[cfg(test)]
 mod sim;
-pub mod stages;
-pub mod store;
+mod stages;
+mod store;
 mod sync;
-pub mod tail;
-pub mod ticket;
-pub mod warning;
+mod tail;
+mod ticket;
+mod warning;
 
-pub use arrow::{BodyType, Column, Dialect, Imported, Stream, send_arrow};
+pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
+pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
+pub use disk::{Disk, RealDisk};
 pub use engine::commit_log::piecemeal;
 pub use engine::commit_log::{Epoch, Epochs};
+pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE, TOPIC_QUEUES_MAX};
 pub use engine::{
-    Atomicity, Check, Damage, DamageKind, Durability, Engine, Filter, Finding, Recovery, Repair,
-    RepairStep, Stats, Stretch, Topic, Verification,
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Finding,
+    FoundHole, Place, Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic, Verification,
+    Waiter,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
 pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options};
-pub use producer::{BatchSender, Producer};
-pub use record::{Draft, Message};
-pub use scan::{Bound, Scan, ScanSpec};
+pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Producer};
+pub use record::check::check_topic;
+pub use record::message::{BODY_LEN_MAX, PropertyKind, message_id};
+pub use record::properties::SCHEDULE_TOPIC;
+pub use record::{Draft, Flaw, HostBytes, Message, Record};
+pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Bound, Scan, ScanSpec};
+pub use stages::{
+    Commit, CommitKind, CommitState, Conflict, Contents, Published, Resolution, Stage, Stager,
+    check_target, commit,
+};
 pub use store::{ReadBatch, ReadStatus, Store};
-pub use tail::Tail;
+pub use tail::{AtEnd, Step, Tail};
 pub use ticket::{Sent, Ticket};
 pub use warning::Warning;

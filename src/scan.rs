@@ -13,7 +13,6 @@
 //! keep the store from closing. So a cursor is cheap to make and small until it is first used.
 
 use crate::arrow::schema::BatchShape;
-use crate::arrow::schema::schema;
 use crate::arrow::source::Source;
 use crate::arrow::stream::{DamageList, Stream};
 use crate::arrow::{BodyType, Column, Dialect};
@@ -111,24 +110,12 @@ impl Scan {
     /// [`Error::InvalidOption`] for what is wrong in itself; [`Error::Closed`], [`Error::Forked`].
     pub fn new(store: &Store, spec: ScanSpec) -> Result<Scan> {
         store.engine()?;
-        spec.check()?;
-        let columns = match &spec.columns {
-            Some(columns) => columns.clone(),
-            None => Column::defaults().collect(),
-        };
-        let schema = schema(&columns, spec.body_type, spec.dialect);
-        let shape = BatchShape {
-            columns,
-            body_type: spec.body_type,
-            dialect: spec.dialect,
-            batch_rows: spec.batch_rows,
-            batch_bytes: spec.batch_bytes,
-        };
+        let shape = spec.shape()?;
         Ok(Scan {
             store: store.clone(),
             spec,
+            schema: shape.schema(),
             shape,
-            schema,
             damage: DamageList::default(),
         })
     }
@@ -296,7 +283,31 @@ impl Scan {
 }
 
 impl ScanSpec {
-    pub(crate) fn check(&self) -> Result<()> {
+    /// Schema of the batches.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for an argument that is wrong in itself.
+    pub fn schema(&self) -> Result<SchemaRef> {
+        Ok(self.shape()?.schema())
+    }
+
+    /// Columns and sizes of the batches, checked.
+    pub(crate) fn shape(&self) -> Result<BatchShape> {
+        self.check()?;
+        Ok(BatchShape {
+            columns: match &self.columns {
+                Some(columns) => columns.clone(),
+                None => Column::defaults().collect(),
+            },
+            body_type: self.body_type,
+            dialect: self.dialect,
+            batch_rows: self.batch_rows,
+            batch_bytes: self.batch_bytes,
+        })
+    }
+
+    fn check(&self) -> Result<()> {
         check_range("batch_rows", self.batch_rows, BATCH_ROWS_MAX)?;
         check_range("batch_bytes", self.batch_bytes, BATCH_BYTES_MAX)?;
         if let Some(topics) = &self.topics {

@@ -221,7 +221,7 @@ impl Store {
         self.writer()?.roll()
     }
 
-    /// Takes up what other processes have staged and committed; see [`crate::stages`]. Durable on
+    /// Takes up what other processes have staged and committed; see [`crate::commit`]. Durable on
     /// return.
     pub fn take_commits(&self) -> Result<()> {
         self.writer()?.take_commits()

@@ -2,8 +2,8 @@
 
 use super::load::record_len;
 use super::{Clock, Scratch, Span, run_bytes};
-use forebay::disk::{Disk, RealDisk};
-use forebay::mapped::{Access, Region};
+use forebay::internals::{Access, Region};
+use forebay::{Disk, RealDisk};
 use std::hint::black_box;
 
 const LEN_OF_CHECKSUM: usize = 20;

@@ -47,7 +47,7 @@ pub enum Column {
     Partition,
     /// `timestamp` of [`Dialect::Spark`]: the store time.
     Timestamp,
-    /// `timestampType` of [`Dialect::Spark`]: int32, always [`LOG_APPEND_TIME`].
+    /// `timestampType` of [`Dialect::Spark`]: int32, always 1: the time of the append.
     TimestampType,
 }
 
@@ -63,7 +63,7 @@ pub enum Dialect {
     /// Beside Forebay's names those of Spark's Kafka connector, all in the types that Spark takes
     /// from a Python data source, which are the only ones that it takes: text is plain, timestamps
     /// are microseconds, every column is nullable, and `headers` is null where there are none. What
-    /// is [coded](crate::record::coded) in properties comes out as what it stands for.
+    /// is coded in properties comes out as what it stands for.
     Spark,
 }
 
@@ -218,13 +218,13 @@ impl Column {
     }
 }
 
-/// The schema of these columns.
-pub fn schema(columns: &[Column], body: BodyType, dialect: Dialect) -> SchemaRef {
-    let fields: Vec<Field> = columns
-        .iter()
-        .map(|column| column.field(body, dialect))
-        .collect();
-    Arc::new(Schema::new(fields))
+impl BatchShape {
+    /// The schema of the batches.
+    pub fn schema(&self) -> SchemaRef {
+        let columns = self.columns.iter();
+        let fields = columns.map(|column| column.field(self.body_type, self.dialect));
+        Arc::new(Schema::new(fields.collect::<Vec<_>>()))
+    }
 }
 
 /// Fields of one entry of `properties`. Names and nullability are those that pyarrow gives to

@@ -13,7 +13,7 @@
 //! [`Scan::damage`]: crate::scan::Scan::damage
 
 use super::columns::Columns;
-use super::schema::{BatchShape, schema};
+use super::schema::BatchShape;
 use super::source::{Source, record};
 use crate::engine::{Damage, DamageKind, RowRef, Rows};
 use crate::error::{Error, Result};
@@ -68,7 +68,7 @@ struct Fill {
 
 impl Stream {
     pub(crate) fn new(source: Source, shape: BatchShape, damage: DamageList) -> Stream {
-        let schema = schema(&shape.columns, shape.body_type, shape.dialect);
+        let schema = shape.schema();
         let with_body = shape.columns.iter().any(|column| column.is_body());
         let with_properties = shape.columns.iter().any(|column| column.needs_properties());
         Stream {

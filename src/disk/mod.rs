@@ -106,7 +106,7 @@ pub trait Disk: Send + Sync + Debug {
     ///
     /// # Errors
     ///
-    /// [`NotBegun`] where the kernel was not asked yet. Any other error is final: the kernel may
+    /// `NotBegun` where the kernel was not asked yet. Any other error is final: the kernel may
     /// have called the pages clean.
     fn sync(&self, what: Synced<'_>) -> io::Result<()>;
 

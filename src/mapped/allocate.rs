@@ -64,11 +64,6 @@ impl<T: Clone> Latch<T> {
         self.set.notify_all();
     }
 
-    /// Whether the result is there.
-    pub fn is_open(&self) -> bool {
-        self.slot.lock().is_some()
-    }
-
     /// Whether the work has ended with an error.
     pub fn has_failed(&self) -> bool {
         self.slot.lock().as_ref().is_some_and(Result::is_err)

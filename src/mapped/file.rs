@@ -125,11 +125,6 @@ impl MappedFile {
         self.len
     }
 
-    /// Whether the file has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
     /// Position behind the last byte.
     #[inline]
     pub fn end(&self) -> u64 {
@@ -215,11 +210,6 @@ impl MappedFile {
         if let Some(region) = &*slot {
             region.publish(index(end.min(self.len)));
         }
-    }
-
-    /// Bytes that are durable.
-    pub fn flushed(&self) -> u64 {
-        self.flushed.load(Ordering::Acquire)
     }
 
     /// Bytes that have blocks.

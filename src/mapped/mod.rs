@@ -10,10 +10,10 @@ pub mod queue;
 pub mod region;
 pub mod transient;
 
-pub use allocate::{Allocator, Latch, Preparation, Preparer, Use};
+pub use allocate::{Allocator, Latch, Preparation, Use};
 pub use file::{Extent, MappedFile};
 pub use guard::Fault;
 pub use presence::PAGE;
-pub use queue::{FoundFile, MappedFileQueue};
+pub use queue::MappedFileQueue;
 pub use region::{Access, Region, Window};
 pub use transient::TransientPool;

@@ -17,7 +17,7 @@ pub struct Histogram {
     max_ns: AtomicU64,
 }
 
-/// What a [`Histogram`] held when it was read.
+/// Durations counted in buckets, as they were when the histogram was read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// How many durations.

@@ -11,7 +11,7 @@ mod rates;
 
 pub use flushes::{FlushMeter, Flushes};
 pub use histogram::{Histogram, Latency};
-pub use puts::{Put, PutMeter, Puts, ROWS_A_SAMPLE, SlowPut};
+pub use puts::{PutMeter, Puts, ROWS_A_SAMPLE, SlowPut};
 pub use rates::{Looks, Rates};
 
 use std::time::Duration;

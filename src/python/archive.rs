@@ -5,9 +5,10 @@ use super::arrow::set;
 use super::edge::{body, schema_capsule, stream_capsule};
 use super::report::{Damage, damages};
 use super::store::Store;
-use crate::archive::{BlockTable as Table, Blocks, Damages, Wanted, schema_of};
-use crate::arrow::ffi::{CSchema, export};
-use crate::{Dialect, ScanSpec};
+use crate::ffi::{CSchema, export};
+use crate::{
+    Block, BlockTable as Table, Blocks, Damages, Dialect, QueueRange, ScanSpec, SealedFile, Wanted,
+};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -38,7 +39,7 @@ pub(crate) fn sealed_files(
 ) -> PyResult<Vec<(PathBuf, u64, u64)>> {
     let core = store.get().core();
     let files = py.detach(|| core.sealed_files())?;
-    let row = |file: crate::archive::SealedFile| (file.path, file.start, file.length);
+    let row = |file: SealedFile| (file.path, file.start, file.length);
     Ok(files.into_iter().map(row).collect())
 }
 
@@ -85,7 +86,7 @@ impl BlockTable {
 
     #[getter]
     fn queues(&self) -> Vec<QueueRow> {
-        let row = |found: crate::engine::commit_log::archive::blocks::QueueRange| {
+        let row = |found: QueueRange| {
             let offsets = found.offsets;
             let (records, bytes) = (found.records, found.bytes);
             (
@@ -102,7 +103,7 @@ impl BlockTable {
 
     #[getter]
     fn blocks(&self) -> Vec<BlockRow> {
-        let row = |block: &crate::engine::commit_log::archive::blocks::Block| {
+        let row = |block: &Block| {
             let (begin, end) = block.times;
             (
                 block.position,
@@ -199,7 +200,7 @@ pub(crate) fn block_schema<'py>(
     py: Python<'py>,
     arguments: &Bound<'py, PyDict>,
 ) -> PyResult<Bound<'py, PyCapsule>> {
-    let schema = schema_of(&spec_of(arguments)?)?;
+    let schema = spec_of(arguments)?.schema()?;
     let schema = CSchema::try_from(schema.as_ref());
     schema_capsule(
         py,

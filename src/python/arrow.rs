@@ -3,10 +3,11 @@
 use super::convert::{Count, Queue, items, limit, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::invalid;
+use super::handle::Handle;
 use super::log;
+use super::pickle::Reduced;
 use super::report::damages;
-use super::store::{Reduced, Store};
-use crate::arrow::ffi::{CSchema, export};
+use crate::ffi::{CSchema, export};
 use crate::{BodyType, Column, Dialect, ScanSpec};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -39,12 +40,12 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Scan {
     core: crate::Scan,
-    store: Py<Store>,
+    store: Handle,
     arguments: Py<PyDict>,
 }
 
 impl Scan {
-    pub(super) fn new(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
+    pub(super) fn new(store: Handle, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
         let mut spec = ScanSpec::default();
         // No argument of `Store.scan`: `forebay.spark` gives it. It decides which names columns
         // have.
@@ -54,10 +55,10 @@ impl Scan {
         for (name, value) in &arguments {
             set(&mut spec, name.cast::<PyString>()?.to_str()?, &value)?;
         }
-        let core = crate::Scan::new(store.get().core(), spec)?;
+        let core = crate::Scan::new(store.core(), spec)?;
         Ok(Scan {
             core,
-            store: store.clone().unbind(),
+            store,
             arguments: arguments.unbind(),
         })
     }
@@ -117,8 +118,8 @@ fn words(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
 #[pymethods]
 impl Scan {
     #[getter]
-    fn store(&self, py: Python<'_>) -> Py<Store> {
-        self.store.clone_ref(py)
+    fn store(&self, py: Python<'_>) -> Py<PyAny> {
+        self.store.object(py)
     }
 
     #[getter]
@@ -133,7 +134,7 @@ impl Scan {
 
     #[getter]
     fn damage<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyList>> {
-        log::warnings(py, self.store.get().core());
+        log::warnings(py, self.store.core());
         damages(py, self.core.damage())
     }
 
@@ -145,8 +146,7 @@ impl Scan {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let store = self.store.get();
-        let stream = store.call(py, |_| self.core.stream().map(export))?;
+        let stream = self.store.call(py, |_| self.core.stream().map(export))?;
         stream_capsule(py, stream)
     }
 
@@ -167,18 +167,11 @@ impl Scan {
         Ok(format!("Scan({})", parts.join(", ")))
     }
 
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, Py<Store>>> {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, Py<PyAny>>> {
         let again = py.import("forebay._forebay")?.getattr("scan_again")?;
         Ok((
             again,
-            (self.store.clone_ref(py), self.arguments.bind(py).copy()?),
+            (self.store.object(py), self.arguments.bind(py).copy()?),
         ))
     }
-}
-
-/// The scan of a store by its arguments, for unpickling and for Spark, which gives one more: a
-/// dialect.
-#[pyfunction]
-pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
-    Scan::new(store, arguments)
 }

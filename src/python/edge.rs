@@ -8,8 +8,7 @@
 #![allow(unsafe_code)]
 
 use super::convert::wrong_type;
-use crate::arrow::ffi::RecordBatchStreamReader;
-use crate::arrow::ffi::{self as arrow, CArray, CSchema, FFI_ArrowArrayStream};
+use crate::ffi::{self as arrow, CArray, CSchema, FFI_ArrowArrayStream, RecordBatchStreamReader};
 use arrow_array::{RecordBatch, RecordBatchIterator, RecordBatchReader};
 use pyo3::buffer::PyUntypedBuffer;
 use pyo3::exceptions::{PyBufferError, PyTypeError};

@@ -4,10 +4,8 @@
 
 use super::report::Verification;
 use super::store::Store;
-use crate::disk::{Disk, RealDisk};
-use crate::engine::{Finding, Stretch};
 use crate::piecemeal::{self, IndexPlan, Laid, Quarry, Run, Settled};
-use crate::{Damage, DamageKind, Error};
+use crate::{Damage, DamageKind, Disk, Error, Finding, FoundHole as Hole, RealDisk, Stretch};
 use parking_lot::Mutex;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -83,7 +81,7 @@ pub(crate) fn verify_parts(
 
 fn found_of(finding: Finding) -> Found {
     let found = finding.found;
-    let hole = |(range, reason, lost): crate::engine::FoundHole| {
+    let hole = |(range, reason, lost): Hole| {
         let range: std::ops::Range<u64> = range;
         (range.start, range.end, reason, lost)
     };

@@ -4,11 +4,7 @@
 use super::convert::datetime;
 use super::edge;
 use super::pickle::{Reduced, Values, reduce, value};
-use crate::ReadStatus;
-use crate::mapped::Region;
-use crate::record::Record;
-use crate::record::message::PropertyKind;
-use crate::record::properties::{is_reserved, pairs};
+use crate::{PropertyKind, ReadStatus, Record};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -16,8 +12,6 @@ use pyo3::types::{PyBytes, PyDict, PyList, PyString, PyTuple};
 use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
-use std::sync::Arc;
 
 /// A message of the log, immutable.
 ///
@@ -170,10 +164,9 @@ impl Message {
 
     #[getter]
     fn headers<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
-        let named = pairs(self.record()?.raw_properties())
-            .map(|(name, value)| (String::from_utf8_lossy(name), PyBytes::new(py, value)));
-        let own: Vec<_> = named.filter(|(name, _)| !is_reserved(name)).collect();
-        PyTuple::new(py, own)
+        let headers = self.core()?.headers();
+        let headers = headers.map(|(name, value)| (name, PyBytes::new(py, value)));
+        PyTuple::new(py, headers.collect::<Vec<_>>())
     }
 
     #[getter]
@@ -303,12 +296,7 @@ impl Message {
 #[pyfunction]
 pub(crate) fn message_from_record(record: &[u8]) -> PyResult<Message> {
     let wrong = |reason: String| PyValueError::new_err(format!("not a record: {reason}"));
-    let region = Region::anonymous(record.len(), Path::new("pickle"));
-    let region = region.map_err(|error| wrong(error.to_string()))?;
-    let copied = region.write(0, record);
-    copied.map_err(|error| wrong(error.to_string()))?;
-    region.publish(record.len());
-    let message = crate::Message::new(Arc::new(region), 0)?;
+    let message = crate::Message::from_record(record).map_err(|error| wrong(error.to_string()))?;
     message
         .map(Message::from)
         .map_err(|flaw| wrong(flaw.to_string()))

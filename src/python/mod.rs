@@ -8,6 +8,7 @@ mod convert;
 mod draft;
 mod edge;
 mod errors;
+mod handle;
 mod jobs;
 mod log;
 mod message;
@@ -18,6 +19,8 @@ mod places;
 mod producer;
 mod progress;
 mod report;
+mod restore;
+mod sent;
 mod stages;
 mod store;
 mod tail;
@@ -34,7 +37,7 @@ mod _forebay {
         BlockScan, BlockTable, block_offset_at, block_schema, scan_blocks, sealed_files, survey,
     };
     #[pymodule_export]
-    use super::arrow::{Scan, scan_again};
+    use super::arrow::Scan;
     #[pymodule_export]
     use super::jobs::{
         StoreLock, rebuild_index, rebuild_lay, rebuild_ranges, rebuild_settle, verify_join,
@@ -45,13 +48,15 @@ mod _forebay {
     #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
-    use super::pickle::values_again;
-    #[pymodule_export]
     use super::places::{bounds_below, epochs, fit};
     #[pymodule_export]
-    use super::producer::{BatchResult, Producer, SendResult};
+    use super::producer::Producer;
     #[pymodule_export]
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
+    #[pymodule_export]
+    use super::restore::{scan_again, values_again};
+    #[pymodule_export]
+    use super::sent::{BatchResult, SendResult};
     #[pymodule_export]
     use super::stages::{
         Stager, check_topic, close_query, discard_stages, holds_commit, publish_commit,

@@ -1,12 +1,8 @@
-//! Pickling of what calls return: classes of plain values, by their names and values.
+//! Pickling of what calls return: a class of plain values pickles as its name and its named values.
 //!
-//! `copy` and `deepcopy` go the same way. Values go by name, so that what one version has pickled
-//! another can refuse with a reason, and not take one value for another.
+//! `copy` and `deepcopy` do the same. Values have names so that another version of Forebay that does
+//! not know one refuses with a reason, and never takes one value for another.
 
-use super::message::ReadBatch;
-use super::producer::{BatchResult, SendResult};
-use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
-use super::topic::{Queue, Topic};
 use pyo3::PyClass;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -14,17 +10,17 @@ use pyo3::types::PyDict;
 
 /// A class that pickles by its values.
 pub(super) trait Values: PyClass {
-    /// What `Values::from_values` makes the same object of.
+    /// The values from which `from_values` makes an equal object.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
 
     /// The object with these values.
     fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Self>;
 }
 
-/// What `__reduce__` returns: `values_again`, and its arguments.
-pub(super) type Reduced<'py> = (Bound<'py, PyAny>, (&'static str, Bound<'py, PyDict>));
+/// What `__reduce__` returns: a function, and its arguments.
+pub(super) type Reduced<'py, T = &'static str> = (Bound<'py, PyAny>, (T, Bound<'py, PyDict>));
 
-/// The `__reduce__` of a class.
+/// The `__reduce__` of a class: `restore::values_again` takes its name and values.
 pub(super) fn reduce<'py, T: Values>(object: &T, py: Python<'py>) -> PyResult<Reduced<'py>> {
     let again = py.import("forebay._forebay")?.getattr("values_again")?;
     Ok((again, (T::NAME, object.values(py)?)))
@@ -40,34 +36,10 @@ where
     found.extract().map_err(Into::into)
 }
 
-/// Return the object that was pickled: the name of its class, and its values.
-#[pyfunction]
-pub(crate) fn values_again(
+/// The object with these values.
+pub(super) fn restore<T: Values + Into<PyClassInitializer<T>>>(
     py: Python<'_>,
-    kind: &str,
     values: &Bound<'_, PyDict>,
 ) -> PyResult<Py<PyAny>> {
-    fn make<T: Values + Into<PyClassInitializer<T>>>(
-        py: Python<'_>,
-        values: &Bound<'_, PyDict>,
-    ) -> PyResult<Py<PyAny>> {
-        Ok(Py::new(py, T::from_values(values)?)?.into_any())
-    }
-    match kind {
-        BatchResult::NAME => make::<BatchResult>(py, values),
-        Damage::NAME => make::<Damage>(py, values),
-        Latency::NAME => make::<Latency>(py, values),
-        Queue::NAME => make::<Queue>(py, values),
-        ReadBatch::NAME => make::<ReadBatch>(py, values),
-        Recovery::NAME => make::<Recovery>(py, values),
-        Repair::NAME => make::<Repair>(py, values),
-        RepairStep::NAME => make::<RepairStep>(py, values),
-        SendResult::NAME => make::<SendResult>(py, values),
-        Stats::NAME => make::<Stats>(py, values),
-        Topic::NAME => make::<Topic>(py, values),
-        Verification::NAME => make::<Verification>(py, values),
-        other => Err(PyValueError::new_err(format!(
-            "{other:?} is no class of Forebay's that pickles by its values"
-        ))),
-    }
+    Ok(Py::new(py, T::from_values(values)?)?.into_any())
 }

@@ -1,262 +1,21 @@
-//! Producers and what sends return.
+//! Producers.
 
 use super::batch::{BatchGiven, BatchRows};
 use super::convert::Queue;
 use super::draft::{DelayLevel, Given, durability};
 use super::edge::Batches;
+use super::handle::Handle;
 use super::log;
-use super::pickle::{Reduced, Values, reduce, value};
-use super::store::Store;
+use super::sent::{BatchResult, Origin, SendResult};
 use super::ticket::{Ticket, in_time, wait};
-use crate::engine::Place;
-use crate::record::HostBytes;
-use crate::record::message::message_id;
-use crate::record::properties::SCHEDULE_TOPIC;
-use crate::{Atomicity, Draft, Durability, Sent};
-use pyo3::exceptions::PyValueError;
+use crate::{Atomicity, Draft, Durability, Flush, Sent};
 use pyo3::prelude::*;
-use pyo3::types::{PyBytes, PyDict, PyRange};
-use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Bodies up to this length are appended without detaching from the interpreter: an append of a few
 /// microseconds costs less than letting go of the interpreter and taking it back.
 const ATTACHED_LEN_MAX: usize = 64 * 1024;
-
-/// What the results of a producer share.
-pub(super) struct Origin {
-    pub(super) topic: Box<str>,
-    pub(super) host: HostBytes,
-}
-
-/// Where a message went.
-///
-/// Attributes are ``topic``, ``queue``, ``offset`` in the queue, ``position`` in the log,
-/// ``message_id``, ``timestamp`` (store time in milliseconds since the epoch) and ``durable``:
-/// whether the message was on the disk when the call returned. A delayed message waits under the
-/// topic of the schedule, and ``topic`` says so.
-///
-/// Examples
-/// --------
-/// >>> with forebay.open(":memory:") as store:
-/// ...     result = store.send("orders", b"body")
-/// >>> result.topic, result.offset
-/// ('orders', 0)
-#[pyclass(frozen, module = "forebay")]
-pub(crate) struct SendResult {
-    origin: Arc<Origin>,
-    sent: Sent,
-}
-
-impl SendResult {
-    #[inline]
-    pub(super) fn new(origin: &Arc<Origin>, sent: Sent, delay_level: u8) -> SendResult {
-        let origin = match delay_level {
-            0 => Arc::clone(origin),
-            _ => Arc::new(Origin {
-                topic: SCHEDULE_TOPIC.into(),
-                host: origin.host,
-            }),
-        };
-        SendResult { origin, sent }
-    }
-}
-
-impl Values for SendResult {
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let place = &self.sent.place;
-        let values = PyDict::new(py);
-        values.set_item("topic", &*self.origin.topic)?;
-        values.set_item("host", PyBytes::new(py, self.origin.host.as_bytes()))?;
-        values.set_item("queue", place.queue)?;
-        values.set_item("offset", place.offset)?;
-        values.set_item("position", place.position)?;
-        values.set_item("end", self.sent.end)?;
-        values.set_item("timestamp", self.sent.store_timestamp)?;
-        values.set_item("durable", self.sent.durable)?;
-        Ok(values)
-    }
-
-    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<SendResult> {
-        let host = HostBytes::from_bytes(&value::<Vec<u8>>(values, "host")?);
-        let topic: String = value(values, "topic")?;
-        let sent = Sent {
-            place: Place {
-                position: value(values, "position")?,
-                queue: value(values, "queue")?,
-                offset: value(values, "offset")?,
-            },
-            end: value(values, "end")?,
-            store_timestamp: value(values, "timestamp")?,
-            durable: value(values, "durable")?,
-        };
-        let host = host.ok_or_else(|| PyValueError::new_err("a host has 8 or 20 bytes"))?;
-        let topic = topic.into();
-        Ok(SendResult {
-            origin: Arc::new(Origin { topic, host }),
-            sent,
-        })
-    }
-}
-
-#[pymethods]
-impl SendResult {
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        reduce(self, py)
-    }
-
-    #[getter]
-    fn topic(&self) -> &str {
-        &self.origin.topic
-    }
-
-    #[getter]
-    fn queue(&self) -> u32 {
-        self.sent.place.queue
-    }
-
-    #[getter]
-    fn offset(&self) -> u64 {
-        self.sent.place.offset
-    }
-
-    #[getter]
-    fn position(&self) -> u64 {
-        self.sent.place.position
-    }
-
-    #[getter]
-    fn message_id(&self) -> String {
-        message_id(self.origin.host.as_bytes(), self.sent.place.position)
-    }
-
-    #[getter]
-    fn timestamp(&self) -> i64 {
-        self.sent.store_timestamp
-    }
-
-    #[getter]
-    fn durable(&self) -> bool {
-        self.sent.durable
-    }
-
-    fn __repr__(&self) -> String {
-        let place = &self.sent.place;
-        format!(
-            "SendResult(topic={:?}, queue={}, offset={}, position={}, timestamp={}, durable={})",
-            self.origin.topic,
-            place.queue,
-            place.offset,
-            place.position,
-            self.sent.store_timestamp,
-            if self.sent.durable { "True" } else { "False" },
-        )
-    }
-}
-
-/// Where the messages of a batch went.
-///
-/// Attributes are ``count``, ``ranges`` (a dict from queue to the range of offsets from the batch's
-/// first message there to its last), ``timestamp`` (store time in milliseconds) and ``durable``. A
-/// batch above 4 MiB goes in several chunks, and what others send meanwhile to the same queue then
-/// lies within the range too.
-#[pyclass(frozen, get_all, module = "forebay")]
-pub(crate) struct BatchResult {
-    count: usize,
-    ranges: Py<PyDict>,
-    timestamp: i64,
-    durable: bool,
-}
-
-impl BatchResult {
-    fn of_imported(py: Python<'_>, sent: &crate::Imported) -> PyResult<BatchResult> {
-        let by_queue = PyDict::new(py);
-        for (queue, parts) in &sent.ranges {
-            if let [first, ..] = parts.as_slice() {
-                let end = parts.last().map_or(first.end, |last| last.end);
-                let [start, end] = [first.start, end].map(isize::try_from);
-                by_queue.set_item(queue, PyRange::new(py, start?, end?)?)?;
-            }
-        }
-        Ok(BatchResult {
-            count: usize::try_from(sent.count)?,
-            ranges: by_queue.unbind(),
-            timestamp: sent.store_timestamp,
-            durable: sent.durable,
-        })
-    }
-
-    fn new(py: Python<'_>, appended: &crate::engine::Appended) -> PyResult<BatchResult> {
-        let by_queue = PyDict::new(py);
-        for (queue, range) in ranges(&appended.rows) {
-            by_queue.set_item(queue, PyRange::new(py, range.start, range.end)?)?;
-        }
-        Ok(BatchResult {
-            count: appended.rows.len(),
-            ranges: by_queue.unbind(),
-            timestamp: appended.store_timestamp,
-            durable: appended.durable,
-        })
-    }
-}
-
-/// From the first to the last offset of each queue.
-fn ranges(places: &[Place]) -> BTreeMap<u32, Range<isize>> {
-    let mut found: BTreeMap<u32, Range<isize>> = BTreeMap::new();
-    for run in places.chunk_by(|one, next| one.queue == next.queue) {
-        let [Some(first), Some(last)] = [run.first(), run.last()].map(|place| {
-            place.map(|place| {
-                (
-                    place.queue,
-                    isize::try_from(place.offset).unwrap_or(isize::MAX),
-                )
-            })
-        }) else {
-            continue;
-        };
-        let range = found.entry(first.0).or_insert(first.1..first.1);
-        range.end = last.1.saturating_add(1);
-    }
-    found
-}
-
-impl Values for BatchResult {
-    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let values = PyDict::new(py);
-        values.set_item("count", self.count)?;
-        values.set_item("ranges", self.ranges.bind(py).copy()?)?;
-        values.set_item("timestamp", self.timestamp)?;
-        values.set_item("durable", self.durable)?;
-        Ok(values)
-    }
-
-    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<BatchResult> {
-        Ok(BatchResult {
-            count: value(values, "count")?,
-            ranges: value(values, "ranges")?,
-            timestamp: value(values, "timestamp")?,
-            durable: value(values, "durable")?,
-        })
-    }
-}
-
-#[pymethods]
-impl BatchResult {
-    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-        reduce(self, py)
-    }
-
-    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        let ranges = self.ranges.bind(py).repr()?;
-        let durable = if self.durable { "True" } else { "False" };
-        Ok(format!(
-            "BatchResult(count={}, ranges={ranges}, timestamp={}, durable={durable})",
-            self.count, self.timestamp
-        ))
-    }
-}
 
 /// Sends to one topic: the fast path of a loop. Made by `Store.producer`; any thread may use it.
 ///
@@ -271,33 +30,33 @@ impl BatchResult {
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Producer {
     core: crate::Producer,
-    /// Closes when nobody holds it any more, and so not before the producer goes.
-    store: Py<Store>,
+    store: Handle,
     origin: Arc<Origin>,
     waits_by_default: bool,
     flush_timeout: Duration,
 }
 
 impl Producer {
-    pub(super) fn new(store: &Bound<'_, Store>, core: crate::Producer) -> PyResult<Producer> {
-        let handle = store.get();
-        let host = handle.core().engine()?.style().host;
+    pub(super) fn new(store: Handle, core: crate::Producer) -> PyResult<Producer> {
+        let host = store.core().engine()?.style().host;
         let origin = Arc::new(Origin {
             topic: core.topic().into(),
             host,
         });
-        let waits_by_default = handle.is_sync();
+        let options = store.core().options();
+        let waits_by_default = options.flush() == Flush::Sync;
+        let flush_timeout = options.flush_timeout;
         Ok(Producer {
             core,
-            store: store.clone().unbind(),
+            store,
             origin,
             waits_by_default,
-            flush_timeout: handle.core().options().flush_timeout,
+            flush_timeout,
         })
     }
 
     fn store(&self) -> &crate::Store {
-        self.store.get().core()
+        self.store.core()
     }
 
     /// Whether the caller wants to wait for the disk.

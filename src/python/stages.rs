@@ -2,11 +2,10 @@
 
 use super::edge::Batches;
 use super::store::Store;
-use crate::Error;
-use crate::disk::RealDisk;
-use crate::stages::commit::Patience;
-use crate::stages::{
-    self, Commit, CommitKind, CommitState, Conflict, Contents, Published, Resolution, Stage, commit,
+use crate::commit::Patience;
+use crate::{
+    Commit, CommitKind, CommitState, Conflict, Contents, Error, Published, RealDisk, Resolution,
+    Stage, commit,
 };
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -23,7 +22,7 @@ const LOOK: Duration = Duration::from_millis(50);
 /// The rows of one task on their way to a stage.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Stager {
-    core: Mutex<Option<stages::Stager>>,
+    core: Mutex<Option<crate::Stager>>,
 }
 
 #[pymethods]
@@ -31,7 +30,7 @@ impl Stager {
     #[new]
     #[pyo3(signature = (path, query, topic=None))]
     fn new(py: Python<'_>, path: PathBuf, query: &str, topic: Option<&str>) -> PyResult<Stager> {
-        let made = || stages::Stager::new(Arc::new(RealDisk), &path, query, topic);
+        let made = || crate::Stager::new(Arc::new(RealDisk), &path, query, topic);
         Ok(Stager {
             core: Mutex::new(Some(py.detach(made)?)),
         })
@@ -74,7 +73,7 @@ impl Stager {
 /// Whether there is a store of ours; an error where there cannot be one.
 #[pyfunction]
 pub(crate) fn stage_target(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
-    Ok(py.detach(|| stages::check_target(&RealDisk, &path))?)
+    Ok(py.detach(|| crate::check_target(&RealDisk, &path))?)
 }
 
 /// Leave the manifest of a commit; whether it is this one that the writer takes up.
@@ -228,5 +227,5 @@ pub(crate) fn close_query(py: Python<'_>, path: PathBuf, query: &str) -> PyResul
 /// Refuse what cannot be the name of a topic.
 #[pyfunction]
 pub(crate) fn check_topic(name: &str) -> PyResult<()> {
-    Ok(crate::record::check::check_topic(name)?)
+    Ok(crate::check_topic(name)?)
 }

@@ -4,16 +4,17 @@ use super::arrow::Scan;
 use super::convert::{Count, Offset, Queue, Time, limit, queue_count, tags, text, whole_number};
 use super::draft::{DelayLevel, Given, durability};
 use super::errors::invalid;
+use super::handle::{Handle, call};
 use super::log;
 use super::message::{Message, ReadBatch, messages};
-use super::producer::{Producer, SendResult};
+use super::pickle::Reduced;
+use super::producer::Producer;
 use super::progress::with_progress;
 use super::report::{Recovery, Repair, Stats, Verification, damages};
+use super::sent::SendResult;
 use super::tail::Tail;
 use super::topic::Topic;
-use crate::engine::Filter;
-use crate::tail::AtEnd;
-use crate::{Flush, Mode};
+use crate::{AtEnd, Filter, Mode};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
@@ -54,7 +55,6 @@ pub(crate) struct Store {
     /// The arguments of `open`, for pickling.
     given: Py<PyDict>,
     absolute: PathBuf,
-    generation: u32,
 }
 
 impl Store {
@@ -64,7 +64,6 @@ impl Store {
             core,
             given,
             absolute: std::path::absolute(&path).unwrap_or(path),
-            generation: crate::disk::fork_generation(),
         }
     }
 
@@ -72,19 +71,17 @@ impl Store {
         &self.core
     }
 
-    pub(super) fn is_sync(&self) -> bool {
-        self.core.options().flush() == Flush::Sync
+    /// What the objects made from the store hold.
+    pub(super) fn handle(slf: &Bound<'_, Self>) -> Handle {
+        Handle::new(slf.get().core.clone(), slf.clone().into_any().unbind())
     }
 
-    /// Runs a call of the core detached from the interpreter, and logs what it leaves to be told.
-    pub(super) fn call<T: Send>(
+    fn call<T: Send>(
         &self,
         py: Python<'_>,
-        call: impl FnOnce(&crate::Store) -> crate::Result<T> + Send,
+        run: impl FnOnce(&crate::Store) -> crate::Result<T> + Send,
     ) -> crate::Result<T> {
-        let done = py.detach(|| call(&self.core));
-        log::warnings(py, &self.core);
-        done
+        call(py, &self.core, run)
     }
 
     fn close_detached(&self, py: Python<'_>) -> crate::Result<()> {
@@ -97,14 +94,11 @@ impl Drop for Store {
         // Tidying up alone. A file may be flushed here, so other threads go on meanwhile; in the
         // child of a fork, and once the interpreter is going away, the core's own drop does what is
         // left.
-        if self.generation == crate::disk::fork_generation() && !self.core.is_closed() {
+        if !self.core.is_forked() && !self.core.is_closed() {
             let _ = Python::try_attach(|py| self.close_detached(py));
         }
     }
 }
-
-/// What pickling asks for: a function, and its arguments.
-pub(super) type Reduced<'py, T> = (Bound<'py, PyAny>, (T, Bound<'py, PyDict>));
 
 #[pymethods]
 impl Store {
@@ -147,7 +141,7 @@ impl Store {
         })?;
         let topics = PyDict::new(py);
         for topic in all {
-            topics.set_item(&*topic.name, Topic::new(slf, topic.clone()))?;
+            topics.set_item(&*topic.name, Topic::new(Store::handle(slf), topic.clone()))?;
         }
         Ok(topics)
     }
@@ -246,7 +240,7 @@ impl Store {
         let core = slf
             .get()
             .call(slf.py(), |store| store.producer(topic, queue))?;
-        Producer::new(slf, core)
+        Producer::new(Store::handle(slf), core)
     }
 
     /// Create a topic, or return the one that is there; durable on return.
@@ -286,7 +280,7 @@ impl Store {
             Some(queues) => store.create_topic(topic, queues),
         };
         let core = slf.get().call(slf.py(), create)?;
-        Ok(Topic::new(slf, core))
+        Ok(Topic::new(Store::handle(slf), core))
     }
 
     /// Make all that was sent durable.
@@ -556,7 +550,7 @@ impl Store {
         let at_end = if follow { AtEnd::Follow } else { AtEnd::Stop };
         let tail = |store: &crate::Store| crate::Tail::new(store, topic, &start, at_end);
         let core = slf.get().call(slf.py(), tail)?;
-        Ok(Tail::new(slf, topic, core))
+        Ok(Tail::new(Store::handle(slf), topic, core))
     }
 
     /// Describe a scan of messages as Arrow record batches.
@@ -641,7 +635,7 @@ impl Store {
         verify
             .map(|verify| arguments.set_item("verify", verify))
             .transpose()?;
-        Scan::new(slf, arguments)
+        Scan::new(Store::handle(slf), arguments)
     }
 
     /// Check the whole store: records, queue entries and index entries.

@@ -1,9 +1,9 @@
 //! Tails as Python iterators.
 
+use super::handle::Handle;
 use super::message::Message;
-use super::store::Store;
 use super::ticket::SLICE;
-use crate::tail::Step;
+use crate::Step;
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 
@@ -14,17 +14,16 @@ use pyo3::prelude::*;
 pub(crate) struct Tail {
     core: Mutex<crate::Tail>,
     topic: String,
-    /// Keeps the store open for as long as the tail may be asked.
-    store: Py<Store>,
+    store: Handle,
 }
 
 impl Tail {
-    pub(super) fn new(store: &Bound<'_, Store>, topic: &str, core: crate::Tail) -> Tail {
+    pub(super) fn new(store: Handle, topic: &str, core: crate::Tail) -> Tail {
         let topic = topic.to_owned();
         Tail {
             core: Mutex::new(core),
             topic,
-            store: store.clone().unbind(),
+            store,
         }
     }
 
@@ -50,7 +49,7 @@ impl Tail {
             return Ok(Some(message.into()));
         }
         loop {
-            match self.store.get().call(py, |_| self.step())? {
+            match self.store.call(py, |_| self.step())? {
                 Step::Message(message) => return Ok(Some(message.into())),
                 Step::End => return Ok(None),
                 Step::Nothing => py.check_signals()?,

@@ -2,9 +2,8 @@
 
 use super::convert::duration;
 use super::errors::exception;
-use super::producer::{Origin, SendResult};
-use crate::engine::Waiter;
-use crate::{Error, Sent};
+use super::sent::{Origin, SendResult};
+use crate::{Error, Sent, Waiter};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -1,8 +1,8 @@
 //! Topics of a store and their queues.
 
+use super::handle::Handle;
 use super::pickle::{Reduced, Values, reduce, value};
-use super::store::Store;
-use crate::engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
+use crate::{PERMISSION_READ, PERMISSION_WRITE};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) struct Topic(Kind);
 
 enum Kind {
     /// One of an open store.
-    Live(Py<Store>, Arc<crate::Topic>),
+    Live(Handle, Arc<crate::Topic>),
     /// One that was pickled.
     Kept(Kept),
 }
@@ -49,8 +49,8 @@ struct Kept {
 }
 
 impl Topic {
-    pub(super) fn new(store: &Bound<'_, Store>, core: Arc<crate::Topic>) -> Topic {
-        Topic(Kind::Live(store.clone().unbind(), core))
+    pub(super) fn new(store: Handle, core: Arc<crate::Topic>) -> Topic {
+        Topic(Kind::Live(store, core))
     }
 
     fn permissions(&self) -> u32 {
@@ -99,7 +99,7 @@ impl Topic {
             Kind::Live(store, topic) => (store, topic),
             Kind::Kept(kept) => return Ok(kept.queues.clone()),
         };
-        let queues = store.get().call(py, |store| {
+        let queues = store.call(py, |store| {
             let engine = store.engine()?;
             let mut queues = Vec::new();
             for id in engine.queues(topic) {

@@ -59,8 +59,6 @@ pub(crate) const FIXED_LEN_V4: usize = 88;
 pub mod sys_flag {
     /// The body is compressed.
     pub const COMPRESSED: u32 = 0x1;
-    /// Several tags; kept, never set.
-    pub const MULTI_TAGS: u32 = 0x2;
     /// Both bits of the transaction type.
     pub const TRANSACTION: u32 = 0xC;
     /// A prepared ("half") message: not in a queue.
@@ -268,7 +266,7 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`. See [`Layout::parse`] for what is checked.
+    /// The record at the start of `bytes`. Checks the magic and that the lengths add up; no checksum.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, Flaw> {
         let layout = Layout::parse(bytes)?;
@@ -303,7 +301,7 @@ impl<'a> Record<'a> {
             .unwrap_or_default()
     }
 
-    /// The magic: [`MAGIC_V1`] or [`MAGIC_V2`].
+    /// The magic: `MAGIC_V1` or `MAGIC_V2`.
     pub fn magic(&self) -> u32 {
         be_u32(self.bytes, AT_MAGIC)
     }
@@ -336,7 +334,7 @@ impl<'a> Record<'a> {
         be_u64(self.bytes, AT_POSITION) as i64
     }
 
-    /// System flag; see [`sys_flag`].
+    /// Bits of the system: compression, transaction, and the form of the hosts.
     #[inline]
     pub fn sys_flag(&self) -> u32 {
         be_u32(self.bytes, AT_SYS_FLAG)

@@ -8,6 +8,7 @@ use crate::mapped::{Region, guard};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::io::Read;
+use std::path::Path;
 use std::sync::Arc;
 
 /// The most that a compressed body may grow to: what is larger is refused as damage.
@@ -45,6 +46,22 @@ impl Message {
             start,
             layout,
         }
+    }
+
+    /// A message over a copy of a record's bytes, or the flaw that makes them no record.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where the system has no memory for the copy.
+    pub fn from_record(bytes: &[u8]) -> Result<Result<Message, Flaw>> {
+        let name = Path::new("record");
+        let region = Region::anonymous(bytes.len(), name).and_then(|region| {
+            region.write(0, bytes)?;
+            region.publish(bytes.len());
+            Ok(region)
+        });
+        let region = region.map_err(|e| Error::io(Op::Allocate, name, e))?;
+        Message::new(Arc::new(region), 0)
     }
 
     /// Loads from each page of the record: to be called before one that was read a while ago is
@@ -118,6 +135,13 @@ impl Message {
     pub fn tags(&self) -> Option<Cow<'_, str>> {
         let tags = properties::find(self.record().raw_properties(), TAGS.as_bytes());
         tags.map(String::from_utf8_lossy)
+    }
+
+    /// The user's own properties in the order in which they are stored, values as bytes.
+    pub fn headers(&self) -> impl Iterator<Item = (Cow<'_, str>, &[u8])> {
+        let named = properties::pairs(self.record().raw_properties());
+        let named = named.map(|(name, value)| (String::from_utf8_lossy(name), value));
+        named.filter(|(name, _)| !properties::is_reserved(name))
     }
 
     /// The user's own properties, or those of the system: by reserved names, without keys, tags and

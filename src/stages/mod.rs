@@ -14,7 +14,7 @@
 pub mod commit;
 pub mod stager;
 
-pub use crate::engine::commit_log::intake::manifest::{CommitKind, Conflict, Refusal, Resolution};
+pub use crate::engine::commit_log::intake::manifest::{CommitKind, Conflict, Resolution};
 pub use crate::record::Contents;
 pub use commit::{Commit, CommitState, Published};
 pub use stager::{Stage, Stager};

@@ -109,7 +109,7 @@ impl Stager {
         self.directory.join(format!("{}.tmp", self.name))
     }
 
-    /// Adds the rows of a batch; see [`crate::arrow::sink`].
+    /// Adds the rows of a batch.
     ///
     /// # Errors
     ///

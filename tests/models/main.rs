@@ -36,7 +36,7 @@ mod waiter;
 mod engine {
     pub(crate) use crate::waiter;
 }
-use forebay::{disk, error, machine};
+use forebay::internals::{disk, error, machine};
 use surroundings::{Access, Extent, MappedFile, Region};
 
 use bell::Bell;

@@ -3,15 +3,15 @@
 use crate::durability::Durable;
 use crate::group_commit::{self, GroupCommit};
 use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, thread};
-use forebay::disk::Disk;
-use forebay::machine::Drive;
+use forebay::Disk;
+use forebay::internals::Drive;
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use forebay::mapped::{Access, Extent};
+pub(crate) use forebay::internals::{Access, Extent};
 
 /// Stands for the parts of a store: a log whose records are one byte long.
 pub(crate) struct Log {

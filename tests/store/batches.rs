@@ -1,7 +1,7 @@
 //! Batches, each row for itself and all or nothing.
 
 use crate::bed::{Bed, body, to_queue};
-use forebay::engine::Appended;
+use forebay::Appended;
 use forebay::{Atomicity, Draft, Durability, Error, Result};
 
 fn send_batch(bed: &Bed, drafts: &[Draft<'_>], atomicity: Atomicity) -> Result<Appended> {

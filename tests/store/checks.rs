@@ -4,7 +4,7 @@ use crate::recovery::{crashed, edit, log_file};
 use crate::world::{Place, Sent, World, write};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use forebay::tail::{AtEnd, Step};
+use forebay::{AtEnd, Step};
 use forebay::{
     Bound, Column, Dialect, Error, Filter, Message, Scan, ScanSpec, Store, Stream, Tail,
 };

@@ -94,7 +94,7 @@ fn count_in_log(store: &Store, world: &World) -> usize {
         .values()
         .map(|sent| (sent.position, sent))
         .collect();
-    let mut rows = forebay::engine::Rows::default();
+    let mut rows = forebay::Rows::default();
     let mut count = 0;
     loop {
         rows.clear();

@@ -4,7 +4,7 @@
 //! more than the crate and `tempfile`: `fuzz/` includes this file to run each target under
 //! cargo-fuzz, and `fuzz.rs` beside it lets proptest draw the bytes.
 
-use forebay::archive::{BlockTable, Blocks, Damages, Wanted};
+use forebay::{BlockTable, Blocks, Damages, Wanted};
 use forebay::{Check, Draft, Durability, Filter, Mode, Options, ScanSpec, Store};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -160,7 +160,7 @@ fn exercise(root: &Path) {
                 let _ = store.offset_at(topic, queue, 1);
             }
         }
-        let mut rows = forebay::engine::Rows::default();
+        let mut rows = forebay::Rows::default();
         if let Ok(mut cursor) = store.engine().unwrap().log_cursor(Check::Full) {
             let _ = cursor.next(1_000, &mut rows);
         }
@@ -170,7 +170,7 @@ fn exercise(root: &Path) {
 
 /// One record, alone.
 fn record(bytes: &[u8]) {
-    let Ok(record) = forebay::record::Record::parse(bytes) else {
+    let Ok(record) = forebay::Record::parse(bytes) else {
         return;
     };
     let _ = record.check(record.position() as u64);

@@ -7,8 +7,8 @@
 use crate::draw::Draw;
 use crate::folder;
 use base64_decode::decode;
-use forebay::record::Record;
-use forebay::record::message::PropertyKind;
+use forebay::PropertyKind;
+use forebay::Record;
 use forebay::{Draft, Durability, Error, Filter, Message, Mode, Options, Store};
 use serde_json::Value;
 use sha2::{Digest, Sha256};

@@ -1,7 +1,7 @@
 //! Opening, verifying, closing, and what still works afterwards.
 
 use crate::bed::{Bed, Kind, body, to_queue};
-use forebay::engine::Rows;
+use forebay::Rows;
 use forebay::{Check, Draft, EngineKind, Error, Filter, Mode, Options, Result, Store};
 
 /// What makes good options bad.

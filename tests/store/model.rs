@@ -5,8 +5,8 @@
 
 use crate::bed::{Bed, Kind};
 use crate::draw::proptest_config;
-use forebay::engine::Rows;
-use forebay::record::message::PropertyKind;
+use forebay::PropertyKind;
+use forebay::Rows;
 use forebay::{Atomicity, Check, Draft, Durability, Error, Filter, Message, Result};
 use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
@@ -417,11 +417,7 @@ fn list_topics(bed: &Bed) -> String {
         .topics()
         .all()
         .iter()
-        .filter(|topic| {
-            !topic
-                .name
-                .starts_with(forebay::record::check::OWN_TOPIC_PREFIX)
-        })
+        .filter(|topic| !topic.name.starts_with(forebay::internals::OWN_TOPIC_PREFIX))
         .map(|t| describe(t))
         .collect();
     topics.sort_unstable();

@@ -3,8 +3,8 @@
 use crate::folder;
 use crate::golden::Golden;
 use crate::world::{Place, World, options, read, write};
-use forebay::disk::{Disk, RealDisk};
 use forebay::piecemeal::{Quarry, Settled, StoreLock};
+use forebay::{Disk, RealDisk};
 use forebay::{Error, Mode, Options, Result, Store};
 use std::collections::BTreeMap;
 use std::fs;

@@ -112,7 +112,7 @@ suite! {
         let mut seen = std::collections::HashSet::new();
         for number in 0..20u8 {
             let message = bed.store.get("orders", 0, number.into()).unwrap();
-            let system = message.properties(forebay::record::message::PropertyKind::System);
+            let system = message.properties(forebay::PropertyKind::System);
             let id = &system["UNIQ_KEY"];
             assert_eq!(id.len(), 32);
             assert!(seen.insert(id.clone()));

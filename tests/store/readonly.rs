@@ -99,7 +99,7 @@ fn messages_and_cursors_of_a_closed_reader_stay_good() {
     let all = forebay::Filter::default();
     let full = forebay::Check::Full;
     let mut cursor = engine.cursor(&topic, 0, 0..50, &all, full).unwrap();
-    let mut rows = forebay::engine::Rows::default();
+    let mut rows = forebay::Rows::default();
     cursor.next(10, &mut rows).unwrap();
     reader.close().unwrap();
     cursor.next(10, &mut rows).unwrap();

@@ -81,7 +81,7 @@ fn walk_file(root: &Path, start: u64, end: u64) {
         match word(at + 4) {
             0xCBD4_3194 => assert_eq!(len, bytes.len() - at, "filler at {at} of {start}"),
             _ => {
-                let record = forebay::record::Record::parse(&bytes[at..]).unwrap();
+                let record = forebay::Record::parse(&bytes[at..]).unwrap();
                 record.check(start + at as u64).unwrap();
                 record.check_body().unwrap();
             }
@@ -263,7 +263,7 @@ fn the_file_that_is_appended_to_is_repaired_under_its_readers() {
     scratch_record(&place.root(), damaged);
     let torn = store.engine().unwrap().log_cursor(forebay::Check::Full);
     let mut torn = torn.unwrap();
-    let mut rows = forebay::engine::Rows::default();
+    let mut rows = forebay::Rows::default();
     torn.next(10, &mut rows).unwrap();
     let lost = lose(&mut world, &[damaged]);
     let done = repair(&store);

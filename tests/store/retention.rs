@@ -3,8 +3,8 @@
 
 use crate::bed::{Bed, Kind, small_options};
 use crate::world::{Place, World, body_of};
-use forebay::engine::Rows;
-use forebay::tail::{AtEnd, Step};
+use forebay::Rows;
+use forebay::{AtEnd, Step};
 use forebay::{
     Bound, Check, Draft, Durability, Error, Filter, Mode, Options, ReadStatus, Scan, ScanSpec,
     Store, Tail,

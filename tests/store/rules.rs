@@ -67,7 +67,7 @@ suite! {
         let good = Draft { properties: &[("keys", "a b\n\u{1F600}")], ..to_queue(0, b"x") };
         bed.send("orders", &good);
         let message = bed.store.get("orders", 0, 0).unwrap();
-        let user = message.properties(forebay::record::message::PropertyKind::User);
+        let user = message.properties(forebay::PropertyKind::User);
         assert_eq!(user["keys"], "a b\n\u{1F600}");
     }
 

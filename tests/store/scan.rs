@@ -1,8 +1,8 @@
 //! Cursors: what scans and exports walk on.
 
 use crate::bed::{Bed, to_queue, with_key, with_tags};
-use forebay::engine::{Cursor, Rows};
 use forebay::{Check, Draft, Filter};
+use forebay::{Cursor, Rows};
 use std::ops::Range;
 
 fn cursor(bed: &Bed, queue: u32, range: Range<u64>, filter: &Filter) -> Box<dyn Cursor> {

@@ -1,7 +1,7 @@
 //! What a send stores, where, and what it says.
 
 use crate::bed::{body, to_queue};
-use forebay::record::message::PropertyKind;
+use forebay::PropertyKind;
 use forebay::{Draft, Durability, Error};
 
 suite! {

@@ -1,7 +1,7 @@
 //! Topics and their queues.
 
 use crate::bed::{body, to_queue};
-use forebay::engine::topic::PERMISSION_READ;
+use forebay::PERMISSION_READ;
 use forebay::{Error, ReadStatus};
 
 suite! {

@@ -21,7 +21,7 @@ use overlay::Overlay;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::ops::Range;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -146,11 +146,6 @@ impl ConsumeQueue {
     #[inline]
     pub fn max(&self) -> u64 {
         self.max.load(Ordering::Acquire)
-    }
-
-    /// Where its files are.
-    pub fn directory(&self) -> &Path {
-        &self.directory
     }
 
     /// File and byte of entry `number`, there or not.

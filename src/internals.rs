@@ -1,0 +1,21 @@
+//! What benches, fuzz targets and integration tests use of the inside; no part of the API.
+
+pub use crate::machine::Drive;
+pub use crate::mapped::{Access, Extent, Region};
+pub use crate::record::check::OWN_TOPIC_PREFIX;
+
+/// With [`error`] and [`machine`]: the paths by which `tests/models`, which compiles some sources a
+/// second time, resolves their imports.
+pub mod disk {
+    pub use crate::disk::{Disk, Kind, RealDisk};
+}
+
+/// See [`disk`].
+pub mod error {
+    pub use crate::error::{Error, Op, Result};
+}
+
+/// See [`disk`].
+pub mod machine {
+    pub use crate::machine::Drive;
+}

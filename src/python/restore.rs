@@ -1,0 +1,46 @@
+//! The functions that pickles name: they make the pickled objects again.
+
+use super::arrow::Scan;
+use super::message::ReadBatch;
+use super::pickle::restore;
+use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
+use super::sent::{BatchResult, SendResult};
+use super::store::Store;
+use super::topic::{Queue, Topic};
+use pyo3::PyClass;
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+/// Return the object that was pickled: the name of its class, and its values.
+#[pyfunction]
+pub(crate) fn values_again(
+    py: Python<'_>,
+    kind: &str,
+    values: &Bound<'_, PyDict>,
+) -> PyResult<Py<PyAny>> {
+    match kind {
+        BatchResult::NAME => restore::<BatchResult>(py, values),
+        Damage::NAME => restore::<Damage>(py, values),
+        Latency::NAME => restore::<Latency>(py, values),
+        Queue::NAME => restore::<Queue>(py, values),
+        ReadBatch::NAME => restore::<ReadBatch>(py, values),
+        Recovery::NAME => restore::<Recovery>(py, values),
+        Repair::NAME => restore::<Repair>(py, values),
+        RepairStep::NAME => restore::<RepairStep>(py, values),
+        SendResult::NAME => restore::<SendResult>(py, values),
+        Stats::NAME => restore::<Stats>(py, values),
+        Topic::NAME => restore::<Topic>(py, values),
+        Verification::NAME => restore::<Verification>(py, values),
+        other => Err(PyValueError::new_err(format!(
+            "{other:?} is no class of Forebay's that pickles by its values"
+        ))),
+    }
+}
+
+/// Return the scan of a store with these arguments: for unpickling, and for Spark, which passes one
+/// more argument, the dialect.
+#[pyfunction]
+pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
+    Scan::new(Store::handle(store), arguments)
+}

@@ -1,0 +1,243 @@
+//! What sends return.
+
+use super::pickle::{Reduced, Values, reduce, value};
+use crate::{Appended, HostBytes, Imported, Place, SCHEDULE_TOPIC, Sent, message_id};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyRange};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What the results of a producer share.
+pub(super) struct Origin {
+    pub(super) topic: Box<str>,
+    pub(super) host: HostBytes,
+}
+
+/// Where a message went.
+///
+/// Attributes are ``topic``, ``queue``, ``offset`` in the queue, ``position`` in the log,
+/// ``message_id``, ``timestamp`` (store time in milliseconds since the epoch) and ``durable``:
+/// whether the message was on the disk when the call returned. A delayed message waits under the
+/// topic of the schedule, and ``topic`` says so.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     result = store.send("orders", b"body")
+/// >>> result.topic, result.offset
+/// ('orders', 0)
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct SendResult {
+    origin: Arc<Origin>,
+    sent: Sent,
+}
+
+impl SendResult {
+    #[inline]
+    pub(super) fn new(origin: &Arc<Origin>, sent: Sent, delay_level: u8) -> SendResult {
+        let origin = match delay_level {
+            0 => Arc::clone(origin),
+            _ => Arc::new(Origin {
+                topic: SCHEDULE_TOPIC.into(),
+                host: origin.host,
+            }),
+        };
+        SendResult { origin, sent }
+    }
+}
+
+impl Values for SendResult {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let place = &self.sent.place;
+        let values = PyDict::new(py);
+        values.set_item("topic", &*self.origin.topic)?;
+        values.set_item("host", PyBytes::new(py, self.origin.host.as_bytes()))?;
+        values.set_item("queue", place.queue)?;
+        values.set_item("offset", place.offset)?;
+        values.set_item("position", place.position)?;
+        values.set_item("end", self.sent.end)?;
+        values.set_item("timestamp", self.sent.store_timestamp)?;
+        values.set_item("durable", self.sent.durable)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<SendResult> {
+        let host = HostBytes::from_bytes(&value::<Vec<u8>>(values, "host")?);
+        let topic: String = value(values, "topic")?;
+        let sent = Sent {
+            place: Place {
+                position: value(values, "position")?,
+                queue: value(values, "queue")?,
+                offset: value(values, "offset")?,
+            },
+            end: value(values, "end")?,
+            store_timestamp: value(values, "timestamp")?,
+            durable: value(values, "durable")?,
+        };
+        let host = host.ok_or_else(|| PyValueError::new_err("a host has 8 or 20 bytes"))?;
+        let topic = topic.into();
+        Ok(SendResult {
+            origin: Arc::new(Origin { topic, host }),
+            sent,
+        })
+    }
+}
+
+#[pymethods]
+impl SendResult {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
+    #[getter]
+    fn topic(&self) -> &str {
+        &self.origin.topic
+    }
+
+    #[getter]
+    fn queue(&self) -> u32 {
+        self.sent.place.queue
+    }
+
+    #[getter]
+    fn offset(&self) -> u64 {
+        self.sent.place.offset
+    }
+
+    #[getter]
+    fn position(&self) -> u64 {
+        self.sent.place.position
+    }
+
+    #[getter]
+    fn message_id(&self) -> String {
+        message_id(self.origin.host.as_bytes(), self.sent.place.position)
+    }
+
+    #[getter]
+    fn timestamp(&self) -> i64 {
+        self.sent.store_timestamp
+    }
+
+    #[getter]
+    fn durable(&self) -> bool {
+        self.sent.durable
+    }
+
+    fn __repr__(&self) -> String {
+        let place = &self.sent.place;
+        format!(
+            "SendResult(topic={:?}, queue={}, offset={}, position={}, timestamp={}, durable={})",
+            self.origin.topic,
+            place.queue,
+            place.offset,
+            place.position,
+            self.sent.store_timestamp,
+            if self.sent.durable { "True" } else { "False" },
+        )
+    }
+}
+
+/// Where the messages of a batch went.
+///
+/// Attributes are ``count``, ``ranges`` (a dict from queue to the range of offsets from the batch's
+/// first message there to its last), ``timestamp`` (store time in milliseconds) and ``durable``. A
+/// batch above 4 MiB goes in several chunks, and what others send meanwhile to the same queue then
+/// lies within the range too.
+#[pyclass(frozen, get_all, module = "forebay")]
+pub(crate) struct BatchResult {
+    count: usize,
+    ranges: Py<PyDict>,
+    timestamp: i64,
+    durable: bool,
+}
+
+impl BatchResult {
+    pub(super) fn of_imported(py: Python<'_>, sent: &Imported) -> PyResult<BatchResult> {
+        let by_queue = PyDict::new(py);
+        for (queue, parts) in &sent.ranges {
+            if let [first, ..] = parts.as_slice() {
+                let end = parts.last().map_or(first.end, |last| last.end);
+                let [start, end] = [first.start, end].map(isize::try_from);
+                by_queue.set_item(queue, PyRange::new(py, start?, end?)?)?;
+            }
+        }
+        Ok(BatchResult {
+            count: usize::try_from(sent.count)?,
+            ranges: by_queue.unbind(),
+            timestamp: sent.store_timestamp,
+            durable: sent.durable,
+        })
+    }
+
+    pub(super) fn new(py: Python<'_>, appended: &Appended) -> PyResult<BatchResult> {
+        let by_queue = PyDict::new(py);
+        for (queue, range) in ranges(&appended.rows) {
+            by_queue.set_item(queue, PyRange::new(py, range.start, range.end)?)?;
+        }
+        Ok(BatchResult {
+            count: appended.rows.len(),
+            ranges: by_queue.unbind(),
+            timestamp: appended.store_timestamp,
+            durable: appended.durable,
+        })
+    }
+}
+
+/// From the first to the last offset of each queue.
+fn ranges(places: &[Place]) -> BTreeMap<u32, Range<isize>> {
+    let mut found: BTreeMap<u32, Range<isize>> = BTreeMap::new();
+    for run in places.chunk_by(|one, next| one.queue == next.queue) {
+        let [Some(first), Some(last)] = [run.first(), run.last()].map(|place| {
+            place.map(|place| {
+                (
+                    place.queue,
+                    isize::try_from(place.offset).unwrap_or(isize::MAX),
+                )
+            })
+        }) else {
+            continue;
+        };
+        let range = found.entry(first.0).or_insert(first.1..first.1);
+        range.end = last.1.saturating_add(1);
+    }
+    found
+}
+
+impl Values for BatchResult {
+    fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let values = PyDict::new(py);
+        values.set_item("count", self.count)?;
+        values.set_item("ranges", self.ranges.bind(py).copy()?)?;
+        values.set_item("timestamp", self.timestamp)?;
+        values.set_item("durable", self.durable)?;
+        Ok(values)
+    }
+
+    fn from_values(values: &Bound<'_, PyDict>) -> PyResult<BatchResult> {
+        Ok(BatchResult {
+            count: value(values, "count")?,
+            ranges: value(values, "ranges")?,
+            timestamp: value(values, "timestamp")?,
+            durable: value(values, "durable")?,
+        })
+    }
+}
+
+#[pymethods]
+impl BatchResult {
+    fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
+        reduce(self, py)
+    }
+
+    fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+        let ranges = self.ranges.bind(py).repr()?;
+        let durable = if self.durable { "True" } else { "False" };
+        Ok(format!(
+            "BatchResult(count={}, ranges={ranges}, timestamp={}, durable={durable})",
+            self.count, self.timestamp
+        ))
+    }
+}
