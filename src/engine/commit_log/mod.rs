@@ -21,6 +21,7 @@ pub mod archive;
 mod atomic;
 mod begin;
 mod bell;
+mod blank;
 mod bridge;
 mod checkpoint;
 mod consume_queue;
@@ -38,6 +39,7 @@ mod kept;
 pub(crate) mod layout;
 mod locate;
 mod log;
+mod meant;
 mod open;
 pub mod piecemeal;
 mod place;
@@ -55,6 +57,7 @@ mod rewrite;
 mod roll;
 mod running;
 mod salvage;
+mod search;
 mod service;
 mod shared;
 mod spill;
@@ -67,6 +70,7 @@ mod verify_index;
 mod verify_stretch;
 mod verify_survey;
 mod verify_tables;
+mod walker;
 
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Finding, Recovery,

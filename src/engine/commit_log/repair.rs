@@ -11,11 +11,10 @@
 
 use super::bridge::{can_fill, first};
 use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
-use super::dispatch::{entry_code, is_indexed};
+use super::index::is_indexed;
 use super::kept;
-use super::place::leads_home;
+use super::meant::leads_home;
 use super::recover::{Belief, walk};
-use super::reindex::put_keys;
 use super::retention::Pause;
 use super::rewrite::rewrite;
 use super::salvage;
@@ -240,11 +239,7 @@ fn correct_entries(shared: &Shared, found: &Survey, steps: &mut Vec<RepairStep>)
 
 fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
     let known = Known::read(record.raw_properties());
-    QueueEntry {
-        position,
-        size: record.layout().total_len,
-        tags_code: entry_code(record, &known),
-    }
+    QueueEntry::of(record, &known, position)
 }
 
 /// Puts records into their queues that no entry leads to. One whose place another record has stays
@@ -264,7 +259,7 @@ fn place_strays(shared: &Shared, strays: &[u64], steps: &mut Vec<RepairStep>) ->
             let (topic, _) = shared.topics.get_or_add(&name, id + 1);
             let queue = shared.queues.get_or_add(&topic, id);
             if let Some(there) = queue.entry(offset)?
-                && leads_home(&shared.log, &topic, id, offset, there)?
+                && leads_home(&shared.log, (&topic, id, offset), there)?
             {
                 return Ok(None);
             }
@@ -300,12 +295,8 @@ fn rebuild_index(shared: &Shared, name: u64, steps: &mut Vec<RepairStep>) -> Res
         let from = index.end_position()?.unwrap_or(shared.log.min_position());
         let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
             if position < end && is_indexed(record) {
-                put += put_keys(
-                    index,
-                    record,
-                    &Known::read(record.raw_properties()),
-                    position,
-                )?;
+                let known = Known::read(record.raw_properties());
+                put += index.put_missing(record, &known, position)?;
             }
             Ok(())
         };

@@ -2,10 +2,10 @@
 
 use super::blocks::{Block, BlockTable, Hole, Run, Table, place};
 use super::keys::{encode, key_hash};
-use crate::engine::commit_log::log::{Step, Walker};
-use crate::engine::commit_log::recover::next_record;
+use crate::engine::commit_log::search::next_record;
 use crate::engine::commit_log::shared::Shared;
 use crate::engine::commit_log::state::Mark;
+use crate::engine::commit_log::walker::{Step, Walker};
 use crate::error::{Error, Op, Result};
 use crate::mapped::MappedFile;
 use crate::num::{index, short};
