@@ -9,7 +9,8 @@
 //! Room is secured before the first byte is stored: files are there and blocks reserved for the
 //! whole batch. So an append fails before it has stored anything, or not at all.
 
-use super::log::{Log, blank};
+use super::blank::blank;
+use super::log::Log;
 use super::queue_row::QueueRow;
 use super::state::Mark;
 use crate::engine::{Appended, Place, Topic};

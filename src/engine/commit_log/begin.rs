@@ -4,12 +4,14 @@
 //! hint like every cache, so a position is believed only if a record ends there; else, and in a
 //! store of another system, the walk begins where nothing can be missed.
 
-use super::log::{Log, Step, Walker};
+use super::log::Log;
 use super::open::Opening;
-use super::recover::{Belief, Trust, next_record};
+use super::recover::{Belief, Trust};
 use super::running;
+use super::search::next_record;
 use super::state::{Cache, Mark, StatePage};
 use super::tables::Inventory;
+use super::walker::{Step, Walker};
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;

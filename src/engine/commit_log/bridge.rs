@@ -17,7 +17,7 @@
 //!
 //! What is left of a file becomes the filler that ends a file.
 
-use super::log::blank;
+use super::blank::blank;
 use crate::error::Result;
 use crate::num::index;
 use crate::record::layout::{BLANK_LEN, CRC_LEN, RECORD_LEN_MIN, sys_flag};

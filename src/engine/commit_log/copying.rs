@@ -108,7 +108,8 @@ impl Disk for CopyingDisk {
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod test {
     use super::*;
-    use crate::engine::commit_log::log::{Log, Step, Walker};
+    use crate::engine::commit_log::log::Log;
+    use crate::engine::commit_log::walker::{Step, Walker};
     use crate::mapped::queue::{file_name, list_files};
     use crate::mapped::{Extent, MappedFileQueue};
     use crate::{Draft, Durability, Options, Store};

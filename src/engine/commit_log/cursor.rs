@@ -3,10 +3,12 @@
 
 use super::consume_queue::{ConsumeQueue, ENTRY_LEN, EntryMap};
 use super::locate::Search;
-use super::log::{Log, Step, Walker};
+use super::log::Log;
+use super::meant::check_record;
 use super::queue_entry::QueueEntry;
-use super::recover::next_record;
 use super::report::Report;
+use super::search::next_record;
+use super::walker::{Step, Walker};
 use crate::clock::{Clock, RealClock};
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, Topic};
 use crate::error::{Error, Op, Result};
@@ -235,27 +237,6 @@ fn keep(
         report.stale();
     }
     Ok(filter.is_empty() || filter.passes(record))
-}
-
-/// The record at the start of `bytes`, if it is the one that an entry means: of this topic, queue
-/// and offset.
-#[inline]
-pub(super) fn check_record<'a>(
-    bytes: &'a [u8],
-    position: u64,
-    (topic, queue, offset): (&Topic, u32, u64),
-) -> Result<Record<'a>, Flaw> {
-    let record = Record::parse(bytes)?;
-    if record.position() != position.cast_signed() {
-        return Err(Flaw::Position(record.position()));
-    }
-    if record.queue_offset() != offset.cast_signed()
-        || record.queue_id() != queue.cast_signed()
-        || record.topic() != topic.name.as_bytes()
-    {
-        return Err(Flaw::Field("queue entry: the record is another's"));
-    }
-    Ok(record)
 }
 
 impl Cursor for QueueCursor {

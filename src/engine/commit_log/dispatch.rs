@@ -5,27 +5,27 @@
 //! there; a sender helps when the backlog is large. So what was sent can be read at once, and no
 //! timer is waited for.
 
-use super::consume_queue::{ConsumeQueue, EntryMap, QUEUES_MAX, QueueEntry};
-use super::index::Index;
-use super::log::{Log, Step, Walker};
+use super::consume_queue::{ConsumeQueue, EntryMap, QueueEntry, is_directory_name};
+use super::index::{Index, is_indexed};
+use super::log::Log;
+use super::queue_entry::queue_and_offset;
 use super::queue_row::QueueRow;
 use super::queues::Queues;
 use super::report::Report;
+use super::search::next_record;
 use super::state::Mark;
+use super::walker::{Step, Walker};
 use crate::engine::topic::Topic;
 use crate::engine::{Damage, DamageKind, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
-use crate::record::layout::sys_flag;
-use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC, TopicHash};
+use crate::record::properties::{Known, TopicHash};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Offsets of queues are below this; a larger one is damage.
-pub const OFFSET_MAX: u64 = 1 << 56;
 /// Records that one step takes at most.
 const STEP_RECORDS: usize = 4096;
 /// Records whose index slots are loaded before the first of them is put.
@@ -207,7 +207,7 @@ impl Dispatcher {
                     // Published bytes went bad under us: pass over them and say so.
                     self.put_keys(&mut progress.keys)?;
                     let end = self.log.readable_end();
-                    let next = super::recover::next_record(&self.log, position + 1, end)?;
+                    let next = next_record(&self.log, position + 1, end)?;
                     let next = next.unwrap_or(end);
                     self.report.add(Damage {
                         kind: DamageKind::Log,
@@ -331,20 +331,8 @@ impl Finder {
         known: &Known<'_>,
         position: u64,
     ) -> Option<(&mut QueueSlot, u64, QueueEntry)> {
-        if !record.is_queued() {
-            return None;
-        }
-        let queue = u32::try_from(record.queue_id())
-            .ok()
-            .filter(|queue| *queue < QUEUES_MAX)?;
-        let offset = u64::try_from(record.queue_offset())
-            .ok()
-            .filter(|offset| *offset < OFFSET_MAX)?;
-        let entry = QueueEntry {
-            position,
-            size: record.layout().total_len,
-            tags_code: entry_code(record, known),
-        };
+        let (queue, offset) = queue_and_offset(record)?;
+        let entry = QueueEntry::of(record, known, position);
         let number = self.enter(topics, record.topic())?;
         let found = self.found.get(number)?;
         if found.queues.get(queue).is_none() {
@@ -414,42 +402,6 @@ impl Finder {
         self.numbers.insert(name.into(), number);
         Some(number)
     }
-}
-
-/// Whether a topic that stands in a record may become a directory.
-pub fn is_directory_name(name: &str) -> bool {
-    let allowed =
-        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-' | b'.');
-    !name.is_empty()
-        && name.len() <= 255
-        && name.bytes().all(allowed)
-        && name != "."
-        && name != ".."
-}
-
-/// Whether the keys of a record stand in the index: those of a prepared message do, as in RocketMQ,
-/// those of one that was rolled back do not.
-#[inline]
-pub fn is_indexed(record: &Record<'_>) -> bool {
-    record.sys_flag() & sys_flag::TRANSACTION != sys_flag::ROLLBACK
-}
-
-/// The code of a queue entry: of the tag, or the delivery time of a delayed message.
-#[inline]
-pub fn entry_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
-    if let Some(delay) = known.delay
-        && record.topic() == SCHEDULE_TOPIC.as_bytes()
-    {
-        let level = std::str::from_utf8(delay)
-            .ok()
-            .and_then(|text| text.parse::<i64>().ok());
-        if let Some(level) = level.filter(|level| *level > 0) {
-            let last = DELAY_LEVELS_MS.len();
-            let index = usize::try_from(level).unwrap_or(last).min(last) - 1;
-            return record.store_timestamp() + DELAY_LEVELS_MS.get(index).copied().unwrap_or(1000);
-        }
-    }
-    properties::tags_code(known.tags)
 }
 
 #[cfg(test)]

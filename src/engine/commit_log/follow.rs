@@ -4,9 +4,9 @@
 //! A queue entry is believed only below the writer's dispatched mark, and only if the record there
 //! carries its topic, queue and offset.
 
-use super::consume_queue::{ConsumeQueue, list_queues, list_topics};
-use super::dispatch::is_directory_name;
+use super::consume_queue::{ConsumeQueue, is_directory_name, list_queues, list_topics};
 use super::log::Log;
+use super::meant::is_meant;
 use super::parts::Parts;
 use super::state::Mark;
 use crate::disk::Kind;
@@ -14,7 +14,6 @@ use crate::engine::Topic;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Access, Extent, MappedFile};
-use crate::record::Record;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -168,7 +167,7 @@ pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> 
             return Ok(true);
         }
         let found = parts.log.record_at(entry.position)?.record();
-        Ok(found.is_some_and(|message| is_of(&message.record(), topic, queue, number)))
+        Ok(found.is_some_and(|message| is_meant(&message.record(), (topic, queue.id, number))))
     };
     queue.follow_min(minimum)?;
     let mut max = queue.max();
@@ -233,10 +232,4 @@ fn end_from(
             }
         }
     }
-}
-
-fn is_of(record: &Record<'_>, topic: &Topic, queue: &ConsumeQueue, number: u64) -> bool {
-    record.topic() == topic.name.as_bytes()
-        && record.queue_id() == queue.id.cast_signed()
-        && record.queue_offset() == number.cast_signed()
 }

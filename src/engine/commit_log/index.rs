@@ -4,6 +4,9 @@ use super::index_file::IndexFile;
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
+use crate::record::Record;
+use crate::record::layout::sys_flag;
+use crate::record::properties::{Known, index_hash};
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -184,6 +187,32 @@ impl Index {
         Ok(())
     }
 
+    /// Puts the keys of a record that the index lacks; returns how many were put.
+    pub fn put_missing(
+        &self,
+        record: &Record<'_>,
+        known: &Known<'_>,
+        position: u64,
+    ) -> Result<u64> {
+        let mut put = 0;
+        let last = self.end_position()?;
+        for key in known.index_keys() {
+            let hash = index_hash(record.topic(), key);
+            // A process that died between two keys of a record leaves the first in the index.
+            let mut there = false;
+            if last == Some(position) {
+                for file in self.files().iter().rev().take(2) {
+                    there = there || file.contains(hash, position)?;
+                }
+            }
+            if !there && last.is_none_or(|last| position >= last) {
+                self.put(hash, position, record.store_timestamp())?;
+                put += 1;
+            }
+        }
+        Ok(put)
+    }
+
     /// [`Index::put`] for many: hash, position and store time of each. Returns how many were put,
     /// all where there is no error. The file is looked up once for all that fit it.
     pub fn put_all(&self, keys: impl Iterator<Item = (u32, u64, i64)>) -> (usize, Result<()>) {
@@ -314,6 +343,13 @@ impl Index {
         }
         Ok(())
     }
+}
+
+/// Whether the keys of a record stand in the index: those of a prepared message do, as in RocketMQ,
+/// those of one that was rolled back do not.
+#[inline]
+pub fn is_indexed(record: &Record<'_>) -> bool {
+    record.sys_flag() & sys_flag::TRANSACTION != sys_flag::ROLLBACK
 }
 
 /// Names and lengths of the index files in a directory, oldest first.

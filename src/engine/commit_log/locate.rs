@@ -1,10 +1,10 @@
 //! Finding the record of a queue offset in the log itself, where its queue entry is damaged.
 
 use super::consume_queue::ConsumeQueue;
-use super::cursor::check_record;
-use super::log::{Log, Step, Walker};
-use super::place::leads_home;
-use super::recover::next_record;
+use super::log::Log;
+use super::meant::{is_meant, leads_home};
+use super::search::next_record;
+use super::walker::{Step, Walker};
 use crate::engine::Topic;
 use crate::error::Result;
 use crate::record::Message;
@@ -19,7 +19,9 @@ use std::sync::Arc;
 pub fn first_kept(log: &Arc<Log>, topic: &Topic, queue: &ConsumeQueue, until: u64) -> Result<u64> {
     let home = |number: u64| -> Result<Option<u64>> {
         Ok(match queue.entry(number)? {
-            Some(entry) if leads_home(log, topic, queue.id, number, entry)? => Some(entry.position),
+            Some(entry) if leads_home(log, (topic, queue.id, number), entry)? => {
+                Some(entry.position)
+            }
             _ => None,
         })
     };
@@ -76,9 +78,7 @@ impl Search {
             let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
             let Some(entry) = entry else { return Ok(None) };
             let meant = (topic, queue.id, number);
-            let own = |message: &Message| {
-                check_record(message.record().bytes(), entry.position, meant).is_ok()
-            };
+            let own = |message: &Message| is_meant(&message.record(), meant);
             let found = log.record_at(entry.position)?.record().filter(own);
             Ok(found.map(|_| (entry.position, entry.end())))
         };

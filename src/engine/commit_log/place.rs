@@ -8,6 +8,7 @@
 use super::consume_queue::{ConsumeQueue, QueueEntry};
 use super::dispatch::Finder;
 use super::log::Log;
+use super::meant::leads_home;
 use super::open::Opening;
 use super::queues::Queues;
 use super::report::Report;
@@ -122,7 +123,7 @@ impl Placer {
                 // One that leads to this record and differs is torn.
                 Some(there)
                     if there.position != position
-                        && leads_home(&self.log, &topic, queue.id, offset, there)? =>
+                        && leads_home(&self.log, (&topic, queue.id, offset), there)? =>
                 {
                     self.refuse(&entry, "another record has its queue offset");
                     return Ok(());
@@ -238,26 +239,4 @@ impl Placer {
             lost: Vec::new(),
         });
     }
-}
-
-/// Whether an entry leads to the record that it stands for.
-///
-/// # Errors
-///
-/// As [`Log::record_at`].
-pub(super) fn leads_home(
-    log: &Log,
-    topic: &Topic,
-    queue: u32,
-    offset: u64,
-    entry: QueueEntry,
-) -> Result<bool> {
-    let Some(message) = log.checked_record_at(entry.position)?.record() else {
-        return Ok(false);
-    };
-    let record = message.record();
-    Ok(record.topic() == topic.name.as_bytes()
-        && record.queue_id() == queue.cast_signed()
-        && record.queue_offset() == offset.cast_signed()
-        && record.layout().total_len == entry.size)
 }

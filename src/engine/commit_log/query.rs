@@ -1,13 +1,14 @@
 //! Finding messages: by key through the index, by time through the store times of a queue.
 
 use super::consume_queue::ConsumeQueue;
-use super::cursor::check_record;
-use super::dispatch::is_indexed;
+use super::index::is_indexed;
 use super::index_file::IndexFile;
 use super::locate::Search;
-use super::log::{Found, Step, Walker};
+use super::log::Found;
+use super::meant::check_record;
 use super::parts::Parts;
-use super::recover::next_record;
+use super::search::next_record;
+use super::walker::{Step, Walker};
 use crate::engine::{Damage, DamageKind, Topic};
 use crate::error::Result;
 use crate::record::properties::{Known, index_hash};

@@ -14,7 +14,9 @@
 use crate::error::{Error, Op, Result};
 use crate::mapped::Region;
 use crate::num::{index, low_u32};
+use crate::record::Record;
 use crate::record::layout::{be_u32, be_u64};
+use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -25,6 +27,12 @@ pub const ENTRY_LEN: u64 = 20;
 const _: () = assert!(ENTRY_LEN == 8 + 4 + 8);
 const AT_SIZE: usize = 8;
 const AT_TAGS: usize = AT_SIZE + 4;
+/// Offsets of queues are below this; a larger one in a record is damage.
+pub const OFFSET_MAX: u64 = 1 << 56;
+/// Queue ids that a record or a directory may have are below this. It is more than the queues that
+/// a topic is given ([`TOPIC_QUEUES_MAX`](crate::engine::topic::TOPIC_QUEUES_MAX)): another system
+/// may have given more.
+pub const QUEUE_IDS_MAX: u32 = 1 << 20;
 /// Size that marks a filler.
 pub const FILLER_SIZE: u32 = 0x7FFF_FFFF;
 
@@ -49,6 +57,16 @@ impl QueueEntry {
         size: FILLER_SIZE,
         tags_code: 0,
     };
+
+    /// The entry of the record at `position`, whose properties are `known`.
+    #[inline]
+    pub fn of(record: &Record<'_>, known: &Known<'_>, position: u64) -> QueueEntry {
+        QueueEntry {
+            position,
+            size: record.layout().total_len,
+            tags_code: tags_code(record, known),
+        }
+    }
 
     /// The entry of a message that is lost; `bridge` is the record that fills its place.
     pub fn lost(bridge: &Range<u64>) -> QueueEntry {
@@ -97,6 +115,37 @@ impl QueueEntry {
             && self.position < end
             && self.position + u64::from(self.size) <= end
     }
+}
+
+/// Queue and offset of a record; `None` where it stands in no queue, or names one that none can
+/// be.
+#[inline]
+pub fn queue_and_offset(record: &Record<'_>) -> Option<(u32, u64)> {
+    if !record.is_queued() {
+        return None;
+    }
+    let queue = u32::try_from(record.queue_id()).ok();
+    let offset = u64::try_from(record.queue_offset()).ok();
+    let queue = queue.filter(|queue| *queue < QUEUE_IDS_MAX)?;
+    Some((queue, offset.filter(|offset| *offset < OFFSET_MAX)?))
+}
+
+/// The code of a queue entry: of the tag, or the delivery time of a delayed message.
+#[inline]
+fn tags_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
+    if let Some(delay) = known.delay
+        && record.topic() == SCHEDULE_TOPIC.as_bytes()
+    {
+        let level = std::str::from_utf8(delay)
+            .ok()
+            .and_then(|text| text.parse::<i64>().ok());
+        if let Some(level) = level.filter(|level| *level > 0) {
+            let last = DELAY_LEVELS_MS.len();
+            let index = usize::try_from(level).unwrap_or(last).min(last) - 1;
+            return record.store_timestamp() + DELAY_LEVELS_MS.get(index).copied().unwrap_or(1000);
+        }
+    }
+    properties::tags_code(known.tags)
 }
 
 /// A map with entries of a queue.

@@ -4,8 +4,9 @@ use super::begin::Begin;
 use super::consume_queue::{ConsumeQueue, QueueEntry, list_queues, list_topics};
 use super::layout;
 use super::log::Log;
+use super::meant::leads_home;
 use super::open::Opening;
-use super::place::{Bridge, Placer, leads_home};
+use super::place::{Bridge, Placer};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;
 use crate::engine::directory::names;
@@ -179,7 +180,7 @@ impl Opening<'_> {
                     Some(entry) => {
                         entry.is_filler()
                             || entry.end() <= min_position
-                            || leads_home(log, &topic, queue.id, number, entry)?
+                            || leads_home(log, (&topic, queue.id, number), entry)?
                     }
                 };
                 if !sound {
@@ -275,7 +276,7 @@ impl Opening<'_> {
 
     fn is_home(&self, log: &Log, topic: &Topic, queue: &ConsumeQueue, number: u64) -> Result<bool> {
         match queue.entry(number)? {
-            Some(entry) => leads_home(log, topic, queue.id, number, entry),
+            Some(entry) => leads_home(log, (topic, queue.id, number), entry),
             None => Ok(false),
         }
     }

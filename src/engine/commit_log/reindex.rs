@@ -5,15 +5,14 @@
 //! are looked for in the log itself.
 
 use super::begin::Begin;
-use super::dispatch::is_indexed;
-use super::index::Index;
+use super::index::{Index, is_indexed};
 use super::log::Log;
 use super::open::Opening;
 use super::recover::{Belief, Outcome, walk};
 use crate::error::Result;
 use crate::mapped::Access;
 use crate::record::Record;
-use crate::record::properties::{Known, index_hash};
+use crate::record::properties::Known;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,7 +47,7 @@ impl IndexPlan {
         }
         if self.indexed_to.is_none_or(|end| position >= end) {
             match &self.index {
-                Some(index) => self.put += put_keys(index, record, known, position)?,
+                Some(index) => self.put += index.put_missing(record, known, position)?,
                 // The last record that has an entry may lack entries of its other keys.
                 None => {
                     self.unindexed.get_or_insert(position);
@@ -210,7 +209,7 @@ impl Opening<'_> {
             checked += 1;
             let known = Known::read(record.raw_properties());
             if position < outcome.end && is_indexed(record) {
-                rebuilt += put_keys(&index, record, &known, position)?;
+                rebuilt += index.put_missing(record, &known, position)?;
             }
             Ok(())
         };
@@ -236,30 +235,4 @@ fn gaps(index: &Index) -> Result<Vec<Range<u64>>> {
     }
     gaps.retain(|gap| !gap.is_empty());
     Ok(gaps)
-}
-
-/// Puts the entries of a record's keys, unless they are there; returns how many were put.
-pub(super) fn put_keys(
-    index: &Index,
-    record: &Record<'_>,
-    known: &Known<'_>,
-    position: u64,
-) -> Result<u64> {
-    let mut put = 0;
-    let last = index.end_position()?;
-    for key in known.index_keys() {
-        let hash = index_hash(record.topic(), key);
-        // A process that died between two keys of a record leaves the first in the index.
-        let mut there = false;
-        if last == Some(position) {
-            for file in index.files().iter().rev().take(2) {
-                there = there || file.contains(hash, position)?;
-            }
-        }
-        if !there && last.is_none_or(|last| position >= last) {
-            index.put(hash, position, record.store_timestamp())?;
-            put += 1;
-        }
-    }
-    Ok(put)
 }

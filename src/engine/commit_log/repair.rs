@@ -11,12 +11,11 @@
 
 use super::bridge::{can_fill, first};
 use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
-use super::dispatch::{entry_code, is_indexed};
+use super::index::is_indexed;
 use super::kept;
+use super::meant::leads_home;
 use super::parts::Parts;
-use super::place::leads_home;
 use super::recover::{Belief, walk};
-use super::reindex::put_keys;
 use super::retention::{Pause, Retention};
 use super::rewrite::rewrite;
 use super::salvage;
@@ -265,11 +264,7 @@ fn correct_entries(
 
 fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
     let known = Known::read(record.raw_properties());
-    QueueEntry {
-        position,
-        size: record.layout().total_len,
-        tags_code: entry_code(record, &known),
-    }
+    QueueEntry::of(record, &known, position)
 }
 
 /// Puts records into their queues that no entry leads to. One whose place another record has stays
@@ -294,7 +289,7 @@ fn place_strays(
             let (topic, _) = parts.topics.get_or_add(&name, id + 1);
             let queue = parts.queues.get_or_add(&topic, id);
             if let Some(there) = queue.entry(offset)?
-                && leads_home(&parts.log, &topic, id, offset, there)?
+                && leads_home(&parts.log, (&topic, id, offset), there)?
             {
                 return Ok(None);
             }
@@ -330,12 +325,8 @@ fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Resul
         let from = index.end_position()?.unwrap_or(parts.log.min_position());
         let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
             if position < end && is_indexed(record) {
-                put += put_keys(
-                    index,
-                    record,
-                    &Known::read(record.raw_properties()),
-                    position,
-                )?;
+                let known = Known::read(record.raw_properties());
+                put += index.put_missing(record, &known, position)?;
             }
             Ok(())
         };

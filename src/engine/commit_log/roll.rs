@@ -4,8 +4,8 @@
 //! that one would stay for ever, and all that is in it. A file that is sealed ends in a filler, as
 //! one that is full does; the filler is longer, and nothing else tells the two apart.
 
-use super::log::{Step, Walker};
 use super::parts::Parts;
+use super::walker::{Step, Walker};
 use crate::error::Result;
 use crate::options::Options;
 use parking_lot::Mutex;

@@ -1,8 +1,8 @@
 //! `forebay.offsets`, the bounds of the queues and of the index at a position of the log.
 
-use super::consume_queue::QUEUES_MAX;
-use super::dispatch::{OFFSET_MAX, is_directory_name};
+use super::consume_queue::is_directory_name;
 use super::index::Index;
+use super::queue_entry::{OFFSET_MAX, QUEUE_IDS_MAX};
 use super::queues::Queues;
 use crate::disk::{Disk, read_small, replace};
 use crate::engine::Topics;
@@ -85,7 +85,7 @@ impl Inventory {
                 ["position", at] => inventory.position = at.parse().ok()?,
                 ["queue", topic, id, min, next] => {
                     let (min, next) = (min.parse().ok()?, next.parse().ok()?);
-                    let id = id.parse().ok().filter(|id| *id < QUEUES_MAX)?;
+                    let id = id.parse().ok().filter(|id| *id < QUEUE_IDS_MAX)?;
                     if !is_directory_name(topic) || min > next || next >= OFFSET_MAX {
                         return None;
                     }

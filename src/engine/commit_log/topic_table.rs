@@ -3,7 +3,7 @@
 //! The file may be anybody's, so it is never held as a tree: a tree takes thirty times the text.
 //! Each part that is not asked for stays the text that it is.
 
-use super::dispatch::is_directory_name;
+use super::consume_queue::is_directory_name;
 use super::json::{Members, raw};
 use super::tables::TABLE_LEN_MAX;
 use crate::disk::{Disk, Kind, read_small, replace};

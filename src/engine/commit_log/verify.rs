@@ -5,17 +5,18 @@
 //! Damaged entries that follow one another in a file are one place.
 
 use super::bridge::is_bridge;
-use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QUEUES_MAX};
-use super::dispatch::{OFFSET_MAX, entry_code};
+use super::consume_queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
 use super::follow;
 use super::locate::Search;
-use super::log::{Log, Step, Walker};
+use super::log::Log;
+use super::meant::{is_meant, leads_home};
 use super::parts::Parts;
-use super::place::leads_home;
-use super::recover::next_record;
+use super::queue_entry::queue_and_offset;
+use super::search::next_record;
 use super::verify_index::index_entries;
 use super::verify_survey::{BadEntry, Hole, Survey};
 use super::verify_tables::tables;
+use super::walker::{Step, Walker};
 use crate::engine::{Damage, DamageKind, Topic, Verification};
 use crate::error::Result;
 use crate::record::properties::{Known, SCHEDULE_TOPIC};
@@ -165,13 +166,12 @@ fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
 /// Why no entry can lead to a record. An entry that is there and damaged is no reason: it is found
 /// with its queue.
 fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<&'static str>> {
-    let Some((name, id, offset)) = named(record).filter(|_| record.is_queued()) else {
+    let Some(((id, offset), name)) =
+        queue_and_offset(record).zip(std::str::from_utf8(record.topic()).ok())
+    else {
         return Ok(None);
     };
-    if id >= QUEUES_MAX || offset >= OFFSET_MAX {
-        return Ok(None);
-    }
-    let Some(topic) = parts.topics.get(&name) else {
+    let Some(topic) = parts.topics.get(name) else {
         return Ok(Some("its topic has no queue"));
     };
     let Some(queue) = parts.queues.get(&topic, id) else {
@@ -188,7 +188,7 @@ fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<
         .entry(offset)?
         .filter(|entry| entry.position != position);
     let taken = match other {
-        Some(other) => leads_home(&parts.log, &topic, id, offset, other)?,
+        Some(other) => leads_home(&parts.log, (&topic, id, offset), other)?,
         None => false,
     };
     Ok(taken.then_some("another record has its queue offset"))
@@ -263,9 +263,7 @@ fn flaw_of(
         return Ok(Some("the entry leads to no record".to_owned()));
     };
     let record = message.record();
-    if named(&record).is_none_or(|(name, id, offset)| {
-        (name.as_str(), id, offset) != (&*topic.name, queue.id, number)
-    }) {
+    if !is_meant(&record, (topic, queue.id, number)) {
         return Ok(Some("the entry leads to another's record".to_owned()));
     }
     if entry.size != record.layout().total_len {
@@ -275,7 +273,9 @@ fn flaw_of(
     }
     // A broker may have delivery times of its own for delayed messages.
     let known = Known::read(record.raw_properties());
-    if &*topic.name != SCHEDULE_TOPIC && entry.tags_code != entry_code(&record, &known) {
+    if &*topic.name != SCHEDULE_TOPIC
+        && entry.tags_code != QueueEntry::of(&record, &known, entry.position).tags_code
+    {
         return Ok(Some("the entry has another tag than its record".to_owned()));
     }
     Ok(None)

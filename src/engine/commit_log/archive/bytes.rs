@@ -1,8 +1,8 @@
 //! A cursor over bytes of a log file that were read from somewhere: whole blocks of an archive.
 
 use super::blocks::Wanted;
-use crate::engine::commit_log::log::is_blank;
-use crate::engine::commit_log::recover::search;
+use crate::engine::commit_log::blank::is_blank;
+use crate::engine::commit_log::search::search;
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Region;

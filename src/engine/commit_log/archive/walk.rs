@@ -1,10 +1,10 @@
 //! The files of a log that an archive may copy, and the walk that surveys one.
 
 use super::survey::{SealedFile, Survey, Surveyor};
-use crate::engine::commit_log::log::{Step, Walker};
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::recover::next_record;
+use crate::engine::commit_log::search::next_record;
 use crate::engine::commit_log::state::Mark;
+use crate::engine::commit_log::walker::{Step, Walker};
 use crate::error::{Error, Op, Result};
 use crate::mapped::MappedFile;
 use crate::record::Flaw;

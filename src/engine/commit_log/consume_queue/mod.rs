@@ -16,7 +16,7 @@ use crate::mapped::queue::{file_name, list_files};
 use crate::mapped::{Access, Region};
 use crate::num::index;
 use crate::record::layout::RECORD_LEN_MIN;
-pub use names::{QUEUES_MAX, list_queues, list_topics};
+pub use names::{is_directory_name, list_queues, list_topics};
 use overlay::Overlay;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

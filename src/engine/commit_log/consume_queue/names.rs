@@ -1,11 +1,20 @@
 //! Names of topics and queues in the directory of the queues.
 
 use crate::disk::{Disk, Kind};
+use crate::engine::commit_log::queue_entry::QUEUE_IDS_MAX;
 use crate::error::{Error, Op, Result};
 use std::path::Path;
 
-/// Numbers of queues are below this; a table by number stays small.
-pub const QUEUES_MAX: u32 = 1 << 20;
+/// Whether the name of a topic may become that of a directory.
+pub fn is_directory_name(name: &str) -> bool {
+    let allowed =
+        |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-' | b'.');
+    !name.is_empty()
+        && name.len() <= 255
+        && name.bytes().all(allowed)
+        && name != "."
+        && name != ".."
+}
 
 /// Topics that have a directory in `directory`, which may not be there.
 ///
@@ -17,8 +26,7 @@ pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
     if disk.look(directory).map_err(io)?.is_none() {
         return Ok(Vec::new());
     }
-    let is_topic = |name: &str| crate::engine::commit_log::dispatch::is_directory_name(name);
-    let mut topics = names(disk, directory, is_topic)?;
+    let mut topics = names(disk, directory, is_directory_name)?;
     topics.sort_unstable();
     Ok(topics)
 }
@@ -29,7 +37,7 @@ pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
         let number = name
             .parse::<u32>()
             .ok()
-            .filter(|number| *number < QUEUES_MAX)?;
+            .filter(|number| *number < QUEUE_IDS_MAX)?;
         (number.to_string() == name).then_some(number)
     };
     let names = names(disk, directory, |name| number(name).is_some())?;

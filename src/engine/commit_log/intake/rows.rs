@@ -2,7 +2,7 @@
 
 use crate::engine::Topic;
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::topic::PERMISSION_WRITE;
+use crate::engine::topic::{PERMISSION_WRITE, TOPIC_QUEUES_MAX};
 use crate::error::{Error, Result};
 use crate::record::check::check_topic;
 use crate::record::layout::CRC_PROPERTY;
@@ -12,9 +12,6 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-
-/// Queues are numbered below this.
-const QUEUES_MAX: u32 = 65_536;
 
 /// Room for so many topics is kept from one part to the next; each may have that of a whole part.
 const KEPT_MAX: usize = 4;
@@ -150,8 +147,8 @@ fn topic_of<'a>(store: &Parts, name: &'a [u8]) -> Result<&'a str> {
 /// The queue that a row names.
 fn queue_named(staged: &Record<'_>) -> Result<Option<u32>> {
     match u32::try_from(staged.queue_id()) {
-        Ok(queue) if queue >= QUEUES_MAX => {
-            let reason = format!("it lies between 0 and {}", QUEUES_MAX - 1);
+        Ok(queue) if queue >= TOPIC_QUEUES_MAX => {
+            let reason = format!("it lies between 0 and {}", TOPIC_QUEUES_MAX - 1);
             Err(Error::option("partition", queue, reason))
         }
         queue => Ok(queue.ok()),

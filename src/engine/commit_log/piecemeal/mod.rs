@@ -23,12 +23,14 @@ pub use install::StoreLock;
 pub use settle::{IndexPlan, Settled};
 
 use super::bridge::is_bridge;
-use super::dispatch::{OFFSET_MAX, entry_code, is_directory_name, is_indexed};
-use super::log::{Log, Step, Walker};
-use super::queue_entry::QueueEntry;
-use super::recover::next_record;
+use super::consume_queue::is_directory_name;
+use super::index::is_indexed;
+use super::log::Log;
+use super::queue_entry::{QueueEntry, queue_and_offset};
+use super::search::next_record;
 use super::state::{Geometry, StatePage};
-use super::{consume_queue::QUEUES_MAX, layout, running};
+use super::walker::{Step, Walker};
+use super::{layout, running};
 use crate::disk::{Disk, Holder};
 use crate::engine::directory::names;
 use crate::engine::directory::recognise::{Maker, recognise};
@@ -204,20 +206,16 @@ fn lay_record(
     keys: Option<&mut StagedKeys<'_>>,
 ) -> Result<()> {
     let known = Known::read(record.raw_properties());
-    let queue = u32::try_from(record.queue_id()).ok();
-    let offset = u64::try_from(record.queue_offset()).ok();
     let topic = std::str::from_utf8(record.topic()).ok();
-    if record.is_queued()
-        && let Some(queue) = queue.filter(|queue| *queue < QUEUES_MAX)
-        && let Some(offset) = offset.filter(|offset| *offset < OFFSET_MAX)
+    if let Some((queue, offset)) = queue_and_offset(record)
         && let Some(topic) = topic.filter(|topic| is_directory_name(topic))
     {
-        let entry = QueueEntry {
-            position,
-            size: record.layout().total_len,
-            tags_code: entry_code(record, &known),
-        };
-        rows.push(topic, queue, offset, entry)?;
+        rows.push(
+            topic,
+            queue,
+            offset,
+            QueueEntry::of(record, &known, position),
+        )?;
     }
     if let Some(keys) = keys.filter(|_| is_indexed(record)) {
         let topic = TopicHash::new(record.topic());

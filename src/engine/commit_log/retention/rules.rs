@@ -1,10 +1,11 @@
 //! Which log files are due: by age, by the size of all, by the room on the disk.
 
 use super::{archived, consumed};
-use crate::engine::commit_log::log::{Log, Step, Walker};
+use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::recover::next_record;
+use crate::engine::commit_log::search::next_record;
 use crate::engine::commit_log::state::Mark;
+use crate::engine::commit_log::walker::{Step, Walker};
 use crate::error::Result;
 use crate::mapped::MappedFile;
 use crate::options::Options;

@@ -1,0 +1,20 @@
+//! The filler that ends a log file whose rest is too short for the next record.
+
+use crate::num::low_u32;
+use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
+
+/// Whether bytes are a filler for the `left` bytes of a file.
+pub fn is_blank(bytes: &[u8], left: usize) -> bool {
+    bytes.len() >= BLANK_LEN
+        && be_u32(bytes, AT_MAGIC) == MAGIC_BLANK
+        && be_u32(bytes, 0) as usize == left
+}
+
+/// The filler for the last `left` bytes of a file.
+pub fn blank(left: u64) -> [u8; BLANK_LEN] {
+    let mut bytes = [0; BLANK_LEN];
+    let (size, magic) = bytes.split_at_mut(AT_MAGIC);
+    size.copy_from_slice(&low_u32(left).to_be_bytes());
+    magic.copy_from_slice(&MAGIC_BLANK.to_be_bytes());
+    bytes
+}
