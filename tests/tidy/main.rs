@@ -9,11 +9,141 @@
     reason = "a test may panic, and every index here is bounded"
 )]
 
+mod functions;
+mod layers;
+mod lex;
+#[cfg(test)]
+mod planted;
+
+use lex::{is_word, lex, numbered, word_positions};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Exceptions: rule, file, reason.
-const ALLOWED: &[(&str, &str, &str)] = &[];
+const ALLOWED: &[(&str, &str, &str)] = &[
+    (
+        "layers",
+        "src/engine/mod.rs",
+        "the trait `Engine` has calls for archives and commits of the commit log",
+    ),
+    (
+        "layers",
+        "src/engine/memory.rs",
+        "answers the calls of `Engine` for archives",
+    ),
+    (
+        "layers",
+        "src/engine/commit_log/append_lock.rs",
+        "its tests send through a store",
+    ),
+    (
+        "layers",
+        "src/engine/commit_log/copying.rs",
+        "its tests send through a store",
+    ),
+    (
+        "layers",
+        "src/engine/commit_log/trim.rs",
+        "its tests send through a store",
+    ),
+    (
+        "layers",
+        "src/engine/commit_log/intake/test.rs",
+        "stages rows through the API above",
+    ),
+    (
+        "layers",
+        "src/engine/commit_log/archive/test.rs",
+        "takes the number of cases from the simulator",
+    ),
+    (
+        "layers",
+        "src/record/test/fuzz.rs",
+        "takes the number of cases from the simulator",
+    ),
+    ("layers", "src/arrow/test.rs", "tests batches through scans"),
+    (
+        "layers",
+        "src/arrow/test/model.rs",
+        "tests batches through scans",
+    ),
+    (
+        "layers",
+        "src/arrow/test/scan.rs",
+        "tests batches through scans",
+    ),
+    (
+        "layers",
+        "src/mapped/guard/test.rs",
+        "loads through a region",
+    ),
+    ("layers", "src/ticket.rs", "its tests send through a store"),
+    (
+        "circle",
+        "src/engine/commit_log",
+        "a flat folder, which its sub-folders import",
+    ),
+    (
+        "circle",
+        "src/clock",
+        "regions stand in the folder of the files that use them",
+    ),
+    (
+        "re-exports",
+        "src/python/archive.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/arrow.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/edge.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/jobs.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/message.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/producer.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/stages.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/store.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/tail.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/ticket.rs",
+        "lib.rs does not have these names yet",
+    ),
+    (
+        "re-exports",
+        "src/python/topic.rs",
+        "lib.rs does not have these names yet",
+    ),
+];
 
 /// The only files in which `unsafe` may stand.
 const UNSAFE_FILES: &[&str] = &[
@@ -49,7 +179,6 @@ const TOP_LEVEL: &[&str] = &[
 const SKIPPED: &[&str] = &["target", "__pycache__", "spark-warehouse", "metastore_db"];
 
 const LINES_MAX: usize = 800;
-const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 100;
 
 /// Marks of unfinished work, compared as written.
@@ -74,27 +203,6 @@ const HISTORY: &[&str] = &[
     "next issue",
     "issue #",
 ];
-/// Praise.
-const PRAISE: &[&str] = &[
-    "blazing",
-    "blazingly",
-    "elegant",
-    "elegantly",
-    "awesome",
-    "amazing",
-    "seamless",
-    "seamlessly",
-    "effortless",
-    "effortlessly",
-    "cutting-edge",
-    "state-of-the-art",
-    "world-class",
-    "best-in-class",
-    "lightning-fast",
-    "beautiful",
-    "beautifully",
-];
-
 struct Source {
     path: String,
     text: String,
@@ -151,12 +259,15 @@ fn check(source: &Source) -> Vec<Finding> {
     findings.extend(check_machine_paths(source));
     if source.is_rust() {
         let lexed = lex(&source.text);
-        findings.extend(check_functions(source, &lexed.code));
+        findings.extend(functions::check(source, &lexed.code));
         findings.extend(check_tokens(source, &lexed.code));
         findings.extend(check_dead_code(source, &lexed.comments));
         findings.extend(check_words(source, &lexed.comments));
     } else {
         findings.extend(check_words(source, &numbered(&source.text)));
+    }
+    if source.has_extension(&["py"]) {
+        findings.extend(functions::check(source, &lex::python(&source.text)));
     }
     findings
 }
@@ -222,53 +333,6 @@ fn check_machine_paths(source: &Source) -> Vec<Finding> {
         }
     }
     findings
-}
-
-/// The length of each function, from the line of its `fn` to its closing brace.
-fn check_functions(source: &Source, code: &str) -> Vec<Finding> {
-    let chars: Vec<char> = code.chars().collect();
-    let mut findings = Vec::new();
-    for start in word_positions(&chars, "fn") {
-        let Some(name_at) = (start + 2..chars.len()).find(|&at| !chars[at].is_whitespace()) else {
-            continue;
-        };
-        // `fn(u8) -> u8` is a type.
-        if !is_word(chars[name_at]) && chars[name_at] != '$' {
-            continue;
-        }
-        let Some(end) = function_end(&chars, name_at) else {
-            continue;
-        };
-        let name: String = chars[name_at..]
-            .iter()
-            .take_while(|it| is_word(**it))
-            .collect();
-        let line_of = |at: usize| chars[..at].iter().filter(|it| **it == '\n').count() + 1;
-        let lines = line_of(end) - line_of(start) + 1;
-        if lines > FUNCTION_LINES_MAX {
-            let what = format!("`{name}` has {lines} lines, limit {FUNCTION_LINES_MAX}");
-            findings.push(source.finding("function", line_of(start), what));
-        }
-    }
-    findings
-}
-
-/// Index of the brace that closes the body, or nothing where a `;` ends the declaration.
-fn function_end(chars: &[char], start: usize) -> Option<usize> {
-    let mut nesting = 0;
-    let mut braces = 0;
-    for (at, symbol) in chars.iter().enumerate().skip(start) {
-        match symbol {
-            '(' | '[' => nesting += 1,
-            ')' | ']' => nesting -= 1,
-            ';' if nesting == 0 && braces == 0 => return None,
-            '{' => braces += 1,
-            '}' if braces == 1 => return Some(at),
-            '}' => braces -= 1,
-            _ => {}
-        }
-    }
-    None
 }
 
 /// `unsafe` outside its files, and macros that stand for missing work.
@@ -338,8 +402,6 @@ fn check_words(source: &Source, lines: &[(usize, String)]) -> Vec<Finding> {
             .iter()
             .filter(|word| !is_changelog && has_phrase(&lower, word));
         findings.extend(history.map(|word| source.finding("history", *number, *word)));
-        let praise = PRAISE.iter().filter(|word| has_phrase(&lower, word));
-        findings.extend(praise.map(|word| source.finding("praise", *number, *word)));
     }
     findings
 }
@@ -347,143 +409,6 @@ fn check_words(source: &Source, lines: &[(usize, String)]) -> Vec<Finding> {
 fn has_phrase(text: &str, phrase: &str) -> bool {
     let chars: Vec<char> = text.chars().collect();
     !word_positions(&chars, phrase).is_empty()
-}
-
-/// Where `word` stands with no letter, digit or underscore on either side.
-fn word_positions(chars: &[char], word: &str) -> Vec<usize> {
-    let word: Vec<char> = word.chars().collect();
-    let ends_in_word = word.last().is_some_and(|it| is_word(*it));
-    let stands_alone = |at: usize| {
-        let before = at.checked_sub(1).map(|it| chars[it]);
-        let after = chars.get(at + word.len());
-        !(before.is_some_and(is_word) || ends_in_word && after.is_some_and(|it| is_word(*it)))
-    };
-    let windows = chars.windows(word.len()).enumerate();
-    windows
-        .filter(|(at, it)| **it == word[..] && stands_alone(*at))
-        .map(|(at, _)| at)
-        .collect()
-}
-
-fn is_word(symbol: char) -> bool {
-    symbol.is_alphanumeric() || symbol == '_'
-}
-
-/// The lines of `text`, numbered from 1.
-fn numbered(text: &str) -> Vec<(usize, String)> {
-    text.lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, line.to_owned()))
-        .collect()
-}
-
-/// A Rust source taken apart.
-struct Lexed {
-    /// The source with comments and literals blanked, so that lines keep their numbers.
-    code: String,
-    /// Each line of each comment, with the marks that open it.
-    comments: Vec<(usize, String)>,
-}
-
-/// Takes a source apart as far as the checks need it: comments, strings and characters.
-fn lex(text: &str) -> Lexed {
-    let chars: Vec<char> = text.chars().collect();
-    let mut lexed = Lexed {
-        code: String::with_capacity(text.len()),
-        comments: Vec::new(),
-    };
-    let mut at = 0;
-    let mut line = 1;
-    while at < chars.len() {
-        let end = literal_end(&chars, at);
-        let piece = &chars[at..end.unwrap_or(at + 1)];
-        if end.is_none() {
-            lexed.code.push(piece[0]);
-        } else {
-            lexed
-                .code
-                .extend(piece.iter().map(|it| if *it == '\n' { '\n' } else { ' ' }));
-        }
-        if end.is_some() && piece[0] == '/' {
-            let comment: String = piece.iter().collect();
-            // Each line of a block comment is judged like a line comment of its own.
-            for (index, part) in comment.lines().enumerate() {
-                let mark = if index == 0 { "" } else { "// " };
-                lexed
-                    .comments
-                    .push((line + index, format!("{mark}{}", part.trim())));
-            }
-        }
-        line += piece.iter().filter(|it| **it == '\n').count();
-        at += piece.len();
-    }
-    lexed
-}
-
-/// One past the end of the comment or literal that begins at `at`, or nothing if none does.
-fn literal_end(chars: &[char], at: usize) -> Option<usize> {
-    let next = chars.get(at + 1).copied().unwrap_or(' ');
-    let after_word = at > 0 && is_word(chars[at - 1]);
-    match chars[at] {
-        '/' if next == '/' => Some(find(chars, at, |rest| rest.starts_with(&['\n']))),
-        '/' if next == '*' => Some(block_comment_end(chars, at)),
-        '"' => Some(quoted_end(chars, at, '"')),
-        // The `b` or `c` of `br"..."` has gone by as code.
-        'r' if !after_word || matches!(chars[at - 1], 'b' | 'c') => raw_string_end(chars, at),
-        // A lifetime has no closing quote two characters on.
-        '\'' if next == '\\' || chars.get(at + 2) == Some(&'\'') => {
-            Some(quoted_end(chars, at, '\''))
-        }
-        _ => None,
-    }
-}
-
-/// The first index from `at` on whose rest `is_end`, or the length.
-fn find(chars: &[char], at: usize, is_end: impl Fn(&[char]) -> bool) -> usize {
-    (at..chars.len())
-        .find(|&index| is_end(&chars[index..]))
-        .unwrap_or(chars.len())
-}
-
-fn quoted_end(chars: &[char], start: usize, quote: char) -> usize {
-    let mut at = start + 1;
-    while at < chars.len() && chars[at] != quote {
-        at += if chars[at] == '\\' { 2 } else { 1 };
-    }
-    (at + 1).min(chars.len())
-}
-
-fn raw_string_end(chars: &[char], start: usize) -> Option<usize> {
-    let hashes = chars[start + 1..]
-        .iter()
-        .take_while(|it| **it == '#')
-        .count();
-    let open = start + 1 + hashes;
-    if chars.get(open) != Some(&'"') {
-        return None;
-    }
-    let mut close = vec!['"'];
-    close.extend(std::iter::repeat_n('#', hashes));
-    let end = find(chars, open + 1, |rest| rest.starts_with(&close));
-    Some((end + close.len()).min(chars.len()))
-}
-
-fn block_comment_end(chars: &[char], start: usize) -> usize {
-    let mut depth = 0;
-    let mut at = start;
-    while at < chars.len() {
-        let step = match &chars[at..] {
-            ['/', '*', ..] => 1,
-            ['*', '/', ..] => -1,
-            _ => 0,
-        };
-        depth += step;
-        at += if step == 0 { 1 } else { 2 };
-        if depth == 0 {
-            break;
-        }
-    }
-    at.min(chars.len())
 }
 
 /// Every text of ours below the root of the project.
@@ -521,7 +446,8 @@ fn the_project_is_tidy() {
         sources.iter().any(|it| it.path == "src/lib.rs"),
         "the sources were not found"
     );
-    let findings: Vec<Finding> = sources.iter().flat_map(check).collect();
+    let mut findings: Vec<Finding> = sources.iter().flat_map(check).collect();
+    findings.extend(layers::check(&sources));
     let is_allowed = |finding: &Finding| {
         ALLOWED
             .iter()
@@ -546,168 +472,5 @@ fn the_project_is_tidy() {
             excuses,
             "the exception for {rule} in {path} ({reason}) excuses nothing"
         );
-    }
-}
-
-#[cfg(test)]
-mod planted {
-    //! Each check is shown a violation and something close to it that is none.
-
-    use super::*;
-
-    fn rules(path: &str, text: &str) -> Vec<&'static str> {
-        check(&Source::new(path, text))
-            .into_iter()
-            .map(|it| it.rule)
-            .collect()
-    }
-
-    fn rust(body: &str) -> Vec<&'static str> {
-        rules("src/planted.rs", &format!("//! Planted.\n{body}\n"))
-    }
-
-    const CLEAN: [&str; 0] = [];
-
-    #[test]
-    fn long_files_and_lines_are_found() {
-        assert_eq!(rust(&"\n".repeat(798)), CLEAN);
-        assert_eq!(rust(&"\n".repeat(799)), ["lines"]);
-        assert_eq!(rust(&format!("// {}", "x".repeat(97))), CLEAN);
-        assert_eq!(rust(&format!("// {}", "x".repeat(98))), ["columns"]);
-        let long_prose = "word ".repeat(40);
-        assert_eq!(rules("docs/planted.md", &long_prose), CLEAN);
-    }
-
-    #[test]
-    fn characters_outside_ascii_are_found_in_source_and_not_in_prose() {
-        assert_eq!(rust("// gr\u{fc}n"), ["ascii"]);
-        assert_eq!(
-            rules("python/planted.py", "\"\"\"Gr\u{fc}n.\"\"\"\n"),
-            ["ascii"]
-        );
-        assert_eq!(rules("docs/planted.md", "gr\u{fc}n"), CLEAN);
-        assert_eq!(rust(r#"const GREEN: &str = "gr\u{fc}n";"#), CLEAN);
-    }
-
-    #[test]
-    fn files_without_a_header_are_found() {
-        assert_eq!(rules("src/planted.rs", "use std::fs;\n"), ["header"]);
-        assert_eq!(rules("src/planted.rs", ""), ["header"]);
-        assert_eq!(rules("python/planted.py", "import os\n"), ["header"]);
-        assert_eq!(
-            rules(
-                "python/planted.py",
-                "#!/usr/bin/env python3\n\"\"\"Planted.\"\"\"\n"
-            ),
-            CLEAN
-        );
-    }
-
-    #[test]
-    fn long_functions_are_found_whatever_their_strings_and_comments_hold() {
-        let function = |lines: usize| {
-            let filling = "    call('}', '\\'', \"}\\\"\", r#\"}\"#); /* } /* } */ */ // a }\n";
-            format!(
-                "fn long<'a>(x: [u8; 4]) {{\n{}}}",
-                filling.repeat(lines - 2)
-            )
-        };
-        assert_eq!(rust(&function(70)), CLEAN);
-        assert_eq!(rust(&function(71)), ["function"]);
-        let declaration = format!(
-            "trait T {{\n    fn short(x: [u8; 4]);\n{}}}",
-            "\n".repeat(90)
-        );
-        assert_eq!(rust(&declaration), CLEAN);
-        assert_eq!(
-            rust(&format!(
-                "type F = fn(u8);\nstruct S {{\n{}}}",
-                "\n".repeat(90)
-            )),
-            CLEAN
-        );
-    }
-
-    #[test]
-    fn unsafe_code_is_found_outside_its_files_only() {
-        let text = "//! Planted.\nfn f() {\n    unsafe { g() }\n}\n";
-        assert_eq!(rules("src/planted.rs", text), ["unsafe"]);
-        assert_eq!(rules("src/mapped/region.rs", text), CLEAN);
-        assert_eq!(
-            rust("// It is unsafe to shrink a file.\n#![deny(unsafe_code)]"),
-            CLEAN
-        );
-        assert_eq!(rust("const WORD: &str = \"unsafe\";"), CLEAN);
-    }
-
-    #[test]
-    fn unfinished_work_is_found() {
-        assert_eq!(rust("fn f() {\n    todo!()\n}"), ["unfinished"]);
-        assert_eq!(
-            rust("fn f() {\n    unimplemented!(\"f\")\n}"),
-            ["unfinished"]
-        );
-        assert_eq!(rust("// TODO: finish"), ["unfinished"]);
-        assert_eq!(
-            rules("python/planted.py", "\"\"\"Planted.\"\"\"\n# FIXME\n"),
-            ["unfinished"]
-        );
-        assert_eq!(
-            rust("// SCHEDULE_TOPIC_XXXX holds the delayed messages."),
-            CLEAN
-        );
-    }
-
-    #[test]
-    fn code_in_comments_is_found_and_prose_is_not() {
-        for dead in [
-            "// let end = self.end();",
-            "// self.flush();",
-            "// if ready {",
-            "// }",
-            "// });",
-            "// use std::fs;",
-            "// #[inline]",
-            "/* position += size; */",
-            "/*\n   store.close();\n*/",
-        ] {
-            assert_eq!(rust(dead), ["dead code"], "{dead}");
-        }
-        for prose in [
-            "// The mark moves first; a reader that sees it may read.",
-            "// If the file is short, use the one before it;",
-            "// See `flush()`, which waits.",
-            "/// ```\n/// let store = open();\n/// ```",
-            "let url = \"http://host/a;b\"; // one address",
-            "// SAFETY: the region outlives `self`.",
-        ] {
-            assert_eq!(rust(prose), CLEAN, "{prose}");
-        }
-    }
-
-    #[test]
-    fn machine_paths_are_found_in_every_kind_of_file() {
-        for path in ["docs/planted.md", "Makefile", ".ci/run"] {
-            for folder in ["work", "root", "home"] {
-                assert_eq!(
-                    rules(path, &format!("cd /{folder}/here\n")),
-                    ["machine path"]
-                );
-            }
-        }
-        assert_eq!(rules("docs/planted.md", "the workload of /tmp\n"), CLEAN);
-    }
-
-    #[test]
-    fn history_and_praise_are_found_in_comments_and_prose() {
-        assert_eq!(rust("// The reader now uses a map."), ["history"]);
-        assert_eq!(rust("/// Previously a list."), ["history"]);
-        assert_eq!(rules("docs/planted.md", "A blazing log.\n"), ["praise"]);
-        assert_eq!(rules("CHANGELOG.md", "`open` now takes a path.\n"), CLEAN);
-        assert_eq!(
-            rust("// A new file is created when the last one is full."),
-            CLEAN
-        );
-        assert_eq!(rust("const WORD: &str = \"elegant\";"), CLEAN);
     }
 }
