@@ -4,7 +4,6 @@
 //! append lock, or a thread of the core, would run foreign code there.
 
 use crate::damage::Damage;
-use crate::meter::SlowPut;
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -55,6 +54,19 @@ pub enum Warning {
     },
     /// This many more there were than are kept.
     More(u64),
+}
+
+/// A put that took longer than half a second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SlowPut {
+    /// The topic.
+    pub topic: Box<str>,
+    /// Messages: more than one in a batch.
+    pub messages: usize,
+    /// Bytes of their records.
+    pub bytes: usize,
+    /// How long it took, some milliseconds more or less; without the wait for the disk.
+    pub took: Duration,
 }
 
 /// Warnings of one store that were not told yet.

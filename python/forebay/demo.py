@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import forebay
-from forebay.cli.output import Progress, human, stdout, write_line, write_table
+from forebay.output import Progress, human, stdout, write_line, write_table
 
 __all__ = ["run"]
 

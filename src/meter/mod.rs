@@ -11,8 +11,10 @@ mod rates;
 
 pub use flushes::{FlushMeter, Flushes};
 pub use histogram::{Histogram, Latency};
-pub use puts::{PutMeter, Puts, ROWS_A_SAMPLE, SlowPut};
+pub use puts::{PutMeter, Puts, ROWS_A_SAMPLE};
 pub use rates::{Looks, Rates};
+
+pub use crate::warning::SlowPut;
 
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 use super::{Histogram, Latency, SLOW, nanos};
 use crate::clock::Clock;
 use crate::num::low_u32;
-use crate::warning::{Warning, Warnings};
+use crate::warning::{SlowPut, Warning, Warnings};
 use crossbeam_utils::CachePadded;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
@@ -45,19 +45,6 @@ struct Begin {
     /// How many puts are still all timed.
     all_timed: AtomicU32,
     clock: Arc<dyn Clock>,
-}
-
-/// A put that took longer than half a second.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SlowPut {
-    /// The topic.
-    pub topic: Box<str>,
-    /// Messages: more than one in a batch.
-    pub messages: usize,
-    /// Bytes of their records.
-    pub bytes: usize,
-    /// How long it took, some milliseconds more or less; without the wait for the disk.
-    pub took: Duration,
 }
 
 /// What a [`PutMeter`] has measured.

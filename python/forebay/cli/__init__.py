@@ -28,7 +28,7 @@ from collections.abc import Iterator, Sequence
 import forebay
 from forebay.cli import archive, commits, demo, doctor, export, look, mend, read, send, spark
 from forebay.cli.arguments import Parser, UsageError, join_times
-from forebay.cli.output import plain
+from forebay.output import plain
 
 __all__ = ["main"]
 

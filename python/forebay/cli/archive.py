@@ -11,7 +11,7 @@ from forebay.archive import ArchiveDamage
 from forebay.archive import open as open_archive
 from forebay.cli.arguments import add_store
 from forebay.cli.look import damage_line
-from forebay.cli.output import Progress, human, write_json, write_line
+from forebay.output import Progress, human, write_json, write_line
 
 __all__ = ["add"]
 

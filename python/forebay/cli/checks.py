@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from forebay.cli.machine import Machine, Mount
-from forebay.cli.output import human
+from forebay.output import human
 
 __all__ = ["ADVICE", "OK", "UNKNOWN", "WARNING", "Check", "examine"]
 

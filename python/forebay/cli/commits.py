@@ -16,7 +16,7 @@ from typing import Any
 import forebay
 from forebay import _forebay, markers
 from forebay.cli.arguments import UsageError, add_store, number
-from forebay.cli.output import write_json, write_line, write_table
+from forebay.output import write_json, write_line, write_table
 
 __all__ = ["add"]
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.cli.checks import OK, WARNING, Check, examine
 from forebay.cli.machine import Machine
-from forebay.cli.output import write_json, write_line, write_table
+from forebay.output import write_json, write_line, write_table
 
 __all__ = ["add"]
 

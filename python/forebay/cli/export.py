@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 import forebay
 from forebay.cli.arguments import UsageError, add_bounds, add_store, limit
-from forebay.cli.output import Progress, human, stdout, write_line
 from forebay.cli.read import Slice, report_damage
 from forebay.cli.rows import Writer
+from forebay.output import Progress, human, stdout, write_line
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import forebay
 from forebay.archive import ArchiveDamage
 from forebay.cli.arguments import add_store
-from forebay.cli.output import Progress, human, write_json, write_line, write_table
+from forebay.output import Progress, human, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from forebay.spark import Audit

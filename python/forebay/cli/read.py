@@ -13,8 +13,8 @@ from typing import Any
 import forebay
 from forebay.cli.arguments import TIME, Limit, add_bounds, add_store, count, limit, moment, number
 from forebay.cli.look import damage_line, places
-from forebay.cli.output import plain, stdout
 from forebay.cli.rows import FORMATS, Writer
+from forebay.output import plain, stdout
 
 __all__ = ["Slice", "add", "report_damage"]
 

@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import forebay
 from forebay.cli.arguments import UsageError, add_store, number, pair
-from forebay.cli.output import write_json, write_line
+from forebay.output import write_json, write_line
 
 __all__ = ["add"]
 

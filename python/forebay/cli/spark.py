@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from forebay.cli.arguments import UsageError, add_store, number
 from forebay.cli.look import write_findings
-from forebay.cli.output import Progress, human, write_json, write_line, write_table
+from forebay.output import Progress, human, write_json, write_line, write_table
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

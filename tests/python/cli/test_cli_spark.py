@@ -15,11 +15,11 @@ pytest.importorskip("pyspark")
 #: in "on a terminal" gets a terminal as standard error.
 RUNNER = """
 import contextlib, io, json, sys
-import forebay.cli.output
+import forebay.output
 import forebay.spark.jobs.work
 from forebay.cli import main
 # Jobs over six messages are short.
-forebay.cli.output._INTERVAL = 0
+forebay.output._INTERVAL = 0
 forebay.spark.jobs.work._LOOK_INTERVAL = 0.001
 class Terminal(io.StringIO):
     def isatty(self):

@@ -1,0 +1,555 @@
+//! Which part of the code may import which: floors, each of which may use those below it alone.
+//!
+//! Imports are followed through re-exports to the file that has the name, so `crate::Store` counts
+//! as an import of `store.rs`. Tests inside `src/` count like other code.
+
+use crate::lex::{is_word, lex, python, word_positions};
+use crate::{ALLOWED, Finding, Source};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The floors from the ground up. A part is a file or folder, without ending; the longest name that
+/// fits a file decides. Parts of one floor do not import each other.
+const FLOORS: &[&[&str]] = &[
+    // Rust.
+    &["src/num", "src/sync", "src/plant", "src/damage"],
+    &["src/mapped/mark", "src/mapped/presence"],
+    &["src/mapped/guard"],
+    &["src/mapped/region"],
+    &["src/disk"],
+    &["src/clock", "src/error"],
+    &["src/machine", "src/options", "src/warning"],
+    &["src/meter"],
+    &["src/mapped", "src/record"],
+    &["src/engine"],
+    &["src/engine/commit_log", "src/engine/memory"],
+    &["src/ticket", "src/handle"],
+    &["src/producer"],
+    &["src/store"],
+    &["src/arrow"],
+    &["src/scan", "src/stages"],
+    &["src/archive", "src/tail"],
+    &["src/sim"],
+    &["src/lib"],
+    &["src/python"],
+    // Python.
+    &["python/forebay/_forebay"],
+    &["python/forebay"],
+    &["python/forebay/archive"],
+    &["python/forebay/spark"],
+    &["python/forebay/spark/jobs"],
+    &["python/forebay/spark/__init__"],
+    &["python/forebay/demo_spark", "python/pyspark_forebay"],
+    &["python/forebay/demo"],
+    &["python/forebay/cli"],
+    &["python/forebay/__main__"],
+];
+
+/// All findings in the imports between `sources`, by the floors of the project.
+pub fn check(sources: &[Source]) -> Vec<Finding> {
+    check_floors(sources, FLOORS)
+}
+
+/// The imports of files that may run up are no part of a circle.
+fn is_excused(source: &Source) -> bool {
+    let mut allowed = ALLOWED.iter();
+    allowed.any(|(rule, path, _)| *rule == "layers" && *path == source.path)
+}
+
+fn check_floors(sources: &[Source], floors: &[&[&str]]) -> Vec<Finding> {
+    let tree = Tree::new(sources);
+    let mut findings = Vec::new();
+    let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for (source, module) in &tree.files {
+        let Some((floor, part)) = part_of(&source.path, floors) else {
+            findings.push(source.finding("layers", 1, "stands on no floor"));
+            continue;
+        };
+        for import in tree.imports(source, module) {
+            let Some(target) = tree.resolve(&import.path) else {
+                continue;
+            };
+            if !is_excused(source) {
+                let (from, to) = (tree.folder(&source.path), tree.folder(target));
+                folders.entry(from).or_default().insert(to);
+            }
+            let found = part_of(target, floors);
+            if let Some((above, other)) = found
+                && other != part
+                && above >= floor
+            {
+                let what = format!("{part} imports {other}, which is not below it");
+                findings.push(source.finding("layers", import.line, what));
+            }
+            if part == "src/python" && tree.is_module_of_the_crate(&import.path) {
+                let what = format!("{} is not re-exported", import.path.join("::"));
+                findings.push(source.finding("re-exports", import.line, what));
+            }
+        }
+    }
+    findings.extend(circles(&folders));
+    findings
+}
+
+/// Floor and name of the part that a file belongs to.
+fn part_of<'a>(path: &str, floors: &[&'a [&'a str]]) -> Option<(usize, &'a str)> {
+    let fits = |part: &str| {
+        path.strip_prefix(part)
+            .is_some_and(|rest| rest.starts_with(['/', '.']))
+    };
+    let numbered = floors.iter().enumerate();
+    let parts = numbered.flat_map(|(floor, parts)| parts.iter().map(move |part| (floor, *part)));
+    parts
+        .filter(|(_, part)| fits(part))
+        .max_by_key(|(_, part)| part.len())
+}
+
+/// One finding for each set of folders that import each other in a circle.
+fn circles(folders: &BTreeMap<String, BTreeSet<String>>) -> Vec<Finding> {
+    let reached = |start: &str| {
+        let mut pending = vec![start];
+        let mut seen = BTreeSet::new();
+        while let Some(folder) = pending.pop() {
+            for next in folders.get(folder).into_iter().flatten() {
+                if seen.insert(next.as_str()) {
+                    pending.push(next);
+                }
+            }
+        }
+        seen
+    };
+    let all: BTreeMap<&str, BTreeSet<&str>> = folders
+        .keys()
+        .map(|folder| (folder.as_str(), reached(folder)))
+        .collect();
+    let mut known = BTreeSet::new();
+    let mut findings = Vec::new();
+    for (folder, targets) in &all {
+        let is_with = |other: &&&str| all.get(**other).is_some_and(|it| it.contains(folder));
+        let circle: Vec<&str> = targets.iter().filter(is_with).copied().collect();
+        if circle.len() > 1 && circle.iter().all(|it| known.insert(*it)) {
+            findings.push(Finding {
+                rule: "circle",
+                path: (*folder).to_owned(),
+                line: 1,
+                what: format!("these folders import each other: {}", circle.join(", ")),
+            });
+        }
+    }
+    findings
+}
+
+/// A path of modules, such as `crate`, `disk`, `lock`.
+type Path = Vec<String>;
+
+struct Import {
+    path: Path,
+    line: usize,
+}
+
+/// The modules of `src/` and `python/`, and the names that each imports.
+struct Tree<'a> {
+    files: Vec<(&'a Source, Path)>,
+    modules: BTreeMap<Path, &'a str>,
+    /// By module and name: where the name comes from.
+    names: BTreeMap<Path, Path>,
+}
+
+impl<'a> Tree<'a> {
+    fn new(sources: &'a [Source]) -> Self {
+        let files: Vec<(&Source, Path)> = sources
+            .iter()
+            .filter_map(|source| Some((source, module_of(&source.path)?)))
+            .collect();
+        let modules = files
+            .iter()
+            .map(|(source, module)| (module.clone(), source.path.as_str()))
+            .collect();
+        let mut tree = Tree {
+            files,
+            modules,
+            names: BTreeMap::new(),
+        };
+        let mut names = BTreeMap::new();
+        for (source, module) in &tree.files {
+            for import in tree.imports(source, module) {
+                let mut name = module.clone();
+                name.extend(import.path.last().cloned());
+                if name != import.path && !tree.modules.contains_key(&name) {
+                    names.insert(name, import.path);
+                }
+            }
+        }
+        tree.names = names;
+        tree
+    }
+
+    /// The file that has what `path` names, if it is one of ours.
+    fn resolve(&self, path: &[String]) -> Option<&'a str> {
+        let mut path = path.to_vec();
+        // Re-exports of re-exports end soon; a circle of them would not.
+        for _ in 0..8 {
+            let len = (1..=path.len()).rev();
+            let len = len
+                .into_iter()
+                .find(|len| self.modules.contains_key(&path[..*len]))?;
+            let Some(source) = path.get(..=len).and_then(|name| self.names.get(name)) else {
+                return self.modules.get(&path[..len]).copied();
+            };
+            path = [source, &path[len + 1..]].concat();
+        }
+        None
+    }
+
+    /// Whether the path goes through a module of `lib.rs` other than `python`.
+    fn is_module_of_the_crate(&self, path: &[String]) -> bool {
+        path.len() > 1 && path[1] != "python" && self.modules.contains_key(&path[..2])
+    }
+
+    /// The folder of a file. `x.rs` belongs to the folder `x` where there is one, a test to the
+    /// folder that it tests; a file at the top, and a Python package's own, is a folder of its own.
+    fn folder(&self, path: &str) -> String {
+        let stem = path.rsplit_once('.').map_or(path, |(stem, _)| stem);
+        let stem = stem.split("/test").next().unwrap_or(stem);
+        let inside = format!("{stem}/");
+        let parent = stem.rsplit_once('/').map_or("", |(parent, _)| parent);
+        let is_folder = self.modules.values().any(|it| it.starts_with(&inside));
+        let is_top = matches!(parent, "src" | "python" | "python/forebay");
+        if is_folder || is_top || stem.ends_with("/__init__") {
+            stem.to_owned()
+        } else {
+            parent.to_owned()
+        }
+    }
+
+    fn imports(&self, source: &Source, module: &Path) -> Vec<Import> {
+        if source.is_rust() {
+            self.rust_imports(&lex(&source.text).code, module)
+        } else if source.has_extension(&["py"]) {
+            python_imports(&python(&source.text))
+        } else {
+            // A stub names types of its users.
+            Vec::new()
+        }
+    }
+
+    fn rust_imports(&self, code: &str, module: &Path) -> Vec<Import> {
+        let mut chars: Vec<char> = code.chars().collect();
+        let mut found = Vec::new();
+        for start in word_positions(&chars, "use") {
+            let Some(end) = (start..chars.len()).find(|&at| chars[at] == ';') else {
+                continue;
+            };
+            let text: String = chars[start + 3..end].iter().collect();
+            found.extend(use_paths(&text).into_iter().map(|path| (start, path)));
+            chars[start..end]
+                .iter_mut()
+                .filter(|it| **it != '\n')
+                .for_each(|it| *it = ' ');
+        }
+        for word in ["crate", "super"] {
+            let starts = word_positions(&chars, word);
+            let begins = |at: &usize| *at < 2 || chars[at - 2..*at] != [':', ':'];
+            let paths = starts.into_iter().filter(begins);
+            let paths = paths.map(|at| (at, inline_path(&chars[at..])));
+            // The one word of `pub(crate)` is no path.
+            found.extend(paths.filter(|(_, path)| path.len() > 1));
+        }
+        let inner = inner_modules(&chars);
+        let imports = found.into_iter().filter_map(|(at, path)| {
+            let mut base = module.clone();
+            let around = inner
+                .iter()
+                .filter(|(_, start, end)| (start..end).contains(&&at));
+            base.extend(around.map(|(name, ..)| name.clone()));
+            Some(Import {
+                path: self.absolute(base, path)?,
+                line: chars[..at].iter().filter(|it| **it == '\n').count() + 1,
+            })
+        });
+        imports.collect()
+    }
+
+    /// The path from the root of the crate, or nothing for a path into another crate.
+    fn absolute(&self, mut base: Path, path: Path) -> Option<Path> {
+        let mut rest = path.as_slice();
+        if rest.first()? == "crate" {
+            return Some(path);
+        }
+        let mut is_ours = false;
+        while let Some(word @ ("super" | "self")) = rest.first().map(String::as_str) {
+            if word == "super" {
+                base.pop();
+            }
+            rest = &rest[1..];
+            is_ours = true;
+        }
+        let full = [base.as_slice(), rest].concat();
+        let child = full.get(..=base.len())?;
+        (is_ours || self.modules.contains_key(child)).then_some(full)
+    }
+}
+
+/// The module that a file is, or nothing for a file outside `src/` and `python/`.
+fn module_of(path: &str) -> Option<Path> {
+    let (stem, ending) = path.rsplit_once('.')?;
+    let (root, rest) = stem.split_once('/')?;
+    let mut module: Path = match (root, ending) {
+        ("src", "rs") => vec!["crate".to_owned()],
+        ("python", "py" | "pyi") => Vec::new(),
+        _ => return None,
+    };
+    module.extend(rest.split('/').map(str::to_owned));
+    if matches!(module.last()?.as_str(), "mod" | "lib" | "__init__") {
+        module.pop();
+    }
+    Some(module)
+}
+
+/// The paths of a `use`, its braces multiplied out, without globs and new names.
+fn use_paths(text: &str) -> Vec<Path> {
+    let text = text.trim();
+    let Some(open) = text.find('{') else {
+        let path = text.split(" as ").next().unwrap_or(text);
+        let words = path.split("::").map(|it| it.trim().to_owned());
+        let words: Path = words
+            .filter(|it| !matches!(it.as_str(), "" | "*"))
+            .collect();
+        return if words.is_empty() {
+            vec![]
+        } else {
+            vec![words]
+        };
+    };
+    let prefix = use_paths(&text[..open]).pop().unwrap_or_default();
+    let inside = text[open + 1..].trim_end().trim_end_matches('}');
+    // The last brace alone closes this one; inner ones may end the text too.
+    let close = text.rfind('}').unwrap_or(text.len());
+    let inside = text.get(open + 1..close).unwrap_or(inside);
+    let mut depth = 0;
+    let items = inside.split(|symbol: char| {
+        match symbol {
+            '{' => depth += 1,
+            '}' => depth -= 1,
+            _ => {}
+        }
+        symbol == ',' && depth == 0
+    });
+    let paths = items.flat_map(use_paths);
+    paths
+        .map(|mut path| {
+            path.retain(|it| it != "self" || prefix.is_empty());
+            [prefix.as_slice(), &path].concat()
+        })
+        .collect()
+}
+
+/// The words joined by `::` at the beginning of `chars`.
+fn inline_path(chars: &[char]) -> Path {
+    let mut path = Path::new();
+    let mut rest = chars;
+    loop {
+        let len = rest.iter().take_while(|it| is_word(**it)).count();
+        path.push(rest[..len].iter().collect());
+        rest = &rest[len..];
+        match rest {
+            [':', ':', next, ..] if is_word(*next) => rest = &rest[2..],
+            _ => return path,
+        }
+    }
+}
+
+/// Names and bounds of the modules that stand inside a file.
+fn inner_modules(chars: &[char]) -> Vec<(String, usize, usize)> {
+    let mut found = Vec::new();
+    for start in word_positions(chars, "mod") {
+        let after: String = chars[start + 3..].iter().take(100).collect();
+        let name: String = after.trim().chars().take_while(|it| is_word(*it)).collect();
+        let opens = after.find('{');
+        if opens.is_none_or(|at| after[..at].trim() != name) {
+            continue;
+        }
+        let mut depth = 0;
+        let end = (start..chars.len()).find(|&at| {
+            match chars[at] {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => return false,
+            }
+            depth == 0
+        });
+        found.push((name, start, end.unwrap_or(chars.len())));
+    }
+    found
+}
+
+fn python_imports(code: &str) -> Vec<Import> {
+    let mut found = Vec::new();
+    let mut lines = code.lines().enumerate();
+    while let Some((number, line)) = lines.next() {
+        let mut text = line.trim().to_owned();
+        if !text.starts_with("import ") && !text.starts_with("from ") {
+            continue;
+        }
+        while text.contains('(') && !text.contains(')') {
+            let Some((_, more)) = lines.next() else { break };
+            text.push_str(more);
+        }
+        let (base, names) = match text.strip_prefix("from ") {
+            Some(rest) => rest.split_once(" import ").unwrap_or((rest, "")),
+            None => ("", text.trim_start_matches("import ")),
+        };
+        for name in names.split(',') {
+            let name = name.trim_matches(|it: char| it.is_whitespace() || "()".contains(it));
+            let name = name.split(" as ").next().unwrap_or(name);
+            if name.is_empty() {
+                continue;
+            }
+            let words = base.split('.').chain(name.split('.'));
+            found.push(Import {
+                path: words
+                    .filter(|it| !it.is_empty())
+                    .map(str::to_owned)
+                    .collect(),
+                line: number + 1,
+            });
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod planted {
+    use super::*;
+
+    const HOUSE: &[&[&str]] = &[
+        &["src/disk", "src/region"],
+        &["src/engine"],
+        &["src/engine/memory"],
+        &["src/lib"],
+        &["src/python"],
+        &["python/forebay/errors"],
+        &["python/forebay"],
+    ];
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let sources: Vec<Source> = files
+            .iter()
+            .map(|(path, text)| Source::new(path, text))
+            .collect();
+        let findings = check_floors(&sources, HOUSE);
+        let lines = findings
+            .iter()
+            .map(|it| format!("{}:{} {}", it.path, it.line, it.rule));
+        lines.collect()
+    }
+
+    const NONE: [&str; 0] = [];
+
+    #[test]
+    fn imports_of_what_is_below_are_none() {
+        let files = [
+            ("src/disk/mod.rs", "mod lock;\npub use lock::Lock;\n"),
+            ("src/disk/lock.rs", "use super::*;\npub struct Lock;\n"),
+            ("src/engine/mod.rs", "mod memory;\nuse crate::disk::Lock;\n"),
+            (
+                "src/engine/memory.rs",
+                "use crate::{disk, engine::Cursor};\n",
+            ),
+            (
+                "src/lib.rs",
+                "mod disk;\nmod engine;\npub use engine::Cursor;\n",
+            ),
+            (
+                "src/python/mod.rs",
+                "use crate::Cursor;\nuse std::disk::x;\n",
+            ),
+            ("python/forebay/errors.py", "import os\n"),
+            (
+                "python/forebay/__init__.py",
+                "from forebay.errors import E\n",
+            ),
+        ];
+        assert_eq!(found(&files), NONE);
+    }
+
+    #[test]
+    fn an_import_that_runs_up_is_found_however_it_is_written() {
+        for import in [
+            "use crate::engine::Cursor;",
+            "use crate::{\n    engine::{Cursor, Row},\n};",
+            "use crate::Cursor;",
+            "pub(crate) use super::super::engine::Row as Line;",
+            "fn f(cursor: &crate::engine::Cursor) {}",
+            "#[cfg(test)]\nmod tests {\n    use super::super::super::engine::Cursor;\n}",
+            "use super::Reexported;",
+        ] {
+            let lock = format!("{import}\n");
+            let files = [
+                ("src/disk/mod.rs", "pub use crate::engine::Reexported;\n"),
+                ("src/disk/lock.rs", lock.as_str()),
+                ("src/engine/mod.rs", "//! `Cursor` is not in crate::disk.\n"),
+                ("src/lib.rs", "pub use engine::Cursor;\n"),
+            ];
+            let found = found(&files);
+            let is_found = found.iter().any(|it| it.starts_with("src/disk/lock.rs:"));
+            assert!(is_found, "{import}: {found:?}");
+        }
+        let python = [
+            (
+                "python/forebay/errors.py",
+                "def f():\n    from forebay import (\n        x,\n    )\n",
+            ),
+            ("python/forebay/__init__.py", ""),
+        ];
+        assert_eq!(found(&python), ["python/forebay/errors.py:2 layers"]);
+    }
+
+    #[test]
+    fn parts_of_one_floor_and_files_on_none_are_found() {
+        let files = [
+            ("src/disk/mod.rs", "use crate::region::Region;\n"),
+            ("src/region.rs", "// use crate::disk::Disk;\n"),
+            ("src/other.rs", ""),
+        ];
+        let expected = ["src/disk/mod.rs:1 layers", "src/other.rs:1 layers"];
+        assert_eq!(found(&files), expected);
+    }
+
+    #[test]
+    fn bindings_that_pass_by_the_re_exports_are_found() {
+        let files = [
+            ("src/engine/mod.rs", ""),
+            ("src/lib.rs", "mod engine;\npub use engine::Cursor;\n"),
+            (
+                "src/python/mod.rs",
+                "use crate::Cursor;\nuse crate::engine::Row;\n",
+            ),
+        ];
+        assert_eq!(found(&files), ["src/python/mod.rs:2 re-exports"]);
+    }
+
+    #[test]
+    fn circles_of_folders_are_found() {
+        let files = [
+            ("src/engine/mod.rs", "use memory::cut::Cut;\n"),
+            (
+                "src/engine/log/mod.rs",
+                "use crate::engine::queues::Queue;\n",
+            ),
+            ("src/engine/queues/mod.rs", "use super::index::Entry;\n"),
+            ("src/engine/index.rs", ""),
+            (
+                "src/engine/index/test.rs",
+                "use crate::engine::index::Entry;\n",
+            ),
+            (
+                "src/engine/table/mod.rs",
+                "use crate::engine::log::Walker;\n",
+            ),
+        ];
+        assert_eq!(found(&files), NONE);
+        let mut circular = files;
+        circular[3].1 = "use crate::engine::table::Row;\n";
+        assert_eq!(found(&circular), ["src/engine/index:1 circle"]);
+    }
+}
