@@ -1,9 +1,9 @@
-//! The append lock: who appends holds it, who comes meanwhile waits or learns that the log is busy.
+//! The append lock: an append holds it; other appends wait, or fail because the log is busy.
 //!
-//! What is free of contention pays one compare-and-exchange and a few stores to a cache line that
-//! the holder owns anyway. A sender that has waited for [`GRACE`] looks at how long the holder's
-//! call has gone on. Where that is longer than `busy_timeout` (the page cache writes back, a roll
-//! waits for its file) it fails at once: another full wait would only gather more senders.
+//! Without contention an append pays one compare-and-exchange and a few stores to a cache line that
+//! it owns anyway. A sender that has waited for [`GRACE`] checks how long the holder's call has
+//! taken so far. If that is longer than `busy_timeout` (the page cache writes back, a roll waits
+//! for its file), the sender fails at once: another full wait would only gather more senders.
 
 use crate::clock::Clock;
 use crate::error::{Error, Result};
@@ -13,12 +13,12 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A sender waits this long before it looks at the clock: ordinary contention is over by then.
+/// A sender waits this long before it reads the clock: ordinary contention is over by then.
 const GRACE: Duration = Duration::from_millis(10);
-/// Looks of a spinning sender between two looks at the clock.
+/// How often a spinning sender tries the lock between two readings of the clock.
 const SPINS: usize = 1000;
 
-/// What appends change, and its lock.
+/// What the append lock guards, and the lock.
 #[derive(Debug)]
 pub struct AppendLock<T> {
     guarded: Mutex<T>,
@@ -32,11 +32,11 @@ pub struct AppendLock<T> {
     long: LongAppends,
 }
 
-/// Those who append so much that others should sleep meanwhile.
+/// Appends that are so long that other senders should sleep until they end.
 ///
-/// Who finds the lock taken yields the processor some times before it sleeps. That is right beside
-/// holders that are done within a microsecond. Where a holder copies a megabyte, and the threads
-/// that encode and dispatch it have work too, each yield can cost those threads a time slice.
+/// A sender that finds the lock taken yields the processor a few times before it sleeps. That is
+/// right if the holder is done within a microsecond. If the holder copies a megabyte, and other
+/// threads encode and dispatch, each yield can cost those threads a time slice.
 #[derive(Debug, Default)]
 struct LongAppends {
     state: std::sync::Mutex<LongState>,
@@ -69,7 +69,7 @@ impl LongAppends {
     }
 }
 
-/// An append of many bytes, from when it has the lock until after it has let it go.
+/// An append of many bytes, from taking the lock until after releasing it.
 #[derive(Debug)]
 pub struct LongAppend<'a>(&'a LongAppends);
 
@@ -84,7 +84,7 @@ impl Drop for LongAppend<'_> {
 }
 
 impl<T> AppendLock<T> {
-    /// A lock that nobody holds. Calls say by `clock` when they began.
+    /// A lock that nobody holds. `clock` tells when a call began.
     pub fn new(guarded: T, kind: AppendLockKind, clock: Arc<dyn Clock>) -> AppendLock<T> {
         AppendLock {
             guarded: Mutex::new(guarded),
@@ -101,8 +101,8 @@ impl<T> AppendLock<T> {
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] when the call of another holder, or the wait for it, has gone on for longer
-    /// than `timeout`.
+    /// [`Error::Busy`] if the call of another holder, or the wait for it, takes longer than
+    /// `timeout`.
     #[inline]
     pub fn acquire(&self, clock_ms: i64, timeout: Duration) -> Result<MutexGuard<'_, T>> {
         let (held, began_ms) = match self.guarded.try_lock() {
@@ -132,7 +132,7 @@ impl<T> AppendLock<T> {
                 return Err(Error::Busy { waited_ms });
             }
             if let Some(held) = self.try_for(left) {
-                // This call has waited; who comes next must not take that for the time it holds.
+                // This call has waited; the next sender must not count that as time held.
                 return Ok((held, self.clock.coarse_ms()));
             }
         }
@@ -145,7 +145,7 @@ impl<T> AppendLock<T> {
         let began = Instant::now();
         loop {
             for _ in 0..SPINS {
-                // A look before the try: the holder keeps its cache line while others only look.
+                // Loads before it tries: the holder keeps its cache line while others only load.
                 if !self.guarded.is_locked()
                     && let Some(held) = self.guarded.try_lock()
                 {
@@ -170,21 +170,21 @@ impl<T> AppendLock<T> {
         held
     }
 
-    /// Has others sleep, and not look again and again, until the append of the holder has ended.
-    /// What is returned is dropped after the lock: who wakes finds it free.
+    /// Makes other senders sleep instead of trying again until the holder's append has ended. The
+    /// result is dropped after the lock, so that those who wake find it free.
     pub fn begin_long(&self) -> LongAppend<'_> {
         self.long.state().running += 1;
         LongAppend(&self.long)
     }
 
-    /// Whether somebody holds the lock.
+    /// Whether the lock is held.
     #[inline]
     pub fn is_locked(&self) -> bool {
         self.guarded.is_locked()
     }
 
-    /// How long the call of the holder has gone on; zero where nobody holds the lock. Some
-    /// milliseconds more or less, and wrong for a moment when the wall clock is set.
+    /// How long the call of the holder has taken so far; zero if nobody holds the lock. Exact to
+    /// some milliseconds, and wrong for a moment when the wall clock is set.
     pub fn held_for(&self) -> Duration {
         if !self.guarded.is_locked() {
             return Duration::ZERO;
@@ -193,7 +193,7 @@ impl<T> AppendLock<T> {
         Duration::from_millis(u64::try_from(held_ms).unwrap_or_default())
     }
 
-    /// Shows the holder's counters to those who do not hold the lock.
+    /// Publishes the holder's counters, messages and bytes, to those who do not hold the lock.
     #[inline]
     pub fn show_counters(&self, (messages, bytes): (u64, u64)) {
         self.messages.store(messages, Ordering::Relaxed);

@@ -1,10 +1,9 @@
-//! Bells: they wake threads that sleep until there is something for them.
+//! Bells wake threads that sleep until there is work for them.
 
 use crate::sync::{AtomicU32, Condvar, Mutex, Ordering, fence};
 use std::time::Duration;
 
-/// Wakes threads that sleep until there is something for them, at the price of one load where none
-/// sleeps.
+/// Wakes threads that sleep until there is work for them. Ringing costs one load if none sleeps.
 #[derive(Debug, Default)]
 pub struct Bell {
     sleepers: AtomicU32,
@@ -12,11 +11,11 @@ pub struct Bell {
     rung: Condvar,
 }
 
-/// Rings several bells. What the sleepers have to see was stored before.
+/// Rings several bells. The caller has stored what the sleepers look for.
 #[inline]
 pub fn ring_all(bells: &[&Bell]) {
-    // The store that made the news must not pass behind the load of the number of sleepers, or one
-    // that looked just before it would sleep on.
+    // The caller's store must not be reordered after the load of the number of sleepers: a thread
+    // that looked just before the store would sleep on.
     fence(Ordering::SeqCst);
     for bell in bells {
         if bell.sleepers.load(Ordering::Relaxed) > 0 {
@@ -37,7 +36,7 @@ impl Bell {
         self.rung.notify_all();
     }
 
-    /// Sleeps until it is rung, unless `ready` holds; at most for `timeout`.
+    /// Sleeps until the bell rings, at most for `timeout`. Returns at once if `ready` holds.
     pub fn sleep(&self, timeout: Duration, ready: impl Fn() -> bool) {
         let mut guard = self.lock.lock();
         self.sleepers.fetch_add(1, Ordering::Relaxed);

@@ -145,9 +145,9 @@ impl Parts {
         self.save_inventory(flushed)
     }
 
-    /// Withdraws what the last full pass said, before queues are changed in place: after a crash the
-    /// next opening makes all of them durable again. No full pass, which would say otherwise, runs
-    /// while the guard lives.
+    /// Withdraws the mark of the last full pass, before queues are changed in place: after a crash
+    /// the next opening makes all of them durable again. No full pass, which would set the mark
+    /// again, runs while the guard lives.
     pub fn withdraw_full_pass(&self) -> MutexGuard<'_, ()> {
         let alone = self.flushing.full_pass.lock();
         let min = self.log.min_position();
@@ -202,7 +202,8 @@ impl Parts {
         Ok(())
     }
 
-    /// Saves the bounds that [`Parts::flush_all`] has made durable, and moves the mark that says so.
+    /// Saves the bounds that [`Parts::flush_all`] has made durable, and moves the mark that says
+    /// so.
     pub fn save_inventory(&self, flushed: Flushed<'_>) -> Result<()> {
         // A failure, of a repair perhaps, may have left less than the inventory tells of.
         self.health.check()?;

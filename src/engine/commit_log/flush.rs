@@ -1,13 +1,12 @@
-//! The flush service: makes the log durable where no sender waits for it, and now and then
-//! everything.
+//! The flush service: flushes what no sender waits for, and makes a full pass from time to time.
 //!
-//! Each [`FlushRules::interval`] it looks at what is not durable. At least
-//! [`FlushRules::least_bytes`] are flushed at once; less waits for [`FlushRules::thorough`], so
-//! that a trickle of messages does not keep the disk busy. In a synchronous store readers see what
-//! is durable alone, so there nothing waits.
+//! Each [`FlushRules::interval`] it checks how many bytes are not durable. It flushes
+//! [`FlushRules::least_bytes`] or more at once; fewer wait for [`FlushRules::thorough`], so that a
+//! trickle of messages does not keep the disk busy. In a synchronous store nothing waits, because
+//! readers see only what is durable.
 //!
-//! A *full pass* makes queues, index and tables durable too and moves the marks that spare the next
-//! opening their rebuild. It may take long, with many queues, so it keeps to a share of the time.
+//! A *full pass* also makes queues, index and tables durable and moves the marks that spare the
+//! next opening a rebuild. It may take long with many queues, so it keeps to a share of the time.
 
 use super::durability::Durable;
 use crate::mapped::PAGE;
@@ -17,11 +16,11 @@ use std::time::{Duration, Instant};
 /// When the log is flushed.
 #[derive(Clone, Copy, Debug)]
 pub struct FlushRules {
-    /// Between two looks.
+    /// Between two checks.
     pub interval: Duration,
-    /// Fewer bytes wait.
+    /// This many bytes do not wait.
     pub least_bytes: u64,
-    /// How long they wait at most.
+    /// How long fewer bytes wait at most.
     pub thorough: Duration,
     /// Between two full passes.
     pub full_pass: Duration,
@@ -35,7 +34,7 @@ impl FlushRules {
             Flush::Async => options.flush_least_pages,
         };
         FlushRules {
-            // The service takes a breath however short the interval is.
+            // However short the interval is, the service pauses.
             interval: options.flush_interval.max(Duration::from_millis(1)),
             least_bytes: u64::from(pages) * PAGE as u64,
             thorough: options.flush_thorough_interval,
@@ -44,10 +43,10 @@ impl FlushRules {
     }
 }
 
-/// Between the end of a full pass and the next lie this many times what it took.
+/// The pause after a full pass is at least this many times as long as the pass.
 const PASS_PAUSE: u32 = 20;
 
-/// A log file that is full, durable and not read for so long is unmapped.
+/// Between two searches for log files that nobody reads, to unmap them.
 const UNMAP_EACH: Duration = Duration::from_secs(10);
 
 /// The state of the service.
@@ -73,8 +72,8 @@ impl FlushService {
         }
     }
 
-    /// Does what is due at `time`; returns when it wants to run next. A failure has made the store
-    /// fail for writers; there is nobody here to tell.
+    /// Does what is due at `time`; returns when the next step is due. An error is dropped: it has
+    /// failed the store for writers already.
     pub fn step(&mut self, log: &impl Durable, time: Instant) -> Instant {
         let rules = &self.rules;
         let end = log.published();

@@ -4,9 +4,8 @@
 //!   sender --> [write list] --swap--> [read list] --> one sync of what is published --> wake all
 //! ```
 //!
-//! The two lists change places under a lock that is held for nothing else. While one group is
-//! synced the next gathers, so no one waits for a timer, and a sync is as large as the disk is
-//! slow.
+//! The two lists are swapped under a lock that is held for nothing else. The next group gathers
+//! while one is synced, so nobody waits for a timer, and a slower disk gets larger groups.
 //!
 //! Invariant: a waiter is completed with success only by a sync that began after its message was
 //! published. The thread starts with the first waiter and ends with the store.
@@ -19,7 +18,7 @@ use crate::sync::{AtomicBool, Condvar, Instant, Mutex, Ordering, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Those who wait for a sync, and the thread that makes it.
+/// The senders that wait for a sync, and the thread that syncs for them.
 #[derive(Debug)]
 pub struct GroupCommit {
     drive: Drive,
@@ -38,7 +37,7 @@ struct WriteList {
     sleeps: bool,
 }
 
-/// How long the thread looks for the next group before it sleeps.
+/// How long the thread polls for the next group before it sleeps.
 const LOOK: Duration = Duration::from_micros(50);
 
 #[derive(Debug)]
@@ -60,7 +59,7 @@ pub fn enlist<L: Durable>(group: &Arc<GroupCommit>, log: &Arc<L>, end: u64) -> A
         list.flusher = thread.spawn(move || group.run(&*log)).ok();
     }
     if list.flusher.is_none() && (list.ended || group.drive == Drive::Threads) {
-        // No thread can be had, or the store closes: who waits does the work.
+        // No thread could be started, or the store closes: the caller syncs.
         drop(list);
         return Waiter::completed(log.flush_to(end).map_err(Arc::new));
     }
@@ -120,15 +119,15 @@ impl GroupCommit {
         }
     }
 
-    /// What the thread does with one group, for a caller that steps.
+    /// Syncs for one group, as the thread does; for a caller that steps.
     #[cfg(test)]
     pub fn step_once(&self, log: &impl Durable) {
         self.step(log, &mut Vec::new());
     }
 
-    /// Waits for someone to enlist. False where no one will come any more.
+    /// Waits until somebody enlists. False once nobody will.
     fn wait(&self) -> bool {
-        // Those who were just woken are likely to come again.
+        // The senders that were just woken are likely to enlist again.
         look(LOOK, || self.pending.load(Ordering::Acquire));
         let mut list = self.list.lock();
         while list.waiting.is_empty() && !list.ended {
@@ -139,7 +138,7 @@ impl GroupCommit {
         !list.waiting.is_empty()
     }
 
-    /// Exchanges the lists.
+    /// Swaps the lists.
     fn swap(&self, read: &mut Vec<Enlisted>) {
         let mut list = self.list.lock();
         std::mem::swap(&mut list.waiting, read);

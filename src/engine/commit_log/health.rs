@@ -29,8 +29,8 @@ impl Health {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Ends the writing for good. `mark` records the failure where others see it; it runs before
-    /// anyone can learn of the failure here, and never at the same time as [`Health::unless_failed`].
+    /// Ends the writing for good. `mark` records the failure where other processes see it. It runs
+    /// before anyone can learn of the failure here, and never during [`Health::unless_failed`].
     pub fn fail(&self, error: &Error, mark: impl FnOnce()) {
         let mut failure = self.failure.lock();
         failure.get_or_insert_with(|| error.to_string());

@@ -1,7 +1,7 @@
-//! Retention: log files whose time is over go, and what leads into them follows.
+//! Retention: deletes log files that are too old or too many, then what leads into them.
 //!
-//! It is a step that the thread of the flush runs, at most once a second. The order is such that a
-//! crash between any two lines leaves a store that opens with the same next offsets:
+//! The flush thread runs it as a step, at most once a second. A crash between any two lines of this
+//! order leaves a store that opens with the same next offsets:
 //!
 //! ```text
 //!   last markers of commits appended again, those that would go     (intake)
@@ -12,10 +12,9 @@
 //!   --> forebay.offsets                                         without what is gone
 //! ```
 //!
-//! A file goes only as a whole, and only if all of it is dispatched and durable; the last one,
-//! which is written, never goes. What a step has begun and could not end, the next one ends.
-//! Opening does the rest after a crash: it takes the first log file that is there for the begin of
-//! the log, and corrects queues and index by it.
+//! Only whole files go, and only if all of a file is dispatched and durable; the last one, which is
+//! written, never goes. The next step ends what a step could not. After a crash, opening ends it:
+//! the log begins with the first file that is left, and queues and index are corrected by that.
 
 mod archived;
 mod clock;
@@ -43,16 +42,16 @@ use std::time::{Duration, Instant};
 /// Between two steps.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The state of retention; without rules where it is not asked for.
+/// The state of retention; it has no rules if no option asks for it.
 #[derive(Debug)]
 pub struct Retention {
     rules: Option<Rules>,
     progress: Mutex<Progress>,
-    /// Maps that files had when they were taken away.
+    /// Maps of deleted files.
     retired: Mutex<Vec<Weak<Region>>>,
 }
 
-/// While it is there, no file is taken away.
+/// No file is deleted while it lives.
 #[derive(Debug)]
 pub struct Pause<'a>(#[allow(dead_code)] MutexGuard<'a, Progress>);
 
@@ -78,7 +77,7 @@ impl Retention {
         })
     }
 
-    /// How long the thread that runs the steps may sleep, `longest` at most.
+    /// How long the thread that runs the steps may sleep, at most `longest`.
     pub fn rest(&self, longest: Duration) -> Duration {
         match self.rules {
             Some(_) => longest.min(INTERVAL),
@@ -86,8 +85,8 @@ impl Retention {
         }
     }
 
-    /// Takes away what is due by the wall clock, unless the last step was less than a second
-    /// before `now`. What fails stands in the report and is tried again.
+    /// Deletes what is due by the wall clock, unless the last step was less than a second before
+    /// `now`. A failure is reported, and the next step tries again.
     pub fn step(&self, parts: &Parts, intake: &Intake, clock_ms: i64, now: Instant) {
         let Some(rules) = &self.rules else { return };
         let Some(mut progress) = self.progress.try_lock() else {
@@ -123,12 +122,12 @@ impl Retention {
         }
     }
 
-    /// Lets no step begin, and waits for the one that is at work, until what it gives is dropped.
+    /// Waits for the step that runs, and lets none begin until the result is dropped.
     pub fn pause(&self) -> Pause<'_> {
         Pause(self.progress.lock())
     }
 
-    /// Bytes of retired files that somebody still has mapped.
+    /// Bytes of deleted files that are still mapped.
     pub fn mapped_bytes(&self) -> u64 {
         let mut retired = self.retired.lock();
         retired.retain(|region| region.strong_count() > 0);
@@ -136,7 +135,7 @@ impl Retention {
         regions.map(|region| region.len() as u64).sum()
     }
 
-    /// Takes away every log file but the last that lies below `until` as a whole.
+    /// Deletes the log files that end at or below `until`, except the last.
     fn retire(&self, parts: &Parts, intake: &Intake, until: u64) -> Result<()> {
         let log = &parts.log;
         let first_end = log.files.first().map_or(u64::MAX, |first| first.end());
@@ -155,15 +154,15 @@ impl Retention {
             queue.raise_min_to(first_kept(log, &topic, &queue, until)?);
             parts.queues.limit_maps();
         }
-        // The table tells what goes before it goes, so that an opening need not believe an entry.
+        // The table is durable before a file goes, so that an opening need not believe an entry.
         let flushed = parts.flush_all()?;
         if let Err(error) = parts.save_inventory(flushed) {
             if error.ends_writing() {
                 return Err(error);
             }
-            // The last file of each queue, durable too, tells the same: one log file may go without
-            // the table, and gives room for it. The next step takes the rest. Until then queue
-            // files stay, for an opening shows again what the log files hold.
+            // The last file of each queue, durable too, tells the same. So one log file may go
+            // without the table, and leaves room for it; the next step deletes the rest. Until then
+            // queue files stay, because an opening shows again what the log files hold.
             return self.retire_first(parts, first_end).map(drop);
         }
         while let Some(file) = self.retire_first(parts, until)? {
@@ -182,7 +181,7 @@ impl Retention {
     fn retire_first(&self, parts: &Parts, until: u64) -> Result<Option<Arc<MappedFile>>> {
         let mapped = parts.log.files.first().and_then(|file| file.mapped());
         let retired = parts.log.files.retire_first(until).inspect_err(|error| {
-            // Whether a name is gone is not known any more, as with every sync that failed.
+            // Nobody knows now whether the name is gone, as with every sync that failed.
             if error.is_of_sync() {
                 parts.fail(error);
             }
@@ -202,7 +201,7 @@ fn known_times(parts: &Parts) -> Vec<i64> {
     began.chain([stored]).collect()
 }
 
-/// Each jump is a place of its own in the report, by the time that the clock jumped to.
+/// Reports each jump once: its place is the time that the clock jumped to.
 fn report_jump(parts: &Parts, clock_ms: i64, by_ms: i64) {
     let hours = by_ms.unsigned_abs() / 3_600_000;
     let to = if by_ms > 0 { "forward" } else { "back" };

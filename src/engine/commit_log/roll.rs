@@ -1,8 +1,8 @@
 //! Sealing the log file that is written before it is full, on demand or by its age.
 //!
-//! Archives and retention take whole files, and never the one that is written. On a quiet store
-//! that one would stay for ever, and all that is in it. A file that is sealed ends in a filler, as
-//! one that is full does; the filler is longer, and nothing else tells the two apart.
+//! Archives and retention take whole files, and never the one that is written: on a quiet store it
+//! would keep its messages for ever. A sealed file ends in a filler, as a full one does; only the
+//! filler is longer.
 
 use super::parts::Parts;
 use super::walker::{Step, Walker};
@@ -29,8 +29,8 @@ impl Rolling {
         }
     }
 
-    /// Seals the file that is written if its first record was stored longer ago than is asked for.
-    /// What fails, for want of room for another file, is tried again.
+    /// Seals the file that is written if its first record is old enough. If that fails, because
+    /// there is no room for another file, the next step tries again.
     pub fn step(&self, parts: &Parts, clock_ms: i64) {
         let Some(after_ms) = self.after_ms else {
             return;
@@ -59,7 +59,7 @@ impl Rolling {
         {
             *known = Some((start, record.store_timestamp()));
         } else if start < end {
-            // What lies first is damaged: the file is as old as the newest message.
+            // The first record is damaged: the file counts as old as the newest message.
             let stored_ms = log.stored_ms.load(Ordering::Acquire);
             return Ok(Some((start, stored_ms)));
         }
@@ -67,8 +67,8 @@ impl Rolling {
     }
 }
 
-/// Seals the file that is written, if it holds something and begins at `start` where that is given,
-/// and makes it durable. Returns where the next file begins.
+/// Seals the file that is written and makes it durable, unless it is empty or `start` is given and
+/// is not where it begins. Returns where the next file begins.
 ///
 /// # Errors
 ///
@@ -79,7 +79,7 @@ pub fn seal(parts: &Parts, start: Option<u64>) -> Result<Option<u64>> {
     };
     parts.announce(end);
     parts.flush_to(end)?;
-    // Archives and retention take what is dispatched alone.
+    // Archives and retention take only what is dispatched.
     if let Err(error) = parts.dispatcher.catch_up(end)
         && error.ends_writing()
     {
