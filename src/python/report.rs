@@ -8,7 +8,7 @@ use pyo3::types::{PyDict, PyList, PyString};
 use std::convert::Infallible;
 
 /// Makes a class of plain values: its attributes, equality, `_asdict` and representation. Those
-/// that are `unlisted` are left out of `_asdict` and the representation, and pickled like the others.
+/// that are `unlisted` are left out of `_asdict` and the representation; they are pickled too.
 macro_rules! report {
     ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
      $(, unlisted { $($unlisted:ident : $of:ty),+ })?) => {
