@@ -40,5 +40,5 @@ def replace_file(path: Path, data: bytes, *, mode: int = 0o666) -> None:
         os.fsync(file)
     finally:
         os.close(file)
-    os.rename(fresh, path)
+    os.replace(str(fresh), str(path))
     sync_directory(path.parent)
