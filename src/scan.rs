@@ -44,6 +44,63 @@ pub enum Bound {
     Offsets(BTreeMap<u32, u64>),
 }
 
+impl Bound {
+    /// The offset where a read of a queue begins; `bounds` are those of the queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::OffsetOutOfRange`] for an offset outside the queue.
+    pub(crate) fn start(
+        &self,
+        engine: &dyn Engine,
+        topic: &Topic,
+        queue: u32,
+        bounds: &Range<u64>,
+    ) -> Result<u64> {
+        let offset = self.offset(engine, topic, queue, bounds, bounds.start)?;
+        let named = matches!(self, Bound::Offsets(_));
+        if named && !(bounds.start..=bounds.end).contains(&offset) {
+            return Err(Error::OffsetOutOfRange {
+                topic: topic.name.to_string(),
+                queue,
+                offset: i64::try_from(offset).unwrap_or(i64::MAX),
+                min: bounds.start,
+                max: bounds.end,
+            });
+        }
+        Ok(offset)
+    }
+
+    /// The offset where a read of a queue ends, exclusive. It may lie outside the queue.
+    pub(crate) fn end(
+        &self,
+        engine: &dyn Engine,
+        topic: &Topic,
+        queue: u32,
+        bounds: &Range<u64>,
+    ) -> Result<u64> {
+        self.offset(engine, topic, queue, bounds, bounds.end)
+    }
+
+    /// The offset that this means in a queue; `unnamed` if it names only other queues.
+    fn offset(
+        &self,
+        engine: &dyn Engine,
+        topic: &Topic,
+        queue: u32,
+        bounds: &Range<u64>,
+        unnamed: u64,
+    ) -> Result<u64> {
+        match self {
+            Bound::Earliest => Ok(bounds.start),
+            Bound::Latest => Ok(bounds.end),
+            Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
+            Bound::Time(time) => engine.offset_at(topic, queue, *time),
+            Bound::Offsets(offsets) => Ok(offsets.get(&queue).copied().unwrap_or(unnamed)),
+        }
+    }
+}
+
 /// What to scan and how it comes out.
 #[derive(Clone, Debug)]
 pub struct ScanSpec {
@@ -224,25 +281,8 @@ impl Scan {
         let mut ranges = Vec::new();
         for queue in self.queues(engine, topic)? {
             let bounds = engine.bounds(topic, queue)?.unwrap_or_default();
-            let offset_of = |bound: &Bound, unnamed: u64| match bound {
-                Bound::Earliest => Ok(bounds.start),
-                Bound::Latest => Ok(bounds.end),
-                Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
-                Bound::Time(time) => engine.offset_at(topic, queue, *time),
-                Bound::Offsets(offsets) => Ok(*offsets.get(&queue).unwrap_or(&unnamed)),
-            };
-            let start = offset_of(&self.spec.start, bounds.start)?;
-            let end = offset_of(&self.spec.end, bounds.end)?;
-            let named = matches!(self.spec.start, Bound::Offsets(_));
-            if named && !(bounds.start..=bounds.end).contains(&start) {
-                return Err(Error::OffsetOutOfRange {
-                    topic: topic.name.to_string(),
-                    queue,
-                    offset: i64::try_from(start).unwrap_or(i64::MAX),
-                    min: bounds.start,
-                    max: bounds.end,
-                });
-            }
+            let start = self.spec.start.start(engine, topic, queue, &bounds)?;
+            let end = self.spec.end.end(engine, topic, queue, &bounds)?;
             let range = start.max(bounds.start)..end.min(bounds.end);
             if !range.is_empty() {
                 ranges.push((queue, range));

@@ -99,25 +99,7 @@ impl Tail {
     fn first_offset(&self, queue: u32, start: &Bound) -> Result<u64> {
         let engine = self.store.engine()?;
         let bounds = engine.bounds(&self.topic, queue)?.unwrap_or(0..0);
-        match start {
-            Bound::Earliest => Ok(bounds.start),
-            Bound::Latest => Ok(bounds.end),
-            Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
-            Bound::Time(time) => engine.offset_at(&self.topic, queue, *time),
-            Bound::Offsets(offsets) => {
-                let offset = offsets.get(&queue).copied().unwrap_or(bounds.start);
-                if (bounds.start..=bounds.end).contains(&offset) {
-                    return Ok(offset);
-                }
-                Err(Error::OffsetOutOfRange {
-                    topic: self.topic.name.to_string(),
-                    queue,
-                    offset: i64::try_from(offset).unwrap_or(i64::MAX),
-                    min: bounds.start,
-                    max: bounds.end,
-                })
-            }
-        }
+        start.start(engine, &self.topic, queue, &bounds)
     }
 
     /// The next message; waits for one up to `timeout`.

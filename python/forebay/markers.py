@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
+
+from forebay.jsons import json_object
 
 if TYPE_CHECKING:
     from forebay import Message, Store
@@ -32,10 +33,10 @@ def of_query(store: Store, query: str) -> Iterator[dict[str, Any]]:
 
 def _said(marker: Message) -> dict[str, Any] | None:
     try:
-        said = json.loads(marker.body)
+        said = json_object(marker.body)
     except ValueError:
         return None
-    if not isinstance(said, dict) or not isinstance(said.get("query"), str):
+    if not isinstance(said.get("query"), str):
         return None
     numbers = (said.get(name) for name in ("batch", "part", "parts"))
     return said if all(isinstance(number, int) for number in numbers) else None

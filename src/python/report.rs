@@ -7,30 +7,30 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use std::convert::Infallible;
 
-/// Makes a class of plain values: its attributes, equality, `_asdict` and representation. Python
-/// does not see those that are `unseen`, which are pickled with the others.
+/// Makes a class of plain values: its attributes, equality, `_asdict` and representation. Those
+/// that are `unlisted` are left out of `_asdict` and the representation; they are pickled too.
 macro_rules! report {
     ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
-     $(, unseen { $($unseen:ident : $of:ty),+ })?) => {
+     $(, unlisted { $($unlisted:ident : $of:ty),+ })?) => {
         #[doc = $text]
         #[pyclass(frozen, eq, from_py_object, module = "forebay")]
         #[derive(Clone, PartialEq)]
         pub(crate) struct $name {
             $(#[pyo3(get)] $field: $kind,)+
-            $($($unseen: $of,)+)?
+            $($(#[pyo3(get)] $unlisted: $of,)+)?
         }
 
         impl Values for $name {
             fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
                 let values = self._asdict(py)?;
-                $($(values.set_item(stringify!($unseen), self.$unseen.clone())?;)+)?
+                $($(values.set_item(stringify!($unlisted), self.$unlisted.clone())?;)+)?
                 Ok(values)
             }
 
             fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Self> {
                 Ok($name {
                     $($field: value(values, stringify!($field))?,)+
-                    $($($unseen: value(values, stringify!($unseen))?,)+)?
+                    $($($unlisted: value(values, stringify!($unlisted))?,)+)?
                 })
             }
         }
@@ -121,7 +121,10 @@ length
 reason
     What is wrong.
 lost
-    Messages known to be lost, as (topic, queue, offset).",
+    Messages known to be lost, as (topic, queue, offset).
+kind
+    What the place is part of: log, queue, index, topics, checkpoint, options, table, foreign table;
+    or, where no file is damaged, retention or clock.",
     {
         path: String,
         position: u64,
@@ -129,7 +132,7 @@ lost
         reason: String,
         lost: Vec<(String, u32, u64)>,
     },
-    unseen { kind: DamageKind }
+    unlisted { kind: DamageKind }
 );
 
 impl From<crate::Damage> for Damage {

@@ -20,8 +20,8 @@ import pytest
 
 import forebay
 import forebay.archive
-from forebay.archive.files import LocalFiles
-from forebay.archive.reading import _millis
+from forebay.archive.local import LocalFiles
+from forebay.archive.scan import milliseconds_of
 from forebay.times import milliseconds
 
 pytest.importorskip("pyarrow")
@@ -560,9 +560,9 @@ def test_bad_arguments_of_offset_at_raise_what_those_of_a_store_do(store, target
 
 def test_times_are_exact_whatever_a_float_holds():
     # Converted through a float, it became the following millisecond.
-    assert _millis(datetime(1970, 1, 4, 1, 51, 50, 367000, UTC)) == 265910367
-    assert _millis(datetime(9999, 1, 2, 7, 36, 54, 302001, UTC)) == 253370878614303
-    assert (_millis(1 << 70), _millis(-1 << 70)) == ((1 << 63) - 1, -1 << 63)
+    assert milliseconds_of(datetime(1970, 1, 4, 1, 51, 50, 367000, UTC)) == 265910367
+    assert milliseconds_of(datetime(9999, 1, 2, 7, 36, 54, 302001, UTC)) == 253370878614303
+    assert (milliseconds_of(1 << 70), milliseconds_of(-1 << 70)) == ((1 << 63) - 1, -1 << 63)
     for time, around in (
         (datetime(2026, 1, 1, 0, 0, 0, 1000, UTC), (1767225600001, 1767225600001)),
         (datetime(2026, 1, 1, 0, 0, 0, 1001, UTC), (1767225600001, 1767225600002)),

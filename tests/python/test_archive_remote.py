@@ -15,7 +15,7 @@ import s3_support
 
 import forebay
 import forebay.archive
-from forebay.archive.files import RemoteFiles
+from forebay.archive.remote import RemoteFiles
 
 pytest.importorskip("pyarrow")
 from pyarrow import fs
@@ -248,7 +248,7 @@ def test_a_note_tells_one_server_from_another_and_holds_no_password(s3, tmp_path
 
 def test_what_tells_file_systems_of_fsspec_apart():
     fsspec = pytest.importorskip("fsspec")
-    from forebay.archive import files
+    from forebay.archive import remote
 
     class Remote(fsspec.AbstractFileSystem):
         protocol = "remote"
@@ -256,8 +256,8 @@ def test_what_tells_file_systems_of_fsspec_apart():
     options = {"key": "k", "secret": "s", "client_kwargs": {"endpoint_url": "http://n:p@h:9000"}}
     for given, key in (({}, ""), ({"host": "h", "port": 3}, "(host=h, port=3)")):
         handler = fs.FSSpecHandler(Remote(**given))
-        assert files._identity(fs.PyFileSystem(handler)) == f"py::fsspec+remote{key}"
-    found = files._identity(fs.PyFileSystem(fs.FSSpecHandler(Remote(**options))))
+        assert remote._identity(fs.PyFileSystem(handler)) == f"py::fsspec+remote{key}"
+    found = remote._identity(fs.PyFileSystem(fs.FSSpecHandler(Remote(**options))))
     assert found == "py::fsspec+remote(endpoint_url=h:9000)"
 
 
@@ -271,10 +271,10 @@ def test_file_systems_of_fsspec_are_taken(store):
 
 
 def test_user_and_password_of_a_uri_are_not_shown():
-    from forebay.archive import files
+    from forebay.archive import remote
 
     uri = "s3://name:secret@bucket/prefix?scheme=http"
-    shown = files._public(uri), files._without_user(uri)
+    shown = remote._public(uri), remote.without_user(uri)
     assert shown == ("s3://bucket/prefix", "s3://bucket/prefix?scheme=http")
 
 

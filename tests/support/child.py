@@ -286,7 +286,8 @@ def fill(task: dict[str, Any]) -> None:
 def commit(task: dict[str, Any]) -> None:
     """Commit stages, or process a commit, until a call ends the process."""
     from forebay import _forebay
-    from forebay.spark.sink import WriteOptions, _commit
+    from forebay.spark.sink import _commit
+    from forebay.spark.write import WriteOptions
 
     path, batch = task["path"], task["batch"]
     staged = [

@@ -30,7 +30,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/archive", "src/tail"],
     &["src/sim"],
     &["src/lib"],
-    &["src/python"],
+    &["src/internals", "src/python"],
     // Python.
     &["python/forebay/_forebay"],
     &["python/forebay"],

@@ -16,19 +16,14 @@ file in an archive     content
 A log file counts as archived once its table of blocks exists. So an interrupted copy leaves a valid
 archive, and the next one continues where it stopped.
 
-Module `files` accesses directories and object stores, `copying` writes archives, `reading` reads
-them.
+Module `files` opens directories (`local`) and object stores (`remote`), `copying` writes archives,
+`reading` reads them.
 """
 
 from forebay.archive.copying import MARKER, Archived, _archive
-from forebay.archive.reading import (
-    Archive,
-    ArchiveDamage,
-    ArchivedQueue,
-    ArchivedTopic,
-    ArchiveScan,
-    open,
-)
+from forebay.archive.parts import ArchiveDamage, ArchivedQueue, ArchivedTopic
+from forebay.archive.reading import Archive, open
+from forebay.archive.scan import ArchiveScan
 
 __all__ = [
     "MARKER",

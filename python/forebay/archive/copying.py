@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from forebay import _forebay
-from forebay.archive.files import Files, at, write_all
+from forebay.archive.files import Files, at
+from forebay.durable import replace_file
 from forebay.errors import CorruptError, NotAStoreError, StoreExistsError, UnsupportedError
+from forebay.jsons import json_object
 
 if TYPE_CHECKING:
     from forebay import Store
@@ -80,11 +82,11 @@ def check_marker(files: Files) -> bool:
     """
     where = files.describe(MARKER)
     try:
-        found = json.loads(files.read(MARKER))
+        found = json_object(files.read(MARKER))
         version = found["version"] if found["format"] == MARKER else None
     except FileNotFoundError:
         return False
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, KeyError):
         version = None
     if not isinstance(version, int):
         reason = f"{MARKER} is not the marker of an archive"
@@ -248,15 +250,7 @@ def _record(store: str, target: str, position: int) -> bool:
             fcntl.flock(directory, fcntl.LOCK_EX)
             targets = _noted(note)
             targets[target] = position
-            part = note.with_name(f"{NOTE}.new")
-            file = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-            try:
-                write_all(file, json.dumps({"targets": targets}).encode() + b"\n")
-                os.fsync(file)
-                os.rename(part, note)
-            finally:
-                os.close(file)
-            os.fsync(directory)
+            replace_file(note, json.dumps({"targets": targets}).encode() + b"\n", mode=0o600)
         finally:
             os.close(directory)
     except (OSError, ValueError):
@@ -270,12 +264,9 @@ def _record(store: str, target: str, position: int) -> bool:
 def _noted(note: Path) -> dict[str, Any]:
     """Return the recorded positions by target; raise `ValueError` if the record is malformed."""
     try:
-        found = json.loads(note.read_bytes())
+        targets = json_object(note.read_bytes()).get("targets")
     except FileNotFoundError:
         return {}
-    except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
-    targets = found.get("targets") if isinstance(found, dict) else None
     if not isinstance(targets, dict):
         raise ValueError("it has no targets")
     return targets

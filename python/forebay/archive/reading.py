@@ -2,28 +2,27 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import cached_property
 from operator import index
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 from zlib import crc32
 
 from forebay import _forebay
+from forebay.archive.blocks import LogFiles, fetches
 from forebay.archive.copying import MARKER, check_marker, name_of
-from forebay.archive.files import Files, LocalFiles, at
+from forebay.archive.files import Files, at
+from forebay.archive.parts import ArchiveDamage, ArchivedQueue, ArchivedTopic, Range
+from forebay.archive.scan import ArchiveScan, iterable, milliseconds_of, plain_offsets
+from forebay.bounds import Bound, offset_of, out_of_range
 from forebay.errors import (
     CorruptError,
-    InvalidOptionError,
     NotAStoreError,
-    OffsetOutOfRangeError,
     StoreNotFoundError,
     UnknownTopicError,
 )
-from forebay.times import milliseconds
 
 if TYPE_CHECKING:
     import os
@@ -32,63 +31,14 @@ if TYPE_CHECKING:
 
     from forebay import Damage
 
-__all__ = ["Archive", "ArchiveDamage", "ArchiveScan", "ArchivedQueue", "ArchivedTopic", "open"]
+__all__ = ["Archive", "open"]
 
-#: Target size of a fetch, in bytes; blocks are never split.
-_FETCH = 8 << 20
-#: Concurrent fetches from an object store.
-_FETCHES = 4
 #: Tables to read concurrently.
 _TABLES = 16
 #: Number of segments of about equal size to divide the log into, for a job to group into tasks.
 _SEGMENTS = 256
 #: Maximum number of queue ranges in all segments.
 _SEGMENT_RANGES = 20_000
-
-#: The highest offset, and the highest time.
-_FAR = (1 << 63) - 1
-
-#: Topic, queue, first offset, exclusive end offset.
-Range = tuple[str, int, int, int]
-Limit = str | datetime | Mapping[int, int]
-
-
-@dataclass(frozen=True)
-class ArchivedQueue:
-    """A queue of an archive: its number, first offset, and exclusive end offset."""
-
-    id: int
-    min_offset: int
-    max_offset: int
-
-
-@dataclass(frozen=True)
-class ArchivedTopic:
-    """A topic of an archive, with the queues that have messages in it."""
-
-    name: str
-    queues: list[ArchivedQueue]
-
-
-class ArchiveDamage(NamedTuple):
-    """A damaged region of an archive, with the fields of `forebay.Damage`."""
-
-    path: str
-    position: int
-    length: int
-    reason: str
-    #: Empty: it is not known which messages are lost.
-    lost: list[tuple[str, int, int]] = []  # noqa: RUF012
-
-
-@dataclass(frozen=True)
-class _Fetch:
-    """Adjacent blocks of a log file."""
-
-    table: _forebay.BlockTable
-    start: int
-    end: int
-    blocks: list[tuple[int, int]]
 
 
 def open(target: str | os.PathLike[str], *, filesystem: Any = None) -> Archive:
@@ -153,6 +103,7 @@ class Archive:
     def __init__(self, files: Files, tables: list[_forebay.BlockTable]) -> None:
         self._files = files
         self._tables = tables
+        self._logs = LogFiles(files, tables)
         self.path = files.target
 
     @cached_property
@@ -182,15 +133,12 @@ class Archive:
         end = None
         for table in self._tables:
             if end is not None and table.start != end:
-                path = self._log(end)
+                path = self._logs.path(end)
                 reason = "the archive has no log file for this part of the log"
                 found.append(ArchiveDamage(path, end, table.start - end, reason))
             found += table.damage
             end = table.start + table.length
         return found
-
-    def _log(self, start: int) -> str:
-        return self._files.describe(f"commitlog/{name_of(start)}")
 
     def offset_at(self, topic: str, queue: int, time: datetime | int) -> int:
         """Return the offset of the first message stored at or after a time.
@@ -207,7 +155,7 @@ class Archive:
         # The core checks `queue` and raises the same errors as for a store.
         _forebay.block_schema({"queues": [queue]})
         bounds = self._queue(topic, queue)
-        moment = _millis(time)
+        moment = milliseconds_of(time)
         for table in self._tables:
             whole = [(topic, queue, bounds.min_offset, bounds.max_offset)]
             rows = table.blocks
@@ -215,8 +163,8 @@ class Archive:
                 position, length, _, _, _, latest = rows[number]
                 if latest < moment:
                     continue
-                data = self._read(table, position, position + length)
-                path = self._log(table.start)
+                data = self._logs.read(table, position, position + length)
+                path = self._logs.path(table.start)
                 found = _forebay.block_offset_at(data, position, path, whole, moment)
                 if found is not None:
                     return found
@@ -234,22 +182,14 @@ class Archive:
             raise UnknownTopicError(message, topic=topic, queue=queue)
         return self._queues[topic, queue]
 
-    def _read(self, table: _forebay.BlockTable, start: int, end: int) -> bytes:
-        name = f"commitlog/{name_of(table.start)}"
-        try:
-            return self._files.read(name, start - table.start, end - start)
-        except FileNotFoundError:
-            # Report a missing file as damage: only its own messages are lost.
-            return b""
-
     def scan(
         self,
         topic: str | Iterable[str] | None = None,
         *,
         columns: Sequence[str] | None = None,
         queues: Iterable[int] | None = None,
-        start: Limit | None = "earliest",
-        end: Limit | None = "latest",
+        start: Bound | None = "earliest",
+        end: Bound | None = "latest",
         tags: str | Iterable[str | bytes] | None = None,
         key: str | bytes | None = None,
         batch_rows: int = 65_536,
@@ -272,15 +212,15 @@ class Archive:
             If an argument has an invalid value.
         """
         arguments: dict[str, Any] = {
-            "columns": _kept(columns),
-            "tags": _kept(tags),
+            "columns": iterable(columns),
+            "tags": iterable(tags),
             "key": key,
             "batch_rows": batch_rows,
             "batch_bytes": batch_bytes,
             "body_type": body_type,
             "verify": verify,
         }
-        places = {"topic": _kept(topic), "queues": _kept(queues), "start": start, "end": end}
+        places = {"topic": iterable(topic), "queues": iterable(queues), "start": start, "end": end}
         arguments, places = (
             {name: value for name, value in given.items() if value is not None}
             for given in (arguments, places)
@@ -289,16 +229,17 @@ class Archive:
         _forebay.block_schema(arguments | places)
         if isinstance(key, bytes):
             arguments["key"] = key.decode()
-        return ArchiveScan(self, arguments, list(self._ranges(**places)))
+        ranges = list(self._ranges(**places))
+        return ArchiveScan(lambda damage: self.read(ranges, arguments, damage), arguments)
 
     def _ranges(
         self,
         topic: str | Iterable[str | bytes] | None = None,
         queues: Iterable[int] | None = None,
-        start: Limit = "earliest",
-        end: Limit = "latest",
+        start: Bound = "earliest",
+        end: Bound = "latest",
     ) -> Iterator[Range]:
-        start, end = _offsets(start), _offsets(end)
+        start, end = plain_offsets(start), plain_offsets(end)
         chosen = None if queues is None else {index(queue) for queue in queues}
         names = [topic] if isinstance(topic, str) else list(self.topics if topic is None else topic)
         for name in (name.decode() if isinstance(name, bytes) else name for name in names):
@@ -311,29 +252,14 @@ class Archive:
                 if chosen is None or queue.id in chosen:
                     yield from self._range(name, queue, start, end)
 
-    def _range(self, topic: str, queue: ArchivedQueue, start: Limit, end: Limit) -> Iterator[Range]:
+    def _range(self, topic: str, queue: ArchivedQueue, start: Bound, end: Bound) -> Iterator[Range]:
         least, most = queue.min_offset, queue.max_offset
-        first = self._bound(topic, queue, start, least)
-        last = self._bound(topic, queue, end, most)
+        first = offset_of(self, topic, queue, start, least)
+        last = offset_of(self, topic, queue, end, most)
         if isinstance(start, Mapping) and not least <= first <= most:
-            message = f"{topic}-{queue.id} has no offset {first}; its bounds are {least} to {most}"
-            raise OffsetOutOfRangeError(
-                message,
-                topic=topic,
-                queue=queue.id,
-                offset=first,
-                min_offset=least,
-                max_offset=most,
-            )
+            raise out_of_range(topic, queue.id, first, (least, most))
         if max(first, least) < min(last, most):
             yield topic, queue.id, max(first, least), min(last, most)
-
-    def _bound(self, topic: str, queue: ArchivedQueue, limit: Limit, unnamed: int) -> int:
-        if isinstance(limit, Mapping):
-            return limit.get(queue.id, unnamed)
-        if isinstance(limit, datetime):
-            return self.offset_at(topic, queue.id, limit)
-        return queue.min_offset if limit == "earliest" else queue.max_offset
 
     def segments(self, ranges: Sequence[Range]) -> list[tuple[Range, int]]:
         """Divide ranges into pieces of the log, each with its average record size in bytes.
@@ -384,63 +310,17 @@ class Archive:
         import pyarrow
 
         ranges = list(ranges)
-        for fetch, data in self._fetched(self._plan(ranges, arguments.get("key"))):
+        for fetch, data in self._logs.fetched(self._logs.plan(ranges, arguments.get("key"))):
             scan = _forebay.scan_blocks(
                 data,
                 fetch.start,
-                self._log(fetch.table.start),
+                self._logs.path(fetch.table.start),
                 fetch.blocks,
                 ranges,
                 dict(arguments),
             )
             yield from pyarrow.RecordBatchReader.from_stream(scan)
             damage += scan.damage
-
-    def _plan(self, ranges: list[Range], key: str | None) -> Iterator[_Fetch]:
-        for table in self._tables:
-            numbers = table.select(ranges)
-            if key is not None and numbers:
-                found = self._blocks_of(table, {topic for topic, *_ in ranges}, key)
-                numbers = [number for number in numbers if number in found]
-            yield from _fetches(table, numbers)
-
-    def _blocks_of(self, table: _forebay.BlockTable, topics: set[str], key: str) -> set[int]:
-        name = f"keys/{name_of(table.start)}"
-        path = self._files.describe(name)
-        found: set[int] = set()
-        for topic in topics:
-            start, end = table.key_range(topic, key)
-            if start == end:
-                continue
-            try:
-                data = self._files.read(name, start, end - start)
-                found.update(table.key_blocks(topic, key, data, path))
-            except (FileNotFoundError, CorruptError):
-                # The key table only narrows the search; without it every block is scanned.
-                return set(range(len(table.blocks)))
-        return found
-
-    def _fetched(self, plan: Iterator[_Fetch]) -> Iterator[tuple[_Fetch, bytes]]:
-        """Yield the data of each fetch; from an object store, fetch ahead."""
-        if isinstance(self._files, LocalFiles):
-            for fetch in plan:
-                yield fetch, self._read(fetch.table, fetch.start, fetch.end)
-            return
-        under_way: deque[tuple[_Fetch, Future[bytes]]] = deque()
-        with ThreadPoolExecutor(_FETCHES) as readers:
-            try:
-                for fetch in plan:
-                    future = readers.submit(self._read, fetch.table, fetch.start, fetch.end)
-                    under_way.append((fetch, future))
-                    if len(under_way) == _FETCHES:
-                        first, data = under_way.popleft()
-                        yield first, data.result()
-                while under_way:
-                    first, data = under_way.popleft()
-                    yield first, data.result()
-            finally:
-                for _, data in under_way:
-                    data.cancel()
 
     def verify(
         self, progress: Callable[[int, int], object] | None = None
@@ -462,7 +342,7 @@ class Archive:
         done = 0
         for table in self._tables:
             every = range(len(table.blocks))
-            for fetch, data in self._fetched(_fetches(table, every)):
+            for fetch, data in self._logs.fetched(fetches(table, every)):
                 at = 0
                 for length, checksum in fetch.blocks:
                     block = memoryview(data)[at : at + length]
@@ -470,7 +350,7 @@ class Archive:
                         reason = "the bytes differ from those that were archived"
                         if len(block) < length:
                             reason = "the log file ends before this block does"
-                        path = self._log(table.start)
+                        path = self._logs.path(table.start)
                         found.append(ArchiveDamage(path, fetch.start + at, length, reason))
                     at += length
                 done += at
@@ -489,76 +369,3 @@ class Archive:
 
     def __repr__(self) -> str:
         return f"<Archive {self.path!r} of {len(self._tables)} log files>"
-
-
-def _fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[_Fetch]:
-    """Join adjacent blocks into fetches."""
-    rows = table.blocks
-    fetch: _Fetch | None = None
-    for number in numbers:
-        position, length, checksum, *_ = rows[number]
-        if fetch is not None and fetch.end == position and position - fetch.start < _FETCH:
-            blocks = [*fetch.blocks, (length, checksum)]
-            fetch = _Fetch(table, fetch.start, position + length, blocks)
-            continue
-        if fetch is not None:
-            yield fetch
-        fetch = _Fetch(table, position, position + length, [(length, checksum)])
-    if fetch is not None:
-        yield fetch
-
-
-def _millis(time: datetime | int) -> int:
-    """Return a time in milliseconds, rounded up."""
-    if isinstance(time, datetime):
-        if time.utcoffset() is None:
-            reason = "it has no time zone: give one, as in datetime.now(timezone.utc)"
-            message = f"time is {time}: {reason}"
-            raise InvalidOptionError(message, name="time", value=str(time), reason=reason)
-        return milliseconds(time)[1]
-    if isinstance(time, bool) or not hasattr(time, "__index__"):
-        kind = type(time).__name__
-        raise TypeError(f"time must be an aware datetime or integer milliseconds, got {kind}")
-    # No message has a time beyond these bounds.
-    return max(-_FAR - 1, min(index(time), _FAR))
-
-
-def _kept(value: Any) -> Any:
-    """Return an argument in a form that can be iterated more than once."""
-    return list(value) if isinstance(value, Iterator) else value
-
-
-def _offsets(limit: Any) -> Any:
-    """Return a start or end of a scan, with queues and offsets as plain int."""
-    if not isinstance(limit, Mapping):
-        return limit
-    return {index(queue): min(index(offset), _FAR) for queue, offset in limit.items()}
-
-
-class ArchiveScan:
-    """A scan of an archive; each call of ``__arrow_c_stream__`` starts a new read.
-
-    Attributes
-    ----------
-    damage
-        Damage that the streams of this scan have skipped so far.
-    """
-
-    def __init__(self, archive: Archive, arguments: Mapping[str, Any], ranges: list[Range]) -> None:
-        self._archive = archive
-        self._arguments = arguments
-        self._ranges = ranges
-        self.damage: list[Damage | ArchiveDamage] = []
-
-    def __arrow_c_schema__(self) -> object:
-        """Export the schema of the batches."""
-        return _forebay.block_schema(dict(self._arguments))
-
-    def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
-        """Export a new stream."""
-        import pyarrow
-
-        schema = pyarrow.schema(self)
-        batches = self._archive.read(self._ranges, self._arguments, self.damage)
-        reader = pyarrow.RecordBatchReader.from_batches(schema, batches)
-        return reader.__arrow_c_stream__(requested_schema)

@@ -6,13 +6,14 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
+
+from forebay.bounds import Bound
 
 __all__ = [
     "TIME",
-    "Limit",
     "Parser",
     "UsageError",
     "add_bounds",
@@ -27,7 +28,6 @@ __all__ = [
 ]
 
 #: A start or end of the messages to read, as scans and tails take it.
-Limit: TypeAlias = str | datetime | Mapping[int, int]
 
 #: The forms of a time, for help texts.
 TIME = "a time such as 2026-03-01T12:00Z, 2026-03-01 (in this machine's time zone) or -2h"
@@ -166,7 +166,7 @@ def bound(text: str) -> str | datetime | dict[int, int] | int:
     return offsets
 
 
-def limit(where: str | datetime | dict[int, int] | int, queues: list[int] | None) -> Limit:
+def limit(where: str | datetime | dict[int, int] | int, queues: list[int] | None) -> Bound:
     """Return the start or end that `where` means; a bare offset needs exactly one queue."""
     if not isinstance(where, int):
         return where

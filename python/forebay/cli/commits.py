@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from typing import Any
 import forebay
 from forebay import _forebay, markers
 from forebay.cli.arguments import UsageError, add_store, number
+from forebay.jsons import json_object
 from forebay.output import write_json, write_line, write_table
 
 __all__ = ["add"]
@@ -174,12 +174,11 @@ def _fields(path: Path) -> dict[str, Any] | None:
     try:
         if path.is_symlink() or path.stat().st_size > _LEN_MAX:
             return {}
-        fields = json.loads(path.read_bytes())
+        return json_object(path.read_bytes())
     except FileNotFoundError:
         return None
-    except (ValueError, RecursionError):
+    except ValueError:
         return {}
-    return fields if isinstance(fields, dict) else {}
 
 
 def _known(fields: dict[str, Any]) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import collections
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import datetime
 from typing import Any
 
 import forebay
-from forebay.cli.arguments import TIME, Limit, add_bounds, add_store, count, limit, moment, number
+from forebay.bounds import Bound, offset_of
+from forebay.cli.arguments import TIME, add_bounds, add_store, count, limit, moment, number
 from forebay.cli.look import damage_line, places
 from forebay.cli.rows import FORMATS, Writer
 from forebay.output import plain, stdout
@@ -98,8 +98,8 @@ class Slice:
         *,
         queues: list[int] | None = None,
         tags: list[str] | None = None,
-        start: Limit = "earliest",
-        end: Limit = "latest",
+        start: Bound = "earliest",
+        end: Bound = "latest",
         last: int | None = None,
     ) -> None:
         self._store = store
@@ -118,8 +118,8 @@ class Slice:
         self._ends: dict[int, int] = {}
         for name, queue in known.items():
             if queues is None or name in queues:
-                self._starts[name] = self._offset(queue, start, queue.min_offset)
-                stop = self._offset(queue, end, queue.max_offset)
+                self._starts[name] = offset_of(store, topic, queue, start, queue.min_offset)
+                stop = offset_of(store, topic, queue, end, queue.max_offset)
                 self._ends[name] = min(stop, queue.max_offset)
                 if last is not None:
                     # The newest `last` messages of the topic are among the newest `last` of each
@@ -150,17 +150,6 @@ class Slice:
                 open_queues.discard(message.queue)
             if message.offset < end and (self._tags is None or message.tags in self._tags):
                 yield message
-
-    def _offset(self, queue: forebay.Queue, where: Limit, unnamed: int) -> int:
-        """Return the offset that a bound means; `unnamed` if the bound omits the queue."""
-        if where == "earliest":
-            return queue.min_offset
-        if where == "latest":
-            return queue.max_offset
-        if isinstance(where, datetime):
-            return self._store.offset_at(self._topic, queue.id, where)
-        assert not isinstance(where, str)
-        return where.get(queue.id, unnamed)
 
 
 def report_damage(damage: list[forebay.Damage]) -> int:

@@ -16,8 +16,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.durable import sync_directory
+from forebay.durable import replace_file
 from forebay.errors import CorruptError, ForeignStoreError
+from forebay.jsons import json_object
 from forebay.spark.options import TopicQueue
 
 _NAME = "consumerOffset.json"
@@ -54,7 +55,7 @@ def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
         offsets = table.setdefault("offsetTable", {})
         for (topic, queue), offset in sorted(queues.items()):
             offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
-        _replace(config, json.dumps(table, indent="\t"))
+        replace_file(config / _NAME, json.dumps(table, indent="\t").encode())
 
 
 def read_table(config: Path) -> dict[str, Any]:
@@ -70,13 +71,13 @@ def read_table(config: Path) -> dict[str, Any]:
         try:
             text = path.read_text(encoding="utf-8")
             quoted = _BARE_NAME.sub(_quoted, text)
-            table = json.loads(quoted)
+            table = json_object(quoted)
         except FileNotFoundError:
             continue
         except ValueError as error:
             problem = problem or (path, error)
             continue
-        if isinstance(table, dict) and isinstance(table.get("offsetTable", {}), dict):
+        if isinstance(table.get("offsetTable", {}), dict):
             return table
         problem = problem or (path, ValueError("offsetTable is not an object"))
     if problem is None:
@@ -96,15 +97,3 @@ def _quoted(found: re.Match[str]) -> str:
 
 def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
-
-
-def _replace(config: Path, text: str) -> None:
-    """Replace the table atomically."""
-    # The lock is held, so no other process uses this name; a crash may have left a file to reuse.
-    fresh = config / f"{_NAME}.tmp"
-    with open(fresh, "w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.rename(fresh, config / _NAME)
-    sync_directory(config)

@@ -8,7 +8,6 @@ types and go to the JVM through a socket; Python touches no value of a row.
 from __future__ import annotations
 
 import logging
-import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -28,7 +27,7 @@ from forebay.spark.filters import Pushed, take
 from forebay.spark.options import ReadOptions
 from forebay.spark.plan import Planner
 from forebay.spark.ranges import Range, cut, share
-from forebay.spark.stores import UNREADABLE, Kept, Life, Opened, Source, expand, open_source
+from forebay.spark.stores import OPENED, UNREADABLE, Life, Source, expand, open_source
 
 if TYPE_CHECKING:
     import pyarrow  # type: ignore[import-untyped]
@@ -110,11 +109,11 @@ class ForebayReader(DataSourceReader):
         for path, ranges in groupby(partition.ranges, lambda found: found.store):
             try:
                 life = partition.lives.get(path)
-                store: Source
                 if life is not None:
-                    store = _kept.store(path, life)
+                    store = OPENED.store("stream", path, life)
                 else:
-                    store = _opened.store(partition.plan, path, stage)
+                    token = None if stage is None else (partition.plan, stage)
+                    store = OPENED.store("read", path, token)
             except UNREADABLE as error:
                 self._pass_over(path, error)
                 continue
@@ -276,7 +275,7 @@ def _lost(damage: list[Damaged], ranges: list[Range]) -> int:
     bounds = {(found.topic, found.queue): found for found in ranges}
     lost = set()
     for found in damage:
-        if not found.lost and os.path.basename(os.path.dirname(found.path)) == "commitlog":
+        if not found.lost and found.kind == "log":
             lost.add((found.path, 0, found.position))
         for topic, queue, offset in found.lost:
             within = bounds.get((topic, queue))
@@ -302,7 +301,3 @@ def _still_there(topic: Topic | None, ranges: list[Range]) -> Iterator[Range]:
         if queue is not None:
             start = min(max(found.start, queue.min_offset), queue.max_offset)
             yield replace(found, start=start, end=max(start, found.end))
-
-
-_opened = Opened()
-_kept = Kept()

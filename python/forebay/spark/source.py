@@ -11,7 +11,8 @@ from forebay.spark.errors import invalid
 from forebay.spark.options import ReadOptions, columns_of, parse_options
 from forebay.spark.plan import parallelism, processors
 from forebay.spark.reader import ForebayReader, PushdownReader
-from forebay.spark.sink import ForebayStreamWriter, ForebayWriter, check_write
+from forebay.spark.sink import ForebayStreamWriter, ForebayWriter
+from forebay.spark.write import check_write
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

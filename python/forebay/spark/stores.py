@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import TypeAlias
 
 import forebay
@@ -63,57 +63,44 @@ def expand(paths: Iterable[str], *, must_match: bool = True) -> list[str]:
 #: number of the epoch, time when it began, and time when a broker last started on the store.
 Life = tuple[int, int, int, int, int]
 
-#: Stores that a worker keeps open for the batches of streams.
-_KEPT_MAX = 16
+#: How many stores a worker keeps open for each purpose. Streams come back to theirs with every
+#: batch; a read or a job goes from one store to the next.
+_OPEN_MAX = {"read": 1, "stream": 16, "job": 1}
 
 
-class Kept:
-    """The stores that this worker keeps open for the batches of streams.
+class OpenStores:
+    """The stores that this worker keeps open between tasks, of which it runs one at a time.
 
-    A reader follows the writer that was running when the reader was opened, so it stays valid while
-    the store has the same life.
+    Each is kept under a token, which tells when it must be opened again:
+
+    read
+        Plan and stage. Between two actions another directory may have replaced this one, and open
+        files would still show the old one.
+    stream
+        Life of the store. A reader follows the writer that was running when the reader was opened,
+        so it stays valid while the store has the same life.
+    job
+        A random token of the job.
     """
 
     def __init__(self) -> None:
-        #: By path, least recently used first.
-        self._stores: dict[str, tuple[Life, Store]] = {}
+        #: For each purpose the stores by path, least recently used first.
+        self._stores: dict[str, dict[str, tuple[Hashable, Source]]] = {it: {} for it in _OPEN_MAX}
 
-    def store(self, path: str, life: Life) -> Store:
-        """Return the store at a path, opened again if its life has changed."""
-        found = self._stores.pop(path, None)
-        if found is not None and found[0] != life:
+    def store(self, purpose: str, path: str, token: Hashable | None) -> Source:
+        """Return the store at a path, opened for this token; without a token always opened."""
+        stores = self._stores[purpose]
+        found = stores.pop(path, None)
+        if found is not None and (token is None or found[0] != token):
             found[1].close()
             found = None
-        store = found[1] if found is not None else forebay.open(path, mode="r")
-        self._stores[path] = (life, store)
-        while len(self._stores) > _KEPT_MAX:
-            _, oldest = self._stores.pop(next(iter(self._stores)))
+        while len(stores) >= _OPEN_MAX[purpose]:
+            _, oldest = stores.pop(next(iter(stores)))
             oldest.close()
+        store = found[1] if found is not None else open_source(path)
+        stores[path] = (token, store)
         return store
 
 
-class Opened:
-    """The one store that this worker has open; a worker runs many tasks of a job, one at a time.
-
-    It is kept open only for the tasks of one stage: between two actions another directory may have
-    replaced this one, and open files would still show the old one.
-    """
-
-    def __init__(self) -> None:
-        self._key: tuple[str, str, int | None] | None = None
-        self._store: Source | None = None
-
-    def store(self, plan: str, path: str, stage: int | None) -> Source:
-        """Return the store at this path, opened for this stage of this plan."""
-        key = (plan, path, stage)
-        if self._store is None or self._key != key or stage is None:
-            self.close()
-            self._store = open_source(path)
-            self._key = key
-        return self._store
-
-    def close(self) -> None:
-        """Close the store, if one is open."""
-        if self._store is not None:
-            self._store.close()
-        self._store = self._key = None
+#: The open stores of this worker.
+OPENED = OpenStores()

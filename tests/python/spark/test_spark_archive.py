@@ -19,7 +19,7 @@ from sparks import Events, at, send_one
 import forebay
 import forebay.archive
 import forebay.spark
-from forebay.archive.files import LocalFiles
+from forebay.archive.local import LocalFiles
 from forebay.spark.options import parse_options
 from forebay.spark.reader import PushdownReader
 

@@ -19,7 +19,7 @@ from sparks import run_program
 
 import forebay
 from forebay.spark.options import _NAMES, _STREAM_NAMES
-from forebay.spark.sink import _NAMES as _WRITE_NAMES
+from forebay.spark.write import NAMES as _WRITE_NAMES
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -28,7 +28,7 @@ from forebay.spark.options import parse_options
 from forebay.spark.plan import Planner
 from forebay.spark.ranges import Range, cut
 from forebay.spark.reader import ForebayPartition, ForebayReader
-from forebay.spark.stores import Opened
+from forebay.spark.stores import OpenStores
 
 
 def reader(path, parallelism=2, **options):
@@ -324,15 +324,21 @@ def test_a_worker_keeps_its_store_for_the_tasks_of_one_stage(tmp_path):
             store.send("t", body)
 
     fill(b"old")
-    opened = Opened()
-    first = opened.store("plan", str(path), 1)
-    assert opened.store("plan", str(path), 1) is first
+    opened = OpenStores()
+    first = opened.store("read", str(path), ("plan", 1))
+    assert opened.store("read", str(path), ("plan", 1)) is first
     shutil.rmtree(path)
     fill(b"new")
-    second = opened.store("plan", str(path), 2)
+    second = opened.store("read", str(path), ("plan", 2))
     assert first.closed
     assert [m.body for m in second.tail("t", start="earliest", follow=False)] == [b"new"]
-    opened.close()
+    fill(b"newer")
+    other = opened.store("read", str(path), None)
+    assert second.closed
+    last = opened.store("read", str(path), None)
+    assert last is not other
+    assert other.closed
+    last.close()
 
 
 def test_offsets_that_vanish_after_planning_fail_or_are_passed_over(events, caplog):

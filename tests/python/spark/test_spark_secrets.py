@@ -15,8 +15,8 @@ from forebay.redact import redacted
 from forebay.spark import audit, compact, export, rebuild, report
 from forebay.spark.options import _NAMES, _STREAM_NAMES, columns_of, parse_options
 from forebay.spark.pace import parse_stream_options
-from forebay.spark.sink import _NAMES as _WRITE_NAMES
-from forebay.spark.sink import parse_write_options
+from forebay.spark.write import NAMES as _WRITE_NAMES
+from forebay.spark.write import parse_write_options
 
 PATHS = [
     "s3://joan:hush@bucket/events",

@@ -31,8 +31,9 @@ from forebay.errors import (
     StoreFailedError,
     StoreLockedError,
 )
-from forebay.spark.sink import ForebayWriter, WriteOptions, _commit, _discard
+from forebay.spark.sink import ForebayWriter, _commit, _discard
 from forebay.spark.stage import StageMessage, stage
+from forebay.spark.write import WriteOptions
 
 MARKERS = "rmq_sys_forebay_commits"
 HEADERS = pyarrow.list_(pyarrow.struct([("key", pyarrow.string()), ("value", pyarrow.binary())]))

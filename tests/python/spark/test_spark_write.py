@@ -20,7 +20,7 @@ from sparks import run_program
 import forebay
 import forebay.spark
 from forebay.errors import InvalidOptionError
-from forebay.spark.sink import check_schema, parse_write_options, query_of
+from forebay.spark.write import check_schema, parse_write_options, query_of
 
 #: A task that fails twice before it succeeds, among tasks that do not fail.
 RETRIES = """

@@ -23,12 +23,13 @@ import time
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 import forebay
 from forebay import _forebay
-from forebay.durable import sync_directory
+from forebay.durable import replace_file, sync_directory
 from forebay.errors import CorruptError
 from forebay.spark.errors import invalid
 from forebay.spark.jobs.parquet import Piece, write_pieces
@@ -315,12 +316,8 @@ def _commit(
         "ends": [[*queue, *end] for queue, end in sorted(ends.items())],
         "files": files,
     }
-    path = os.path.join(place, _HIDDEN, f"{number:08d}.json")
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(manifest, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(path + ".new", path)
+    path = Path(place, _HIDDEN, f"{number:08d}.json")
+    replace_file(path, json.dumps(manifest, indent=1).encode())
     _sync_folders(place, _HIDDEN)
     _name_files(place, number, files)
 

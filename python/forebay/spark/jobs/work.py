@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import functools
 import json
 import os
 import pickle
@@ -17,17 +16,18 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
-import forebay
-from forebay.errors import UnknownTopicError
+from forebay import Store
+from forebay.errors import ForebayError, UnknownTopicError
 from forebay.spark.errors import invalid
 from forebay.spark.plan import is_system_topic, parallelism, processors
 from forebay.spark.ranges import Range
 from forebay.spark.source import register
+from forebay.spark.stores import OPENED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from forebay import Store, Topic
+    from forebay import Topic
 
 #: Called with the number of finished tasks and of all tasks.
 Progress: TypeAlias = Callable[[int, int], object]
@@ -64,7 +64,7 @@ def run(
     def run_task(number: int) -> bytes:
         try:
             outcome: object = work(tasks[number])
-        except (forebay.ForebayError, OSError) as error:
+        except (ForebayError, OSError) as error:
             outcome = error
         return pickle.dumps(outcome)
 
@@ -77,7 +77,7 @@ def run(
     # The pickles come from Spark's own workers, which Spark itself trusts in the same way.
     outcomes = {row["id"]: pickle.loads(row["outcome"]) for row in rows}
     for number in range(len(tasks)):
-        if isinstance(outcomes[number], (forebay.ForebayError, OSError)):
+        if isinstance(outcomes[number], (ForebayError, OSError)):
             raise outcomes[number]
     return [outcomes[number] for number in range(len(tasks))]
 
@@ -233,10 +233,11 @@ def read_ranges(
     return reader.option("failOnDataLoss", str(fail_on_data_loss).lower()).load(root)
 
 
-@functools.lru_cache(maxsize=1)
 def opened(token: str, path: str) -> Store:
     """Return the store at a path, opened once per worker for all tasks of the job `token`.
 
     Opening may be expensive: the log of a crashed broker is read from its beginning.
     """
-    return forebay.open(path, mode="r")
+    store = OPENED.store("job", path, token)
+    assert isinstance(store, Store)
+    return store

@@ -1,0 +1,120 @@
+"""Log files of an archive, read as fetches of adjacent blocks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from forebay.archive.copying import name_of
+from forebay.archive.local import LocalFiles
+from forebay.archive.parts import Range
+from forebay.errors import CorruptError
+
+if TYPE_CHECKING:
+    from forebay import _forebay
+    from forebay.archive.files import Files
+
+__all__ = ["Fetch", "LogFiles", "fetches"]
+
+#: Target size of a fetch, in bytes; blocks are never split.
+_FETCH_LEN = 8 << 20
+#: Concurrent fetches from an object store.
+_FETCHES = 4
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Adjacent blocks of a log file."""
+
+    table: _forebay.BlockTable
+    start: int
+    end: int
+    blocks: list[tuple[int, int]]
+
+
+class LogFiles:
+    """The log files of an archive, with the tables of their blocks."""
+
+    def __init__(self, files: Files, tables: list[_forebay.BlockTable]) -> None:
+        self._files = files
+        self._tables = tables
+
+    def path(self, start: int) -> str:
+        """Return the location of the log file that starts at a position."""
+        return self._files.describe(f"commitlog/{name_of(start)}")
+
+    def read(self, table: _forebay.BlockTable, start: int, end: int) -> bytes:
+        """Return the bytes of a log file between two positions, as many as it has."""
+        name = f"commitlog/{name_of(table.start)}"
+        try:
+            return self._files.read(name, start - table.start, end - start)
+        except FileNotFoundError:
+            # Report a missing file as damage: only its own messages are lost.
+            return b""
+
+    def plan(self, ranges: list[Range], key: str | None) -> Iterator[Fetch]:
+        """Yield the fetches that cover these ranges; with a key, those that may hold it."""
+        for table in self._tables:
+            numbers = table.select(ranges)
+            if key is not None and numbers:
+                found = self._blocks_of(table, {topic for topic, *_ in ranges}, key)
+                numbers = [number for number in numbers if number in found]
+            yield from fetches(table, numbers)
+
+    def _blocks_of(self, table: _forebay.BlockTable, topics: set[str], key: str) -> set[int]:
+        name = f"keys/{name_of(table.start)}"
+        path = self._files.describe(name)
+        found: set[int] = set()
+        for topic in topics:
+            start, end = table.key_range(topic, key)
+            if start == end:
+                continue
+            try:
+                data = self._files.read(name, start, end - start)
+                found.update(table.key_blocks(topic, key, data, path))
+            except (FileNotFoundError, CorruptError):
+                # The key table only narrows the search; without it every block is scanned.
+                return set(range(len(table.blocks)))
+        return found
+
+    def fetched(self, plan: Iterator[Fetch]) -> Iterator[tuple[Fetch, bytes]]:
+        """Yield the data of each fetch; from an object store, fetch ahead."""
+        if isinstance(self._files, LocalFiles):
+            for fetch in plan:
+                yield fetch, self.read(fetch.table, fetch.start, fetch.end)
+            return
+        under_way: deque[tuple[Fetch, Future[bytes]]] = deque()
+        with ThreadPoolExecutor(_FETCHES) as readers:
+            try:
+                for fetch in plan:
+                    future = readers.submit(self.read, fetch.table, fetch.start, fetch.end)
+                    under_way.append((fetch, future))
+                    if len(under_way) == _FETCHES:
+                        first, data = under_way.popleft()
+                        yield first, data.result()
+                while under_way:
+                    first, data = under_way.popleft()
+                    yield first, data.result()
+            finally:
+                for _, data in under_way:
+                    data.cancel()
+
+
+def fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[Fetch]:
+    """Join adjacent blocks into fetches."""
+    rows = table.blocks
+    fetch: Fetch | None = None
+    for number in numbers:
+        position, length, checksum, *_ = rows[number]
+        if fetch is not None and fetch.end == position and position - fetch.start < _FETCH_LEN:
+            blocks = [*fetch.blocks, (length, checksum)]
+            fetch = Fetch(table, fetch.start, position + length, blocks)
+            continue
+        if fetch is not None:
+            yield fetch
+        fetch = Fetch(table, position, position + length, [(length, checksum)])
+    if fetch is not None:
+        yield fetch

@@ -1,0 +1,55 @@
+"""What directories and object stores share in writing an archive: names, copies, errors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from forebay.errors import DiskError, DiskFullError, DiskPermissionError
+
+if TYPE_CHECKING:
+    from io import FileIO
+
+__all__ = ["PART", "Told", "named", "read_next"]
+
+#: Suffix of a file that is still being written.
+PART = ".part"
+
+#: Called with the number of bytes of each chunk that was copied.
+Told = Callable[[int], object]
+
+
+def read_next(source: FileIO, length: int) -> bytes:
+    """Read the next bytes of the source; its errors must not be reported as the target's."""
+    try:
+        return os.read(source.fileno(), length)
+    except OSError as error:
+        path, reason = str(source.name), os.strerror(error.errno or 0)
+        message = f"cannot read {path}: {reason}"
+        raise DiskError(message, path=path, errno=error.errno) from error
+
+
+@contextlib.contextmanager
+def named(path: str, length: int, free: Callable[[], int]) -> Iterator[None]:
+    """Turn the operating system's write errors into Forebay's, with the path."""
+    try:
+        yield
+    except DiskError:
+        raise
+    except OSError as error:
+        number = error.errno
+        if number is None:
+            # A library's own error, which describes what the server refused.
+            raise
+        message = f"cannot write {path}: {os.strerror(number)}"
+        if number in (errno.ENOSPC, errno.EDQUOT):
+            message = f"{message}; the file needs {length} bytes"
+            raise DiskFullError(
+                message, path=path, needed=length, free=free(), errno=number
+            ) from error
+        permission = number in (errno.EACCES, errno.EPERM)
+        kind = DiskPermissionError if permission else DiskError
+        raise kind(message, path=path, errno=number) from error
