@@ -351,24 +351,21 @@ def _append(
 def _listings(
     lines: list[Row], directories: list[Path], roots: list[Path], changed: list[tuple[str, ...]]
 ) -> list[Listing | RocketMQError]:
-    clean = {line["closed"]: line["clean"] for line in lines if "closed" in line}
+    closed = {line["closed"]: line for line in lines if "closed" in line}
     starts = [at for at, line in enumerate(lines) if "store" in line]
     found: list[Listing | RocketMQError] = []
-    for number, (start, end) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
-        part = lines[start:end]
+    for number, (start, stop) in enumerate(zip(starts, [*starts[1:], len(lines)], strict=True)):
+        part = lines[start:stop]
         refused = [line["refused"] for line in part if "refused" in line]
         if refused:
             found.append(RocketMQError(refused[0]))
             continue
-        found.append(
-            _listing(part, directories[number], changed[number], clean=clean[str(roots[number])])
-        )
+        end = closed[str(roots[number])]
+        found.append(_listing(part, directories[number], changed[number], end))
     return found
 
 
-def _listing(
-    lines: list[Row], directory: Path, changed: tuple[str, ...], *, clean: bool
-) -> Listing:
+def _listing(lines: list[Row], directory: Path, changed: tuple[str, ...], closed: Row) -> Listing:
     rows = [line for line in lines if "topic" in line]
     (summary,) = (line["summary"] for line in lines if "summary" in line)
     topics = {
@@ -389,8 +386,8 @@ def _listing(
         keys_missed=summary["keysMissed"],
         digest=summary["digest"],
         error_count=summary["errorCount"],
-        errors=tuple(summary["errors"]),
-        clean=clean,
+        errors=(*summary["errors"], *([] if closed["clean"] else [f"unclean: {closed['why']}"])),
+        clean=closed["clean"],
     )
 
 

@@ -6,6 +6,7 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -100,12 +101,13 @@ public final class Cli {
             return;
         }
         ExecutorService closers = Executors.newFixedThreadPool(stores.size());
-        List<Callable<Boolean>> closes = new ArrayList<>();
+        List<Callable<Optional<String>>> closes = new ArrayList<>();
         stores.forEach(store -> closes.add(store::close));
-        List<Future<Boolean>> clean = closers.invokeAll(closes);
+        List<Future<Optional<String>>> unclean = closers.invokeAll(closes);
         for (int i = 0; i < stores.size(); i++) {
             output.line(Map.of("closed", stores.get(i).directory.toString(),
-                "clean", clean.get(i).get()));
+                "clean", unclean.get(i).get().isEmpty(),
+                "why", unclean.get(i).get().orElse("")));
         }
     }
 

@@ -4,6 +4,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.List;
+import java.util.Optional;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
 import org.apache.rocketmq.store.DefaultMessageStore;
@@ -88,9 +89,13 @@ public final class OpenStore {
         return files.deleted();
     }
 
-    /** Shuts the store down; true if it calls that a clean end. Takes three seconds of waiting. */
-    boolean close() {
+    /** Shuts the store down; why it does not call that a clean end. Takes three seconds of waiting. */
+    Optional<String> close() {
         store.shutdown();
-        return !Files.exists(directory.resolve("abort"));
+        if (!Files.exists(directory.resolve("abort"))) {
+            return Optional.empty();
+        }
+        return Optional.of("flags " + store.getRunningFlags().getFlagBits() + ", "
+            + store.dispatchBehindBytes() + " bytes behind");
     }
 }
