@@ -25,16 +25,16 @@
 //!
 //! Each layer uses the layers below it and none above:
 //!
-//! | layer | modules | items |
-//! |---|---|---|
-//! | bindings for Python | `python` (feature `python`) | |
-//! | request API | `store`, `producer`, `scan`, `tail`, `ticket` | [`Store`], [`Producer`], [`Scan`], [`Tail`], [`Ticket`] |
-//! | around stores | `archive`, `stages` | [`BlockTable`], [`Stager`], [`commit`] |
-//! | Arrow | `arrow` | [`Stream`], [`send_arrow`], [`ffi`] |
-//! | engines | `engine` | [`Engine`], [`piecemeal`] |
-//! | records | `record` | [`Draft`], [`Message`], [`Record`] |
-//! | mapped files | `mapped` | |
-//! | disk, clock, what runs the services | `disk`, `clock`, `machine` | [`Disk`] |
+//! | layer | modules |
+//! |---|---|
+//! | bindings for Python | `python` (feature `python`) |
+//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, and `ticket` |
+//! | around stores: [`BlockTable`], [`Stager`], [`commit`] | `archive`, `stages` |
+//! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
+//! | engines: [`Engine`], [`piecemeal`] | `engine` |
+//! | records: [`Draft`], [`Message`], [`Record`] | `record` |
+//! | mapped files | `mapped` |
+//! | [`Disk`], clock, what runs the services | `disk`, `clock`, `machine` |
 //!
 //! `meter` measures what passes through the layers ([`Stats`]), and `warning` keeps what a caller
 //! should hear of once ([`Warning`]).

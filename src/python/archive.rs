@@ -6,9 +6,7 @@ use super::edge::{body, schema_capsule, stream_capsule};
 use super::report::{Damage, damages};
 use super::store::Store;
 use crate::ffi::{CSchema, export};
-use crate::{
-    Block, BlockTable as Table, Blocks, Damages, Dialect, QueueRange, ScanSpec, SealedFile, Wanted,
-};
+use crate::{BlockTable as Table, Blocks, Damages, Dialect, ScanSpec, Wanted};
 use parking_lot::Mutex;
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
@@ -17,10 +15,44 @@ use std::path::PathBuf;
 
 /// Offsets that are asked for: topic, queue, first, behind the last.
 type Ranges = Vec<(String, u32, u64, u64)>;
-/// A block: position, length, CRC-32, records, least and greatest store time.
-type BlockRow = (u64, u32, u32, u32, i64, i64);
-/// A queue: topic, number, first offset, offset behind the last, records, bytes.
-type QueueRow = (String, u32, u64, u64, u64, u64);
+
+/// A block of an archived log file; ``begin_ms`` and ``end_ms`` are its least and greatest store
+/// time.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct Block {
+    position: u64,
+    length: u32,
+    checksum: u32,
+    records: u32,
+    begin_ms: i64,
+    end_ms: i64,
+}
+
+/// What an archived log file has of a queue: offsets from ``start`` up to ``end``.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct QueueRange {
+    topic: String,
+    queue: u32,
+    start: u64,
+    end: u64,
+    records: u64,
+    bytes: u64,
+}
+
+/// A log file of a store that nothing is written to any more.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct SealedFile {
+    path: PathBuf,
+    start: u64,
+    length: u64,
+}
+
+/// The tables that an archive keeps beside a log file: of its blocks, and of its keys.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct Survey {
+    blocks: Py<PyBytes>,
+    keys: Py<PyBytes>,
+}
 
 fn wanted(ranges: Ranges) -> Wanted {
     let mut wanted = Wanted::default();
@@ -31,32 +63,31 @@ fn wanted(ranges: Ranges) -> Wanted {
     wanted
 }
 
-/// The log files of a store that nothing is written to any more: path, position, length.
+/// The log files of a store that nothing is written to any more.
 #[pyfunction]
-pub(crate) fn sealed_files(
-    py: Python<'_>,
-    store: &Bound<'_, Store>,
-) -> PyResult<Vec<(PathBuf, u64, u64)>> {
+pub(crate) fn sealed_files(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<SealedFile>> {
     let core = store.get().core();
     let files = py.detach(|| core.sealed_files())?;
-    let row = |file: SealedFile| (file.path, file.start, file.length);
+    let row = |file: crate::SealedFile| SealedFile {
+        path: file.path,
+        start: file.start,
+        length: file.length,
+    };
     Ok(files.into_iter().map(row).collect())
 }
 
-/// The tables that an archive keeps beside the sealed log file that begins at `start`: of its
-/// blocks, and of its keys.
+/// The tables of the sealed log file that begins at `start`.
 #[pyfunction]
-pub(crate) fn survey<'py>(
-    py: Python<'py>,
-    store: &Bound<'_, Store>,
-    start: u64,
-) -> PyResult<(Bound<'py, PyBytes>, Bound<'py, PyBytes>)> {
+pub(crate) fn survey(py: Python<'_>, store: &Bound<'_, Store>, start: u64) -> PyResult<Survey> {
     let core = store.get().core();
     let (blocks, keys) = py.detach(|| {
         let survey = core.survey(start)?;
         Ok::<_, crate::Error>((survey.blocks(), survey.keys))
     })?;
-    Ok((PyBytes::new(py, &blocks), PyBytes::new(py, &keys)))
+    Ok(Survey {
+        blocks: PyBytes::new(py, &blocks).unbind(),
+        keys: PyBytes::new(py, &keys).unbind(),
+    })
 }
 
 /// What the blocks of an archived log file hold.
@@ -85,34 +116,27 @@ impl BlockTable {
     }
 
     #[getter]
-    fn queues(&self) -> Vec<QueueRow> {
-        let row = |found: QueueRange| {
-            let offsets = found.offsets;
-            let (records, bytes) = (found.records, found.bytes);
-            (
-                found.topic,
-                found.queue,
-                offsets.start,
-                offsets.end,
-                records,
-                bytes,
-            )
+    fn queues(&self) -> Vec<QueueRange> {
+        let row = |found: crate::QueueRange| QueueRange {
+            topic: found.topic,
+            queue: found.queue,
+            start: found.offsets.start,
+            end: found.offsets.end,
+            records: found.records,
+            bytes: found.bytes,
         };
         self.core.queue_ranges().into_iter().map(row).collect()
     }
 
     #[getter]
-    fn blocks(&self) -> Vec<BlockRow> {
-        let row = |block: &Block| {
-            let (begin, end) = block.times;
-            (
-                block.position,
-                block.length,
-                block.checksum,
-                block.records,
-                begin,
-                end,
-            )
+    fn blocks(&self) -> Vec<Block> {
+        let row = |block: &crate::Block| Block {
+            position: block.position,
+            length: block.length,
+            checksum: block.checksum,
+            records: block.records,
+            begin_ms: block.times.0,
+            end_ms: block.times.1,
         };
         self.core.blocks.iter().map(row).collect()
     }

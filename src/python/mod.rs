@@ -9,7 +9,6 @@ mod draft;
 mod edge;
 mod errors;
 mod handle;
-mod jobs;
 mod log;
 mod message;
 mod open;
@@ -18,6 +17,7 @@ mod pickle;
 mod places;
 mod producer;
 mod progress;
+mod rebuild;
 mod report;
 mod restore;
 mod sent;
@@ -26,6 +26,7 @@ mod store;
 mod tail;
 mod ticket;
 mod topic;
+mod verify;
 
 /// The compiled half of Forebay; import `forebay` instead.
 #[pyo3::pymodule(gil_used = false)]
@@ -34,23 +35,24 @@ mod _forebay {
 
     #[pymodule_export]
     use super::archive::{
-        BlockScan, BlockTable, block_offset_at, block_schema, scan_blocks, sealed_files, survey,
+        Block, BlockScan, BlockTable, QueueRange, SealedFile, Survey, block_offset_at,
+        block_schema, scan_blocks, sealed_files, survey,
     };
     #[pymodule_export]
     use super::arrow::Scan;
-    #[pymodule_export]
-    use super::jobs::{
-        StoreLock, rebuild_index, rebuild_lay, rebuild_ranges, rebuild_settle, verify_join,
-        verify_parts, verify_stretches,
-    };
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
-    use super::places::{bounds_below, epochs, fit};
+    use super::places::{Bounds, QueueBounds, bounds_below, epochs, fit};
     #[pymodule_export]
     use super::producer::Producer;
+    #[pymodule_export]
+    use super::rebuild::{
+        IndexPlan, LaidRange, LaidRun, Settled, StoreLock, rebuild_index, rebuild_lay,
+        rebuild_ranges, rebuild_settle,
+    };
     #[pymodule_export]
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
     #[pymodule_export]
@@ -59,8 +61,9 @@ mod _forebay {
     use super::sent::{BatchResult, SendResult};
     #[pymodule_export]
     use super::stages::{
-        Stager, check_topic, close_query, discard_stages, holds_commit, publish_commit,
-        resolve_commit, stage_target, take_commits, wait_for_commit, withdraw_commit, writer_of,
+        CommitProgress, Stager, check_topic, close_query, discard_stages, holds_commit,
+        publish_commit, resolve_commit, stage_target, take_commits, wait_for_commit,
+        withdraw_commit, writer_of,
     };
     #[pymodule_export]
     use super::store::Store;
@@ -70,6 +73,8 @@ mod _forebay {
     use super::ticket::Ticket;
     #[pymodule_export]
     use super::topic::{Queue, Topic};
+    #[pymodule_export]
+    use super::verify::{Finding, FoundHole, Stretch, verify_join, verify_parts, verify_stretches};
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

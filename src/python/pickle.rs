@@ -1,7 +1,7 @@
 //! Pickling of what calls return: a class of plain values pickles as its name and its named values.
 //!
-//! `copy` and `deepcopy` do the same. Values have names so that another version of Forebay that does
-//! not know one refuses with a reason, and never takes one value for another.
+//! `copy` and `deepcopy` do the same. Values have names so that another version of Forebay that
+//! does not know one refuses with a reason, and never takes one value for another.
 
 use pyo3::PyClass;
 use pyo3::exceptions::PyValueError;
@@ -43,3 +43,56 @@ pub(super) fn restore<T: Values + Into<PyClassInitializer<T>>>(
 ) -> PyResult<Py<PyAny>> {
     Ok(Py::new(py, T::from_values(values)?)?.into_any())
 }
+
+/// Makes a class of plain values: its attributes, equality, `_asdict`, representation and pickling.
+/// Values that are `unlisted` are left out of `_asdict` and the representation; they are pickled too.
+macro_rules! plain {
+    ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
+     $(, unlisted { $($unlisted:ident : $of:ty),+ })?) => {
+        #[doc = $text]
+        #[pyclass(frozen, eq, from_py_object, module = "forebay")]
+        #[derive(Clone, PartialEq)]
+        pub(crate) struct $name {
+            $(#[pyo3(get)] $field: $kind,)+
+            $($(#[pyo3(get)] $unlisted: $of,)+)?
+        }
+
+        impl $crate::python::pickle::Values for $name {
+            fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyDict>> {
+                let values = self._asdict(py)?;
+                $($(values.set_item(stringify!($unlisted), self.$unlisted.clone())?;)+)?
+                Ok(values)
+            }
+
+            fn from_values(values: &Bound<'_, pyo3::types::PyDict>) -> PyResult<Self> {
+                Ok($name {
+                    $($field: $crate::python::pickle::value(values, stringify!($field))?,)+
+                    $($($unlisted: $crate::python::pickle::value(values, stringify!($unlisted))?,)+)?
+                })
+            }
+        }
+
+        #[pymethods]
+        impl $name {
+            /// Return the attributes as a dict.
+            fn _asdict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, pyo3::types::PyDict>> {
+                let attributes = pyo3::types::PyDict::new(py);
+                $(attributes.set_item(stringify!($field), self.$field.clone())?;)+
+                Ok(attributes)
+            }
+
+            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
+                let mut parts = Vec::new();
+                for (name, value) in self._asdict(py)? {
+                    parts.push(format!("{name}={}", value.repr()?));
+                }
+                Ok(format!(concat!(stringify!($name), "({})"), parts.join(", ")))
+            }
+
+            fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<$crate::python::pickle::Reduced<'py>> {
+                $crate::python::pickle::reduce(self, py)
+            }
+        }
+    };
+}
+pub(super) use plain;

@@ -6,12 +6,35 @@ use crate::Error;
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// A position of the log, and of each queue: topic, number, first offset, and the offset behind the
-/// last message that lies wholly below that position.
-type Bounds = (u64, Vec<(String, u32, u64, u64)>);
+/// Bounds of a queue: its first offset, and the one after the last message that lies wholly below
+/// the position.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct QueueBounds {
+    topic: String,
+    queue: u32,
+    start: u64,
+    end: u64,
+}
 
-/// The bounds of the queues of topics, as far as they lie below a position of the log; without
-/// one, as far as they are durable. Topics that are not there are passed over.
+/// Bounds of queues below a position of the log.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Bounds {
+    #[pyo3(get)]
+    position: u64,
+    queues: Vec<Py<QueueBounds>>,
+}
+
+#[pymethods]
+impl Bounds {
+    #[getter]
+    fn queues(&self, py: Python<'_>) -> Vec<Py<QueueBounds>> {
+        let queues = self.queues.iter();
+        queues.map(|queue| queue.clone_ref(py)).collect()
+    }
+}
+
+/// The bounds of the queues of topics below a position of the log, by default below the durable
+/// position. Topics that the store does not have are passed over.
 #[pyfunction]
 #[pyo3(signature = (store, topics, position=None))]
 pub(crate) fn bounds_below(
@@ -21,9 +44,9 @@ pub(crate) fn bounds_below(
     position: Option<u64>,
 ) -> PyResult<Bounds> {
     let store = store.get().core();
-    let found = py.detach(|| -> crate::Result<Bounds> {
+    let (position, found) = py.detach(|| -> crate::Result<_> {
         let engine = store.engine()?;
-        // First the position: what is sent meanwhile lies behind it.
+        // First the position: what is sent meanwhile lies after it.
         let position = position.unwrap_or_else(|| engine.durable_position());
         engine.refresh()?;
         let mut found = Vec::new();
@@ -33,33 +56,39 @@ pub(crate) fn bounds_below(
             };
             for queue in engine.queues(&topic) {
                 if let Some(range) = engine.bounds_below(&topic, queue, position)? {
-                    found.push((name.clone(), queue, range.start, range.end));
+                    found.push(QueueBounds {
+                        topic: name.clone(),
+                        queue,
+                        start: range.start,
+                        end: range.end,
+                    });
                 }
             }
         }
         Ok((position, found))
     })?;
-    Ok(found)
+    let queues = found.into_iter().map(|queue| Py::new(py, queue));
+    let queues = queues.collect::<PyResult<_>>()?;
+    Ok(Bounds { position, queues })
 }
 
-/// For each topic, queue, start, end, and number of bytes: the offset behind the last message from
-/// the start on that fits into the bytes with those before it, and the bytes of all that do.
+/// The offset after the last message of a queue from `start` on that fits into `max_bytes` with
+/// those before it, and the bytes of all that do.
 #[pyfunction]
 pub(crate) fn fit(
     py: Python<'_>,
     store: &Bound<'_, Store>,
-    parts: Vec<(String, Queue, u64, u64, u64)>,
-) -> PyResult<Vec<(u64, u64)>> {
+    topic: &str,
+    queue: Queue,
+    start: u64,
+    end: u64,
+    max_bytes: u64,
+) -> PyResult<(u64, u64)> {
     let store = store.get().core();
-    let found = py.detach(|| -> crate::Result<Vec<(u64, u64)>> {
-        let engine = store.engine()?;
-        let parts = parts.iter();
-        let fitting = parts.map(|(name, queue, start, end, bytes)| match store.topic(name) {
-            Ok(topic) => engine.fit(&topic, queue.0, *start..*end, *bytes),
-            Err(Error::UnknownTopic { .. }) => Ok((*start, 0)),
-            Err(error) => Err(error),
-        });
-        fitting.collect()
+    let found = py.detach(|| match store.topic(topic) {
+        Ok(topic) => store.engine()?.fit(&topic, queue.0, start..end, max_bytes),
+        Err(Error::UnknownTopic { .. }) => Ok((start, 0)),
+        Err(error) => Err(error),
     })?;
     Ok(found)
 }

@@ -1,65 +1,13 @@
 //! What a store tells about itself: recovery, damage, counters, verification.
 
-use super::pickle::{Reduced, Values, reduce, value};
+use super::pickle::{Reduced, Values, plain, reduce, value};
 use crate::DamageKind;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
 use std::convert::Infallible;
 
-/// Makes a class of plain values: its attributes, equality, `_asdict` and representation. Those
-/// that are `unlisted` are left out of `_asdict` and the representation; they are pickled too.
-macro_rules! report {
-    ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
-     $(, unlisted { $($unlisted:ident : $of:ty),+ })?) => {
-        #[doc = $text]
-        #[pyclass(frozen, eq, from_py_object, module = "forebay")]
-        #[derive(Clone, PartialEq)]
-        pub(crate) struct $name {
-            $(#[pyo3(get)] $field: $kind,)+
-            $($(#[pyo3(get)] $unlisted: $of,)+)?
-        }
-
-        impl Values for $name {
-            fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-                let values = self._asdict(py)?;
-                $($(values.set_item(stringify!($unlisted), self.$unlisted.clone())?;)+)?
-                Ok(values)
-            }
-
-            fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Self> {
-                Ok($name {
-                    $($field: value(values, stringify!($field))?,)+
-                    $($($unlisted: value(values, stringify!($unlisted))?,)+)?
-                })
-            }
-        }
-
-        #[pymethods]
-        impl $name {
-            /// Return the attributes as a dict.
-            fn _asdict<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-                let attributes = PyDict::new(py);
-                $(attributes.set_item(stringify!($field), self.$field.clone())?;)+
-                Ok(attributes)
-            }
-
-            fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-                let mut parts = Vec::new();
-                for (name, value) in self._asdict(py)? {
-                    parts.push(format!("{name}={}", value.repr()?));
-                }
-                Ok(format!(concat!(stringify!($name), "({})"), parts.join(", ")))
-            }
-
-            fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {
-                reduce(self, py)
-            }
-        }
-    };
-}
-
-report!(
+plain!(
     Recovery,
     "What opening found and did.
 
@@ -106,7 +54,7 @@ impl From<crate::Recovery> for Recovery {
     }
 }
 
-report!(
+plain!(
     Damage,
     "A place in the store that is damaged, and what it costs.
 
@@ -192,7 +140,7 @@ pub(super) fn damages(py: Python<'_>, found: Vec<crate::Damage>) -> PyResult<Bou
     PyList::new(py, found.into_iter().map(Damage::from))
 }
 
-report!(
+plain!(
     Latency,
     "How long something took: counts of durations in buckets, a quarter of a power of two wide.
 
@@ -234,7 +182,7 @@ impl From<crate::Latency> for Latency {
     }
 }
 
-report!(
+plain!(
     Stats,
     "Counters and times of a store since it was opened.
 
@@ -367,7 +315,8 @@ impl From<crate::Stats> for Stats {
 ///     copies.
 /// damage
 ///     A list of all `Damage`.
-#[pyclass(frozen, module = "forebay")]
+#[pyclass(frozen, from_py_object, module = "forebay")]
+#[derive(Clone, PartialEq)]
 pub(crate) struct Verification {
     core: crate::Verification,
 }
@@ -375,6 +324,12 @@ pub(crate) struct Verification {
 impl From<crate::Verification> for Verification {
     fn from(core: crate::Verification) -> Verification {
         Verification { core }
+    }
+}
+
+impl From<Verification> for crate::Verification {
+    fn from(found: Verification) -> crate::Verification {
+        found.core
     }
 }
 
@@ -452,7 +407,7 @@ impl Verification {
     }
 }
 
-report!(
+plain!(
     RepairStep,
     "What a repair did in one place.
 

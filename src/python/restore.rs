@@ -3,10 +3,12 @@
 use super::arrow::Scan;
 use super::message::ReadBatch;
 use super::pickle::restore;
+use super::rebuild::{IndexPlan, LaidRange, LaidRun, Settled};
 use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
 use super::sent::{BatchResult, SendResult};
 use super::store::Store;
 use super::topic::{Queue, Topic};
+use super::verify::{Finding, FoundHole, Stretch};
 use pyo3::PyClass;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -22,6 +24,11 @@ pub(crate) fn values_again(
     match kind {
         BatchResult::NAME => restore::<BatchResult>(py, values),
         Damage::NAME => restore::<Damage>(py, values),
+        Finding::NAME => restore::<Finding>(py, values),
+        FoundHole::NAME => restore::<FoundHole>(py, values),
+        IndexPlan::NAME => restore::<IndexPlan>(py, values),
+        LaidRange::NAME => restore::<LaidRange>(py, values),
+        LaidRun::NAME => restore::<LaidRun>(py, values),
         Latency::NAME => restore::<Latency>(py, values),
         Queue::NAME => restore::<Queue>(py, values),
         ReadBatch::NAME => restore::<ReadBatch>(py, values),
@@ -29,7 +36,9 @@ pub(crate) fn values_again(
         Repair::NAME => restore::<Repair>(py, values),
         RepairStep::NAME => restore::<RepairStep>(py, values),
         SendResult::NAME => restore::<SendResult>(py, values),
+        Settled::NAME => restore::<Settled>(py, values),
         Stats::NAME => restore::<Stats>(py, values),
+        Stretch::NAME => restore::<Stretch>(py, values),
         Topic::NAME => restore::<Topic>(py, values),
         Verification::NAME => restore::<Verification>(py, values),
         other => Err(PyValueError::new_err(format!(

@@ -158,9 +158,25 @@ pub(crate) fn holds_commit(
     Ok(store.py().detach(holds)?)
 }
 
-/// How far a commit is; why it was refused, and whether a part of it is in the log; whether
-/// somebody writes the store.
-type Waited = (&'static str, Option<(String, bool)>, bool);
+/// How far a commit is.
+///
+/// Attributes
+/// ----------
+/// state
+///     ``"pending"``, ``"begun"``, ``"refused"`` or ``"gone"``.
+/// reason
+///     Why it was refused; None in other states.
+/// appended
+///     Whether a part of a refused commit is in the log.
+/// held
+///     Whether a process writes the store.
+#[pyclass(frozen, get_all, module = "forebay._forebay")]
+pub(crate) struct CommitProgress {
+    state: &'static str,
+    reason: Option<String>,
+    appended: bool,
+    held: bool,
+}
 
 /// Wait until a commit is dealt with, nobody writes the store, or no commit has got on for as long
 /// as the timeout.
@@ -171,20 +187,26 @@ pub(crate) fn wait_for_commit(
     query: &str,
     batch: u64,
     timeout: f64,
-) -> PyResult<Waited> {
+) -> PyResult<CommitProgress> {
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO);
     let mut patience = Patience::new(timeout);
     loop {
         let wait = || commit::wait(&RealDisk, &path, (query, batch), &mut patience, LOOK);
         let (state, held) = py.detach(wait)?;
-        let (word, waits, reason) = match state {
-            CommitState::Pending => ("pending", true, None),
-            CommitState::Begun => ("begun", true, None),
-            CommitState::Refused(it) => ("refused", false, Some((it.reason, it.appended))),
-            CommitState::Gone => ("gone", false, None),
-        };
+        let waits = matches!(state, CommitState::Pending | CommitState::Begun);
         if !waits || !held || patience.left().is_zero() {
-            return Ok((word, reason, held));
+            let (state, reason, appended) = match state {
+                CommitState::Pending => ("pending", None, false),
+                CommitState::Begun => ("begun", None, false),
+                CommitState::Refused(it) => ("refused", Some(it.reason), it.appended),
+                CommitState::Gone => ("gone", None, false),
+            };
+            return Ok(CommitProgress {
+                state,
+                reason,
+                appended,
+                held,
+            });
         }
         py.check_signals()?;
     }

@@ -266,7 +266,8 @@ pub struct Record<'a> {
 }
 
 impl<'a> Record<'a> {
-    /// The record at the start of `bytes`. Checks the magic and that the lengths add up; no checksum.
+    /// The record at the start of `bytes`. Checks the magic and that the lengths add up, but no
+    /// checksum.
     #[inline]
     pub fn parse(bytes: &'a [u8]) -> Result<Record<'a>, Flaw> {
         let layout = Layout::parse(bytes)?;

@@ -650,7 +650,7 @@ def test_holes_of_the_store_are_archived_with_it(tmp_path, zeros):
         (hole,) = archive.damage
         assert hole.position <= 1 << 20 and hole.position + hole.length >= (1 << 20) + zeros
         # No block is much longer than another, and the blocks of the hole hold no message.
-        assert all(length < 3 << 19 for _, length, *_ in archive._tables[0].blocks)
+        assert all(block.length < 3 << 19 for block in archive._tables[0].blocks)
         assert archive.verify() == [hole]
         lost = {(row[1], row[2]) for row in found if row[0] == "orders"}
         ends = {queue.id: queue.max_offset for queue in archive.topics["orders"].queues}

@@ -108,13 +108,14 @@ def fetches(table: _forebay.BlockTable, numbers: Iterable[int]) -> Iterator[Fetc
     rows = table.blocks
     fetch: Fetch | None = None
     for number in numbers:
-        position, length, checksum, *_ = rows[number]
-        if fetch is not None and fetch.end == position and position - fetch.start < _FETCH_LEN:
-            blocks = [*fetch.blocks, (length, checksum)]
-            fetch = Fetch(table, fetch.start, position + length, blocks)
+        row = rows[number]
+        end, block = row.position + row.length, (row.length, row.checksum)
+        follows = fetch is not None and fetch.end == row.position
+        if fetch is not None and follows and row.position - fetch.start < _FETCH_LEN:
+            fetch = Fetch(table, fetch.start, end, [*fetch.blocks, block])
             continue
         if fetch is not None:
             yield fetch
-        fetch = Fetch(table, position, position + length, [(length, checksum)])
+        fetch = Fetch(table, row.position, end, [block])
     if fetch is not None:
         yield fetch

@@ -19,6 +19,7 @@ from forebay.jsons import json_object
 
 if TYPE_CHECKING:
     from forebay import Store
+    from forebay._forebay import SealedFile
 
 __all__ = ["MARKER", "NOTE", "Archived", "check_marker"]
 
@@ -117,23 +118,24 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
     _claim(files)
     there, tables = files.sizes("commitlog"), files.sizes("blocks")
     missing = []
-    for path, start, length in sealed:
-        if name_of(start) not in tables:
-            missing.append((path, start, length))
-        elif there.get(name_of(start)) != length:
-            raise _differs(files, start, length, there.get(name_of(start)))
-    known = [file for file in sealed if name_of(file[1]) in tables]
+    for file in sealed:
+        found = there.get(name_of(file.start))
+        if name_of(file.start) not in tables:
+            missing.append(file)
+        elif found != file.length:
+            raise _differs(files, file.start, file.length, found)
+    known = [file for file in sealed if name_of(file.start) in tables]
     if known:
-        _check_same(files, *known[-1])
-    copier = _Copier(store, files, sum(length for _, _, length in missing), progress)
-    gone = {start for path, start, length in missing if not copier.copy(path, start, length)}
+        _check_same(files, known[-1])
+    copier = _Copier(store, files, sum(file.length for file in missing), progress)
+    gone = {file.start for file in missing if not copier.copy(file)}
     position = store.stats().min_position
-    for _, start, length in sealed:
-        if start in gone:
+    for file in sealed:
+        if file.start in gone:
             continue
-        if start > position:
+        if file.start > position:
             break
-        position = max(position, start + length)
+        position = max(position, file.start + file.length)
     recorded = _record(store.path, files.key, position)
     count = len(missing) - len(gone)
     reason = None if count else _why_nothing(sealed, gone, position, store.stats().published)
@@ -149,11 +151,11 @@ def _archive(store: Store, target: Any, filesystem: Any, progress: Progress | No
     )
 
 
-def _why_nothing(sealed: list[Any], gone: set[int], position: int, published: int) -> str:
+def _why_nothing(sealed: list[SealedFile], gone: set[int], position: int, published: int) -> str:
     if gone:
         return "retention deleted the log files before they could be copied"
     if sealed:
-        rest = published - (sealed[-1][1] + sealed[-1][2])
+        rest = published - (sealed[-1].start + sealed[-1].length)
         told = "all sealed log files are already in the archive"
         return f"{told}; {_written(rest)}" if rest > 0 else told
     if published > position:
@@ -177,26 +179,26 @@ class _Copier:
         self._stop: OSError | None = None
         self.copied = 0
 
-    def copy(self, path: Path, start: int, length: int) -> bool:
+    def copy(self, file: SealedFile) -> bool:
         """Copy a file; return False if retention deleted it meanwhile."""
-        name = name_of(start)
+        start, length, name = file.start, file.length, name_of(file.start)
         before = self._done
         try:
-            blocks, keys = _forebay.survey(self._store, start)
-            copied = self._files.copy(f"commitlog/{name}", path, self._told)
+            survey = _forebay.survey(self._store, start)
+            copied = self._files.copy(f"commitlog/{name}", file.path, self._told)
         except OSError as error:
             if self._stop is not None:
                 # The progress callback raised this; the error may wrap it as one of a file.
                 raise self._stop from None
             if not isinstance(error, FileNotFoundError):
                 raise
-            if any(start == other for _, other, _ in _forebay.sealed_files(self._store)):
+            if any(start == other.start for other in _forebay.sealed_files(self._store)):
                 raise
             return False
         if copied != length or self._files.sizes("commitlog").get(name) != length:
             raise _differs(self._files, start, length, copied)
-        self._files.write(f"keys/{name}", keys)
-        self._files.write(f"blocks/{name}", blocks)
+        self._files.write(f"keys/{name}", survey.keys)
+        self._files.write(f"blocks/{name}", survey.blocks)
         self._done = before + length
         self.copied += length
         return True
@@ -221,14 +223,15 @@ def _differs(files: Files, start: int, length: int, found: int | None) -> Corrup
     )
 
 
-def _check_same(files: Files, path: Path, start: int, length: int) -> None:
+def _check_same(files: Files, file: SealedFile) -> None:
     """Refuse an archive of another log, by comparing the first block of a file that both have."""
+    path, start, length = file.path, file.start, file.length
     name = f"blocks/{name_of(start)}"
     where = files.describe(f"commitlog/{name_of(start)}")
     table = _forebay.BlockTable(files.read(name), files.describe(name), where)
-    _, block_length, checksum, *_ = table.blocks[0]
-    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as file:
-        if table.length != length or zlib.crc32(file.read(block_length)) != checksum:
+    first = table.blocks[0]
+    with contextlib.suppress(FileNotFoundError), open(path, "rb", buffering=0) as source:
+        if table.length != length or zlib.crc32(source.read(first.length)) != first.checksum:
             message = (
                 f"{where} differs from log file {path}: the archive belongs to another store, or "
                 "the log was repaired since; archive into another directory"

@@ -110,9 +110,9 @@ class Archive:
     def _queues(self) -> dict[tuple[str, int], ArchivedQueue]:
         bounds: dict[tuple[str, int], tuple[int, int]] = {}
         for table in self._tables:
-            for topic, queue, first, end, _, _ in table.queues:
-                least, most = bounds.get((topic, queue), (first, end))
-                bounds[topic, queue] = (min(least, first), max(most, end))
+            for row in table.queues:
+                least, most = bounds.get((row.topic, row.queue), (row.start, row.end))
+                bounds[row.topic, row.queue] = (min(least, row.start), max(most, row.end))
         return {
             (topic, queue): ArchivedQueue(queue, least, most)
             for (topic, queue), (least, most) in sorted(bounds.items())
@@ -160,12 +160,12 @@ class Archive:
             whole = [(topic, queue, bounds.min_offset, bounds.max_offset)]
             rows = table.blocks
             for number in table.select(whole):
-                position, length, _, _, _, latest = rows[number]
-                if latest < moment:
+                row = rows[number]
+                if row.end_ms < moment:
                     continue
-                data = self._logs.read(table, position, position + length)
+                data = self._logs.read(table, row.position, row.position + row.length)
                 path = self._logs.path(table.start)
-                found = _forebay.block_offset_at(data, position, path, whole, moment)
+                found = _forebay.block_offset_at(data, row.position, path, whole, moment)
                 if found is not None:
                     return found
         return bounds.max_offset
@@ -295,7 +295,7 @@ class Archive:
                     cut(known | before, weight)
                     weight = 0
                 weight += some
-            known |= {(topic, queue): end for topic, queue, _, end, _, _ in table.queues}
+            known |= {(row.topic, row.queue): row.end for row in table.queues}
         # Include offsets that no block holds; their reader reports them as lost.
         cut(ends, weight)
         return pieces

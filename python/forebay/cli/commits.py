@@ -124,7 +124,7 @@ def _withdraw(arguments: argparse.Namespace) -> int:
     _check_store(arguments.store)
     query, batch = _query(arguments), arguments.batch
     if not _forebay.withdraw_commit(arguments.store, query, batch):
-        state, _, _ = _forebay.wait_for_commit(arguments.store, query, batch, 0)
+        state = _forebay.wait_for_commit(arguments.store, query, batch, 0).state
         what = "it has begun and will finish" if state == "begun" else "no such commit is pending"
         raise ValueError(f"batch {batch} of query {query} cannot be withdrawn: {what}")
     write_line(f"batch {batch} of query {query} is withdrawn: nothing of it was appended")
@@ -150,8 +150,8 @@ def _settle(store: str, query: str, batch: int) -> tuple[str, str | None]:
             _forebay.take_commits(writer)
     except forebay.StoreLockedError:
         pass
-    state, refusal, _ = _forebay.wait_for_commit(store, query, batch, _PATIENCE_S)
-    return state, None if refusal is None else refusal[0]
+    progress = _forebay.wait_for_commit(store, query, batch, _PATIENCE_S)
+    return progress.state, progress.reason
 
 
 def _commits(store: str, query: str | None) -> Iterator[dict[str, Any]]:

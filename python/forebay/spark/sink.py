@@ -259,17 +259,19 @@ def _settle(
             locked = True
         budget -= time.monotonic() - began
         timeout = options.commit_timeout if locked else 0
-        state, refusal, held = _forebay.wait_for_commit(path, query, batch, timeout)
+        progress = _forebay.wait_for_commit(path, query, batch, timeout)
+        state = progress.state
         if state in ("pending", "begun"):
-            if failure is None and budget > 0 and not (locked and held):
+            if failure is None and budget > 0 and not (locked and progress.held):
                 # The process that wrote the store has closed it or died: open it here.
                 continue
             if kind == "batch" and _withdraw(path, query, batch):
                 state = "withdrawn"
             else:
-                state, refusal, _ = _forebay.wait_for_commit(path, query, batch, 0)
-        if refusal is not None:
-            reason, appended = refusal
+                progress = _forebay.wait_for_commit(path, query, batch, 0)
+                state = progress.state
+        if progress.reason is not None:
+            reason, appended = progress.reason, progress.appended
             message = f"batch {batch} of query {query} cannot be appended to {path}: {reason}"
             return StoreFailedError(message, reason=reason, appended=appended), not appended
         if state == "gone":
@@ -290,7 +292,7 @@ def _withdraw(path: str, query: str, batch: int) -> bool:
     """
     until = time.monotonic() + _WITHDRAWAL_S
     while not _forebay.withdraw_commit(path, query, batch):
-        state, _, _ = _forebay.wait_for_commit(path, query, batch, 0.01)
+        state = _forebay.wait_for_commit(path, query, batch, 0.01).state
         if state not in ("pending", "begun") or time.monotonic() > until:
             return False
     return True

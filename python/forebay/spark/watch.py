@@ -88,8 +88,7 @@ class Watch:
         self, parts: Mapping[TopicQueue, tuple[int, int, int]]
     ) -> dict[TopicQueue, tuple[int, int]]:
         """Return how many messages fit into a number of bytes; see `_forebay.fit`."""
-        arguments = [(*at, *part) for at, part in parts.items()]
-        return dict(zip(parts, _forebay.fit(self.store, arguments), strict=True))
+        return {at: _forebay.fit(self.store, *at, *part) for at, part in parts.items()}
 
     def close(self) -> None:
         """Close the store, if it is open."""
@@ -99,12 +98,12 @@ class Watch:
 
     def _bounds(self, position: int | None) -> tuple[int, dict[TopicQueue, Bounds]]:
         names = Planner(self._options).named(self.store)
-        end, found = _forebay.bounds_below(self.store, names, position)
+        found = _forebay.bounds_below(self.store, names, position)
         assigned = self._options.assignment
-        return end, {
-            (topic, queue): (first, last)
-            for topic, queue, first, last in found
-            if assigned is None or queue in assigned[topic]
+        return found.position, {
+            (it.topic, it.queue): (it.start, it.end)
+            for it in found.queues
+            if assigned is None or it.queue in assigned[it.topic]
         }
 
 

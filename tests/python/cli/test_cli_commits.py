@@ -91,7 +91,7 @@ def test_a_batch_of_which_a_part_is_there_is_shown_and_resolved(run, cut):
     _forebay.publish_commit(cut, "q", 4, "stream", [stage(cut, "q", LONG * 2)])
     with forebay.open(cut) as store:
         _forebay.take_commits(store)
-    assert _forebay.wait_for_commit(cut, "q", 4, 0)[1][1] is True
+    assert _forebay.wait_for_commit(cut, "q", 4, 0).appended is True
     status, _, err = run("commits", "resolve", cut, "q", "3", "--as", "appended")
     assert (status, "nothing to resolve" in err) == (1, True)
     assert run("commits", "resolve", cut, "q", "4", "--as", "again")[0] == 0
@@ -111,7 +111,7 @@ def test_a_batch_that_counts_as_appended_is_not_appended_again(run, cut):
     _forebay.publish_commit(cut, "q", 4, "stream", [stage(cut, "q", LONG * 2)])
     with forebay.open(cut) as store:
         _forebay.take_commits(store)
-    assert _forebay.wait_for_commit(cut, "q", 4, 0)[0] == "gone"
+    assert _forebay.wait_for_commit(cut, "q", 4, 0).state == "gone"
     assert count(cut) == 3
 
 

@@ -6,7 +6,7 @@ import os
 import time
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import forebay
 from forebay import _forebay
@@ -17,9 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from forebay import Damage
-
-#: What `_forebay.verify_stretches` lists: kind, topic, queue, from, to.
-_Part: TypeAlias = tuple[str, str, int, int, int]
+    from forebay._forebay import Finding, Stretch
 
 #: Cost of checking an entry, expressed in bytes of the log that take the same time.
 _ENTRY_WEIGHT = 512
@@ -93,14 +91,14 @@ def audit(
     with forebay.open(root, mode="r") as store:
         parts = _forebay.verify_stretches(store)
         groups = grouped(list(map(_weight, parts)), 4 * tasks_at_once(spark), _TASK_WEIGHT_MIN)
-        findings: dict[int, Any] = {}
+        findings: dict[int, Finding] = {}
         tasks = len(groups)
         _check(spark, (token, root), parts, groups, [], findings, progress)
-        logs = [number for number, part in enumerate(parts) if part[0] == "log"]
-        holes = sorted({(hole[0], hole[1]) for number in logs for hole in findings[number][5]})
+        logs = [number for number, part in enumerate(parts) if part.kind == "log"]
+        holes = sorted({(it.start, it.end) for number in logs for it in findings[number].holes})
         if holes:
             # A hole that extends past the end of a file is found again in the next file.
-            others = [[n for n in group if parts[n][0] != "log"] for group in groups]
+            others = [[n for n in group if parts[n].kind != "log"] for group in groups]
             others = [group for group in others if group]
             tasks += len(others)
             _check(spark, (token, root), parts, others, _joined(holes), findings, progress)
@@ -112,17 +110,14 @@ def audit(
         index_entries=report.index_entries,
         stale_checksums=report.stale_checksums,
         damage=tuple(report.damage),
-        log_bytes=sum(parts[number][4] - parts[number][3] for number in logs),
+        log_bytes=sum(parts[number].size for number in logs),
         tasks=tasks,
         seconds=time.monotonic() - began,
     )
 
 
-def _weight(part: _Part) -> int:
-    kind, _topic, _queue, start, end = part
-    if kind == "log":
-        return end - start
-    return _ENTRY_WEIGHT * (end if kind == "index" else end - start)
+def _weight(part: Stretch) -> int:
+    return part.size if part.kind == "log" else _ENTRY_WEIGHT * part.size
 
 
 def _joined(holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -137,17 +132,17 @@ def _joined(holes: list[tuple[int, int]]) -> list[tuple[int, int]]:
 class _Task:
     token: str
     path: str
-    parts: list[_Part]
+    parts: list[Stretch]
     holes: list[tuple[int, int]]
 
 
 def _check(
     spark: SparkSession,
     store: tuple[str, str],
-    parts: list[_Part],
+    parts: list[Stretch],
     groups: list[list[int]],
     holes: list[tuple[int, int]],
-    findings: dict[int, Any],
+    findings: dict[int, Finding],
     progress: Progress | None,
 ) -> None:
     """Check groups of parts, and store the findings by part number."""
@@ -156,5 +151,5 @@ def _check(
         findings.update(zip(group, found, strict=True))
 
 
-def _verify(task: _Task) -> list[Any]:
+def _verify(task: _Task) -> list[Finding]:
     return _forebay.verify_parts(opened(task.token, task.path), task.parts, task.holes)

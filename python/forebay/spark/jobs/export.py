@@ -334,8 +334,8 @@ def _plan(
     ranges = []
     removed: dict[str, int] = {}
     topics = chosen_topics(store, named)
-    _, durable = _forebay.bounds_below(store, list(topics))
-    ends = {(name, queue): end for name, queue, _, end in durable}
+    durable = _forebay.bounds_below(store, list(topics)).queues
+    ends = {(queue.topic, queue.queue): queue.end for queue in durable}
     for name, topic in topics.items():
         for queue in topic.queues:
             end = ends.get((name, queue.id), queue.min_offset)

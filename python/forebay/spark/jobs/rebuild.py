@@ -24,6 +24,8 @@ from forebay.spark.options import local
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from forebay._forebay import IndexPlan, LaidRange
+
 #: Where a store's new queues and index are built, and where the old ones are moved.
 _BUILT, _AWAY = "rebuild.new", "rebuild.old"
 _QUEUES = "consumequeue"
@@ -118,12 +120,13 @@ def rebuild(
         lengths = [end - start for start, end in ranges]
         groups = grouped(lengths, groups_wanted, _TASK_BYTES_MIN)
         first = [_Ranges(root, built, [ranges[n] for n in group], index) for group in groups]
-        # Sorted by log position.
-        laid = sorted(part for parts in run(spark, first, _lay, progress) for part in parts)
+        done = run(spark, first, _lay, progress)
+        laid = sorted((part for parts in done for part in parts), key=lambda part: part.start)
         settled = _forebay.rebuild_settle(root, built, laid)
-        _end, records, queues, queue_entries, fillers, holes, plans = settled
-        staged = [(part[0], part[3]) for part in laid]
-        groups = grouped([_KEY_BYTES * plan[2] for plan in plans], groups_wanted, _TASK_BYTES_MIN)
+        plans = settled.index
+        staged = [(part.start, part.keys) for part in laid]
+        weights = [_KEY_BYTES * plan.count for plan in plans]
+        groups = grouped(weights, groups_wanted, _TASK_BYTES_MIN)
         second = [_Files(root, built, staged, [plans[n] for n in group]) for group in groups]
         run(spark, second, _build, progress)
         shutil.rmtree(os.path.join(built, "keys"), ignore_errors=True)
@@ -134,13 +137,13 @@ def rebuild(
         path=root,
         target=root if target is None else built,
         replaced=target is None,
-        records=records,
-        queues=queues,
-        queue_entries=queue_entries,
-        fillers=fillers,
+        records=settled.records,
+        queues=settled.queues,
+        queue_entries=settled.queue_entries,
+        fillers=settled.fillers,
         index_files=len(plans),
-        index_entries=sum(plan[2] for plan in plans),
-        holes=tuple(holes),
+        index_entries=sum(plan.count for plan in plans),
+        holes=tuple(settled.holes),
         log_bytes=sum(lengths),
         tasks=len(first) + len(second),
         seconds=time.monotonic() - began,
@@ -206,10 +209,10 @@ class _Files:
     path: str
     target: str
     staged: list[tuple[int, int]]
-    plans: list[tuple[int, int, int]]
+    plans: list[IndexPlan]
 
 
-def _lay(task: _Ranges) -> list[Any]:
+def _lay(task: _Ranges) -> list[LaidRange]:
     token = uuid.uuid4().hex
     return _forebay.rebuild_lay(task.path, task.target, task.ranges, task.index, token)
 
