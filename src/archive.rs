@@ -13,7 +13,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 pub use crate::engine::commit_log::archive::blocks::{Block, QueueRange};
-pub use crate::engine::commit_log::archive::{BlockTable, ByteCursor, SealedFile, Survey, Wanted};
+pub use crate::engine::commit_log::archive::bytes::ByteCursor;
+pub use crate::engine::commit_log::archive::{BlockTable, SealedFile, Survey, Wanted};
 
 /// Rows of a chunk when offsets are looked for.
 const CHUNK_ROWS: usize = 1024;

@@ -26,5 +26,4 @@ mod test;
 pub mod walk;
 
 pub use blocks::{BlockTable, Wanted};
-pub use bytes::ByteCursor;
 pub use survey::{SealedFile, Survey};

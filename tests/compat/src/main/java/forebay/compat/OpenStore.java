@@ -89,7 +89,7 @@ public final class OpenStore {
         return files.deleted();
     }
 
-    /** Shuts the store down; why it does not call that a clean end. Takes three seconds of waiting. */
+    /** Shuts the store down in three seconds; why it does not call that a clean end. */
     Optional<String> close() {
         store.shutdown();
         if (!Files.exists(directory.resolve("abort"))) {
