@@ -8,7 +8,7 @@
 //!
 //! A *block* is a stretch of a log file, about 1 MiB long, that begins and ends where a record
 //! does; what is no record is in blocks of its own. The blocks of a file are all of it. Whoever
-//! reads an archive fetches whole blocks, so no record is cut, and [`bytes`] walks what was
+//! reads an archive fetches whole blocks, so no record is cut, and a cursor walks what was
 //! fetched. Both tables are made by one walk over the file ([`survey`]) and depend on its bytes
 //! alone: two archivers write the same.
 
