@@ -89,7 +89,10 @@ macro_rules! plain {
                 Ok(format!(concat!(stringify!($name), "({})"), parts.join(", ")))
             }
 
-            fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<$crate::python::pickle::Reduced<'py>> {
+            fn __reduce__<'py>(
+                &self,
+                py: Python<'py>,
+            ) -> PyResult<$crate::python::pickle::Reduced<'py>> {
                 $crate::python::pickle::reduce(self, py)
             }
         }
