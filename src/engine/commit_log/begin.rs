@@ -5,7 +5,7 @@
 //! store of another system, the walk begins where nothing can be missed.
 
 use super::log::Log;
-use super::open::Opening;
+use super::opening::Opening;
 use super::recover::{Belief, Trust};
 use super::running;
 use super::search::next_record;

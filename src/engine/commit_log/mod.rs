@@ -44,6 +44,7 @@ mod locate;
 mod log;
 mod meant;
 mod open;
+mod opening;
 mod parts;
 pub mod piecemeal;
 mod place;

@@ -4,36 +4,30 @@ use super::append::Tail;
 use super::append_lock::AppendLock;
 use super::begin::Begin;
 use super::checkpoint::Checkpoint;
-use super::consume_queue::QueueStore;
 use super::dispatch::Dispatcher;
 use super::health::Health;
-use super::index::Index;
 use super::kept::Kept;
 use super::layout;
 use super::log::Log;
+use super::opening::Opening;
 use super::parts::{AppendRules, Bells, Flushing, Following, Parts};
-use super::queues::Queues;
 use super::recover::{Outcome, Trust};
-use super::report::Report;
 use super::running;
-use super::state::{Cache, Geometry, Mark, StatePage};
+use super::state::{Cache, Mark, StatePage};
 use super::tables::Inventory;
-use super::topic_table::TopicTable;
-use crate::disk::{self, Disk, FileLock, Holder, LockState};
+use crate::disk::{Disk, FileLock, Holder, LockState};
+use crate::engine::Recovery;
 use crate::engine::directory::names;
 use crate::engine::directory::recognise::{Maker, recognise};
-use crate::engine::{Damage, DamageKind, Recovery, Topics};
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
-use crate::mapped::queue::FoundFile;
 use crate::mapped::{Access, Allocator, Extent, MappedFileQueue, Preparation, TransientPool};
 use crate::meter::FlushMeter;
 use crate::options::{Flush, Mode, Options};
-use crate::record::{HostBytes, RecordStyle};
+use crate::record::RecordStyle;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, RwLock};
 use std::io::ErrorKind;
-use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -81,32 +75,6 @@ fn permit(root: &Path, options: &Options, maker: Maker) -> Result<()> {
         (Mode::Append, Maker::Other) if !options.adopt => Err(Error::Foreign { path: path() }),
         _ => Ok(()),
     }
-}
-
-/// A store on its way to being open.
-pub(super) struct Opening<'a> {
-    machine: &'a Machine,
-    pub(super) disk: Arc<dyn Disk>,
-    pub(super) root: &'a Path,
-    pub(super) options: &'a Options,
-    pub(super) access: Access,
-    pub(super) files: Vec<FoundFile>,
-    pub(super) geometry: Geometry,
-    pub(super) state: Arc<StatePage>,
-    /// What became of the page cache of the last life.
-    pub(super) cache: Cache,
-    pub(super) topics: Arc<Topics>,
-    pub(super) queues: Arc<Queues>,
-    pub(super) index: Option<Arc<Index>>,
-    pub(super) report: Arc<Report>,
-    pub(super) table: TopicTable,
-    pub(super) recovery: Recovery,
-    /// Whether nobody has written to the log since a writer of ours closed it.
-    pub(super) untouched_since_close: bool,
-    /// Up to where the log was durable before it was opened.
-    pub(super) durable: u64,
-    pub(super) last_store_ms: i64,
-    pub(super) unindexed: Range<u64>,
 }
 
 fn open_for_writing(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
@@ -243,75 +211,7 @@ fn look_at_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StateP
     }
 }
 
-impl<'a> Opening<'a> {
-    fn new(
-        machine: &'a Machine,
-        root: &'a Path,
-        options: &'a Options,
-        access: Access,
-        state: Option<StatePage>,
-    ) -> Result<Opening<'a>> {
-        let disk = &machine.disk;
-        let mut files = layout::log_files(&**disk, root, state.is_some())?;
-        let geometry = layout::geometry(&**disk, root, state.as_ref(), &files, options)?;
-        let report = Arc::new(Report::default());
-        files.retain(|file| {
-            let fits = file.start % geometry.log_file_len == 0;
-            if !fits {
-                report.add(misplaced(root, file));
-            }
-            fits
-        });
-        let topics = Arc::new(Topics::default());
-        let table = TopicTable::load(&**disk, root, &topics)?;
-        let store = QueueStore {
-            disk: Arc::clone(disk),
-            directory: root.join(names::QUEUES),
-            file_entries: geometry.queue_file_entries,
-            access,
-            spill: super::spill::Spill::default(),
-            mapped: AtomicU64::new(0),
-        };
-        let index = options.index().then(|| {
-            let sizes = (geometry.index_slots, geometry.index_entries);
-            Arc::new(Index::new(disk, root.join(names::INDEX), sizes, access))
-        });
-        let state = match (state, access) {
-            (Some(state), _) => state,
-            (None, Access::Read) => StatePage::in_memory()?,
-            (None, Access::ReadWrite) => StatePage::create(&**disk, root)?,
-        };
-        Ok(Opening {
-            machine,
-            disk: Arc::clone(disk),
-            root,
-            options,
-            access,
-            files,
-            geometry,
-            cache: state.cache(),
-            state: Arc::new(state),
-            topics,
-            queues: Arc::new(Queues::new(Arc::new(store))),
-            index,
-            report,
-            table,
-            recovery: Recovery::default(),
-            untouched_since_close: false,
-            durable: 0,
-            last_store_ms: 0,
-            unindexed: 0..0,
-        })
-    }
-
-    /// The host that records carry: the option's, the one kept from creation, this machine's.
-    fn host(&self) -> HostBytes {
-        let given = self.options.store_host.map(HostBytes::new);
-        given
-            .or_else(|| self.state.host())
-            .unwrap_or_else(|| HostBytes::new(SocketAddr::new(disk::host_address(), 0)))
-    }
-
+impl Opening<'_> {
     /// Leaves `abort` and a running state page, durably, before anything else is changed. Returns
     /// where recovery begins, by what was there before.
     fn mark_running(&mut self) -> Result<Begin> {
@@ -565,19 +465,5 @@ impl<'a> Opening<'a> {
             unindexed: 0..0,
             live: true,
         })
-    }
-}
-
-/// A file whose name says that it begins where no file can.
-fn misplaced(root: &Path, file: &FoundFile) -> Damage {
-    Damage {
-        kind: DamageKind::Log,
-        path: root
-            .join(names::COMMIT_LOG)
-            .join(crate::mapped::queue::file_name(file.start)),
-        position: file.start,
-        length: file.len,
-        reason: "no file of this log begins there".to_owned(),
-        lost: Vec::new(),
     }
 }

@@ -9,7 +9,7 @@ use super::consume_queue::{ConsumeQueue, QueueEntry};
 use super::dispatch::Finder;
 use super::log::Log;
 use super::meant::leads_home;
-use super::open::Opening;
+use super::opening::Opening;
 use super::queues::Queues;
 use super::report::Report;
 use crate::engine::{Damage, DamageKind, Topic, Topics};

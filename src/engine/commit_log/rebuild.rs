@@ -5,7 +5,7 @@ use super::consume_queue::{ConsumeQueue, QueueEntry, list_queues, list_topics};
 use super::layout;
 use super::log::Log;
 use super::meant::leads_home;
-use super::open::Opening;
+use super::opening::Opening;
 use super::place::{Bridge, Placer};
 use super::recover::{Outcome, walk};
 use super::reindex::IndexPlan;

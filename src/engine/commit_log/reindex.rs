@@ -7,7 +7,7 @@
 use super::begin::Begin;
 use super::index::{Index, is_indexed};
 use super::log::Log;
-use super::open::Opening;
+use super::opening::Opening;
 use super::recover::{Belief, Outcome, walk};
 use crate::error::Result;
 use crate::mapped::Access;

@@ -4,7 +4,7 @@
 //! the disk, so what was not known to be durable is stored again and synced. Bytes behind the end
 //! could come back as records one day, so they become zeros before the first append.
 
-use super::open::Opening;
+use super::opening::Opening;
 use super::recover::Outcome;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
