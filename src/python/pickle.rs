@@ -45,7 +45,7 @@ pub(super) fn restore<T: Values + Into<PyClassInitializer<T>>>(
 }
 
 /// Makes a class of plain values: its attributes, equality, `_asdict`, representation and pickling.
-/// Values that are `unlisted` are left out of `_asdict` and the representation; they are pickled too.
+/// Values that are `unlisted` are pickled, but left out of `_asdict` and the representation.
 macro_rules! plain {
     ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
      $(, unlisted { $($unlisted:ident : $of:ty),+ })?) => {
@@ -67,7 +67,10 @@ macro_rules! plain {
             fn from_values(values: &Bound<'_, pyo3::types::PyDict>) -> PyResult<Self> {
                 Ok($name {
                     $($field: $crate::python::pickle::value(values, stringify!($field))?,)+
-                    $($($unlisted: $crate::python::pickle::value(values, stringify!($unlisted))?,)+)?
+                    $($($unlisted: $crate::python::pickle::value(
+                        values,
+                        stringify!($unlisted),
+                    )?,)+)?
                 })
             }
         }
