@@ -5,16 +5,16 @@
 
 use crate::arrow::source::Source;
 use crate::arrow::stream::{DamageList, Stream};
-use crate::engine::commit_log::archive::bytes::Expected;
+use crate::engine::commit_log::read::bytes::Expected;
 use crate::engine::{Check, Cursor, Damage, Filter, Rows};
 use crate::error::Result;
 use crate::scan::ScanSpec;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use crate::engine::commit_log::archive::blocks::{Block, QueueRange};
-pub use crate::engine::commit_log::archive::bytes::ByteCursor;
-pub use crate::engine::commit_log::archive::{BlockTable, SealedFile, Survey, Wanted};
+pub use crate::engine::archive::blocks::{Block, QueueRange};
+pub use crate::engine::archive::{BlockTable, SealedFile, Survey, Wanted};
+pub use crate::engine::commit_log::read::bytes::ByteCursor;
 
 /// Rows of a chunk when offsets are looked for.
 const CHUNK_ROWS: usize = 1024;

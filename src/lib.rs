@@ -31,7 +31,7 @@
 //! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, and `ticket` |
 //! | around stores: [`BlockTable`], [`Stager`], [`commit`] | `archive`, `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
-//! | engines: [`Engine`], [`piecemeal`] | `engine` |
+//! | engines: [`Engine`], [`offline`] | `engine` |
 //! | records: [`Draft`], [`Message`], [`Record`] | `record` |
 //! | mapped files | `mapped` |
 //! | [`Disk`], clock, what runs the services | `disk`, `clock`, `machine` |
@@ -69,10 +69,10 @@ mod tail;
 mod ticket;
 mod warning;
 
+pub use crate::engine::commit_log::offline;
 pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
 pub use disk::{Disk, RealDisk};
-pub use engine::commit_log::piecemeal;
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE, TOPIC_QUEUES_MAX};
 pub use engine::{

@@ -1,7 +1,7 @@
 //! The request API: one surface over every engine.
 
+use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::commit_log::CommitLog;
-use crate::engine::commit_log::archive::{SealedFile, Survey};
 use crate::engine::memory::Memory;
 use crate::engine::{
     Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,

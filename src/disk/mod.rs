@@ -3,6 +3,7 @@
 //! Everything above reaches the file system through [`Disk`], so that a simulator can stand in its
 //! place. The hot paths (stores to a map, loads from it) do not pass here.
 
+pub mod copying;
 mod durable;
 #[cfg(test)]
 mod hooked;

@@ -28,7 +28,7 @@ mod test;
 
 use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
-use super::commit_log::archive::{SealedFile, Survey};
+use super::archive::{SealedFile, Survey};
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Recovery,
     Repair, Rows, Stats, Topic, Topics, Verification, Waiter,

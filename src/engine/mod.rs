@@ -2,10 +2,12 @@
 //! files, [`memory`] keeps nothing.
 
 pub mod append;
+pub mod archive;
 pub mod commit_log;
 pub(crate) mod directory;
 pub mod memory;
 pub mod rows;
+pub(crate) mod service;
 pub mod stats;
 pub mod topic;
 pub mod verification;
@@ -22,7 +24,7 @@ pub use waiter::Waiter;
 use crate::error::{Error, Result};
 use crate::record::{Batch, Contents, Message, RecordStyle};
 use crate::warning::Warnings;
-use commit_log::archive::{SealedFile, Survey};
+use archive::{SealedFile, Survey};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;

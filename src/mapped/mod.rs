@@ -8,6 +8,7 @@ mod mark;
 mod presence;
 pub mod queue;
 pub mod region;
+pub mod spill;
 pub mod transient;
 
 pub use allocate::{Allocator, Latch, Preparation, Use};

@@ -2,7 +2,7 @@
 //! calls.
 
 use super::pickle::plain;
-use crate::piecemeal::{self, Quarry};
+use crate::offline::{self, Quarry};
 use crate::{Disk, Error, RealDisk};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
@@ -103,9 +103,9 @@ index
     }
 );
 
-impl From<piecemeal::Laid> for LaidRange {
-    fn from(laid: piecemeal::Laid) -> LaidRange {
-        let run = |run: piecemeal::Run| LaidRun {
+impl From<offline::Laid> for LaidRange {
+    fn from(laid: offline::Laid) -> LaidRange {
+        let run = |run: offline::Run| LaidRun {
             topic: run.topic,
             queue: run.queue,
             first: run.offsets.start,
@@ -124,15 +124,15 @@ impl From<piecemeal::Laid> for LaidRange {
     }
 }
 
-impl From<LaidRange> for piecemeal::Laid {
-    fn from(laid: LaidRange) -> piecemeal::Laid {
-        let run = |run: LaidRun| piecemeal::Run {
+impl From<LaidRange> for offline::Laid {
+    fn from(laid: LaidRange) -> offline::Laid {
+        let run = |run: LaidRun| offline::Run {
             topic: run.topic,
             queue: run.queue,
             offsets: run.first..run.next,
             position: run.position,
         };
-        piecemeal::Laid {
+        offline::Laid {
             start: laid.start,
             end: laid.end,
             records: laid.records,
@@ -144,15 +144,15 @@ impl From<LaidRange> for piecemeal::Laid {
     }
 }
 
-impl From<IndexPlan> for piecemeal::IndexPlan {
-    fn from(IndexPlan { name, first, count }: IndexPlan) -> piecemeal::IndexPlan {
-        piecemeal::IndexPlan { name, first, count }
+impl From<IndexPlan> for offline::IndexPlan {
+    fn from(IndexPlan { name, first, count }: IndexPlan) -> offline::IndexPlan {
+        offline::IndexPlan { name, first, count }
     }
 }
 
-impl From<piecemeal::Settled> for Settled {
-    fn from(settled: piecemeal::Settled) -> Settled {
-        let plan = |plan: piecemeal::IndexPlan| IndexPlan {
+impl From<offline::Settled> for Settled {
+    fn from(settled: offline::Settled) -> Settled {
+        let plan = |plan: offline::IndexPlan| IndexPlan {
             name: plan.name,
             first: plan.first,
             count: plan.count,
@@ -247,14 +247,14 @@ pub(crate) fn rebuild_index(
 /// The lock of a store that nobody writes, held until it is released.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct StoreLock {
-    core: Mutex<Option<piecemeal::StoreLock>>,
+    core: Mutex<Option<offline::StoreLock>>,
 }
 
 #[pymethods]
 impl StoreLock {
     #[new]
     fn new(py: Python<'_>, path: PathBuf, adopt: bool) -> PyResult<StoreLock> {
-        let lock = py.detach(|| piecemeal::StoreLock::take(&disk(), &path, adopt))?;
+        let lock = py.detach(|| offline::StoreLock::take(&disk(), &path, adopt))?;
         let core = Mutex::new(Some(lock));
         Ok(StoreLock { core })
     }

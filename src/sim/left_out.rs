@@ -67,32 +67,32 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 /// left out.
 const UNSHOWN: [(&str, &str, What, &str); 6] = [
     (
-        "src/engine/commit_log/checkpoint.rs",
+        "src/engine/commit_log/tables/checkpoint.rs",
         "open 1",
         What::File,
         "a checkpoint that is cut short is made again on opening, and tells nothing yet; but for \
          `test_power.py`, where a verification before that takes it for damage",
     ),
     (
-        "src/engine/commit_log/checkpoint.rs",
+        "src/engine/commit_log/tables/checkpoint.rs",
         "open 1",
         What::Directory,
         "one that is not there is made again",
     ),
     (
-        "src/engine/commit_log/state.rs",
+        "src/engine/directory/page.rs",
         "create 1",
         What::File,
         "the page is synced again before `abort` is left, and so before anything is built on it",
     ),
     (
-        "src/engine/commit_log/state.rs",
+        "src/engine/directory/page.rs",
         "create 1",
         What::Directory,
         "its name becomes durable with that of `abort`, before there is a directory for the log",
     ),
     (
-        "src/engine/commit_log/topic_table.rs",
+        "src/engine/commit_log/tables/topics.rs",
         "save 1",
         What::Directory,
         "the table itself comes next, and its sync is of the same directory; until then there is \
@@ -115,19 +115,19 @@ const SELDOM: [(&str, &str, What, &str); 4] = [
         "commits::Story::is_dealt_with",
     ),
     (
-        "src/engine/commit_log/reindex.rs",
+        "src/engine/commit_log/recovery/reindex.rs",
         "doubt_index 1",
         What::Range,
         "rare::torn_rebuild",
     ),
     (
-        "src/engine/commit_log/repair.rs",
+        "src/engine/commit_log/repair/mod.rs",
         "rebuild_index 1",
         What::Range,
         "rare::torn_rebuild",
     ),
     (
-        "src/engine/commit_log/trim.rs",
+        "src/engine/commit_log/recovery/trim.rs",
         "settle_end 1",
         What::Directory,
         "settled::at_its_begin",

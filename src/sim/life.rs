@@ -5,7 +5,7 @@ use super::model::{Breach, Model, QUEUES, Sent, TOPICS, hold};
 use super::random::Random;
 use crate::clock::{Clock, ManualClock};
 use crate::engine::commit_log::CommitLog;
-use crate::engine::commit_log::flush::FlushService;
+use crate::engine::service::flush::FlushService;
 use crate::engine::{Appended, Atomicity, Durability, Engine, Waiter};
 use crate::error::{Error, Result};
 use crate::machine::Machine;

@@ -12,7 +12,7 @@ use super::rare::{faults, open, said};
 use super::settled::outlives_power;
 use crate::disk::Disk;
 use crate::engine::commit_log::CommitLog;
-use crate::engine::commit_log::piecemeal::{Quarry, StoreLock};
+use crate::engine::commit_log::offline::{Quarry, StoreLock};
 use crate::engine::{Appended, Atomicity, Durability, Engine};
 use crate::record::{Batch, Draft};
 use std::ops::Range;

@@ -17,8 +17,8 @@ use crate::engine::commit_log::intake::manifest::{
     CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Stretch, files, read, refusal, sync,
     unlink,
 };
-use crate::engine::commit_log::state::{StatePage, Word};
 use crate::engine::directory::names;
+use crate::engine::directory::page::{StatePage, Word};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::plant::{Bug, planted};

@@ -17,11 +17,11 @@
 mod surroundings;
 mod sync;
 
-#[path = "../../src/engine/commit_log/bell.rs"]
+#[path = "../../src/engine/service/bell.rs"]
 mod bell;
-#[path = "../../src/engine/commit_log/durability.rs"]
+#[path = "../../src/engine/service/durability.rs"]
 mod durability;
-#[path = "../../src/engine/commit_log/group_commit.rs"]
+#[path = "../../src/engine/service/group_commit.rs"]
 mod group_commit;
 #[path = "../../src/mapped/mark.rs"]
 mod mark;

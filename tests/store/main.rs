@@ -55,7 +55,7 @@ mod kept;
 mod keyless;
 mod lifecycle;
 mod model;
-mod piecemeal;
+mod offline;
 mod pool;
 mod processes;
 mod progress;

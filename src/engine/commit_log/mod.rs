@@ -15,69 +15,24 @@
 //! The log is the truth; the rest is built from it by `dispatch.rs` and checked against it by
 //! `open.rs`.
 
-mod append;
-mod append_lock;
-pub mod archive;
-mod atomic;
-mod begin;
-mod bell;
-mod blank;
-mod bridge;
-mod checkpoint;
-mod consume_queue;
-mod copying;
-mod cursor;
 mod dispatch;
-mod durability;
-mod durable;
-pub(crate) mod flush;
-mod follow;
-mod group_commit;
-mod health;
 mod index;
-mod index_file;
 pub(crate) mod intake;
-mod json;
-mod kept;
-pub(crate) mod layout;
-mod locate;
-mod log;
-mod meant;
-mod open;
-mod opening;
+pub(crate) mod log;
+pub mod offline;
 mod parts;
-pub mod piecemeal;
-mod place;
-mod query;
-mod queue_entry;
-mod queue_row;
 mod queues;
-mod rebuild;
-mod recover;
-mod reindex;
+pub mod read;
+pub(crate) mod recovery;
 mod repair;
-mod report;
 mod retention;
-mod rewrite;
 mod roll;
-mod running;
-mod salvage;
-mod search;
-mod service;
-mod shutdown;
-mod spill;
-pub(crate) mod state;
+pub mod services;
 mod tables;
-mod topic_table;
-mod trim;
 mod verify;
-mod verify_index;
-mod verify_stretch;
-mod verify_survey;
-mod verify_tables;
-mod walker;
-mod write_out;
 
+use super::directory::page::Mark;
+pub use super::directory::page::{Epoch, Epochs};
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Finding, Recovery,
     Repair, Rows, Stats, Stretch, Topic, Topics, Verification, Waiter,
@@ -92,10 +47,8 @@ use crate::record::{Batch, Contents, Message, RecordStyle};
 use crate::warning::Warnings;
 use parking_lot::Mutex;
 use parts::{BACKLOG_MAX, Parts};
-use query::Question;
-use service::Services;
-use state::Mark;
-pub use state::{Epoch, Epochs};
+use read::query::Question;
+use services::Services;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -126,7 +79,7 @@ pub struct CommitLog {
 impl CommitLog {
     /// Opens the store at `path`.
     pub fn open(machine: &Machine, path: &Path, options: &Options) -> Result<CommitLog> {
-        let opened = open::open(machine, path, options)?;
+        let opened = recovery::open::open(machine, path, options)?;
         let engine = CommitLog {
             services: Arc::new(Services::new(&opened.options, machine.drive)?),
             parts: opened.parts,
@@ -166,7 +119,7 @@ impl CommitLog {
 
     /// The rules of the flush service.
     #[cfg(test)]
-    pub(crate) fn flush_rules(&self) -> flush::FlushRules {
+    pub(crate) fn flush_rules(&self) -> super::service::flush::FlushRules {
         self.services.flush_rules
     }
 
@@ -257,15 +210,15 @@ impl CommitLog {
     }
 
     /// The queue as a reader sees it now.
-    fn queue(&self, topic: &Topic, id: u32) -> Result<Option<Arc<consume_queue::ConsumeQueue>>> {
+    fn queue(&self, topic: &Topic, id: u32) -> Result<Option<Arc<queues::queue::ConsumeQueue>>> {
         self.catch_up();
         if self.live && self.parts.queues.get(topic, id).is_none() {
-            follow::refresh(&self.parts)?;
+            read::follow::refresh(&self.parts)?;
         }
         let Some(queue) = self.parts.queues.get(topic, id) else {
             return Ok(None);
         };
-        follow::extend(&self.parts, topic, &queue)?;
+        read::follow::extend(&self.parts, topic, &queue)?;
         Ok(Some(queue))
     }
 }
@@ -285,12 +238,12 @@ impl Engine for CommitLog {
 
     fn refresh(&self) -> Result<()> {
         self.catch_up();
-        follow::refresh(&self.parts)
+        read::follow::refresh(&self.parts)
     }
 
     fn refresh_topic(&self, name: &str) -> Result<()> {
         self.catch_up();
-        follow::refresh_topic(&self.parts, name)
+        read::follow::refresh_topic(&self.parts, name)
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
@@ -341,7 +294,7 @@ impl Engine for CommitLog {
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {
-        group_commit::enlist(&self.services.group, &self.parts, end)
+        super::service::group_commit::enlist(&self.services.group, &self.parts, end)
     }
 
     #[inline]
@@ -373,12 +326,12 @@ impl Engine for CommitLog {
     }
 
     fn durable_position(&self) -> u64 {
-        let _ = follow::refresh_log(&self.parts);
+        let _ = read::follow::refresh_log(&self.parts);
         self.parts.log.state.get(Mark::Durable)
     }
 
     fn readable_position(&self) -> u64 {
-        let _ = follow::refresh_log(&self.parts);
+        let _ = read::follow::refresh_log(&self.parts);
         let _ = self.parts.write_out();
         self.parts.log.readable_end()
     }
@@ -469,14 +422,15 @@ impl Engine for CommitLog {
         let start = range.start.clamp(queue.min(), queue.max());
         let range = start..range.end.clamp(start, queue.max());
         let (log, report) = (&parts.log, &parts.report);
-        let cursor = cursor::QueueCursor::new(log, topic, queue, range, filter, check, report);
+        let cursor =
+            read::cursor::QueueCursor::new(log, topic, queue, range, filter, check, report);
         Ok(Box::new(cursor))
     }
 
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
-        follow::refresh_log(&self.parts)?;
+        read::follow::refresh_log(&self.parts)?;
         let _ = self.parts.write_out();
-        let cursor = cursor::LogCursor::new(&self.parts.log, check, &self.parts.report);
+        let cursor = read::cursor::LogCursor::new(&self.parts.log, check, &self.parts.report);
         Ok(Box::new(cursor))
     }
 
@@ -522,7 +476,7 @@ impl Engine for CommitLog {
         if let Err(Error::Corrupt { reason, .. }) = &message {
             let name = String::from_utf8_lossy(found.record().topic()).into_owned();
             let topic = self.parts.topics.get(&name);
-            query::report_record(&self.parts, topic.as_deref(), position, reason)?;
+            read::query::report_record(&self.parts, topic.as_deref(), position, reason)?;
         }
         message
     }
@@ -540,7 +494,7 @@ impl Engine for CommitLog {
         let log = &self.parts.log;
         let mut unindexed = self.unindexed.clone();
         if self.live {
-            follow::refresh_log(&self.parts)?;
+            read::follow::refresh_log(&self.parts)?;
             if let Some(index) = &self.parts.index {
                 index.join_new_files(log.published())?;
             }
@@ -556,7 +510,7 @@ impl Engine for CommitLog {
             let indexed = indexed.unwrap_or(0);
             unindexed = indexed.max(log.min_position())..log.readable_end();
         }
-        query::by_key(
+        read::query::by_key(
             &self.parts,
             &Question {
                 topic,
@@ -571,7 +525,7 @@ impl Engine for CommitLog {
 
     fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64> {
         match self.queue(topic, queue)? {
-            Some(queue) => query::offset_at(&self.parts, topic, &queue, time),
+            Some(queue) => read::query::offset_at(&self.parts, topic, &queue, time),
             None => Ok(0),
         }
     }
@@ -590,23 +544,23 @@ impl Engine for CommitLog {
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
         self.catch_up();
-        follow::refresh(&self.parts)?;
+        read::follow::refresh(&self.parts)?;
         verify::verify(&self.parts, progress)
     }
 
-    fn sealed_files(&self) -> Result<Vec<archive::SealedFile>> {
-        follow::refresh(&self.parts)?;
-        Ok(archive::walk::sealed(&self.parts))
+    fn sealed_files(&self) -> Result<Vec<super::archive::SealedFile>> {
+        read::follow::refresh(&self.parts)?;
+        Ok(read::survey::sealed(&self.parts))
     }
 
-    fn survey(&self, start: u64) -> Result<archive::Survey> {
-        archive::walk::survey(&self.parts, start)
+    fn survey(&self, start: u64) -> Result<super::archive::Survey> {
+        read::survey::survey(&self.parts, start)
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {
         self.catch_up();
-        follow::refresh(&self.parts)?;
-        verify_stretch::stretches(&self.parts)
+        read::follow::refresh(&self.parts)?;
+        verify::stretch::stretches(&self.parts)
     }
 
     fn verify_stretches(
@@ -615,13 +569,13 @@ impl Engine for CommitLog {
         holes: &[Range<u64>],
     ) -> Result<Vec<Finding>> {
         self.catch_up();
-        follow::refresh(&self.parts)?;
-        let check = |stretch| verify_stretch::verify_stretch(&self.parts, stretch, holes);
+        read::follow::refresh(&self.parts)?;
+        let check = |stretch| verify::stretch::verify_stretch(&self.parts, stretch, holes);
         stretches.iter().map(check).collect()
     }
 
     fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
-        verify_stretch::join(&self.parts, findings)
+        verify::stretch::join(&self.parts, findings)
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {

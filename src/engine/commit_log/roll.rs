@@ -4,8 +4,8 @@
 //! would keep its messages for ever. A sealed file ends in a filler, as a full one does; only the
 //! filler is longer.
 
+use super::log::walker::{Step, Walker};
 use super::parts::Parts;
-use super::walker::{Step, Walker};
 use crate::error::Result;
 use crate::options::Options;
 use parking_lot::Mutex;

@@ -2,4 +2,5 @@
 //! marks in it.
 
 pub mod names;
+pub mod page;
 pub mod recognise;

@@ -17,7 +17,7 @@
 //! neither.
 
 use crate::disk::{Disk, Kind, read_small};
-use crate::engine::commit_log::json;
+use crate::engine::commit_log::tables::json;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::plant::{Bug, planted};

@@ -20,11 +20,11 @@ use super::manifest::{
     CommitKind, DIRECTORY, Manifest, Name, Resolution, is_query, read_contents, write_contents,
 };
 use crate::disk::Disk;
-use crate::engine::commit_log::cursor::QueueCursor;
-use crate::engine::commit_log::follow;
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::query::{Question, by_key};
-use crate::engine::commit_log::state::Mark;
+use crate::engine::commit_log::read::cursor::QueueCursor;
+use crate::engine::commit_log::read::follow;
+use crate::engine::commit_log::read::query::{Question, by_key};
+use crate::engine::directory::page::Mark;
 use crate::engine::{Appended, Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use crate::plant::{Bug, planted};

@@ -38,9 +38,9 @@ mod sweep;
 mod test;
 
 use super::parts::Parts;
-use super::shutdown::Shutdown;
-use super::state::Word;
 use crate::disk::Kind;
+use crate::engine::directory::page::Word;
+use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Result};
 use crate::machine::Drive;
 use append::{Known, Turn, Turns};

@@ -9,7 +9,7 @@ use super::*;
 use crate::Store;
 use crate::disk::{Call, Disk, HookedDisk, RealDisk};
 use crate::engine::commit_log::CommitLog;
-use crate::engine::commit_log::state::StatePage;
+use crate::engine::directory::page::StatePage;
 use crate::engine::topic::PERMISSION_READ;
 use crate::engine::{Engine, Filter};
 use crate::machine::Machine;

@@ -7,9 +7,9 @@
 //! A value is the next queue offset that the group consumes.
 
 use crate::disk::{Kind, read_small};
-use crate::engine::commit_log::json;
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::tables::TABLE_LEN_MAX;
+use crate::engine::commit_log::tables::inventory::TABLE_LEN_MAX;
+use crate::engine::commit_log::tables::json;
 use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result};

@@ -2,10 +2,10 @@
 
 use super::{archived, consumed};
 use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::search::next_record;
+use crate::engine::commit_log::log::walker::{Step, Walker};
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::search::next_record;
-use crate::engine::commit_log::state::Mark;
-use crate::engine::commit_log::walker::{Step, Walker};
+use crate::engine::directory::page::Mark;
 use crate::error::Result;
 use crate::mapped::MappedFile;
 use crate::options::Options;

@@ -3,19 +3,18 @@
 use super::INTERVAL;
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Call, HookedDisk, RealDisk};
-use crate::engine::commit_log::append::Appender;
-use crate::engine::commit_log::archive;
-use crate::engine::commit_log::consume_queue::QueueEntry;
-use crate::engine::commit_log::open::{Opened, open};
+use crate::engine::commit_log::log::append::Appender;
+use crate::engine::commit_log::log::search::next_record;
+use crate::engine::commit_log::log::walker::{Step, Walker};
 use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::queues::queue::QueueEntry;
+use crate::engine::commit_log::recovery::open::{Opened, open};
 use crate::engine::commit_log::repair::repair;
-use crate::engine::commit_log::search::next_record;
-use crate::engine::commit_log::service::Services;
-use crate::engine::commit_log::state::Mark;
-use crate::engine::commit_log::tables::Inventory;
+use crate::engine::commit_log::services::Services;
+use crate::engine::commit_log::tables::inventory::Inventory;
+use crate::engine::commit_log::verify::stretch::{stretches, verify_stretch};
 use crate::engine::commit_log::verify::verify as verify_all;
-use crate::engine::commit_log::verify_stretch::{stretches, verify_stretch};
-use crate::engine::commit_log::walker::{Step, Walker};
+use crate::engine::directory::page::Mark;
 use crate::engine::{Appended, Stretch};
 use crate::machine::Machine;
 use crate::mapped::queue::list_files;
@@ -524,11 +523,11 @@ fn who_has_listed_files_that_go_passes_over_them() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1; 4]);
     let parts = Arc::clone(bench.parts());
-    let survey = |start| archive::walk::survey(&parts, start);
+    let survey = |start| crate::engine::commit_log::read::survey::survey(&parts, start);
     let verify = |stretch: &Stretch| verify_stretch(&parts, stretch, &[]);
     parts.flush_to(parts.log.published()).unwrap();
     let stretches = stretches(&parts).unwrap();
-    let sealed = archive::walk::sealed(&parts);
+    let sealed = crate::engine::commit_log::read::survey::sealed(&parts);
     assert_eq!(sealed.len(), 4);
     let end = parts.log.published();
     let mut walker = Walker::new(&parts.log, 0, end);
@@ -551,7 +550,10 @@ fn who_has_listed_files_that_go_passes_over_them() {
     assert_eq!(walker.position(), 2 * FILE_LEN);
     assert_eq!(next_record(&parts.log, 0, end).unwrap(), Some(2 * FILE_LEN));
     assert!(matches!(survey(0), Err(crate::Error::NotFound { .. })));
-    assert_eq!(archive::walk::sealed(&parts), sealed[2..]);
+    assert_eq!(
+        crate::engine::commit_log::read::survey::sealed(&parts),
+        sealed[2..]
+    );
     assert_eq!(verify(&log).unwrap().found.records, 3);
     for stretch in &stretches {
         assert_eq!(verify(stretch).unwrap().found.damage, [], "{stretch:?}");

@@ -1,0 +1,408 @@
+//! Dispatch: queue entries and index entries, built from the log in its order.
+//!
+//! It is a *step* that anyone may run under the dispatch lock. A thread of the engine runs it while
+//! there is work; a reader that asks for more than is dispatched runs it until its message is
+//! there; a sender helps when the backlog is large. So what was sent can be read at once, and no
+//! timer is waited for.
+
+use super::index::{Index, is_indexed};
+use super::log::Log;
+use super::log::search::next_record;
+use super::log::walker::{Step, Walker};
+use super::queues::Queues;
+use super::queues::queue::entry::queue_and_offset;
+use super::queues::queue::{ConsumeQueue, EntryMap, QueueEntry, is_directory_name};
+use super::queues::row::QueueRow;
+use crate::engine::directory::page::Mark;
+use crate::engine::service::known_damage::Report;
+use crate::engine::topic::Topic;
+use crate::engine::{Damage, DamageKind, Topics};
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::record::properties::{Known, TopicHash};
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Records that one step takes at most.
+const STEP_RECORDS: usize = 4096;
+/// Records whose index slots are loaded before the first of them is put.
+const INDEX_BATCH: usize = 64;
+
+/// Builds queues and index.
+#[derive(Debug)]
+pub struct Dispatcher {
+    log: Arc<Log>,
+    topics: Arc<Topics>,
+    queues: Arc<Queues>,
+    index: Option<Arc<Index>>,
+    report: Arc<Report>,
+    lock: CachePadded<Mutex<Progress>>,
+}
+
+#[derive(Debug)]
+struct Progress {
+    walker: Walker,
+    finder: Finder,
+    keys: Vec<PendingKey>,
+    /// Store time of the last record that was dispatched, in ms; 0 before the first.
+    stored_ms: i64,
+    /// That of the last record that was walked, whose keys may not be put yet.
+    walked_ms: i64,
+    /// Why nothing is dispatched any more. A sync that failed would pass when it is tried again.
+    failed: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct PendingKey {
+    hash: u32,
+    position: u64,
+    time: i64,
+}
+
+impl Dispatcher {
+    /// A dispatcher that goes on at the dispatched mark.
+    pub fn new(
+        log: &Arc<Log>,
+        topics: &Arc<Topics>,
+        queues: &Arc<Queues>,
+        index: Option<&Arc<Index>>,
+        report: &Arc<Report>,
+    ) -> Dispatcher {
+        let position = log.state.get(Mark::Dispatched);
+        let progress = Progress {
+            walker: Walker::new(log, position, position),
+            finder: Finder::default(),
+            keys: Vec::with_capacity(INDEX_BATCH * 2),
+            stored_ms: 0,
+            walked_ms: 0,
+            failed: None,
+        };
+        Dispatcher {
+            log: Arc::clone(log),
+            topics: Arc::clone(topics),
+            queues: Arc::clone(queues),
+            index: index.cloned(),
+            report: Arc::clone(report),
+            lock: CachePadded::new(Mutex::new(progress)),
+        }
+    }
+
+    /// End of what is dispatched.
+    #[inline]
+    pub fn dispatched(&self) -> u64 {
+        self.log.state.get(Mark::Dispatched)
+    }
+
+    /// Takes one step; returns whether anything was left to do when it began.
+    pub fn step(&self) -> Result<bool> {
+        let mut progress = self.lock.lock();
+        self.step_locked(&mut progress)
+    }
+
+    /// A step, unless somebody else is at it.
+    pub fn try_step(&self) -> Result<()> {
+        self.lock.try_lock().map_or(Ok(()), |mut progress| {
+            self.step_locked(&mut progress).map(drop)
+        })
+    }
+
+    /// Runs steps until everything below `position` is dispatched.
+    pub fn catch_up(&self, position: u64) -> Result<()> {
+        while self.dispatched() < position && self.step()? {}
+        Ok(())
+    }
+
+    /// Calls `look` while dispatch stands still, with its position and the store time of its last
+    /// record in ms (0 before the first since opening).
+    pub fn hold<T>(&self, look: impl FnOnce(u64, i64) -> T) -> T {
+        let progress = self.lock.lock();
+        look(self.dispatched(), progress.stored_ms)
+    }
+
+    /// Runs `work` while nothing is dispatched. It may change queues, index and log files: the walk
+    /// maps the file that it is in again.
+    pub fn pause<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
+        let mut progress = self.lock.lock();
+        self.put_keys(&mut progress.keys)?;
+        let done = work();
+        let position = progress.walker.position();
+        progress.walker = Walker::new(&self.log, position, position);
+        done
+    }
+
+    fn step_locked(&self, progress: &mut Progress) -> Result<bool> {
+        if let Some(reason) = progress.failed.clone() {
+            let appended = true;
+            return Err(Error::Failed { reason, appended });
+        }
+        let done = self.work(progress);
+        if let Err(error) = &done
+            && error.ends_writing()
+        {
+            progress.failed = Some(error.to_string());
+        }
+        done
+    }
+
+    fn work(&self, progress: &mut Progress) -> Result<bool> {
+        let published = self.log.readable_end();
+        if progress.walker.position() >= published {
+            return self.finish(progress);
+        }
+        progress.walker.extend(published);
+        let mut left = STEP_RECORDS;
+        while left > 0 {
+            let batch = left.min(INDEX_BATCH);
+            left -= batch;
+            let done = self.batch(progress, batch)?;
+            self.log
+                .state
+                .set(Mark::Dispatched, progress.walker.position());
+            progress.stored_ms = progress.walked_ms;
+            self.queues.limit_maps();
+            if done {
+                break;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Puts keys that found no room in the last step; whether there was anything to do.
+    fn finish(&self, progress: &mut Progress) -> Result<bool> {
+        let end = progress.walker.position();
+        if progress.keys.is_empty() && self.dispatched() >= end {
+            return Ok(false);
+        }
+        self.put_keys(&mut progress.keys)?;
+        self.log.state.set(Mark::Dispatched, end);
+        progress.stored_ms = progress.walked_ms;
+        Ok(true)
+    }
+
+    /// Dispatches some records; returns whether the published end was reached.
+    fn batch(&self, progress: &mut Progress, records: usize) -> Result<bool> {
+        for _ in 0..records {
+            let position = progress.walker.position();
+            match progress.walker.step()? {
+                Step::Record(at, layout) => {
+                    let Some(record) = progress.walker.record(at, layout) else {
+                        return Ok(true);
+                    };
+                    let (finder, keys) = (&mut progress.finder, &mut progress.keys);
+                    if let Err(error) = self.record(finder, keys, &record, position) {
+                        progress.walker.move_to(position);
+                        return Err(error);
+                    }
+                    progress.walked_ms = record.store_timestamp();
+                }
+                Step::Blank => {}
+                Step::End => {
+                    self.put_keys(&mut progress.keys)?;
+                    return Ok(true);
+                }
+                Step::Flawed(flaw) => {
+                    // Published bytes went bad under us: pass over them and say so.
+                    self.put_keys(&mut progress.keys)?;
+                    let end = self.log.readable_end();
+                    let next = next_record(&self.log, position + 1, end)?;
+                    let next = next.unwrap_or(end);
+                    self.report.add(Damage {
+                        kind: DamageKind::Log,
+                        path: self.log.files.path_of(self.log.files.start_of(position)),
+                        position,
+                        length: next - position,
+                        reason: flaw.to_string(),
+                        lost: Vec::new(),
+                    });
+                    progress.walker.move_to(next);
+                }
+            }
+        }
+        self.put_keys(&mut progress.keys)?;
+        Ok(false)
+    }
+
+    #[inline]
+    fn record(
+        &self,
+        finder: &mut Finder,
+        keys: &mut Vec<PendingKey>,
+        record: &Record<'_>,
+        position: u64,
+    ) -> Result<()> {
+        let known = Known::read(record.raw_properties());
+        if let Some((queue, offset, entry)) =
+            finder.find(&self.topics, &self.queues, record, &known, position)
+        {
+            queue.put(offset, entry)?;
+        }
+        if self.index.is_some() && is_indexed(record) {
+            let time = record.store_timestamp();
+            let topic = finder.topic_hash(&self.topics, record.topic());
+            for key in known.index_keys() {
+                let hash = topic.of(key);
+                keys.push(PendingKey {
+                    hash,
+                    position,
+                    time,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts the keys of a batch. Their slots are loaded first: the loads of a batch overlap, and
+    /// the puts that follow find them in the cache.
+    fn put_keys(&self, keys: &mut Vec<PendingKey>) -> Result<()> {
+        let Some(index) = self.index.as_ref().filter(|_| !keys.is_empty()) else {
+            return Ok(());
+        };
+        let file = index.current()?;
+        let mut touched = 0;
+        for key in keys.iter() {
+            touched ^= file.touch(key.hash)?;
+        }
+        std::hint::black_box(touched);
+        let triples = keys.iter().map(|key| (key.hash, key.position, key.time));
+        let (put, result) = index.put_all(triples);
+        // Keys that found no room stay for the next try.
+        keys.drain(..put);
+        result
+    }
+}
+
+/// Finds the queue of a record, remembering what the last records needed.
+///
+/// With many topics each record meets another one, and nothing of it is in the cache: so what a
+/// record needs lies together, by number, and no reference is counted on the way.
+#[derive(Debug, Default)]
+pub struct Finder {
+    numbers: HashMap<Name, usize, foldhash::fast::RandomState>,
+    found: Vec<Found>,
+    last: usize,
+    slots: usize,
+}
+
+/// A topic's name; short ones without memory of their own.
+type Name = SmallVec<[u8; 24]>;
+
+#[derive(Debug)]
+struct Found {
+    name: Name,
+    hash: TopicHash,
+    topic: Arc<Topic>,
+    queues: QueueRow<QueueSlot>,
+}
+
+/// A queue and the map that its next entries go to.
+#[derive(Debug)]
+pub struct QueueSlot {
+    queue: Arc<ConsumeQueue>,
+    map: Option<EntryMap>,
+}
+
+impl QueueSlot {
+    /// The queue.
+    pub fn queue(&self) -> &Arc<ConsumeQueue> {
+        &self.queue
+    }
+
+    /// Puts an entry; see [`ConsumeQueue::put`].
+    #[inline]
+    pub fn put(&mut self, offset: u64, entry: QueueEntry) -> Result<bool> {
+        self.queue.put_with(offset, entry, &mut self.map)
+    }
+}
+
+/// More maps than this are not kept at hand.
+const SLOTS_MAX: usize = 16_384;
+
+impl Finder {
+    /// Queue, offset and entry of a record; `None` where it stands in no queue.
+    #[inline]
+    pub fn find(
+        &mut self,
+        topics: &Topics,
+        queues: &Queues,
+        record: &Record<'_>,
+        known: &Known<'_>,
+        position: u64,
+    ) -> Option<(&mut QueueSlot, u64, QueueEntry)> {
+        let (queue, offset) = queue_and_offset(record)?;
+        let entry = QueueEntry::of(record, known, position);
+        let number = self.enter(topics, record.topic())?;
+        let found = self.found.get(number)?;
+        if found.queues.get(queue).is_none() {
+            let queue = queues.get_or_add(&found.topic, queue);
+            self.add_slot(number, QueueSlot { queue, map: None });
+        }
+        let slot = self.found.get_mut(number)?.queues.get_mut(queue)?;
+        Some((slot, offset, entry))
+    }
+
+    /// The topic of the last record that was found.
+    pub fn last_topic(&self) -> Option<Arc<Topic>> {
+        let found = self.found.get(self.last);
+        found.map(|found| Arc::clone(&found.topic))
+    }
+
+    #[cold]
+    fn add_slot(&mut self, number: usize, slot: QueueSlot) {
+        if self.slots >= SLOTS_MAX {
+            self.found.iter_mut().for_each(|found| found.queues.clear());
+            self.slots = 0;
+        }
+        let Some(found) = self.found.get_mut(number) else {
+            return;
+        };
+        found.queues.get_or_insert_with(slot.queue.id, || slot);
+        self.slots += 1;
+    }
+
+    /// Hash for the keys of a topic.
+    #[inline]
+    pub fn topic_hash(&mut self, topics: &Topics, name: &[u8]) -> TopicHash {
+        let number = self.enter(topics, name);
+        match number.and_then(|number| self.found.get(number)) {
+            Some(found) => found.hash,
+            None => TopicHash::new(name),
+        }
+    }
+
+    /// Makes the topic of this name the last one met; its number.
+    #[inline]
+    fn enter(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
+        let last = self.found.get(self.last);
+        if last.is_some_and(|last| last.name.as_slice() == name) {
+            return Some(self.last);
+        }
+        self.last = match self.numbers.get(name) {
+            Some(number) => *number,
+            None => self.add_topic(topics, name)?,
+        };
+        Some(self.last)
+    }
+
+    /// A name that is no text, or that would be a path, is damage; no queue is made.
+    #[cold]
+    fn add_topic(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
+        let text = std::str::from_utf8(name)
+            .ok()
+            .filter(|text| is_directory_name(text))?;
+        let number = self.found.len();
+        self.found.push(Found {
+            name: name.into(),
+            hash: TopicHash::new(name),
+            topic: topics.get_or_add(text, 1).0,
+            queues: QueueRow::default(),
+        });
+        self.numbers.insert(name.into(), number);
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod test;

@@ -1,0 +1,392 @@
+//! The key index of a store: a row of index files, of which the last is added to.
+
+pub mod file;
+
+use crate::disk::{Disk, Kind};
+use crate::error::{Error, Op, Result};
+use crate::mapped::Access;
+use crate::record::Record;
+use crate::record::layout::sys_flag;
+use crate::record::properties::{Known, index_hash};
+use file::IndexFile;
+use parking_lot::RwLock;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// All index files of a store.
+#[derive(Debug)]
+pub struct Index {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    slots: u32,
+    entries: u32,
+    access: Access,
+    files: RwLock<Vec<Arc<IndexFile>>>,
+    /// Name of the first file that was stored to since the last flush; `u64::MAX` without one.
+    dirty: AtomicU64,
+    /// Whether files were removed since the directory was synced.
+    unlinked: AtomicBool,
+}
+
+impl Index {
+    /// An index without files.
+    pub fn new(
+        disk: &Arc<dyn Disk>,
+        directory: PathBuf,
+        (slots, entries): (u32, u32),
+        access: Access,
+    ) -> Index {
+        Index {
+            disk: Arc::clone(disk),
+            directory,
+            slots,
+            entries,
+            access,
+            files: RwLock::default(),
+            dirty: AtomicU64::new(u64::MAX),
+            unlinked: AtomicBool::new(false),
+        }
+    }
+
+    /// Opens the files that are there. What cannot be an index file of this log, whose end is
+    /// `end`, ends the index: it and what comes behind it is left out, and `false` returned.
+    pub fn load(&self, end: u64) -> Result<bool> {
+        let names = list_names(&*self.disk, &self.directory)?;
+        let mut files = self.files.write();
+        let mut last_end = 0;
+        for (name, len) in names {
+            let file = match self.open_file(name, len) {
+                // The process that writes has taken it away meanwhile.
+                Err(error) if error.is_not_found() && self.access == Access::Read => continue,
+                opened => opened?,
+            };
+            let Some(file) = file else {
+                return Ok(false);
+            };
+            let (begin, last) = file.positions()?;
+            let used = file.count()? > 1;
+            if used && (begin < last_end || last < begin || last >= end) {
+                return Ok(false);
+            }
+            last_end = if used { last } else { last_end };
+            if used && self.access == Access::ReadWrite && file.drop_uncounted()? {
+                self.dirty.fetch_min(file.name, Ordering::AcqRel);
+            }
+            if used {
+                files.push(Arc::new(file));
+            } else if self.access == Access::ReadWrite {
+                // It was made and not used before the process died.
+                self.unlink(file.path())?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Opens the files of a store that another process writes again, with what is below `end`.
+    pub fn load_again(&self, end: u64) -> Result<()> {
+        let opened = self.open_behind(0, end)?;
+        // At once: who asks meanwhile finds the old files or the new ones.
+        *self.files.write() = opened;
+        Ok(())
+    }
+
+    fn open_file(&self, name: u64, len: u64) -> Result<Option<IndexFile>> {
+        let path = self.directory.join(format!("{name:017}"));
+        let hint = (self.slots, self.entries);
+        IndexFile::open(&self.disk, path, (name, len), hint, self.access)
+    }
+
+    /// Opens a file, unless the process that writes has taken it away.
+    fn open_file_if_there(&self, name: u64, len: u64) -> Result<Option<IndexFile>> {
+        match self.open_file(name, len) {
+            Err(error) if error.is_not_found() => Ok(None),
+            opened => opened,
+        }
+    }
+
+    /// Opens files that the process that writes has added since.
+    pub fn join_new_files(&self, end: u64) -> Result<()> {
+        let last = self.files.read().last().map_or(0, |file| file.name);
+        let mut added = self.open_behind(last, end)?;
+        if !added.is_empty() {
+            let mut files = self.files.write();
+            // Another thread may have joined them meanwhile.
+            let last = files.last().map_or(0, |file| file.name);
+            added.retain(|file| file.name > last);
+            files.append(&mut added);
+        }
+        Ok(())
+    }
+
+    /// Opens the files behind the one of this name that have records below `end`.
+    fn open_behind(&self, last: u64, end: u64) -> Result<Vec<Arc<IndexFile>>> {
+        let mut opened = Vec::new();
+        for (name, len) in list_names(&*self.disk, &self.directory)? {
+            if name > last
+                && let Some(file) = self.open_file_if_there(name, len)?
+                && file.count()? > 1
+                && file.positions()?.0 < end
+            {
+                opened.push(Arc::new(file));
+            }
+        }
+        Ok(opened)
+    }
+
+    /// The files, oldest first.
+    pub fn files(&self) -> Vec<Arc<IndexFile>> {
+        self.files.read().clone()
+    }
+
+    /// Name of each file and number of its next entry, oldest first.
+    pub fn listing(&self) -> Result<Vec<(String, u32)>> {
+        let files = self.files.read();
+        let listed = files.iter().map(|file| {
+            let name = file.path().file_name().unwrap_or_default();
+            Ok((name.to_string_lossy().into_owned(), file.count()?))
+        });
+        listed.collect()
+    }
+
+    /// Position of the last record that has an entry; `None` for an empty index.
+    pub fn end_position(&self) -> Result<Option<u64>> {
+        let last = self.files.read().last().cloned();
+        last.map(|file| Ok(file.positions()?.1)).transpose()
+    }
+
+    /// The file that the next entry goes to, made where the last one is full.
+    pub fn current(&self) -> Result<Arc<IndexFile>> {
+        let last = self.files.read().last().cloned();
+        match last {
+            Some(file) if !file.is_full()? => Ok(file),
+            last => self.add_file(last.as_deref()),
+        }
+    }
+
+    fn add_file(&self, last: Option<&IndexFile>) -> Result<Arc<IndexFile>> {
+        let made = self.disk.create_directory(&self.directory);
+        made.map_err(|e| Error::io(Op::Create, &self.directory, e))?;
+        let name = file_name_now().max(last.map_or(0, |file| file.name + 1));
+        let path = self.directory.join(format!("{name:017}"));
+        let geometry = (self.slots, self.entries);
+        let end = match last {
+            None => None,
+            Some(last) => Some((last.times()?.1, last.positions()?.1)),
+        };
+        let file = Arc::new(IndexFile::create(&self.disk, path, name, geometry, end)?);
+        self.files.write().push(Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// Puts a key's entry behind all others.
+    #[inline]
+    pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
+        let file = self.current()?;
+        file.put(hash, position, time)?;
+        // Behind the stores: a flush in between would take the mark away and miss them.
+        self.dirty.fetch_min(file.name, Ordering::AcqRel);
+        Ok(())
+    }
+
+    /// Puts the keys of a record that the index lacks; returns how many were put.
+    pub fn put_missing(
+        &self,
+        record: &Record<'_>,
+        known: &Known<'_>,
+        position: u64,
+    ) -> Result<u64> {
+        let mut put = 0;
+        let last = self.end_position()?;
+        for key in known.index_keys() {
+            let hash = index_hash(record.topic(), key);
+            // A process that died between two keys of a record leaves the first in the index.
+            let mut there = false;
+            if last == Some(position) {
+                for file in self.files().iter().rev().take(2) {
+                    there = there || file.contains(hash, position)?;
+                }
+            }
+            if !there && last.is_none_or(|last| position >= last) {
+                self.put(hash, position, record.store_timestamp())?;
+                put += 1;
+            }
+        }
+        Ok(put)
+    }
+
+    /// [`Index::put`] for many: hash, position and store time of each. Returns how many were put,
+    /// all where there is no error. The file is looked up once for all that fit it.
+    pub fn put_all(&self, keys: impl Iterator<Item = (u32, u64, i64)>) -> (usize, Result<()>) {
+        let (mut put, mut first) = (0, u64::MAX);
+        let put_each = || {
+            let mut file = self.current()?;
+            first = file.name;
+            for (hash, position, time) in keys {
+                if file.is_full()? {
+                    file = self.current()?;
+                }
+                file.put(hash, position, time)?;
+                put += 1;
+            }
+            Ok(())
+        };
+        let result = put_each();
+        self.dirty.fetch_min(first, Ordering::AcqRel);
+        (put, result)
+    }
+
+    /// Removes all files, to be built again from the log.
+    pub fn clear(&self) -> Result<()> {
+        self.files.write().clear();
+        for (name, _) in list_names(&*self.disk, &self.directory)? {
+            self.unlink(&self.directory.join(format!("{name:017}")))?;
+        }
+        Ok(())
+    }
+
+    fn unlink(&self, path: &Path) -> Result<()> {
+        match self.disk.unlink(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            gone => gone.map_err(|e| Error::io(Op::Unlink, path, e))?,
+        }
+        self.unlinked.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Removes the files that begin at or behind `position`, and the one that it lies in; returns
+    /// from where the log has to be indexed again.
+    pub fn cut(&self, position: u64) -> Result<Option<u64>> {
+        let mut files = self.files.write();
+        let mut from = None;
+        while let Some(file) = files.last() {
+            let (begin, end) = file.positions()?;
+            if end < position {
+                break;
+            }
+            from = Some(begin);
+            self.unlink(file.path())?;
+            files.pop();
+        }
+        Ok(from)
+    }
+
+    /// Removes the file of this name and those behind it, to be built again.
+    pub fn drop_from(&self, name: u64) -> Result<()> {
+        let mut files = self.files.write();
+        while let Some(file) = files.last().filter(|file| file.name >= name) {
+            self.unlink(file.path())?;
+            files.pop();
+        }
+        Ok(())
+    }
+
+    /// Removes files whose records are all gone, but never the last. In a store that may not be
+    /// written they are let go of.
+    pub fn retire_below(&self, position: u64) -> Result<()> {
+        let mut files = self.files.write();
+        while files.len() > 1 {
+            let Some(file) = files.first() else { break };
+            if file.positions()?.1 >= position {
+                break;
+            }
+            if self.access == Access::ReadWrite {
+                self.unlink(file.path())?;
+            }
+            files.remove(0);
+        }
+        Ok(())
+    }
+
+    /// Makes what was put durable, and that files are gone: one that came back would lead to
+    /// records that are no longer there.
+    pub fn flush(&self) -> Result<()> {
+        if self.unlinked.swap(false, Ordering::AcqRel) {
+            let synced = self.disk.sync_directory(&self.directory);
+            synced.map_err(|error| {
+                self.unlinked.store(true, Ordering::Release);
+                Error::io(Op::Sync, &self.directory, error)
+            })?;
+        }
+        if self.access == Access::Read {
+            return Ok(());
+        }
+        let first = self.dirty.swap(u64::MAX, Ordering::AcqRel);
+        let files = self.files.read().clone();
+        for file in files.iter().filter(|file| file.name >= first) {
+            file.flush().inspect_err(|_| {
+                self.dirty.fetch_min(first, Ordering::AcqRel);
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether something was changed since the last flush.
+    pub fn is_behind(&self) -> bool {
+        self.unlinked.load(Ordering::Acquire) || self.dirty.load(Ordering::Acquire) != u64::MAX
+    }
+
+    /// Has the next flush make durable what was there when the index was opened.
+    pub fn doubt(&self) {
+        if let Some(first) = self.files.read().first() {
+            self.dirty.fetch_min(first.name, Ordering::AcqRel);
+        }
+    }
+
+    /// Has the next flush write the entries that lead to `position` or behind it, whether the
+    /// kernel takes their pages for clean or not.
+    pub fn dirty_from(&self, position: u64) -> Result<()> {
+        let files = self.files.read().clone();
+        for file in files {
+            if file.positions()?.1 >= position {
+                file.dirty_from(&*self.disk, position)?;
+                self.dirty.fetch_min(file.name, Ordering::AcqRel);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether the keys of a record stand in the index: those of a prepared message do, as in RocketMQ,
+/// those of one that was rolled back do not.
+#[inline]
+pub fn is_indexed(record: &Record<'_>) -> bool {
+    record.sys_flag() & sys_flag::TRANSACTION != sys_flag::ROLLBACK
+}
+
+/// Names and lengths of the index files in a directory, oldest first.
+fn list_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<(u64, u64)>> {
+    if disk
+        .look(directory)
+        .map_err(|e| Error::io(Op::Stat, directory, e))?
+        .is_none()
+    {
+        return Ok(Vec::new());
+    }
+    let mut names = Vec::new();
+    for entry in disk
+        .list(directory)
+        .map_err(|e| Error::io(Op::List, directory, e))?
+    {
+        let digits = |name: &String| name.len() == 17 && name.bytes().all(|b| b.is_ascii_digit());
+        let Some(name) = entry.name.filter(digits) else {
+            continue;
+        };
+        if entry.kind != Kind::File {
+            let what = format!("{} is not a regular file", directory.join(name).display());
+            return Err(Error::Unsupported { what });
+        }
+        names.extend(name.parse::<u64>().ok().map(|name| (name, entry.len)));
+    }
+    names.sort_unstable();
+    Ok(names)
+}
+
+/// The name of a file made now: local time to the millisecond.
+fn file_name_now() -> u64 {
+    chrono::Local::now()
+        .format("%Y%m%d%H%M%S%3f")
+        .to_string()
+        .parse()
+        .unwrap_or(0)
+}

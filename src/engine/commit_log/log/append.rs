@@ -1,0 +1,629 @@
+//! Appending: position and queue offset are given, records are sealed and copied, the end is
+//! published, all under one lock.
+//!
+//! ```text
+//!   check, size, encode (outside) --> lock --> secure room --> seal and copy --> publish -->
+//!   unlock
+//! ```
+//!
+//! Room is secured before the first byte is stored: files are there and blocks reserved for the
+//! whole batch. So an append fails before it has stored anything, or not at all.
+
+use super::Log;
+use super::blank::blank;
+use crate::engine::commit_log::queues::row::QueueRow;
+use crate::engine::directory::page::Mark;
+use crate::engine::{Appended, Place, Topic};
+use crate::error::{Error, Op, Result};
+use crate::mapped::{Allocator, Latch, MappedFile, PAGE, Region, TransientPool, Use};
+use crate::num::index;
+use crate::record::Batch;
+use crate::record::layout::BLANK_LEN;
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Blocks of a log file are reserved in steps of this many bytes.
+pub const RESERVE_STEP: u64 = 64 << 20;
+/// Pages are faulted in ahead of the end in steps of this many bytes, where that is asked for.
+const POPULATE_STEP: u64 = 8 << 20;
+/// Calls that append this many bytes or more give them to the kernel by writes, which fill pages
+/// without zeros and faults. Fewer are copied into the map, which takes no call.
+const WRITE_LEN: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
+/// Sealed records are stored when they are this many bytes, while the processor's cache has them.
+const RUN_LEN: usize = 4 * WRITE_LEN;
+/// Files that are made before they are needed.
+const FILES_AHEAD: usize = 2;
+/// How long a roll waits for a file that the allocator is at.
+const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The end of the log: everything that the append lock guards.
+#[derive(Debug)]
+pub struct Tail {
+    current: Option<Current>,
+    position: u64,
+    last_store_ms: i64,
+    /// Next offset of each queue, by topic.
+    offsets: Vec<QueueRow<u64>>,
+    /// Files behind the current one, in order.
+    ahead: VecDeque<Arc<MappedFile>>,
+    /// Files that were asked for after those, in order. Only the next file is locked in memory.
+    coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
+    /// How many files are made ahead of use: fewer where the disk is nearly full.
+    files_ahead: usize,
+    /// Whether blocks behind the reserved ones have been asked for, up to where.
+    asked_until: u64,
+    populated: u64,
+    populate: bool,
+    /// Whether files that are begun are written from the transient pool.
+    pooled: bool,
+    messages: u64,
+    bytes: u64,
+}
+
+#[derive(Debug, Clone)]
+struct Current {
+    file: Arc<MappedFile>,
+    region: Arc<Region>,
+    end: u64,
+    /// Whether it is written from the transient pool, and never through its map.
+    pooled: bool,
+}
+
+impl Current {
+    #[inline]
+    fn store(&self, with: &Appender<'_>, start: usize, bytes: &[u8], writes: bool) -> Result<()> {
+        let stored = match with.pool {
+            Some(pool) if self.pooled => pool.take(&self.file, start, bytes),
+            _ if writes && self.write(with, start, bytes) => Ok(()),
+            // The blocks are reserved: only a device or a file system that is lost fails this.
+            _ => self.region.write(start, bytes),
+        };
+        stored.map_err(|e| Error::io(Op::Store, self.file.path(), e))
+    }
+
+    #[cold]
+    fn write(&self, with: &Appender<'_>, start: usize, bytes: &[u8]) -> bool {
+        let wrote = with.disk.write_at(self.file.path(), start as u64, bytes);
+        wrote.is_ok()
+    }
+}
+
+/// What appending needs beside the tail.
+pub struct Appender<'a> {
+    /// The log.
+    pub log: &'a Log,
+    /// Makes files and reserves blocks.
+    pub allocator: &'a Allocator,
+    /// The disk.
+    pub disk: &'a Arc<dyn crate::disk::Disk>,
+    /// Where appends go first, in a store that has one.
+    pub pool: Option<&'a TransientPool>,
+    /// Whether an append fails rather than write out what fills the pool.
+    pub pool_fail_fast: bool,
+}
+
+impl Tail {
+    /// The tail of a log that ends at `position`. `populate`: fault pages in ahead. `pooled`: write
+    /// files that are begun from the transient pool.
+    pub fn new(
+        log: &Log,
+        position: u64,
+        last_store_ms: i64,
+        populate: bool,
+        pooled: bool,
+    ) -> Result<Tail> {
+        let mut tail = Tail {
+            current: None,
+            position,
+            last_store_ms,
+            offsets: Vec::new(),
+            ahead: VecDeque::new(),
+            coming: VecDeque::new(),
+            files_ahead: FILES_AHEAD,
+            asked_until: 0,
+            populated: position,
+            populate,
+            pooled,
+            messages: 0,
+            bytes: 0,
+        };
+        if let Some(file) = log.files.find(position) {
+            tail.enter(file)?;
+        }
+        Ok(tail)
+    }
+
+    /// End of the log.
+    pub fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Goes on in a file that has the bytes of the current one up to the end.
+    pub fn exchange(&mut self, file: Arc<MappedFile>) -> Result<()> {
+        self.enter(file)
+    }
+
+    /// Store time of the last record, in ms.
+    pub fn last_store_ms(&self) -> i64 {
+        self.last_store_ms
+    }
+
+    /// Messages and bytes appended since opening.
+    pub fn counters(&self) -> (u64, u64) {
+        (self.messages, self.bytes)
+    }
+
+    /// Sets the next offset of a queue, as found on opening.
+    pub fn set_next_offset(&mut self, topic: &Topic, queue: u32, offset: u64) {
+        *self.next_offset(topic.id, queue) = offset;
+    }
+
+    /// Keeps the offsets of a queue below `next` from being given again.
+    pub fn raise_next_offset(&mut self, topic: &Topic, queue: u32, next: u64) {
+        let offset = self.next_offset(topic.id, queue);
+        *offset = next.max(*offset);
+    }
+
+    /// Next offset of a queue.
+    #[inline]
+    fn next_offset(&mut self, topic: u32, queue: u32) -> &mut u64 {
+        let row = topic as usize;
+        if self.offsets.len() <= row {
+            self.offsets.resize_with(row + 1, QueueRow::default);
+        }
+        let Some(queues) = self.offsets.get_mut(row) else {
+            unreachable!("just resized")
+        };
+        queues.get_or_insert_with(queue, || 0)
+    }
+
+    fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
+        let region = file
+            .region()
+            .map_err(|e| Error::io(Op::Map, file.path(), e))?;
+        let end = file.end();
+        self.asked_until = file.start() + file.reserved();
+        self.populated = self.position;
+        let pooled = self.pooled;
+        self.current = Some(Current {
+            file,
+            region,
+            end,
+            pooled,
+        });
+        Ok(())
+    }
+
+    /// Appends the parts in order, published together, and fills `appended`, which is empty, with
+    /// what became of them. On an error nothing was stored, but for one of a store that faulted
+    /// ([`Error::is_fault`]): nothing is published then, and nothing may be appended any more.
+    ///
+    /// In place: to move what was just written in smaller pieces is to wait until all
+    /// stores before it, those to the log among them, have reached the cache.
+    pub fn append(
+        &mut self,
+        with: &Appender<'_>,
+        parts: &mut [(&Topic, &mut Batch)],
+        clock_ms: i64,
+        appended: &mut Appended,
+    ) -> Result<()> {
+        self.secure(with, parts)?;
+        let begin = self.position;
+        let store_ms = self.last_store_ms.max(clock_ms);
+        appended.store_timestamp = store_ms;
+        let len: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        let writes = len >= WRITE_LEN;
+        let mut count = 0;
+        for (topic, batch) in parts.iter_mut() {
+            // Of the batch's bytes those that are sealed and not stored yet.
+            let mut run = 0..0;
+            for index in 0..batch.rows().len() {
+                let Some(row) = batch.rows().get(index).copied() else {
+                    break;
+                };
+                let fits = self.has_room(u64::from(row.len));
+                if !fits || run.len() >= RUN_LEN {
+                    self.store(with, batch, &mut run, writes)?;
+                }
+                if !fits {
+                    self.roll(with)?;
+                }
+                let position = self.position;
+                let next = self.next_offset(topic.id, row.queue);
+                let offset = *next;
+                *next += 1;
+                batch.seal(row, offset, position, store_ms);
+                run.end += row.len as usize;
+                self.position += u64::from(row.len);
+                count += 1;
+                appended.rows.push(Place {
+                    position,
+                    queue: row.queue,
+                    offset,
+                });
+            }
+            self.store(with, batch, &mut run, writes)?;
+        }
+        self.last_store_ms = store_ms;
+        self.messages += count;
+        self.bytes += self.position - begin;
+        appended.end = self.position;
+        self.publish(with);
+        with.log.stored_ms.store(store_ms, Ordering::Release);
+        self.show_ready(with);
+        self.look_ahead(with, self.position - begin);
+        Ok(())
+    }
+
+    /// Fills the current file up, however much room it has, and goes to the next; readers see it at
+    /// once. Returns where the next file begins. Nothing is done where the current file is empty,
+    /// or is not the one that begins at `start`, where that is given.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tail::append`]: nothing was stored.
+    pub fn seal(&mut self, with: &Appender<'_>, start: Option<u64>) -> Result<Option<u64>> {
+        let Some(current) = &self.current else {
+            return Ok(None);
+        };
+        let (begin, end) = (current.file.start(), current.end);
+        if self.position == begin || start.is_some_and(|start| start != begin) {
+            return Ok(None);
+        }
+        if let Some(pool) = with.pool {
+            self.have_buffers(with, pool, BLANK_LEN, 2)?;
+        }
+        self.reserve(with, 0, (self.position + BLANK_LEN as u64).min(end))?;
+        self.have_ahead(with, 1)?;
+        self.roll(with)?;
+        self.publish(with);
+        self.show_ready(with);
+        Ok(Some(self.position))
+    }
+
+    /// Lets senders know how far blocks are reserved.
+    #[inline]
+    fn show_ready(&self, with: &Appender<'_>) {
+        if let Some(current) = &self.current {
+            let ready = current.file.start() + current.file.reserved();
+            with.log.ready.store(ready, Ordering::Relaxed);
+        }
+    }
+
+    /// Stores the sealed records of a batch, which end where the log ends.
+    #[inline]
+    fn store(
+        &self,
+        with: &Appender<'_>,
+        batch: &Batch,
+        run: &mut Range<usize>,
+        writes: bool,
+    ) -> Result<()> {
+        let sealed = batch.bytes().get(run.clone()).unwrap_or_default();
+        run.start = run.end;
+        if let Some(current) = &self.current
+            && !sealed.is_empty()
+        {
+            let end = index(self.position - current.file.start());
+            current.store(with, end - sealed.len(), sealed, writes)?;
+        }
+        Ok(())
+    }
+
+    /// Lets readers see what was appended, or the write-out do so.
+    #[inline]
+    fn publish(&self, with: &Appender<'_>) {
+        let Some(current) = &self.current else { return };
+        if let Some(pool) = with.pool {
+            pool.set_wrote(self.position);
+        }
+        if !current.pooled {
+            let wrote = self.position - current.file.start();
+            current.region.publish_alone(index(wrote));
+            with.log.state.set(Mark::Published, self.position);
+        }
+    }
+
+    /// Whether a record of `len` bytes fits the current file.
+    #[inline]
+    fn has_room(&self, len: u64) -> bool {
+        let needed = self.position + len + BLANK_LEN as u64;
+        let current = self.current.as_ref();
+        current.is_some_and(|current| needed <= current.end)
+    }
+
+    /// Fills the current file up and goes to the next, which `secure` has made ready.
+    fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
+        if let Some(current) = self.current.take() {
+            let at = index(self.position - current.file.start());
+            let filler = blank(current.end - self.position);
+            // In a log that others wrote there may be less room than a filler takes.
+            let room = index(current.end - self.position).min(filler.len());
+            current.store(with, at, filler.get(..room).unwrap_or_default(), false)?;
+            match with.pool {
+                Some(pool) if current.pooled => pool.end_file(&current.file),
+                _ => current.region.publish_alone(current.region.len()),
+            }
+            self.position = current.end;
+            with.allocator.end(&current.file);
+        }
+        let Some(next) = self.ahead.pop_front() else {
+            unreachable!("files were secured")
+        };
+        with.log.files.push(Arc::clone(&next));
+        self.files_ahead = FILES_AHEAD;
+        // What could not be made is asked for again.
+        while self.coming.back().is_some_and(|last| last.has_failed()) {
+            self.coming.pop_back();
+        }
+        match (self.ahead.front(), self.coming.front()) {
+            (Some(file), _) => with.allocator.begin(file),
+            (None, Some(coming)) => with.allocator.begin_coming(coming),
+            (None, None) => {}
+        }
+        self.enter(next)
+    }
+
+    /// Makes files and blocks ready for all rows, and for the filler behind them.
+    #[inline]
+    fn secure(&mut self, with: &Appender<'_>, parts: &[(&Topic, &mut Batch)]) -> Result<()> {
+        let total: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        if let Some(pool) = with.pool {
+            self.secure_buffers(with, pool, total)?;
+        }
+        if let Some(current) = &self.current {
+            let end = self.position + total as u64 + BLANK_LEN as u64;
+            if end <= current.file.start() + current.file.reserved() {
+                return Ok(());
+            }
+        }
+        self.secure_slowly(with, parts)
+    }
+
+    /// Has buffers ready for `total` bytes.
+    fn secure_buffers(
+        &self,
+        with: &Appender<'_>,
+        pool: &TransientPool,
+        total: usize,
+    ) -> Result<()> {
+        let fits = |current: &Current| {
+            current.pooled && self.position + total as u64 + BLANK_LEN as u64 <= current.end
+        };
+        let rolls = match self.current.as_ref().is_some_and(fits) {
+            true => 0,
+            // Two records that follow one another are longer than a file together, or fit one.
+            false => 2 * total / index(with.log.files.file_len()) + 2,
+        };
+        self.have_buffers(with, pool, total, rolls)
+    }
+
+    /// Has buffers ready for `total` bytes that go over into the next file `rolls` times.
+    fn have_buffers(
+        &self,
+        with: &Appender<'_>,
+        pool: &TransientPool,
+        total: usize,
+        rolls: usize,
+    ) -> Result<()> {
+        if pool.lacking(total, rolls) == 0 {
+            return Ok(());
+        }
+        if with.pool_fail_fast && !pool.is_idle() {
+            return Err(Error::Busy { waited_ms: 0 });
+        }
+        pool.write_out(|end| with.log.publish(end))?;
+        pool.add(pool.lacking(total, rolls))
+    }
+
+    #[cold]
+    fn secure_slowly(&mut self, with: &Appender<'_>, parts: &[(&Topic, &mut Batch)]) -> Result<()> {
+        let file_len = with.log.files.file_len();
+        let filler = BLANK_LEN as u64;
+        let mut position = self.position;
+        let mut end = self
+            .current
+            .as_ref()
+            .map_or(position, |current| current.end);
+        let mut files = 0;
+        for row in parts.iter().flat_map(|(_, batch)| batch.rows()) {
+            let len = u64::from(row.len);
+            if len + filler > file_len {
+                return Err(Error::TooLarge {
+                    what: "record (it has to fit a commit log file)".to_owned(),
+                    size: len,
+                    limit: file_len - filler,
+                });
+            }
+            if position + len + filler > end {
+                self.reserve(with, files, (position + filler).min(end))?;
+                position = end;
+                end += file_len;
+                files += 1;
+                self.have_ahead(with, files)?;
+            }
+            position += len;
+        }
+        self.reserve(with, files, position + filler)
+    }
+
+    /// Reserves the blocks below `position` of the current file (`ahead` 0) or one behind it.
+    fn reserve(&mut self, with: &Appender<'_>, ahead: usize, position: u64) -> Result<()> {
+        let file = match ahead.checked_sub(1) {
+            None => self.current.as_ref().map(|current| &current.file),
+            Some(index) => self.ahead.get(index),
+        };
+        let Some(file) = file.cloned() else {
+            return Ok(());
+        };
+        let need = position - file.start();
+        if need <= file.reserved() {
+            return Ok(());
+        }
+        // A whole step where there is room for it, else just what is needed.
+        let step = need.next_multiple_of(RESERVE_STEP);
+        if file.reserve(step).is_ok() {
+            return Ok(());
+        }
+        let reserve = || {
+            let reserved = file.reserve(need);
+            reserved.map_err(|e| Error::io(Op::Reserve, file.path(), e))
+        };
+        let mut reserved = reserve();
+        if reserved.as_ref().is_err_and(Error::is_out_of_room) && self.let_go(ahead.max(1)) {
+            reserved = reserve();
+        }
+        reserved.map_err(|error| {
+            let missing = need.saturating_sub(file.reserved());
+            with_room(with, error, file.path(), missing)
+        })
+    }
+
+    /// Takes the files ahead away but for the first `kept`, for the room that they take; whether
+    /// there were any. Until the next roll one is enough.
+    fn let_go(&mut self, kept: usize) -> bool {
+        let mut gone = false;
+        self.files_ahead = 1;
+        while self.ahead.len() + self.coming.len() > kept {
+            let last = match self.coming.pop_back() {
+                Some(coming) => match coming.wait(ALLOCATE_TIMEOUT) {
+                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                        self.coming.push_back(coming);
+                        break;
+                    }
+                    made => made.ok(),
+                },
+                None => self.ahead.pop_back(),
+            };
+            if let Some(file) = last {
+                file.discard();
+                gone = true;
+            }
+        }
+        gone
+    }
+
+    /// Has at least `count` files ready behind the current one.
+    fn have_ahead(&mut self, with: &Appender<'_>, count: usize) -> Result<()> {
+        while self.ahead.len() < count {
+            let start = match (self.ahead.back(), &self.current) {
+                (Some(file), _) => file.end(),
+                (None, Some(current)) => current.end,
+                (None, None) => with.log.files.start_of(self.position),
+            };
+            // It stays until there is the file in its place: those behind it are in their order.
+            let coming = self.coming.front().cloned();
+            let file = match coming.as_ref().map(|latch| latch.wait(ALLOCATE_TIMEOUT)) {
+                Some(Ok(file)) => file,
+                Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                    // It is still being made, so it cannot be made here too.
+                    let waited_ms = ALLOCATE_TIMEOUT.as_secs() * 1000;
+                    return Err(Error::Busy { waited_ms });
+                }
+                // It could not be made ahead of use; that it can be made now is worth a try.
+                _ => match self.create(with, start) {
+                    Err(Error::Full { .. }) if self.let_go(self.ahead.len() + 1) => {
+                        self.create(with, start)?
+                    }
+                    made => made?,
+                },
+            };
+            self.coming.pop_front();
+            self.ahead.push_back(file);
+        }
+        Ok(())
+    }
+
+    fn create(&self, with: &Appender<'_>, start: u64) -> Result<Arc<MappedFile>> {
+        let directory = with.log.files.directory();
+        let made = with.disk.create_directory(directory);
+        made.map_err(|e| Error::io(Op::Create, directory, e))?;
+        let path = with.log.files.path_of(start);
+        let len = with.log.files.file_len();
+        let step = RESERVE_STEP.min(len);
+        let preparer = with.allocator.preparer();
+        let try_with = |reserve| preparer.create(path.clone(), start, len, reserve, Use::Next);
+        let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
+        let made = made.map_err(|e| Error::io(Op::Create, &path, e));
+        made.map_err(|error| with_room(with, error, &path, step))
+    }
+
+    /// Asks for what the next appends will need, if they are like the last one of `len` bytes:
+    /// blocks, faulted pages, files.
+    #[inline]
+    fn look_ahead(&mut self, with: &Appender<'_>, len: u64) {
+        let Some(current) = &self.current else { return };
+        let maps = !current.pooled && len < WRITE_LEN as u64;
+        if self.populate && maps && self.position + POPULATE_STEP / 2 > self.populated {
+            let from = self.populated.max(self.position);
+            let reserved = current.file.start() + current.file.reserved();
+            let to = (from + POPULATE_STEP).min(reserved);
+            if to > from {
+                let start = from - current.file.start();
+                with.allocator.populate(&current.file, start, to - from);
+                self.populated = to;
+            }
+        }
+        if self.position + RESERVE_STEP / 2 > self.asked_until && self.asked_until < current.end {
+            self.asked_until = (self.asked_until + RESERVE_STEP).min(current.end);
+            let end = self.asked_until - current.file.start();
+            drop(with.allocator.reserve(&current.file, end));
+        }
+        let (end, len) = (current.end, current.file.len());
+        let asked = self.ahead.len() + self.coming.len();
+        if self.position < end - len / 2 || asked >= self.files_ahead {
+            return;
+        }
+        for number in asked..self.files_ahead {
+            let start = end + len * number as u64;
+            let path = with.log.files.path_of(start);
+            let needed = if number == 0 { Use::Next } else { Use::Later };
+            let reserve = RESERVE_STEP.min(len);
+            let latch = with.allocator.create(path, start, len, reserve, needed);
+            self.coming.push_back(latch);
+        }
+    }
+
+    /// The file that is appended to, once there is one.
+    pub fn current_file(&self) -> Option<&Arc<MappedFile>> {
+        self.current.as_ref().map(|current| &current.file)
+    }
+
+    /// The current file, and the whole pages behind its end whose blocks are reserved.
+    pub fn unused_pages(&self) -> Option<(&MappedFile, Range<u64>)> {
+        let file = &self.current.as_ref()?.file;
+        let end = (self.position - file.start()).next_multiple_of(PAGE as u64);
+        (end < file.reserved()).then(|| (&**file, end..file.reserved()))
+    }
+
+    /// Files that were made ahead of use and hold nothing.
+    pub fn take_unused(&mut self) -> Vec<Arc<MappedFile>> {
+        let coming = self
+            .coming
+            .drain(..)
+            .filter_map(|latch| latch.wait(ALLOCATE_TIMEOUT).ok());
+        let coming: Vec<_> = coming.collect();
+        self.ahead.drain(..).chain(coming).collect()
+    }
+}
+
+/// An error, or where it is the want of room [`Error::Full`], which says how much there is.
+fn with_room(with: &Appender<'_>, error: Error, path: &Path, needed: u64) -> Error {
+    if !error.is_out_of_room() {
+        return error;
+    }
+    let directory = with.log.files.directory();
+    Error::Full {
+        path: path.to_path_buf(),
+        needed,
+        free: with.disk.free_space(directory).unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod test;

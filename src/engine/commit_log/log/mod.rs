@@ -1,0 +1,227 @@
+//! The commit log: records of all topics, back to back, in files of one size.
+
+pub mod append;
+pub mod atomic;
+pub mod blank;
+pub mod bridge;
+pub mod search;
+pub mod walk;
+pub mod walker;
+
+use crate::clock::{Clock, RealClock};
+use crate::disk::Disk;
+use crate::engine::directory::names;
+use crate::engine::directory::page::{Mark, StatePage};
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::FoundFile;
+use crate::mapped::{Access, Extent, MappedFile, MappedFileQueue, Region, guard};
+use crate::num::index;
+use crate::plant::{Bug, planted};
+use crate::record::layout::{BLANK_LEN, RECORD_LEN_MAX, be_u32};
+use crate::record::{Flaw, Message};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+
+/// The log's files and its marks.
+#[derive(Debug)]
+pub struct Log {
+    /// The files.
+    pub files: MappedFileQueue,
+    /// The marks.
+    pub state: Arc<StatePage>,
+    /// The page of the process that writes, where this one follows it.
+    pub source: Option<Arc<StatePage>>,
+    /// Whether readers see what is durable alone.
+    pub sync: bool,
+    /// End of the blocks that the current file has.
+    pub ready: AtomicU64,
+    /// Store time of a record that is published, in ms: the last one, or one just before it.
+    pub stored_ms: AtomicI64,
+}
+
+impl Log {
+    /// The log of the store at `root` as it lies on disk, every byte readable, for walks alone.
+    pub fn of_files(
+        disk: &Arc<dyn Disk>,
+        root: &Path,
+        found: &[FoundFile],
+        file_len: u64,
+    ) -> Result<Log> {
+        let files = MappedFileQueue::new(disk, root.join(names::COMMIT_LOG), file_len);
+        let found: Vec<_> = found.iter().filter(|file| file.len > 0).cloned().collect();
+        files.load(&found, Access::Read, |_| Extent::Full);
+        let state = Arc::new(StatePage::in_memory()?);
+        state.set(Mark::Published, u64::MAX);
+        Ok(Log {
+            files,
+            state,
+            source: None,
+            sync: false,
+            ready: AtomicU64::new(0),
+            stored_ms: AtomicI64::new(0),
+        })
+    }
+
+    /// End of what readers of this process may see.
+    #[inline]
+    pub fn published(&self) -> u64 {
+        self.state.get(Mark::Published)
+    }
+
+    /// Moves the published end forward, to where the write-out has come.
+    pub fn publish(&self, end: u64) {
+        if end > self.published() {
+            self.state.set(Mark::Published, end);
+        }
+    }
+
+    /// End of what can be appended without reserving blocks or going to another file.
+    #[inline]
+    pub fn ready_end(&self) -> u64 {
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// End of what readers may see: the published end, or in a synchronous store the durable one.
+    #[inline]
+    pub fn readable_end(&self) -> u64 {
+        self.state.get(if self.sync {
+            Mark::Durable
+        } else {
+            Mark::Published
+        })
+    }
+
+    /// Begins to write `from..to` to the disk, for a flush that is to follow.
+    pub fn write_back(&self, from: u64, to: u64) {
+        let mut at = from;
+        while let Some(file) = self.files.find(at).filter(|_| at < to) {
+            let end = to.min(file.end());
+            self.files
+                .disk()
+                .write_back(file.path(), at - file.start(), end - at);
+            at = end;
+        }
+    }
+
+    /// First position of the log. What lies below it is gone or about to go, and is no damage.
+    pub fn min_position(&self) -> u64 {
+        let first = self.files.first().map_or(0, |file| file.start());
+        let state = self.source.as_ref().unwrap_or(&self.state);
+        first.max(state.get(Mark::Minimum))
+    }
+
+    /// Whether a file could not be opened because retention has taken it away: its name was still
+    /// in the row of files then. A file that is missing anywhere else is an error.
+    pub fn is_retired(&self, file: &MappedFile, error: &Error) -> bool {
+        error.is_not_found() && file.start() < self.min_position()
+    }
+
+    /// What lies at `position`: a record whose structure is sound and which says that it lies
+    /// there, or what is wrong with the bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where the file cannot be opened, mapped or read: then nothing is known of the
+    /// bytes, and no decision may rest on them.
+    pub fn record_at(&self, position: u64) -> Result<Found> {
+        guard::renew_at(RealClock.coarse_ms());
+        match self.look_at(position) {
+            // The process that writes has taken the file away.
+            Err(error) if error.is_not_found() && position < self.min_position() => {
+                Ok(Found::Flawed(OUTSIDE))
+            }
+            Err(_) if planted(Bug::TakeErrorForAbsence) => Ok(Found::Flawed(Flaw::Empty)),
+            looked => looked,
+        }
+    }
+
+    fn look_at(&self, position: u64) -> Result<Found> {
+        let file = self.files.find(position);
+        let Some(file) = file.filter(|_| position < self.published()) else {
+            return Ok(Found::Flawed(OUTSIDE));
+        };
+        let (region, start) = match self.files.disk().copies() && !file.is_mapped() {
+            true => (copy_record(self.files.disk(), &file, position)?, 0),
+            false => (self.files.map(&file)?, index(position - file.start())),
+        };
+        Ok(match Message::new(region, start)? {
+            Err(flaw) => Found::Flawed(flaw),
+            Ok(message) => match message.record().position() {
+                stated if stated == position.cast_signed() => Found::Record(message),
+                stated => Found::Flawed(Flaw::Position(stated)),
+            },
+        })
+    }
+
+    /// [`Log::record_at`] with all checksums checked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::record_at`].
+    pub fn checked_record_at(&self, position: u64) -> Result<Found> {
+        let found = self.record_at(position)?;
+        if let Found::Record(message) = &found
+            && let Err(flaw) = message.record().check(position)
+        {
+            return Ok(Found::Flawed(flaw));
+        }
+        Ok(found)
+    }
+
+    /// The record at `position`, which has to be there, with all checksums checked.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] where no record lies there; else as [`Log::record_at`].
+    pub fn require(&self, position: u64) -> Result<Message> {
+        match self.checked_record_at(position)? {
+            Found::Record(message) => Ok(message),
+            Found::Flawed(flaw) => {
+                let path = self.files.path_of(self.files.start_of(position));
+                Err(Error::corrupt(path, position, flaw.to_string()))
+            }
+        }
+    }
+}
+
+/// What bytes of the log that were read turned out to be.
+///
+/// Bytes that could not be read are neither: they are an error, which is handed on. So nobody can
+/// take a moment without descriptors or memory for the absence of a record.
+#[derive(Debug)]
+pub enum Found {
+    /// A record.
+    Record(Message),
+    /// No record, and what is wrong with the bytes.
+    Flawed(Flaw),
+}
+
+impl Found {
+    /// The record, where there is one.
+    pub fn record(self) -> Option<Message> {
+        match self {
+            Found::Record(message) => Some(message),
+            Found::Flawed(_) => None,
+        }
+    }
+}
+
+/// What is wrong with a position that no file holds.
+const OUTSIDE: Flaw = Flaw::Field("position: it lies outside the log");
+
+/// A copy of the record at `position` of a file, as far as it goes.
+fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
+    let at = position - file.start();
+    let io = |error| Error::io(Op::Read, file.path(), error);
+    let mut head = [0; BLANK_LEN];
+    disk.read_at(file.path(), at, &mut head).map_err(io)?;
+    let most = RECORD_LEN_MAX.min(index(file.end() - position));
+    let len = (be_u32(&head, 0) as usize).clamp(BLANK_LEN.min(most), most);
+    let mut bytes = vec![0; len];
+    disk.read_at(file.path(), at, &mut bytes).map_err(io)?;
+    let region = Region::anonymous(len, file.path()).map_err(io)?;
+    region.write(0, &bytes).map_err(io)?;
+    region.publish(len);
+    Ok(Arc::new(region))
+}

@@ -1,0 +1,97 @@
+//! The search for the next record of the log behind bytes that are none.
+
+use super::Log;
+use super::blank::is_blank;
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::MappedFileQueue;
+use crate::mapped::{MappedFile, PAGE, Region};
+use crate::num::index;
+use crate::record::Record;
+use crate::record::layout::{AT_MAGIC, MAGIC_V1, extent};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Position of the first record (or of a filler that fits its file) in `from..end` that holds.
+pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
+    for file in log.files.all() {
+        if file.end() <= from || file.start() >= end {
+            continue;
+        }
+        match next_in_file(log, &file, from, end) {
+            Err(error) if log.is_retired(&file, &error) => {}
+            Ok(None) => {}
+            found => return found,
+        }
+    }
+    Ok(None)
+}
+
+fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Result<Option<u64>> {
+    let region = log.files.map(file)?;
+    let mut at = index(from.saturating_sub(file.start()));
+    let until = index(end.min(file.end()) - file.start());
+    while at < until {
+        // Stretches that were never written hold nothing; the kernel knows them.
+        let data = next_data(&log.files, file, at as u64)?;
+        let Some(data) = data.filter(|data| data.start < until as u64) else {
+            break;
+        };
+        at = at.max(index(data.start));
+        let data_end = index(data.end.min(region.len() as u64));
+        let chunk_end = until
+            .min(data_end)
+            .min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
+        let io = |error| Error::io(Op::Read, file.path(), error);
+        let bytes = region.run(at, chunk_end - at).map_err(io)?;
+        let found = search(&region, file.start(), at..at + bytes.len(), data_end);
+        if let Some(found) = found.map_err(io)? {
+            return Ok(Some(found));
+        }
+        // A hole that there is no room to load from holds nothing.
+        at = (at + bytes.len()).max(chunk_end.min((at + bytes.len()) / PAGE * PAGE + PAGE));
+    }
+    Ok(None)
+}
+
+/// Bytes that are searched between two questions for the next data.
+const SEARCH_CHUNK: usize = 1 << 20;
+
+fn next_data(files: &MappedFileQueue, file: &MappedFile, at: u64) -> Result<Option<Range<u64>>> {
+    let data = files.disk().next_data(file.path(), at);
+    data.map_err(|e| Error::io(Op::Read, file.path(), e))
+}
+
+/// Looks for a record, or a filler, that begins in `bytes` of a file, all of which can be loaded.
+/// A magic is looked for below `data_end`: what lies behind is zeros, and would be loaded for
+/// nothing.
+pub fn search(
+    region: &Region,
+    file_start: u64,
+    bytes: Range<usize>,
+    data_end: usize,
+) -> io::Result<Option<u64>> {
+    let first = (MAGIC_V1 >> 24) as u8;
+    let mut at = bytes.start;
+    while at < bytes.end {
+        // A magic may lie behind the last byte where a record begins.
+        let until = bytes.end.min(data_end.saturating_sub(AT_MAGIC));
+        let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at))?;
+        // Magics of records begin with one byte, that of a filler with another.
+        let Some(next) = memchr::memchr2(first, 0xCB, candidates) else {
+            break;
+        };
+        at += next;
+        let here = extent(|len| region.run(at, len))?;
+        let position = file_start + at as u64;
+        if let Ok(record) = Record::parse(here) {
+            if record.position() == position as i64 && record.check(position).is_ok() {
+                return Ok(Some(position));
+            }
+        } else if is_blank(here, region.len() - at) {
+            return Ok(Some(position));
+        }
+        at += 1;
+    }
+    Ok(None)
+}

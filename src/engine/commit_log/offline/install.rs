@@ -1,0 +1,115 @@
+//! Queues and index that were built beside a store, put in the place of those that it has.
+//!
+//! A crash at any point leaves a store that lacks some of its queues or its index, which opening
+//! notices and builds again.
+
+use super::IndexPlan;
+use crate::disk::{Disk, FileLock, LockState};
+use crate::engine::commit_log::recovery::geometry;
+use crate::engine::commit_log::tables::abort;
+use crate::engine::commit_log::tables::inventory::Inventory;
+use crate::engine::directory::names;
+use crate::engine::directory::page::StatePage;
+use crate::engine::directory::recognise::{Maker, recognise};
+use crate::error::{Error, Op, Result};
+use crate::mapped::Access;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// The lock of a store that nobody writes: held while its queues and index are exchanged.
+#[derive(Debug)]
+pub struct StoreLock {
+    disk: Arc<dyn Disk>,
+    root: PathBuf,
+    _lock: FileLock,
+}
+
+/// The error for a store that somebody writes.
+pub fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
+    let state = StatePage::open(disk, root, Access::Read)?;
+    Ok(Error::Locked {
+        path: root.to_owned(),
+        pid: state.and_then(|state| state.pid()),
+    })
+}
+
+impl StoreLock {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotFound`], [`Error::Locked`], and [`Error::Foreign`] for a store of another system
+    /// that is not to be adopted; [`Error::Unsupported`] where its queues are not kept in files.
+    pub fn take(disk: &Arc<dyn Disk>, root: &Path, adopt: bool) -> Result<StoreLock> {
+        let path = || root.to_owned();
+        match recognise(&**disk, root)? {
+            Maker::Nobody => return Err(Error::NotFound { path: path() }),
+            Maker::Other if !adopt => return Err(Error::Foreign { path: path() }),
+            _ => {}
+        }
+        if geometry::has_foreign_queues(&**disk, root)? {
+            let what = format!(
+                "replacing the queues of {}, which are kept in RocksDB or in batches",
+                root.display()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let lock_path = root.join(names::LOCK);
+        let taken = disk.lock(&lock_path);
+        let LockState::Held(lock) = taken.map_err(|e| Error::io(Op::Lock, &lock_path, e))? else {
+            return Err(locked(&**disk, root)?);
+        };
+        if abort::is_there(&**disk, root)? {
+            let what = format!(
+                "replacing the queues of {}, which was not closed: open it for writing once",
+                root.display()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        Ok(StoreLock {
+            disk: Arc::clone(disk),
+            root: root.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// Moves queues and index from `built` into the store, and what the store had to `away`.
+    pub fn install(&self, built: &Path, away: &Path, index: &[IndexPlan]) -> Result<()> {
+        let disk = &*self.disk;
+        let make = |path: &Path| {
+            let made = disk.create_directory(path);
+            made.map_err(|e| Error::io(Op::Create, path, e))
+        };
+        for name in [names::QUEUES, names::INDEX] {
+            let (old, kept, new) = (self.root.join(name), away.join(name), built.join(name));
+            make(away)?;
+            if is_there(disk, &old)? {
+                rename(disk, &old, &kept)?;
+            }
+            make(&new)?;
+            rename(disk, &new, &old)?;
+        }
+        // Without the right names in it the next opening would take the index for damaged.
+        if let Some(mut inventory) = Inventory::load(disk, &self.root)? {
+            let entry = |plan: &IndexPlan| {
+                let next = u32::try_from(plan.count + 1).unwrap_or(u32::MAX);
+                (format!("{:017}", plan.name), next)
+            };
+            // Without a file nothing tells an index of no keys from none at all.
+            inventory.index = (!index.is_empty()).then(|| index.iter().map(entry).collect());
+            inventory.save(&self.disk, &self.root)?;
+        }
+        let synced = disk.sync_directory(&self.root);
+        synced.map_err(|e| Error::io(Op::Sync, &self.root, e))
+    }
+}
+
+fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool> {
+    let found = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+    Ok(found.is_some())
+}
+
+fn rename(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
+    let named = disk.rename(from, to);
+    named.map_err(|e| Error::io(Op::Rename, from, e))
+}

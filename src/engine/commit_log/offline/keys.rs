@@ -1,0 +1,181 @@
+//! Keys on their way from the log to the index: a file a range, in the order of the log.
+//!
+//! ```text
+//! at  width  field
+//! 0   u32    hash of topic and key
+//! 4   u64    position of the record
+//! 12  i64    its store time (ms)
+//! ```
+//!
+//! All big-endian, 20 bytes a key. Which index file a key belongs to is known only when the keys of
+//! all ranges before it are counted; with these files the log is read once all the same.
+
+use super::{IndexPlan, Quarry};
+use crate::disk::Disk;
+use crate::engine::commit_log::index::file::IndexFile;
+use crate::engine::directory::names;
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::file_name;
+use crate::record::layout::{be_u32, be_u64};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of a key.
+const KEY_LEN: usize = 4 + 8 + 8;
+/// Keys that are read or written at a time.
+const CHUNK_KEYS: usize = 1 << 15;
+
+/// One key.
+#[derive(Clone, Copy, Debug)]
+pub struct StagedKey {
+    hash: u32,
+    position: u64,
+    pub time: i64,
+}
+
+/// Where the keys of the range that begins at `start` are.
+fn path_of(target: &Path, start: u64) -> PathBuf {
+    target.join("keys").join(file_name(start))
+}
+
+/// The file of a range, while it is written.
+pub struct StagedKeys<'a> {
+    disk: &'a Arc<dyn Disk>,
+    path: PathBuf,
+    temporary: PathBuf,
+    buffer: Vec<u8>,
+    stored: u64,
+}
+
+impl<'a> StagedKeys<'a> {
+    pub fn create(
+        disk: &'a Arc<dyn Disk>,
+        target: &Path,
+        start: u64,
+        token: &str,
+    ) -> Result<StagedKeys<'a>> {
+        let path = path_of(target, start);
+        let directory = target.join("keys");
+        let made = disk.create_directory(&directory);
+        made.map_err(|e| Error::io(Op::Create, &directory, e))?;
+        Ok(StagedKeys {
+            disk,
+            temporary: directory.join(format!("{start}.{token}.tmp")),
+            path,
+            buffer: Vec::new(),
+            stored: 0,
+        })
+    }
+
+    pub fn push(&mut self, hash: u32, position: u64, time: i64) -> Result<()> {
+        self.buffer.extend(hash.to_be_bytes());
+        self.buffer.extend(position.to_be_bytes());
+        self.buffer.extend(time.to_be_bytes());
+        match self.buffer.len() >= KEY_LEN * CHUNK_KEYS {
+            true => self.store(),
+            false => Ok(()),
+        }
+    }
+
+    fn store(&mut self) -> Result<()> {
+        let written = self
+            .disk
+            .write_at(&self.temporary, self.stored, &self.buffer);
+        written.map_err(|e| Error::io(Op::Write, &self.temporary, e))?;
+        self.stored += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Gives the file its name; the number of keys.
+    pub fn finish(mut self) -> Result<u64> {
+        self.store()?;
+        let named = self.disk.rename(&self.temporary, &self.path);
+        named.map_err(|e| Error::io(Op::Rename, &self.temporary, e))?;
+        Ok(self.stored / KEY_LEN as u64)
+    }
+}
+
+/// Hands keys `first..first + count` of all ranges to `visit`. `staged`: start and number of keys
+/// of each range, in order.
+pub fn each_key(
+    disk: &Arc<dyn Disk>,
+    target: &Path,
+    staged: &[(u64, u64)],
+    (first, count): (u64, u64),
+    visit: &mut dyn FnMut(StagedKey) -> Result<()>,
+) -> Result<()> {
+    let (mut skip, mut left) = (first, count);
+    let mut buffer = vec![0; KEY_LEN * CHUNK_KEYS];
+    for (start, keys) in staged {
+        if skip >= *keys {
+            skip -= keys;
+            continue;
+        }
+        let path = path_of(target, *start);
+        let mut at = skip;
+        let until = (skip + left).min(*keys);
+        left -= until - at;
+        skip = 0;
+        while at < until {
+            let wanted = usize::try_from(until - at)
+                .unwrap_or(CHUNK_KEYS)
+                .min(CHUNK_KEYS);
+            let part = buffer.get_mut(..wanted * KEY_LEN).unwrap_or_default();
+            let read = disk.read_at(&path, at * KEY_LEN as u64, part);
+            let read = read.map_err(|e| Error::io(Op::Read, &path, e))?;
+            if read < part.len() {
+                let reason = format!("{read} bytes of keys, not {}", part.len());
+                return Err(Error::corrupt(&path, at * KEY_LEN as u64, reason));
+            }
+            for bytes in part.chunks_exact(KEY_LEN) {
+                visit(StagedKey {
+                    hash: be_u32(bytes, 0),
+                    position: be_u64(bytes, 4),
+                    time: be_u64(bytes, 12).cast_signed(),
+                })?;
+            }
+            at += wanted as u64;
+        }
+        if left == 0 {
+            break;
+        }
+    }
+    Ok(())
+}
+
+impl Quarry {
+    /// Builds one index file from the keys that the ranges have left.
+    pub fn index(
+        &self,
+        target: &Path,
+        staged: &[(u64, u64)],
+        plan: &IndexPlan,
+        token: &str,
+    ) -> Result<()> {
+        let directory = target.join(names::INDEX);
+        let made = self.disk.create_directory(&directory);
+        made.map_err(|e| Error::io(Op::Create, &directory, e))?;
+        let temporary = directory.join(format!("{}.{token}.tmp", plan.name));
+        let mut before = None;
+        if let Some(last) = plan.first.checked_sub(1) {
+            each_key(&self.disk, target, staged, (last, 1), &mut |key| {
+                before = Some((key.time, key.position));
+                Ok(())
+            })?;
+        }
+        let sizes = (self.geometry.index_slots, self.geometry.index_entries);
+        let path = temporary.clone();
+        let file = IndexFile::create(&self.disk, path, plan.name, sizes, before)?;
+        let keys = (plan.first, plan.count);
+        each_key(&self.disk, target, staged, keys, &mut |key| {
+            file.put(key.hash, key.position, key.time)
+        })?;
+        file.flush()?;
+        let path = directory.join(format!("{:017}", plan.name));
+        let named = self.disk.rename(&temporary, &path);
+        named.map_err(|e| Error::io(Op::Rename, &temporary, e))?;
+        let synced = self.disk.sync_directory(&directory);
+        synced.map_err(|e| Error::io(Op::Sync, &directory, e))
+    }
+}

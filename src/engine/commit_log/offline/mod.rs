@@ -1,0 +1,228 @@
+//! Queues and index built offline: from ranges of the log, by many processes, without opening the
+//! store.
+//!
+//! ```text
+//!   lay     a range of the log: its queue entries go to their places in the files of the queues,
+//!           which follow from their offsets; its keys to a file of their own, in their order
+//!   settle  all ranges together: what no range can know of the others' offsets, and fillers
+//!   index   one index file, whose first key is known from the number of keys before it
+//!   install put in place of what a store has
+//! ```
+//!
+//! Each step may be done again, by several at once, and gives the same bytes: those that dispatch
+//! gives to a store whose queues and index are missing. What dispatch decides by looking back (an
+//! offset that was met before, a gap that nothing explains) is refused here; opening the store
+//! decides it.
+
+mod install;
+mod keys;
+mod rows;
+mod settle;
+
+pub use install::StoreLock;
+pub use settle::{IndexPlan, Settled};
+
+use super::index::is_indexed;
+use super::log::Log;
+use super::log::bridge::is_bridge;
+use super::log::search::next_record;
+use super::log::walker::{Step, Walker};
+use super::queues::queue::entry::{QueueEntry, queue_and_offset};
+use super::queues::queue::is_directory_name;
+use super::recovery::geometry;
+use super::tables::abort;
+use crate::disk::{Disk, Holder};
+use crate::engine::directory::names;
+use crate::engine::directory::page::{Geometry, StatePage};
+use crate::engine::directory::recognise::{Maker, recognise};
+use crate::error::{Error, Op, Result};
+use crate::mapped::Access;
+use crate::mapped::queue::FoundFile;
+use crate::options::Options;
+use crate::record::Record;
+use crate::record::properties::{Known, TopicHash};
+use keys::StagedKeys;
+use rows::Rows;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The log of a store that nobody writes.
+#[derive(Debug)]
+pub struct Quarry {
+    disk: Arc<dyn Disk>,
+    files: Vec<FoundFile>,
+    geometry: Geometry,
+    log: Arc<Log>,
+    /// Whether Forebay made the store.
+    ours: bool,
+}
+
+/// Offsets of a queue that follow one another in a range of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Run {
+    /// Its topic.
+    pub topic: String,
+    /// Its number.
+    pub queue: u32,
+    /// The offsets.
+    pub offsets: Range<u64>,
+    /// Position of the first one's record.
+    pub position: u64,
+}
+
+/// What was found in a range of the log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Laid {
+    /// First position of the range.
+    pub start: u64,
+    /// Position behind its last record; 0 where there is none.
+    pub end: u64,
+    /// Records.
+    pub records: u64,
+    /// Keys.
+    pub keys: u64,
+    /// Runs of each queue in the order of the log.
+    pub runs: Vec<Run>,
+    /// Damage with records behind it.
+    pub holes: Vec<Range<u64>>,
+    /// Records that fill holes.
+    pub bridges: Vec<Range<u64>>,
+}
+
+impl Quarry {
+    /// Looks at the store at `root`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Locked`] where somebody writes the store, [`Error::Unsupported`] where a writer of
+    /// ours did not close it: opening it decides where its log ends.
+    pub fn open(disk: &Arc<dyn Disk>, root: &Path) -> Result<Quarry> {
+        if recognise(&**disk, root)? == Maker::Nobody {
+            let path = root.to_owned();
+            return Err(Error::NotFound { path });
+        }
+        let state = StatePage::open(&**disk, root, Access::Read)?;
+        let ours = state.is_some();
+        if ours && abort::is_there(&**disk, root)? && !abort::is_foreign(&**disk, root)? {
+            let what = format!(
+                "building the queues of {}, which was not closed: open it for writing once",
+                root.display()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let mut files = geometry::log_files(&**disk, root, ours)?;
+        let options = Options::default();
+        let geometry = geometry::geometry(&**disk, root, state.as_ref(), &files, &options)?;
+        files.retain(|file| file.len > 0 && file.start % geometry.log_file_len == 0);
+        let log = Arc::new(Log::of_files(disk, root, &files, geometry.log_file_len)?);
+        Ok(Quarry {
+            disk: Arc::clone(disk),
+            files,
+            geometry,
+            log,
+            ours,
+        })
+    }
+
+    /// Fails where somebody writes the store.
+    pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
+        let lock = root.join(names::LOCK);
+        let holder = disk.probe(&lock);
+        if holder.map_err(|e| Error::io(Op::Stat, &lock, e))? == Holder::Nobody {
+            return Ok(());
+        }
+        Err(install::locked(disk, root)?)
+    }
+
+    /// Ranges to lay: the log files, a file that is missing with the one before it.
+    pub fn ranges(&self) -> Vec<Range<u64>> {
+        let ends = self.files.iter().skip(1).map(|file| file.start);
+        let end = self.files.last().map(|file| file.start + file.len);
+        let starts = self.files.iter().map(|file| file.start);
+        starts.zip(ends.chain(end)).map(|(a, b)| a..b).collect()
+    }
+
+    /// Lays the records that begin in `range`; with `index`, their keys too. `token` is this
+    /// attempt's own: two attempts at a range may be at work at once. Not durable before
+    /// [`Quarry::sync`].
+    pub fn lay(&self, target: &Path, range: Range<u64>, index: bool, token: &str) -> Result<Laid> {
+        let mut rows = Rows::new(&self.disk, target, self.geometry.queue_file_entries);
+        let mut keys = StagedKeys::create(&self.disk, target, range.start, token)?;
+        let mut laid = Laid {
+            start: range.start,
+            ..Laid::default()
+        };
+        let mut walker = Walker::new(&self.log, range.start, range.end);
+        loop {
+            let position = walker.position();
+            match walker.step()? {
+                Step::End => break,
+                Step::Blank => {
+                    laid.end = walker.position();
+                    continue;
+                }
+                Step::Record(at, layout) => {
+                    if let Some(record) = walker.record(at, layout)
+                        && record.check(position).is_ok()
+                    {
+                        laid.end = position + u64::from(record.layout().total_len);
+                        laid.records += 1;
+                        let keys = index.then_some(&mut keys);
+                        lay_record(&record, position, &mut rows, keys)?;
+                        if is_bridge(&record) {
+                            laid.bridges.push(position..laid.end);
+                        }
+                        continue;
+                    }
+                }
+                Step::Flawed(_) => {}
+            }
+            let log_end = self.log.files.last().map_or(0, |file| file.end());
+            // Nothing behind it: the log ends here.
+            let Some(next) = next_record(&self.log, position + 1, log_end)? else {
+                break;
+            };
+            laid.holes.push(position..next);
+            laid.end = next;
+            walker.move_to(next);
+        }
+        laid.runs = rows.finish()?;
+        laid.keys = keys.finish()?;
+        Ok(laid)
+    }
+
+    /// Makes what was laid on this machine durable.
+    pub fn sync(&self, target: &Path) -> Result<()> {
+        let synced = self.disk.sync_file_system(target);
+        synced.map_err(|e| Error::io(Op::SyncFileSystem, target, e))
+    }
+}
+
+/// Lays one record as dispatch does.
+fn lay_record(
+    record: &Record<'_>,
+    position: u64,
+    rows: &mut Rows<'_>,
+    keys: Option<&mut StagedKeys<'_>>,
+) -> Result<()> {
+    let known = Known::read(record.raw_properties());
+    let topic = std::str::from_utf8(record.topic()).ok();
+    if let Some((queue, offset)) = queue_and_offset(record)
+        && let Some(topic) = topic.filter(|topic| is_directory_name(topic))
+    {
+        rows.push(
+            topic,
+            queue,
+            offset,
+            QueueEntry::of(record, &known, position),
+        )?;
+    }
+    if let Some(keys) = keys.filter(|_| is_indexed(record)) {
+        let topic = TopicHash::new(record.topic());
+        for key in known.index_keys() {
+            keys.push(topic.of(key), position, record.store_timestamp())?;
+        }
+    }
+    Ok(())
+}

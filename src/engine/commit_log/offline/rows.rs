@@ -1,0 +1,170 @@
+//! Entries of the queues, on their way from one range of the log to the files of the queues.
+
+use super::Run;
+use crate::disk::Disk;
+use crate::engine::commit_log::queues::queue::ENTRY_LEN;
+use crate::engine::commit_log::queues::queue::entry::QueueEntry;
+use crate::engine::commit_log::queues::row::QueueRow;
+use crate::engine::directory::names;
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::file_name;
+use crate::num::index;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// Bytes of entries that are kept for larger writes.
+const BUFFERED_MAX: usize = 32 << 20;
+
+/// Collects the entries of all queues.
+pub struct Rows<'a> {
+    files: Files<'a>,
+    numbers: HashMap<String, usize, foldhash::fast::RandomState>,
+    /// By topic.
+    rows: Vec<(String, QueueRow<Row>)>,
+    last: usize,
+    buffered: usize,
+}
+
+/// One queue.
+#[derive(Default)]
+struct Row {
+    runs: Vec<Run>,
+    /// Number of the first entry that is kept.
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Rows<'a> {
+    pub fn new(disk: &'a Arc<dyn Disk>, target: &Path, file_entries: u64) -> Rows<'a> {
+        Rows {
+            files: Files::new(disk, target, file_entries),
+            numbers: HashMap::default(),
+            rows: Vec::new(),
+            last: 0,
+            buffered: 0,
+        }
+    }
+
+    pub fn push(&mut self, topic: &str, queue: u32, offset: u64, entry: QueueEntry) -> Result<()> {
+        if self.rows.get(self.last).is_none_or(|row| row.0 != topic) {
+            self.last = self.number(topic);
+        }
+        let Some((_, row)) = self.rows.get_mut(self.last) else {
+            unreachable!("the topic was just found")
+        };
+        let row = row.get_or_insert_with(queue, Row::default);
+        match row.runs.last_mut() {
+            Some(run) if run.offsets.end == offset => run.offsets.end = offset + 1,
+            _ => {
+                self.files.store(topic, queue, row.first, &row.bytes)?;
+                self.buffered -= row.bytes.len();
+                row.bytes.clear();
+                row.runs.push(Run {
+                    topic: topic.to_owned(),
+                    queue,
+                    offsets: offset..offset + 1,
+                    position: entry.position,
+                });
+            }
+        }
+        if row.bytes.is_empty() {
+            row.first = offset;
+        }
+        row.bytes.extend(entry.to_bytes());
+        self.buffered += index(ENTRY_LEN);
+        match self.buffered > BUFFERED_MAX {
+            true => self.flush(),
+            false => Ok(()),
+        }
+    }
+
+    fn number(&mut self, topic: &str) -> usize {
+        if let Some(number) = self.numbers.get(topic) {
+            return *number;
+        }
+        self.numbers.insert(topic.to_owned(), self.rows.len());
+        self.rows.push((topic.to_owned(), QueueRow::default()));
+        self.rows.len() - 1
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        for (topic, row) in &mut self.rows {
+            for (queue, row) in row.iter_mut() {
+                self.files.store(topic, queue, row.first, &row.bytes)?;
+                // Memory goes back: few entries a queue, of many queues, is the usual case.
+                row.bytes = Vec::new();
+            }
+        }
+        self.buffered = 0;
+        Ok(())
+    }
+
+    /// Stores what is left.
+    pub fn finish(mut self) -> Result<Vec<Run>> {
+        self.flush()?;
+        let mut runs = Vec::new();
+        for (_, mut row) in self.rows {
+            runs.extend(
+                row.iter_mut()
+                    .flat_map(|(_, row)| std::mem::take(&mut row.runs)),
+            );
+        }
+        Ok(runs)
+    }
+}
+
+/// The files of all queues below a directory.
+pub struct Files<'a> {
+    disk: &'a Arc<dyn Disk>,
+    directory: PathBuf,
+    file_entries: u64,
+    made: HashSet<PathBuf>,
+}
+
+impl<'a> Files<'a> {
+    pub fn new(disk: &'a Arc<dyn Disk>, target: &Path, file_entries: u64) -> Files<'a> {
+        Files {
+            disk,
+            directory: target.join(names::QUEUES),
+            file_entries,
+            made: HashSet::new(),
+        }
+    }
+
+    /// Stores entries from `first` on to their files, which are made where they are not there.
+    pub fn store(&mut self, topic: &str, queue: u32, first: u64, entries: &[u8]) -> Result<()> {
+        let directory = self.directory.join(topic).join(queue.to_string());
+        let (mut number, mut rest) = (first, entries);
+        while !rest.is_empty() {
+            let start = number - number % self.file_entries;
+            let room = index((start + self.file_entries - number) * ENTRY_LEN);
+            let (part, behind) = rest.split_at(room.min(rest.len()));
+            let path = directory.join(file_name(start * ENTRY_LEN));
+            self.make(&directory, &path)?;
+            let written = self
+                .disk
+                .write_at(&path, (number - start) * ENTRY_LEN, part);
+            written.map_err(|e| Error::io(Op::Write, &path, e))?;
+            number = start + self.file_entries;
+            rest = behind;
+        }
+        Ok(())
+    }
+
+    fn make(&mut self, directory: &Path, path: &Path) -> Result<()> {
+        if self.made.contains(path) {
+            return Ok(());
+        }
+        let made = self.disk.create_directory(directory);
+        made.map_err(|e| Error::io(Op::Create, directory, e))?;
+        match self.disk.create(path, self.file_entries * ENTRY_LEN) {
+            // Another range has entries of this file too.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made.map_err(|e| Error::io(Op::Create, path, e))?,
+        }
+        self.made.insert(path.to_owned());
+        Ok(())
+    }
+}

@@ -1,0 +1,163 @@
+//! What no range knows of the others: whether the offsets of each queue go on from range to range,
+//! fillers where they do not, and which keys go to which index file.
+
+use super::keys::each_key;
+use super::rows::Files;
+use super::{Laid, Quarry, Run};
+use crate::engine::commit_log::queues::queue::GAP_MAX;
+use crate::engine::commit_log::queues::queue::entry::QueueEntry;
+use crate::error::{Error, Result};
+use crate::record::layout::RECORD_LEN_MIN;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::Path;
+
+/// Which keys go to an index file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IndexPlan {
+    /// Name of the file as a number: local time, to the millisecond, of its first key.
+    pub name: u64,
+    /// Number of its first key among all.
+    pub first: u64,
+    /// How many keys.
+    pub count: u64,
+}
+
+/// The whole of what was laid.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// Position behind the last record.
+    pub end: u64,
+    /// Records.
+    pub records: u64,
+    /// Queues.
+    pub queues: u64,
+    /// Entries of queues, without fillers.
+    pub queue_entries: u64,
+    /// Fillers.
+    pub fillers: u64,
+    /// Damage that was passed over.
+    pub holes: Vec<Range<u64>>,
+    /// The index files.
+    pub index: Vec<IndexPlan>,
+}
+
+impl Quarry {
+    /// Checks and completes the queues of all ranges, which are given in the order of the log.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] where an offset comes again or goes back, or leaves a gap that neither
+    /// retention nor damage explains; and for damage in the log of another system, where records of
+    /// an earlier life of the file may lie behind it.
+    pub fn settle(&self, target: &Path, laid: &[Laid]) -> Result<Settled> {
+        let mut settled = Settled::default();
+        for part in laid {
+            settled.records += part.records;
+            settled.end = settled.end.max(part.end);
+            // The rest of a hole that reached into this range was found with its begin.
+            let holes = part.holes.iter().filter(|hole| {
+                let before: Option<&Range<u64>> = settled.holes.last();
+                before.is_none_or(|before| hole.start >= before.end)
+            });
+            let holes: Vec<_> = holes.cloned().collect();
+            settled.holes.extend(holes);
+        }
+        if let Some(hole) = settled.holes.first()
+            && !self.ours
+        {
+            let reason = "damage: opening the store decides what lies behind it";
+            return Err(self.corrupt(hole.start, reason));
+        }
+        let mut lost: Vec<Range<u64>> = settled.holes.clone();
+        lost.extend(laid.iter().flat_map(|part| part.bridges.iter().cloned()));
+        lost.sort_by_key(|range| range.start);
+        let mut files = Files::new(&self.disk, target, self.geometry.queue_file_entries);
+        let mut next: HashMap<(&str, u32), u64> = HashMap::new();
+        for run in laid.iter().flat_map(|part| &part.runs) {
+            let met = next.insert((&run.topic, run.queue), run.offsets.end);
+            let fillers = self.gap(run, met, &lost)?;
+            let bytes: Vec<u8> = fillers
+                .clone()
+                .flat_map(|_| QueueEntry::FILLER.to_bytes())
+                .collect();
+            files.store(&run.topic, run.queue, fillers.start, &bytes)?;
+            settled.fillers += fillers.end - fillers.start;
+            settled.queue_entries += run.offsets.end - run.offsets.start;
+        }
+        settled.queues = next.len() as u64;
+        settled.index = self.plan_index(target, laid)?;
+        self.sync(target)?;
+        Ok(settled)
+    }
+
+    /// The fillers before a run. `met` is where the runs before it ended.
+    fn gap(&self, run: &Run, met: Option<u64>, lost: &[Range<u64>]) -> Result<Range<u64>> {
+        let (first, max) = (run.offsets.start, met.unwrap_or(0));
+        if first < max {
+            let reason = format!(
+                "queue offset {first} of queue {} of {} comes after {max}: opening the store \
+                 decides which record has it",
+                run.queue, run.topic
+            );
+            return Err(self.corrupt(run.position, reason));
+        }
+        let before = lost.iter().take_while(|range| range.start < run.position);
+        let holes: u64 = before.map(|range| range.end - range.start).sum();
+        let swallowed = (first - max) <= holes / RECORD_LEN_MIN as u64;
+        let retired = met.is_none() && self.files.first().is_some_and(|file| file.start > 0);
+        let believed = swallowed || retired;
+        if !believed || (met.is_some() && first - max > GAP_MAX) {
+            let reason = format!(
+                "queue offset {first} of queue {} of {} follows {max}, and nothing explains the \
+                 gap: opening the store decides whether it is believed",
+                run.queue, run.topic
+            );
+            return Err(self.corrupt(run.position, reason));
+        }
+        let file = first - first % self.geometry.queue_file_entries;
+        // Files before that of a queue's first entry are not there.
+        Ok(met.unwrap_or(file)..first)
+    }
+
+    fn plan_index(&self, target: &Path, laid: &[Laid]) -> Result<Vec<IndexPlan>> {
+        let keys: u64 = laid.iter().map(|part| part.keys).sum();
+        // Entry 0 is never used.
+        let room = u64::from(self.geometry.index_entries.saturating_sub(1).max(1));
+        let staged = staged(laid);
+        let mut plans: Vec<IndexPlan> = Vec::new();
+        for file in 0..keys.div_ceil(room) {
+            let first = file * room;
+            let mut time = 0;
+            each_key(&self.disk, target, &staged, (first, 1), &mut |key| {
+                time = key.time;
+                Ok(())
+            })?;
+            let least = plans.last().map_or(1, |plan| plan.name + 1);
+            plans.push(IndexPlan {
+                name: name_of(time).max(least),
+                first,
+                count: room.min(keys - first),
+            });
+        }
+        Ok(plans)
+    }
+
+    fn corrupt(&self, position: u64, reason: impl Into<String>) -> Error {
+        let files = &self.log.files;
+        Error::corrupt(files.path_of(files.start_of(position)), position, reason)
+    }
+}
+
+/// Start and number of keys of each range.
+fn staged(laid: &[Laid]) -> Vec<(u64, u64)> {
+    laid.iter().map(|part| (part.start, part.keys)).collect()
+}
+
+/// The name that a file made at this time has.
+fn name_of(time_ms: i64) -> u64 {
+    chrono::DateTime::from_timestamp_millis(time_ms)
+        .map(|time| time.with_timezone(&chrono::Local))
+        .and_then(|time| time.format("%Y%m%d%H%M%S%3f").to_string().parse().ok())
+        .unwrap_or(0)
+}

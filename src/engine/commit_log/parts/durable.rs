@@ -1,0 +1,258 @@
+//! Durability: syncs of the log, full passes, and what a clean close leaves.
+//!
+//! A sync of the log is what senders wait for. A *full pass* makes log, queues, index and tables
+//! durable; the marks and times that say so follow what they tell of:
+//!
+//! ```text
+//!   bounds of the queues taken --> log --> queues, index --> checkpoint --> forebay.offsets -->
+//!   settled mark
+//! ```
+//!
+//! A crash between any two of these leaves marks that promise too little, never too much.
+
+use super::Parts;
+use crate::engine::commit_log::tables::abort;
+use crate::engine::commit_log::tables::checkpoint::Stamp;
+use crate::engine::commit_log::tables::inventory::Inventory;
+use crate::engine::directory::page::Mark;
+use crate::engine::service::bell::ring_all;
+use crate::engine::service::durability::Durable;
+use crate::error::Result;
+use crate::mapped::{PAGE, TransientPool};
+use crate::plant::{Bug, planted};
+use parking_lot::MutexGuard;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// What [`Parts::flush_all`] has made durable.
+#[derive(Debug)]
+pub struct Flushed<'a> {
+    /// The bounds of queues and index files.
+    pub inventory: Inventory,
+    _alone: MutexGuard<'a, ()>,
+}
+
+impl Durable for Parts {
+    fn published(&self) -> u64 {
+        self.log.published()
+    }
+
+    fn durable(&self) -> u64 {
+        self.log.state.get(Mark::Durable)
+    }
+
+    fn flush_to(&self, position: u64) -> Result<()> {
+        Parts::flush_to(self, position)
+    }
+
+    fn count_wait(&self, waited: Duration) {
+        self.flushing.meter.waited(waited);
+    }
+
+    fn full_pass(&self) -> Result<()> {
+        Parts::full_pass(self)
+    }
+
+    fn tidy(&self) {
+        // A table that could not be saved is saved the next time.
+        let _ = self.save_table();
+        self.queues.unmap_idle();
+    }
+
+    fn unmap_unused(&self) {
+        // Below the mark nothing is synced or dispatched again.
+        let settled = self.log.state.get(Mark::Settled);
+        self.log.files.unmap_unused(settled);
+    }
+}
+
+impl Parts {
+    /// Makes the log durable up to `position`: one sync of what is not durable yet, shared by all
+    /// who wait for it. A failure is final: the kernel may have marked the pages clean, so a second
+    /// try would report what is not true.
+    pub fn flush_to(&self, position: u64) -> Result<()> {
+        if self.log.state.get(Mark::Durable) >= position {
+            return Ok(());
+        }
+        // Read in this order: the record of that time is published.
+        let stored_ms = self.log.stored_ms.load(Ordering::Acquire);
+        self.write_out()?;
+        let _alone = self.flushing.log.lock();
+        let durable = self.log.state.get(Mark::Durable);
+        if durable >= position {
+            return Ok(());
+        }
+        self.health.check_appended()?;
+        let published = self.log.published();
+        let began = Instant::now();
+        let flushed = self.sync_log(durable, published);
+        let len = published.saturating_sub(durable);
+        self.flushing.meter.flushed(len, began.elapsed());
+        flushed.map_err(|error| self.fail_appended(&error))?;
+        self.log.state.set(Mark::Durable, published);
+        self.stamp(&[Stamp::Log], stored_ms);
+        if self.log.sync {
+            ring_all(&[&self.bells.work, &self.bells.news]);
+        }
+        Ok(())
+    }
+
+    /// Syncs `durable..published` of the log; a mark that says so moves behind it alone.
+    fn sync_log(&self, durable: u64, published: u64) -> Result<()> {
+        if planted(Bug::ProgressAhead) {
+            self.log.state.set(Mark::Durable, published);
+        }
+        let until = match planted(Bug::SyncPopulated) {
+            true => published + PAGE as u64,
+            false => published,
+        };
+        let synced = self.log.files.flush(durable, until);
+        match planted(Bug::RetryFailedSync) && synced.is_err() {
+            true => self.log.files.flush(durable, until),
+            false => synced,
+        }
+    }
+
+    fn stamp(&self, stamps: &[Stamp], ms: i64) {
+        if let Some(checkpoint) = self.flushing.checkpoint.as_ref().filter(|_| ms > 0) {
+            let set = |stamp: &Stamp| checkpoint.set(*stamp, ms);
+            if let Err(error) = stamps.iter().try_for_each(set) {
+                self.fail(&error);
+            }
+        }
+    }
+
+    /// Writes the table of topics if a topic has changed since it was written.
+    pub fn save_table(&self) -> Result<()> {
+        if !self.table_dirty.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let mut table = self.table.lock();
+        table.update(&self.topics, self.clock.now_ms());
+        table.save(&*self.disk).inspect_err(|_| {
+            self.table_dirty.store(true, Ordering::Release);
+        })
+    }
+
+    /// A full pass: log, queues, index and tables durable, then the marks that say so.
+    pub fn full_pass(&self) -> Result<()> {
+        self.health.check()?;
+        self.save_table()?;
+        if self.dispatcher.dispatched() <= self.log.state.get(Mark::Settled) {
+            return Ok(());
+        }
+        let flushed = self.flush_all()?;
+        self.save_inventory(flushed)
+    }
+
+    /// Withdraws the mark of the last full pass, before queues are changed in place: after a crash
+    /// the next opening makes all of them durable again. No full pass, which would set the mark
+    /// again, runs while the guard lives.
+    pub fn withdraw_full_pass(&self) -> MutexGuard<'_, ()> {
+        let alone = self.flushing.full_pass.lock();
+        let min = self.log.min_position();
+        self.log.state.set(Mark::Settled, min);
+        alone
+    }
+
+    /// Makes log, queues and index durable, at least as far as they are dispatched when it begins.
+    /// No other thread does so until the result is saved or dropped: what one of them has begun to
+    /// flush looks clean to the other.
+    pub fn flush_all(&self) -> Result<Flushed<'_>> {
+        let alone = self.flushing.full_pass.lock();
+        // Taken before the flush: what it tells of is durable when it is written.
+        let (inventory, dispatched_ms) = self.inventory()?;
+        // What is in the queues is published, if not yet dispatched as a whole.
+        self.flush_to(self.log.readable_end())?;
+        let flushed = self
+            .dirty_what_is_in_doubt()
+            .and_then(|()| self.queues.flush())
+            .and_then(|()| self.index.as_ref().map_or(Ok(()), |index| index.flush()));
+        if let Err(error) = flushed {
+            // What passes has synced nothing that it does not sync again.
+            if error.ends_writing() {
+                self.fail(&error);
+            }
+            return Err(error);
+        }
+        self.stamp(&[Stamp::Queues, Stamp::Index], dispatched_ms);
+        if let Some(checkpoint) = &self.flushing.checkpoint {
+            checkpoint.sync(&*self.disk)?;
+        }
+        Ok(Flushed {
+            inventory,
+            _alone: alone,
+        })
+    }
+
+    /// Marks pages of queues and index dirty that a crashed process may have failed to sync.
+    fn dirty_what_is_in_doubt(&self) -> Result<()> {
+        let mut in_doubt = self.flushing.in_doubt.lock();
+        let Some(position) = *in_doubt else {
+            return Ok(());
+        };
+        for (_, queue) in self.queues.all(&self.topics) {
+            queue.dirty_from(position)?;
+            self.queues.limit_maps();
+        }
+        if let Some(index) = &self.index {
+            index.dirty_from(position)?;
+        }
+        *in_doubt = None;
+        Ok(())
+    }
+
+    /// Saves the bounds that [`Parts::flush_all`] has made durable, and moves the mark that says
+    /// so.
+    pub fn save_inventory(&self, flushed: Flushed<'_>) -> Result<()> {
+        // A failure, of a repair perhaps, may have left less than the inventory tells of.
+        self.health.check()?;
+        let inventory = &flushed.inventory;
+        inventory.save(&self.disk, &self.root)?;
+        self.log.state.set(Mark::Settled, inventory.position);
+        self.health.unless_failed(|| self.log.state.vouch());
+        self.log.state.sync(&*self.disk)
+    }
+
+    /// The bounds of all queues and the index files, and the store time of the last record that is
+    /// in them. Dispatch stands still meanwhile, so they are those of one position of the log.
+    fn inventory(&self) -> Result<(Inventory, i64)> {
+        self.dispatcher.hold(|position, stored_ms| {
+            let index = self.index.as_deref();
+            let inventory = Inventory::of(position, &self.topics, &self.queues, index)?;
+            Ok((inventory, stored_ms))
+        })
+    }
+
+    /// Writes what a clean close leaves: everything durable, bounds, checkpoint, then the flag; the
+    /// file `abort` goes last.
+    pub fn full_pass_for_close(&self, last_store_ms: i64) -> Result<()> {
+        self.write_out()?;
+        let end = self.log.published();
+        // A synchronous store dispatches only what is durable, so the flush comes first.
+        self.flush_to(end)?;
+        self.pool.iter().for_each(TransientPool::let_go);
+        self.dispatcher.catch_up(end)?;
+        self.table_dirty.store(true, Ordering::Release);
+        self.save_table()?;
+        let flushed = self.flush_all()?;
+        self.save_inventory(flushed)?;
+        self.stamp(&[Stamp::Log, Stamp::Queues, Stamp::Index], last_store_ms);
+        if let Some(checkpoint) = &self.flushing.checkpoint {
+            checkpoint.sync(&*self.disk)?;
+        }
+        self.log.state.end_epoch(true);
+        self.log.state.sync(&*self.disk)?;
+        abort::take_away(&*self.disk, &self.root)
+    }
+
+    /// Drops the pages after the end of the log from the page cache that were faulted in ahead of
+    /// use. They are zeros: the kernel would write them, and each opening would search them for
+    /// records.
+    pub fn drop_unused_pages(&self) {
+        if let Some((file, range)) = self.tail.lock().unused_pages() {
+            let len = range.end - range.start;
+            self.disk.drop_zeros(file.path(), range.start, len);
+        }
+    }
+}

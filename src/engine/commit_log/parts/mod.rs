@@ -1,0 +1,282 @@
+//! The parts of an open store: its data, and the appends to them.
+//!
+//! Whoever reads, repairs or makes durable is given the parts. The services of a store
+//! ([`super::services`]) are no part: a thread takes the parts, and the parts tell threads of news
+//! by their [`Bells`] alone.
+
+pub mod durable;
+pub mod write_out;
+
+use super::dispatch::Dispatcher;
+use super::index::Index;
+use super::log::Log;
+use super::log::append::{Appender, Tail};
+use super::log::atomic;
+use super::queues::Queues;
+use super::tables::checkpoint::Checkpoint;
+use super::tables::topics::TopicTable;
+use crate::clock::Clock;
+use crate::disk::Disk;
+use crate::engine::directory::page::Word;
+use crate::engine::service::append_lock::AppendLock;
+use crate::engine::service::bell::{Bell, ring_all};
+use crate::engine::service::health::Health;
+use crate::engine::service::known_damage::Report;
+use crate::engine::{Appended, Topic, Topics};
+use crate::error::{Error, Result};
+use crate::mapped::{Allocator, TransientPool, guard};
+use crate::meter::FlushMeter;
+use crate::record::{Batch, RecordStyle};
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, MutexGuard, RwLock};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+/// Senders help dispatch while more bytes than this wait for it.
+pub const BACKLOG_MAX: u64 = 256 << 20;
+/// From this many bytes on an append is long: it takes some hundred microseconds.
+const LONG_LEN: usize = 256 << 10;
+
+/// How records are made and appended.
+#[derive(Clone, Copy, Debug)]
+pub struct AppendRules {
+    /// What all records have in common.
+    pub style: RecordStyle,
+    /// Queues of a topic that nobody created.
+    pub default_queues: u32,
+    /// How long an append waits for the append lock.
+    pub busy_timeout: Duration,
+    /// Whether each message gets a unique id.
+    pub unique_ids: bool,
+    /// Whether a full transient pool refuses appends.
+    pub pool_fail_fast: bool,
+}
+
+/// Wake those who sleep until there is something for them.
+#[derive(Debug, Default)]
+pub struct Bells {
+    /// Rung when there is something to dispatch.
+    pub work: Bell,
+    /// Rung when a buffer of the transient pool is full.
+    pub full: Bell,
+    /// Rung when readers have something new.
+    pub news: Bell,
+}
+
+/// What the flushes of a store share.
+#[derive(Debug)]
+pub struct Flushing {
+    /// Held while the log is synced.
+    pub log: Mutex<()>,
+    /// Held during a full pass.
+    pub full_pass: Mutex<()>,
+    /// Queues and index from this position on came with the page cache of a process that died. A
+    /// sync of its own may have failed, and left pages clean that are missing on the disk.
+    pub in_doubt: Mutex<Option<u64>>,
+    /// The file `checkpoint`, where the store is written.
+    pub checkpoint: Option<Checkpoint>,
+    /// How long flushes take.
+    pub meter: FlushMeter,
+}
+
+/// What following the writer in another process has come to.
+#[derive(Debug)]
+pub struct Following {
+    /// Held while the files of the writer are joined.
+    pub lock: Mutex<()>,
+    /// How often the writer has exchanged files, as last seen.
+    pub exchanges: AtomicU32,
+}
+
+/// The parts of an open store.
+#[derive(Debug)]
+pub struct Parts {
+    /// The store's directory.
+    pub root: PathBuf,
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// The wall clock.
+    pub clock: Arc<dyn Clock>,
+    /// Whether the store may be written; closed under the append lock.
+    pub health: Health,
+    /// The log.
+    pub log: Arc<Log>,
+    /// The topics.
+    pub topics: Arc<Topics>,
+    /// The queues.
+    pub queues: Arc<Queues>,
+    /// The index, where keys are indexed.
+    pub index: Option<Arc<Index>>,
+    /// Held while the index lacks keys that are put again.
+    pub rebuilding: RwLock<()>,
+    /// Builds queues and index.
+    pub dispatcher: Dispatcher,
+    /// Makes files ahead of use.
+    pub allocator: Allocator,
+    /// How records are made and appended.
+    pub append_rules: AppendRules,
+    /// The append lock. Nothing that another thread writes shares its cache lines.
+    pub tail: CachePadded<AppendLock<Tail>>,
+    /// Where appends go first, in a store that has one.
+    pub pool: Option<TransientPool>,
+    /// `topics.json`.
+    pub table: Mutex<TopicTable>,
+    /// Whether a topic has changed since the table was written.
+    pub table_dirty: AtomicBool,
+    /// Damage.
+    pub report: Arc<Report>,
+    /// What flushes share.
+    pub flushing: Flushing,
+    /// What following another writer has come to.
+    pub following: Following,
+    /// Wake those who sleep.
+    pub bells: Bells,
+}
+
+impl Parts {
+    /// The topic, created with the default number of queues where it is not there yet.
+    pub fn topic_for_append(&self, name: &str) -> Arc<Topic> {
+        let queues = crate::engine::topic::initial_queues(name, self.append_rules.default_queues);
+        let (topic, added) = self.topics.get_or_add(name, queues);
+        if added {
+            self.table_dirty.store(true, Ordering::Release);
+        }
+        topic
+    }
+
+    /// [`Tail::append`] under the append lock, while the store is open and has not failed.
+    pub fn append(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        clock_ms: i64,
+        appended: &mut Appended,
+    ) -> Result<()> {
+        // The clock of a batch may have been read long ago, before its first row was encoded.
+        let began_ms = match batches {
+            [(_, batch)] if batch.rows().len() == 1 => clock_ms,
+            _ => self.clock.coarse_ms(),
+        };
+        let len: usize = batches.iter().map(|(_, batch)| batch.encoded_len()).sum();
+        // Before the lock, so that it is dropped after it.
+        let _long;
+        let mut tail = self.writable_tail(began_ms)?;
+        if len >= LONG_LEN {
+            _long = self.tail.begin_long();
+        }
+        let done = tail.append(&self.appender(), batches, clock_ms, appended);
+        done.inspect_err(|error| self.fail_of_fault(error))?;
+        self.tail.show_counters(tail.counters());
+        self.check_marks()
+    }
+
+    /// Appends batches, which may be of several topics, so that recovery finds all or none of them,
+    /// and fills `appended`, which is empty, with the places of the rows. Records that mark the
+    /// begin and the end go with them; see [`atomic`].
+    pub fn append_whole(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        appended: &mut Appended,
+    ) -> Result<()> {
+        let markers = self.topic_for_append(atomic::TOPIC);
+        let rows = batches.iter().map(|(_, batch)| batch.rows().len()).sum();
+        let clocks = batches.iter().map(|(_, batch)| batch.clock_ms());
+        let clock_ms = clocks.max().unwrap_or_default();
+        let (mut begin, mut end) = atomic::encode(rows, &self.append_rules.style, clock_ms)?;
+        let mut all: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(batches.len() + 2);
+        all.push((&*markers, &mut begin));
+        let rows = batches.iter_mut();
+        all.extend(rows.map(|(topic, batch)| (*topic, &mut **batch)));
+        all.push((&*markers, &mut end));
+        self.append(&mut all, clock_ms, appended)?;
+        appended.rows.pop();
+        appended.rows.remove(0);
+        Ok(())
+    }
+
+    /// Seals the log file that is written; see [`Tail::seal`].
+    pub fn seal(&self, start: Option<u64>) -> Result<Option<u64>> {
+        let mut tail = self.writable_tail(self.clock.coarse_ms())?;
+        let sealed = tail.seal(&self.appender(), start);
+        let end = sealed.inspect_err(|error| self.fail_of_fault(error))?;
+        self.check_marks()?;
+        Ok(end)
+    }
+
+    /// The tail, locked, of a store that may be written.
+    #[inline]
+    fn writable_tail(&self, began_ms: i64) -> Result<MutexGuard<'_, Tail>> {
+        guard::renew_at(began_ms);
+        let tail = self
+            .tail
+            .acquire(began_ms, self.append_rules.busy_timeout)?;
+        if self.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        self.health.check()?;
+        Ok(tail)
+    }
+
+    #[inline]
+    fn appender(&self) -> Appender<'_> {
+        Appender {
+            log: &self.log,
+            allocator: &self.allocator,
+            disk: &self.disk,
+            pool: self.pool.as_ref(),
+            pool_fail_fast: self.append_rules.pool_fail_fast,
+        }
+    }
+
+    /// Wakes those whom an append up to `end` concerns, and helps dispatch if it is far behind.
+    #[inline]
+    pub fn announce(&self, end: u64) {
+        ring_all(&[&self.bells.work, &self.bells.news]);
+        // In a synchronous store those who wait for the disk write out.
+        if !self.log.sync && self.pool.as_ref().is_some_and(TransientPool::has_full) {
+            self.bells.full.ring();
+        }
+        if end.saturating_sub(self.dispatcher.dispatched()) > BACKLOG_MAX {
+            // A failure to dispatch is not one to append; the thread meets it again and reports it.
+            let _ = self.dispatcher.try_step();
+        }
+    }
+
+    /// Wakes everyone who sleeps: the store closes.
+    pub fn wake_all(&self) {
+        ring_all(&[&self.bells.work, &self.bells.full, &self.bells.news]);
+        self.log.state.ring(Word::Pending);
+    }
+
+    /// Ends the writing for good.
+    pub fn fail(&self, error: &Error) {
+        self.health.fail(error, || self.log.state.doubt());
+        self.bells.news.ring();
+    }
+
+    /// Ends the writing for good; returns what those are told whose messages are in the log.
+    #[cold]
+    pub(super) fn fail_appended(&self, error: &Error) -> Error {
+        self.fail(error);
+        Error::Failed {
+            reason: error.to_string(),
+            appended: true,
+        }
+    }
+
+    /// Ends the writing where a store to a map has faulted: what the map holds is not known.
+    #[cold]
+    fn fail_of_fault(&self, error: &Error) {
+        if error.is_fault() {
+            self.fail(error);
+        }
+    }
+
+    /// Ends the writing where the marks, of this process's appends too, could not be stored.
+    #[inline]
+    fn check_marks(&self) -> Result<()> {
+        let checked = self.log.state.check();
+        checked.map_err(|error| self.fail_appended(&error))
+    }
+}

@@ -1,0 +1,68 @@
+//! Write-out: what appends have left in the transient pool goes to the files, and readers see it.
+
+use super::Parts;
+use crate::engine::service::bell::ring_all;
+use crate::error::Result;
+use crate::mapped::{PAGE, TransientPool};
+use crate::options::Options;
+use std::time::{Duration, Instant};
+
+/// When the transient pool is written out.
+#[derive(Clone, Copy, Debug)]
+pub struct WriteOutRules {
+    /// How long bytes wait at most.
+    pub interval: Duration,
+    /// This many bytes do not wait for the interval.
+    least_bytes: u64,
+}
+
+impl WriteOutRules {
+    /// The rules of a store with these options.
+    pub fn new(options: &Options) -> WriteOutRules {
+        WriteOutRules {
+            interval: options.commit_interval.max(Duration::from_millis(1)),
+            least_bytes: u64::from(options.commit_least_pages) * PAGE as u64,
+        }
+    }
+
+    /// One step of the write-out service, after a pause or because a buffer is full. `written`:
+    /// when the pool was last written out.
+    pub fn step(&self, parts: &Parts, time: Instant, written: &mut Instant) {
+        let waiting = parts.wrote().saturating_sub(parts.log.published());
+        let waited = time.saturating_duration_since(*written) >= self.interval;
+        let full = parts.pool.as_ref().is_some_and(TransientPool::has_full);
+        if waiting >= self.least_bytes.max(1) || waited || full {
+            // A failure has made the store fail for writers.
+            let _ = parts.write_out();
+            *written = time;
+        }
+    }
+}
+
+impl Parts {
+    /// End of what was appended, readable or not.
+    pub fn wrote(&self) -> u64 {
+        self.pool
+            .as_ref()
+            .map_or_else(|| self.log.published(), TransientPool::wrote)
+    }
+
+    /// Writes out what the transient pool holds, so that readers see it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Failed`](crate::error::Error::Failed): the writing has ended.
+    pub fn write_out(&self) -> Result<()> {
+        let Some(pool) = &self.pool else {
+            return Ok(());
+        };
+        if pool.wrote() <= self.log.published() {
+            return Ok(());
+        }
+        self.health.check_appended()?;
+        let written = pool.write_out(|end| self.log.publish(end));
+        written.map_err(|error| self.fail_appended(&error))?;
+        ring_all(&[&self.bells.work, &self.bells.news]);
+        Ok(())
+    }
+}

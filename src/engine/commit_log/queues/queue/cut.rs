@@ -1,0 +1,127 @@
+//! Cutting a queue at either end.
+
+use super::{ConsumeQueue, ENTRY_LEN, Files};
+use crate::error::{Error, Op, Result};
+use crate::mapped::Access;
+use crate::mapped::queue::file_name;
+use std::sync::atomic::Ordering;
+
+impl ConsumeQueue {
+    /// Cuts the queue at `max`: later entries become zeros, later files go. The next flush makes
+    /// that durable.
+    pub fn truncate(&self, max: u64) -> Result<()> {
+        let keep = max - max % self.store.file_entries;
+        let mut files = self.files.lock();
+        if self.store.access == Access::Read {
+            // Entries in memory stay: those below the end may be among them.
+            self.max.store(max, Ordering::Release);
+            return Ok(());
+        }
+        let behind: Vec<u64> = files
+            .on_disk
+            .range(keep + 1..)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in behind {
+            self.remove(&mut files, start)?;
+        }
+        if files.on_disk.contains_key(&keep) {
+            let path = self.directory.join(file_name(keep * ENTRY_LEN));
+            let from = (max - keep) * ENTRY_LEN;
+            let len = self.store.file_entries * ENTRY_LEN - from;
+            let data = self.store.disk.next_data(&path, from);
+            if data.map_err(|e| Error::io(Op::Read, &path, e))?.is_some() {
+                let erased = self.store.disk.erase(&path, from, len);
+                erased.map_err(|e| Error::io(Op::Erase, &path, e))?;
+                let end = keep + self.store.file_entries;
+                self.erased.fetch_max(end, Ordering::AcqRel);
+            }
+        }
+        drop(files);
+        self.flushed.fetch_min(max, Ordering::AcqRel);
+        self.set_bounds(self.min(), max);
+        Ok(())
+    }
+
+    /// Empties the queue: its next message gets offset `next`, at or below the end.
+    pub fn empty_at(&self, next: u64) -> Result<()> {
+        self.truncate(next)?;
+        self.set_bounds(next, next);
+        Ok(())
+    }
+
+    /// First offset whose entry does not lead below `min_position`, by the entries alone.
+    pub fn first_in_log(&self, min_position: u64) -> Result<u64> {
+        let first = self.readable(self.min())?;
+        match first.filter(|first| first.position >= min_position) {
+            Some(_) => Ok(self.min()),
+            None => self.first_from(min_position),
+        }
+    }
+
+    /// Moves the first offset behind what lies in the log below `min_position`.
+    pub fn raise_min(&self, min_position: u64) -> Result<()> {
+        let low = self.first_in_log(min_position)?;
+        // Another thread may have followed a log that begins later meanwhile.
+        self.raise_min_to(low);
+        Ok(())
+    }
+
+    /// Moves the first offset to `number`, unless it lies behind that already.
+    pub fn raise_min_to(&self, number: u64) {
+        self.min.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// [`ConsumeQueue::raise_min`] beside a process that takes files away: they are not looked for
+    /// again.
+    pub fn follow_min(&self, min_position: u64) -> Result<()> {
+        if self.followed.load(Ordering::Acquire) < min_position {
+            self.refresh_files()?;
+            self.raise_min(min_position)?;
+            self.followed.fetch_max(min_position, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+
+    /// Takes away the files that lie before the first offset, but never the last: it tells the next
+    /// offset of a queue whose messages are all gone.
+    pub fn retire_files(&self) -> Result<()> {
+        if self.store.access == Access::Read {
+            return Ok(());
+        }
+        let min = self.min();
+        let mut files = self.files.lock();
+        while let Some((start, _)) = files.on_disk.first_key_value() {
+            let start = *start;
+            if start + self.store.file_entries > min || files.on_disk.len() == 1 {
+                break;
+            }
+            self.remove(&mut files, start)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the file away that begins with entry `start`.
+    fn remove(&self, files: &mut Files, start: u64) -> Result<()> {
+        self.unlink(start)?;
+        if files
+            .on_disk
+            .remove(&start)
+            .is_some_and(|file| file.region.is_some())
+        {
+            self.store.mapped.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(())
+    }
+
+    /// Unlinks the file that begins with entry `start`. The next flush makes that durable.
+    pub fn unlink(&self, start: u64) -> Result<()> {
+        let path = self.directory.join(file_name(start * ENTRY_LEN));
+        match self.store.disk.unlink(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            gone => gone.map_err(|e| Error::io(Op::Unlink, &path, e))?,
+        }
+        self.names_changed.store(true, Ordering::Release);
+        Ok(())
+    }
+}

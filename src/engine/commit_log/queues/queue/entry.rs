@@ -1,0 +1,197 @@
+//! One entry of a consume queue, and a map that holds entries.
+//!
+//! ```text
+//! at  width  field
+//! 0   i64    position of the record in the log
+//! 8   i32    size of the record
+//! 12  i64    tag code: hash of the tag, 0 without; for a delayed message the time of its delivery
+//! ```
+//!
+//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. So is one
+//! with the tag code 0x4C6F73744C6F7374, which no tag or time has: a repair lets it lead to what
+//! fills the hole that its message lay in.
+
+use crate::error::{Error, Op, Result};
+use crate::mapped::Region;
+use crate::num::{index, low_u32};
+use crate::record::Record;
+use crate::record::layout::{be_u32, be_u64};
+use crate::record::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC};
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{Ordering, fence};
+
+/// Bytes of an entry.
+pub const ENTRY_LEN: u64 = 20;
+const _: () = assert!(ENTRY_LEN == 8 + 4 + 8);
+const AT_SIZE: usize = 8;
+const AT_TAGS: usize = AT_SIZE + 4;
+/// Offsets of queues are below this; a larger one in a record is damage.
+pub const OFFSET_MAX: u64 = 1 << 56;
+/// Queue ids that a record or a directory may have are below this. It is more than the queues that
+/// a topic is given ([`TOPIC_QUEUES_MAX`](crate::engine::topic::TOPIC_QUEUES_MAX)): another system
+/// may have given more.
+pub const QUEUE_IDS_MAX: u32 = 1 << 20;
+/// Size that marks a filler.
+pub const FILLER_SIZE: u32 = 0x7FFF_FFFF;
+
+/// Tag code of an entry whose message is lost.
+const LOST_CODE: i64 = 0x4C6F_7374_4C6F_7374;
+
+/// One entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueEntry {
+    /// Position of the record.
+    pub position: u64,
+    /// Size of the record.
+    pub size: u32,
+    /// Hash of the tag, or delivery time.
+    pub tags_code: i64,
+}
+
+impl QueueEntry {
+    /// No message has this offset.
+    pub const FILLER: QueueEntry = QueueEntry {
+        position: 0,
+        size: FILLER_SIZE,
+        tags_code: 0,
+    };
+
+    /// The entry of the record at `position`, whose properties are `known`.
+    #[inline]
+    pub fn of(record: &Record<'_>, known: &Known<'_>, position: u64) -> QueueEntry {
+        QueueEntry {
+            position,
+            size: record.layout().total_len,
+            tags_code: tags_code(record, known),
+        }
+    }
+
+    /// The entry of a message that is lost; `bridge` is the record that fills its place.
+    pub fn lost(bridge: &Range<u64>) -> QueueEntry {
+        QueueEntry {
+            position: bridge.start,
+            size: low_u32(bridge.end - bridge.start),
+            tags_code: LOST_CODE,
+        }
+    }
+
+    /// Whether the entry says that no message has this offset.
+    #[inline]
+    pub fn is_filler(&self) -> bool {
+        self.size == FILLER_SIZE && self.position == 0 || self.tags_code == LOST_CODE
+    }
+
+    /// Position behind the record.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.position.saturating_add(u64::from(self.size))
+    }
+
+    #[inline]
+    pub fn to_bytes(self) -> [u8; index(ENTRY_LEN)] {
+        let mut bytes = [0; index(ENTRY_LEN)];
+        bytes[..8].copy_from_slice(&self.position.to_be_bytes());
+        bytes[8..12].copy_from_slice(&self.size.to_be_bytes());
+        bytes[12..].copy_from_slice(&self.tags_code.to_be_bytes());
+        bytes
+    }
+
+    #[inline]
+    fn from_bytes(bytes: [u8; index(ENTRY_LEN)]) -> QueueEntry {
+        QueueEntry {
+            position: be_u64(&bytes, 0),
+            size: be_u32(&bytes, 8),
+            tags_code: be_u64(&bytes, 12).cast_signed(),
+        }
+    }
+
+    /// Whether the entry leads to a record that may lie below `end`.
+    #[inline]
+    pub fn is_message(&self, end: u64) -> bool {
+        self.size > 0
+            && self.size < FILLER_SIZE
+            && self.position < end
+            && self.position + u64::from(self.size) <= end
+    }
+}
+
+/// Queue and offset of a record; `None` where it stands in no queue, or names one that none can
+/// be.
+#[inline]
+pub fn queue_and_offset(record: &Record<'_>) -> Option<(u32, u64)> {
+    if !record.is_queued() {
+        return None;
+    }
+    let queue = u32::try_from(record.queue_id()).ok();
+    let offset = u64::try_from(record.queue_offset()).ok();
+    let queue = queue.filter(|queue| *queue < QUEUE_IDS_MAX)?;
+    Some((queue, offset.filter(|offset| *offset < OFFSET_MAX)?))
+}
+
+/// The code of a queue entry: of the tag, or the delivery time of a delayed message.
+#[inline]
+fn tags_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
+    if let Some(delay) = known.delay
+        && record.topic() == SCHEDULE_TOPIC.as_bytes()
+    {
+        let level = std::str::from_utf8(delay)
+            .ok()
+            .and_then(|text| text.parse::<i64>().ok());
+        if let Some(level) = level.filter(|level| *level > 0) {
+            let last = DELAY_LEVELS_MS.len();
+            let index = usize::try_from(level).unwrap_or(last).min(last) - 1;
+            return record.store_timestamp() + DELAY_LEVELS_MS.get(index).copied().unwrap_or(1000);
+        }
+    }
+    properties::tags_code(known.tags)
+}
+
+/// A map with entries of a queue.
+#[derive(Clone, Debug)]
+pub struct EntryMap {
+    pub region: Arc<Region>,
+    pub base: usize,
+    /// Number of its first entry.
+    pub first: u64,
+    /// Number behind its last entry.
+    pub end: u64,
+}
+
+impl EntryMap {
+    /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored, or not
+    /// all of it yet.
+    #[inline]
+    pub fn entry(&self, number: u64) -> Result<QueueEntry> {
+        let entry = self.load(self.byte_of(number));
+        entry.map_err(|e| Error::io(Op::Read, self.region.path(), e))
+    }
+
+    #[inline]
+    fn load(&self, at: usize) -> io::Result<QueueEntry> {
+        // The size is stored last and so loaded first: where it is there, so is the rest.
+        let size = self.region.words::<4>(at + AT_SIZE)?;
+        fence(Ordering::Acquire);
+        let mut bytes = self.region.words::<{ index(ENTRY_LEN) }>(at)?;
+        bytes[AT_SIZE..AT_TAGS].copy_from_slice(&size);
+        Ok(QueueEntry::from_bytes(bytes))
+    }
+
+    /// Stores an entry, which other processes may be looking at: they see it whole or with size 0,
+    /// unless it takes the place of another.
+    #[inline]
+    pub fn store(&self, number: u64, entry: QueueEntry) -> Result<()> {
+        let (at, bytes) = (self.byte_of(number), entry.to_bytes());
+        let set = |at, bytes| self.region.set_words(at, bytes);
+        set(at, &bytes[..AT_SIZE])
+            .and_then(|()| set(at + AT_TAGS, &bytes[AT_TAGS..]))
+            .and_then(|()| set(at + AT_SIZE, &bytes[AT_SIZE..AT_TAGS]))
+            .map_err(|e| Error::io(Op::Store, self.region.path(), e))
+    }
+
+    #[inline]
+    pub fn byte_of(&self, number: u64) -> usize {
+        self.base + index((number - self.first) * ENTRY_LEN)
+    }
+}

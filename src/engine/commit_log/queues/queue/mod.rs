@@ -1,0 +1,451 @@
+//! A consume queue: for each message of one queue of a topic, where its record lies in the log.
+//!
+//! Entry `k` is at byte `20 k` of a row of files, see [`QueueEntry`]. Entries are read and written
+//! as words, because a rebuild corrects them in place.
+
+mod cut;
+pub mod entry;
+mod flush;
+mod names;
+mod overlay;
+mod search;
+
+use crate::disk::Disk;
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::{file_name, list_files};
+use crate::mapped::{Access, Region};
+use crate::num::index;
+use crate::record::layout::RECORD_LEN_MIN;
+pub use entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
+pub use names::{is_directory_name, list_queues, list_topics};
+use overlay::Overlay;
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Blocks are reserved in steps of this many bytes.
+const RESERVE_STEP: u64 = 64 << 10;
+/// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
+pub const GAP_MAX: u64 = 1 << 26;
+/// A gap of so many offsets is bridged wherever it is; a longer one takes a log that is as long.
+const GAP_SHORT: u64 = 1 << 16;
+
+/// Most files that may be missing between two of a queue.
+const FILE_GAP_MAX: u64 = 64;
+
+/// What all queues of a store share.
+#[derive(Debug)]
+pub struct QueueStore {
+    /// The disk.
+    pub disk: Arc<dyn Disk>,
+    /// The directory `consumequeue`.
+    pub directory: PathBuf,
+    /// Entries of a file.
+    pub file_entries: u64,
+    /// Whether files are written, or all that is missing is kept in memory.
+    pub access: Access,
+    /// Memory for what is missing on disk.
+    pub spill: crate::mapped::spill::Spill,
+    /// Files that are mapped, of all queues.
+    pub mapped: AtomicU64,
+}
+
+/// One queue.
+#[derive(Debug)]
+pub struct ConsumeQueue {
+    store: Arc<QueueStore>,
+    directory: PathBuf,
+    /// Number of the queue in its topic.
+    pub id: u32,
+    min: AtomicU64,
+    max: AtomicU64,
+    /// Number behind the last entry that is durable, as far as entries were added behind the
+    /// others.
+    flushed: AtomicU64,
+    /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
+    dirty: AtomicU64,
+    /// Number behind the last entry that was turned into zeros since the last flush; 0 without one.
+    erased: AtomicU64,
+    /// Whether the names of the files are perhaps not durable: one was made or removed since the
+    /// last flush, or by a process that died before its own.
+    names_changed: AtomicBool,
+    touched: AtomicBool,
+    /// First position of the log when the first offset was last corrected by another process's
+    /// mark.
+    followed: AtomicU64,
+    files: Mutex<Files>,
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    /// By number of the first entry: whether the file is there, and its map.
+    on_disk: BTreeMap<u64, QueueFile>,
+    /// Entries from here on are in memory, for a store that may not be written.
+    overlay: Option<Overlay>,
+}
+
+#[derive(Debug, Default)]
+struct QueueFile {
+    region: Option<Arc<Region>>,
+    reserved: u64,
+}
+
+impl ConsumeQueue {
+    /// A queue whose files, if any, are listed but not yet looked into.
+    pub fn open(store: &Arc<QueueStore>, topic: &str, id: u32) -> Result<ConsumeQueue> {
+        let directory = store.directory.join(topic).join(id.to_string());
+        let queue = ConsumeQueue::absent(store, topic, id);
+        let file_len = store.file_entries * ENTRY_LEN;
+        let mut files = queue.files.lock();
+        let mut end = None;
+        for file in list_files(&*store.disk, &directory)? {
+            // A file of another length, or one that does not begin where one can, holds nothing
+            // that the log would not give back; nor does one that lies far behind all others.
+            let gap = end.map_or(0, |end| file.start.saturating_sub(end));
+            let near = gap <= FILE_GAP_MAX * file_len;
+            if file.len == file_len && file.start % file_len == 0 && near {
+                end = Some(file.start + file_len);
+                files
+                    .on_disk
+                    .insert(file.start / ENTRY_LEN, QueueFile::default());
+            } else if store.access == Access::ReadWrite {
+                queue.unlink(file.start / ENTRY_LEN)?;
+            }
+        }
+        drop(files);
+        Ok(queue)
+    }
+
+    /// A queue of which nothing is on disk.
+    pub fn absent(store: &Arc<QueueStore>, topic: &str, id: u32) -> ConsumeQueue {
+        ConsumeQueue {
+            store: Arc::clone(store),
+            directory: store.directory.join(topic).join(id.to_string()),
+            id,
+            min: AtomicU64::new(0),
+            max: AtomicU64::new(0),
+            flushed: AtomicU64::new(0),
+            dirty: AtomicU64::new(u64::MAX),
+            erased: AtomicU64::new(0),
+            names_changed: AtomicBool::new(false),
+            touched: AtomicBool::new(false),
+            followed: AtomicU64::new(0),
+            files: Mutex::new(Files::default()),
+        }
+    }
+
+    /// First offset that has a message.
+    #[inline]
+    pub fn min(&self) -> u64 {
+        self.min.load(Ordering::Acquire)
+    }
+
+    /// Next offset to be written.
+    #[inline]
+    pub fn max(&self) -> u64 {
+        self.max.load(Ordering::Acquire)
+    }
+
+    /// File and byte of entry `number`, there or not.
+    pub fn place_of(&self, number: u64) -> (PathBuf, u64) {
+        let first = number - number % self.store.file_entries;
+        let path = self.directory.join(file_name(first * ENTRY_LEN));
+        (path, (number - first) * ENTRY_LEN)
+    }
+
+    /// Sets the bounds, as found by a look at the files of a queue that is being opened. What they
+    /// hold counts as durable, until [`ConsumeQueue::doubt`] says otherwise.
+    pub fn load_bounds(&self, min: u64, max: u64) {
+        self.set_bounds(min, max);
+        self.set_flushed(max);
+    }
+
+    /// Sets the bounds, as found by a look at the files.
+    pub fn set_bounds(&self, min: u64, max: u64) {
+        self.max.store(max, Ordering::Release);
+        self.min.store(min.min(max), Ordering::Release);
+    }
+
+    /// Moves the end up, as found by a look at entries that another process has added.
+    pub fn extend_to(&self, max: u64) {
+        self.max.fetch_max(max, Ordering::AcqRel);
+    }
+
+    /// First number that the files could hold.
+    pub fn first_on_disk(&self) -> Option<u64> {
+        self.files.lock().on_disk.keys().next().copied()
+    }
+
+    /// The map that holds entry `number`; `None` where no file does.
+    pub fn map_of(&self, number: u64) -> Result<Option<EntryMap>> {
+        let mut files = self.files.lock();
+        if let Some(overlay) = files
+            .overlay
+            .as_ref()
+            .filter(|overlay| number >= overlay.from)
+        {
+            return overlay.map_of(&self.store.spill, number);
+        }
+        let limit = files
+            .overlay
+            .as_ref()
+            .map_or(u64::MAX, |overlay| overlay.from);
+        let first = number - number % self.store.file_entries;
+        let Some(file) = files.on_disk.get_mut(&first) else {
+            return Ok(None);
+        };
+        let region = match self.map(first, file) {
+            Err(error) if self.store.access == Access::Read && error.is_not_found() => {
+                // Its process has taken it away.
+                files.on_disk.remove(&first);
+                return Ok(None);
+            }
+            mapped => mapped?,
+        };
+        let end = limit.min(first + self.store.file_entries);
+        Ok(Some(EntryMap {
+            region,
+            base: 0,
+            first,
+            end,
+        }))
+    }
+
+    fn map(&self, start: u64, file: &mut QueueFile) -> Result<Arc<Region>> {
+        self.touched.store(true, Ordering::Relaxed);
+        if let Some(region) = &file.region {
+            return Ok(Arc::clone(region));
+        }
+        let path = self.directory.join(file_name(start * ENTRY_LEN));
+        let len = index(self.store.file_entries * ENTRY_LEN);
+        let mapped = self.store.disk.map(&path, len, self.store.access);
+        let region = Arc::new(mapped.map_err(|e| Error::io(Op::Map, &path, e))?);
+        self.store.mapped.fetch_add(1, Ordering::Relaxed);
+        file.region = Some(Arc::clone(&region));
+        Ok(region)
+    }
+
+    /// Lets go of the maps if the queue was not used since the last call.
+    pub fn unmap_idle(&self) {
+        if !self.touched.swap(false, Ordering::Relaxed) {
+            self.unmap();
+        }
+    }
+
+    /// Lets go of the maps. They stay good for those who hold them.
+    pub fn unmap(&self) {
+        for file in self.files.lock().on_disk.values_mut() {
+            if file.region.take().is_some() {
+                self.store.mapped.fetch_sub(1, Ordering::Relaxed);
+            }
+        }
+    }
+
+    /// Entry `number`, from disk or memory; `None` where no file holds it or it was never written.
+    pub fn entry(&self, number: u64) -> Result<Option<QueueEntry>> {
+        let Some(map) = self.map_of(number)? else {
+            return Ok(None);
+        };
+        Ok(Some(map.entry(number)?).filter(|entry| entry.size != 0))
+    }
+
+    /// Puts entry `number`: behind the last one, behind a gap that fillers bridge, or in place of a
+    /// wrong one. Returns whether something was stored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that
+    /// asks for it is not to be believed.
+    pub fn put(&self, number: u64, entry: QueueEntry) -> Result<bool> {
+        let max = self.max();
+        if number == max {
+            self.store_entry(number, entry)?;
+            self.max.store(number + 1, Ordering::Release);
+            return Ok(true);
+        }
+        if number < max {
+            if self.entry(number)? == Some(entry) {
+                return Ok(false);
+            }
+            self.store_entry(number, entry)?;
+            self.dirty.fetch_min(number, Ordering::AcqRel);
+            self.min.fetch_min(number, Ordering::AcqRel);
+            return Ok(true);
+        }
+        if self.is_untouched()? {
+            // The first message that is there: those before it were retired with their queue.
+            self.dirty.store(0, Ordering::Release);
+            let start = number - number % self.store.file_entries;
+            self.store_fillers(start..number)?;
+            self.min.store(number, Ordering::Release);
+        } else if number - max > GAP_MAX || !self.has_log_for(number - max, entry.position)? {
+            let reason = format!("queue offset {number} behind {max}");
+            return Err(Error::corrupt(&self.directory, entry.position, reason));
+        } else {
+            self.store_fillers(max..number)?;
+        }
+        self.store_entry(number, entry)?;
+        self.max.store(number + 1, Ordering::Release);
+        Ok(true)
+    }
+
+    /// [`ConsumeQueue::put`] by the one that dispatches, which keeps the map of the next entries at
+    /// hand.
+    #[inline]
+    pub fn put_with(
+        &self,
+        number: u64,
+        entry: QueueEntry,
+        map: &mut Option<EntryMap>,
+    ) -> Result<bool> {
+        if let Some(map) = map
+            && number == self.max.load(Ordering::Relaxed)
+            && number >= map.first
+            && number < map.end
+        {
+            map.store(number, entry)?;
+            self.touched.store(true, Ordering::Relaxed);
+            self.max.store(number + 1, Ordering::Release);
+            return Ok(true);
+        }
+        let stored = self.put(number, entry)?;
+        *map = match self.store.access {
+            Access::ReadWrite => Some(self.writable_map(number)?),
+            Access::Read => None,
+        };
+        Ok(stored)
+    }
+
+    #[inline]
+    fn store_entry(&self, number: u64, entry: QueueEntry) -> Result<()> {
+        let map = self.writable_map(number)?;
+        map.store(number, entry)
+    }
+
+    /// Whether the log has bytes for the records of a gap of the queue that ends at `position`. A
+    /// short gap costs little and is not looked at: one record may hold many messages.
+    fn has_log_for(&self, gap: u64, position: u64) -> Result<bool> {
+        if gap <= GAP_SHORT {
+            return Ok(true);
+        }
+        let before = self.last_end_below(u64::MAX)?.unwrap_or(0);
+        let records = position.saturating_sub(before) / RECORD_LEN_MIN as u64;
+        Ok(gap <= records)
+    }
+
+    /// Says of the numbers of a gap that no message has them.
+    fn store_fillers(&self, mut gap: Range<u64>) -> Result<()> {
+        if self.store.access == Access::Read {
+            let mut files = self.files.lock();
+            let overlay = files.overlay.get_or_insert_with(|| Overlay::new(gap.start));
+            return overlay.fill(&self.directory, &self.store.spill, gap);
+        }
+        gap.try_for_each(|number| self.store_entry(number, QueueEntry::FILLER))
+    }
+
+    /// The map that entry `number` may be stored to; it ends where the blocks do.
+    fn writable_map(&self, number: u64) -> Result<EntryMap> {
+        let mut files = self.files.lock();
+        if self.store.access == Access::Read {
+            let overlay = files.overlay.get_or_insert_with(|| Overlay::new(number));
+            return overlay.writable_map(&self.directory, &self.store.spill, number);
+        }
+        let start = number - number % self.store.file_entries;
+        let file = match files.on_disk.entry(start) {
+            std::collections::btree_map::Entry::Occupied(found) => found.into_mut(),
+            std::collections::btree_map::Entry::Vacant(vacant) => {
+                self.create_file(start)?;
+                vacant.insert(QueueFile::default())
+            }
+        };
+        let end = (number + 1 - start) * ENTRY_LEN;
+        if end > file.reserved {
+            let path = self.directory.join(file_name(start * ENTRY_LEN));
+            let file_len = self.store.file_entries * ENTRY_LEN;
+            let until = end.next_multiple_of(RESERVE_STEP).min(file_len);
+            let reserved = self
+                .store
+                .disk
+                .reserve(&path, file.reserved, until - file.reserved);
+            reserved.map_err(|e| Error::io(Op::Reserve, &path, e))?;
+            file.reserved = until;
+        }
+        let end = start + file.reserved / ENTRY_LEN;
+        let region = self.map(start, file)?;
+        // A store into a page that is not there yet would make the kernel read ahead around it: 128
+        // KiB of zeros for each of many queues, where one page is wanted.
+        region.advise_random();
+        Ok(EntryMap {
+            region,
+            base: 0,
+            first: start,
+            end,
+        })
+    }
+
+    fn create_file(&self, start: u64) -> Result<()> {
+        let disk = &self.store.disk;
+        let made = disk.create_directory(&self.directory);
+        made.map_err(|e| Error::io(Op::Create, &self.directory, e))?;
+        let path = self.directory.join(file_name(start * ENTRY_LEN));
+        let created = disk.create(&path, self.store.file_entries * ENTRY_LEN);
+        created.map_err(|e| Error::io(Op::Create, &path, e))?;
+        self.names_changed.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    /// Whether nothing was ever found of the queue: no entry, no file.
+    pub fn is_untouched(&self) -> Result<bool> {
+        Ok(self.max() == self.min() && self.entry(self.max())?.is_none())
+    }
+
+    /// Puts fillers up to `next`, so that no offset below it is given again. A gap that is too
+    /// large to be believed stays.
+    pub fn bridge_to(&self, next: u64) -> Result<()> {
+        let max = self.max();
+        if self.is_untouched()? {
+            self.set_bounds(next.max(max), next.max(max));
+            return Ok(());
+        }
+        if next > max && next - max <= GAP_MAX {
+            self.store_fillers(max..next)?;
+            self.max.store(next, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    /// Lets go of the entries in memory; whether there were any. The bounds have to be found again.
+    pub fn forget_overlay(&self) -> bool {
+        self.files.lock().overlay.take().is_some()
+    }
+
+    /// Looks for files that another process has added, and lets go of those that it has taken away
+    /// from the front.
+    pub fn refresh_files(&self) -> Result<()> {
+        let file_len = self.store.file_entries * ENTRY_LEN;
+        let mut files = self.files.lock();
+        let found = list_files(&*self.store.disk, &self.directory)?;
+        let mut first = None;
+        for file in found {
+            if file.len == file_len && file.start % file_len == 0 {
+                let start = file.start / ENTRY_LEN;
+                first.get_or_insert(start);
+                files.on_disk.entry(start).or_default();
+            }
+        }
+        let kept = files.on_disk.split_off(&first.unwrap_or(0));
+        let gone = std::mem::replace(&mut files.on_disk, kept);
+        let mapped = gone.values().filter(|file| file.region.is_some()).count();
+        self.store
+            .mapped
+            .fetch_sub(mapped as u64, Ordering::Relaxed);
+        if let Some(first) = first {
+            self.max.fetch_max(first, Ordering::AcqRel);
+            self.min.fetch_max(first, Ordering::AcqRel);
+        }
+        Ok(())
+    }
+}

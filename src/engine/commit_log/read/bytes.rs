@@ -1,0 +1,174 @@
+//! A cursor over bytes of a log file that were read from somewhere: whole blocks of an archive.
+
+use crate::engine::archive::blocks::Wanted;
+use crate::engine::commit_log::log::blank::is_blank;
+use crate::engine::commit_log::log::search::search;
+use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
+use crate::error::{Error, Op, Result};
+use crate::mapped::Region;
+use crate::record::layout::{MAGIC_BLANK, extent};
+use crate::record::{Flaw, Layout, Record};
+use parking_lot::Mutex;
+use std::path::Path;
+use std::sync::Arc;
+
+/// A block as the bytes should be: its length and the CRC-32 of its bytes.
+pub type Expected = (u32, u32);
+
+/// Walks records in the order of their positions and gives those that are wanted.
+///
+/// What is no record is passed over and told as damage, as is a block that is not what was
+/// archived.
+pub struct ByteCursor {
+    region: Arc<Region>,
+    /// Position of the region's first byte.
+    position: u64,
+    at: usize,
+    wanted: Wanted,
+    filter: Filter,
+    check: Check,
+    damage: Arc<Mutex<Vec<Damage>>>,
+}
+
+impl ByteCursor {
+    /// A cursor over `bytes`, which begin at `position` of the log and were read from `path`. They
+    /// are copied. `blocks` is what they should be; where `check` asks for checksums, all are
+    /// compared.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where there is no memory for the copy.
+    pub fn new(
+        bytes: &[u8],
+        (position, path): (u64, &Path),
+        blocks: &[Expected],
+        wanted: Wanted,
+        (filter, check): (Filter, Check),
+        damage: &Arc<Mutex<Vec<Damage>>>,
+    ) -> Result<ByteCursor> {
+        let region = Region::anonymous(bytes.len(), path);
+        let region = region.map_err(|e| Error::io(Op::Map, path, e))?;
+        // Page by page, as the copy meets them, they would cost more than the copy.
+        let _ = region.populate(0, bytes.len());
+        let copied = region.write(0, bytes);
+        copied.map_err(|e| Error::io(Op::Map, path, e))?;
+        region.publish(bytes.len());
+        let cursor = ByteCursor {
+            region: Arc::new(region),
+            position,
+            at: 0,
+            wanted,
+            filter,
+            check,
+            damage: Arc::clone(damage),
+        };
+        cursor.compare(blocks);
+        Ok(cursor)
+    }
+
+    fn compare(&self, blocks: &[Expected]) {
+        let mut at = 0;
+        for (length, checksum) in blocks {
+            let length = *length as usize;
+            let bytes = self.run(at, length);
+            if bytes.len() < length {
+                let missing = length - bytes.len();
+                self.tell(at + bytes.len(), missing, "the log file ends here".into());
+            } else if self.check == Check::Full && crc32fast::hash(bytes) != *checksum {
+                let reason = "the bytes are not those that were archived";
+                self.tell(at, length, reason.into());
+            }
+            at += length;
+        }
+    }
+
+    /// The next bytes. They are memory without a file, which does not fault.
+    fn run(&self, at: usize, len: usize) -> &[u8] {
+        self.region.run(at, len).unwrap_or_default()
+    }
+
+    fn tell(&self, at: usize, length: usize, reason: String) {
+        self.damage.lock().push(Damage {
+            kind: DamageKind::Log,
+            path: self.region.path().to_owned(),
+            position: self.position + at as u64,
+            length: length as u64,
+            reason,
+            lost: Vec::new(),
+        });
+    }
+
+    /// Looks at what is at the place of the cursor and goes behind it; its layout, if it is a
+    /// record that is wanted.
+    fn step(&mut self) -> Option<(usize, Layout)> {
+        let at = self.at;
+        let position = self.position + at as u64;
+        let region = Arc::clone(&self.region);
+        let here = extent(|len| region.run(at, len)).unwrap_or_default();
+        let record = Record::parse(here).and_then(|record| {
+            match self.check {
+                Check::Full => record.check(position).map(|_| ()),
+                Check::Structure if record.position() == position.cast_signed() => Ok(()),
+                Check::Structure => Err(Flaw::Position(record.position())),
+            }?;
+            Ok(record)
+        });
+        match record {
+            Ok(record) => {
+                self.at += record.layout().total_len as usize;
+                self.is_wanted(&record).then_some((at, *record.layout()))
+            }
+            // A filler stands for the rest of its file, and so for the rest of these bytes.
+            Err(Flaw::Magic(MAGIC_BLANK)) if is_blank(here, self.region.readable() - at) => {
+                self.at = self.region.readable();
+                None
+            }
+            Err(flaw) => {
+                let next = search(
+                    &self.region,
+                    self.position,
+                    at + 1..self.region.readable(),
+                    self.region.readable(),
+                );
+                // Memory, as in `run`.
+                let next = next.unwrap_or_default();
+                let next = next.map_or(self.region.readable(), |found| {
+                    crate::num::index(found - self.position)
+                });
+                self.tell(at, next - at, flaw.to_string());
+                self.at = next;
+                None
+            }
+        }
+    }
+
+    fn is_wanted(&self, record: &Record<'_>) -> bool {
+        let (Ok(queue), Ok(offset)) = (
+            u32::try_from(record.queue_id()),
+            u64::try_from(record.queue_offset()),
+        ) else {
+            return false;
+        };
+        let ranges = self.wanted.get(record.topic());
+        let ranges = ranges.and_then(|queues| queues.get(&queue));
+        ranges.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&offset)))
+            && record.is_queued()
+            && (self.filter.is_empty() || self.filter.passes(record))
+    }
+}
+
+impl Cursor for ByteCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        let target = rows.rows.len() + max_rows;
+        while rows.rows.len() < target && self.at < self.region.readable() {
+            if let Some((at, layout)) = self.step() {
+                rows.push(&self.region, at, layout);
+            }
+        }
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.position + self.at as u64
+    }
+}

@@ -1,0 +1,353 @@
+//! Cursors: records of a queue in the order of their offsets, or of the log in the order of
+//! positions.
+
+use super::locate::Search;
+use super::meant::check_record;
+use crate::clock::{Clock, RealClock};
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::search::next_record;
+use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::queues::queue::entry::QueueEntry;
+use crate::engine::commit_log::queues::queue::{ConsumeQueue, ENTRY_LEN, EntryMap};
+use crate::engine::service::known_damage::Report;
+use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, Topic};
+use crate::error::{Error, Op, Result};
+use crate::mapped::{Region, guard};
+use crate::num::index;
+use crate::record::properties::java_hash;
+use crate::record::{Flaw, Freshness, Record};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// About how many bytes of records lie between the one that is looked at and the one that the cache
+/// is asked for, and how much of it at most. The records of a queue lie scattered over the log,
+/// where the processor does not guess the next one; its entries tell.
+const PREFETCH_AHEAD: u64 = 4096;
+const PREFETCH_LEN: u32 = 4096;
+
+/// Walks the entries of a queue.
+pub struct QueueCursor {
+    log: Arc<Log>,
+    topic: Arc<Topic>,
+    queue: Arc<ConsumeQueue>,
+    range: Range<u64>,
+    filter: Filter,
+    tag_codes: Vec<i64>,
+    check: Check,
+    report: Arc<Report>,
+    end: u64,
+    entries: Option<EntryMap>,
+    file: Option<(Range<u64>, Arc<Region>)>,
+    search: Search,
+}
+
+impl QueueCursor {
+    /// A cursor over `range` of a queue.
+    pub fn new(
+        log: &Arc<Log>,
+        topic: Arc<Topic>,
+        queue: Arc<ConsumeQueue>,
+        range: Range<u64>,
+        filter: &Filter,
+        check: Check,
+        report: &Arc<Report>,
+    ) -> QueueCursor {
+        let tag_codes = filter
+            .tags
+            .iter()
+            .map(|tag| i64::from(java_hash(tag.as_bytes())));
+        QueueCursor {
+            log: Arc::clone(log),
+            tag_codes: tag_codes.collect(),
+            topic,
+            queue,
+            range,
+            filter: filter.clone(),
+            check,
+            report: Arc::clone(report),
+            end: log.published(),
+            entries: None,
+            file: None,
+            search: Search::default(),
+        }
+    }
+
+    /// Adds the record that an entry leads to, if it passes the filter; gives back what is wrong
+    /// with an entry or record that does not hold.
+    #[inline]
+    fn take(&mut self, number: u64, rows: &mut Rows) -> Result<Option<Flaw>> {
+        if self
+            .entries
+            .as_ref()
+            .is_none_or(|map| number < map.first || number >= map.end)
+        {
+            self.entries = self.queue.map_of(number)?;
+        }
+        let Some(entries) = &self.entries else {
+            return Ok(Some(Flaw::Empty));
+        };
+        let entry = entries.entry(number)?;
+        if entry.is_filler() {
+            return Ok(None);
+        }
+        if !entry.is_message(self.end) {
+            return Ok(Some(Flaw::Field("queue entry")));
+        }
+        // The code of a delayed message is a time, which is wider than a tag's hash.
+        let is_hash = i32::try_from(entry.tags_code).is_ok();
+        if !self.tag_codes.is_empty() && is_hash && !self.tag_codes.contains(&entry.tags_code) {
+            return Ok(None);
+        }
+        if self
+            .file
+            .as_ref()
+            .is_none_or(|(range, _)| !range.contains(&entry.position))
+        {
+            let Some(file) = self.log.files.find(entry.position) else {
+                return Ok(Some(Flaw::Empty));
+            };
+            let region = self.log.files.map(&file)?;
+            self.file = Some((file.start()..file.end(), region));
+        }
+        let Some((range, region)) = &self.file else {
+            return Ok(None);
+        };
+        let start = index(entry.position - range.start);
+        let bytes = region.slice(start, entry.size as usize);
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
+        let Some(bytes) = bytes else {
+            return Ok(Some(Flaw::Length(i64::from(entry.size))));
+        };
+        prefetch(entries, number, &entry, range, region);
+        let meant = (&*self.topic, self.queue.id, number);
+        let record = match check_record(bytes, entry.position, meant) {
+            Ok(record) if record.layout().total_len == entry.size => record,
+            Ok(_) => return Ok(Some(Flaw::Field("size in the queue entry"))),
+            Err(flaw) => return Ok(Some(flaw)),
+        };
+        Ok(keep(
+            self.check,
+            &self.filter,
+            &self.report,
+            &record,
+            entry.position,
+        )
+        .map_or_else(Some, |kept| {
+            if kept {
+                rows.push(region, start, *record.layout());
+            }
+            None
+        }))
+    }
+
+    /// Passes over what retention has taken away since the cursor was made, if `number` is part of
+    /// it.
+    #[cold]
+    fn skip_retired(&mut self, number: u64) -> Result<bool> {
+        if self.log.source.is_some() {
+            let min = self.log.min_position();
+            self.queue.follow_min(min)?;
+            // It was followed when the end of the queue was not yet known to lie behind it.
+            self.queue.raise_min(min)?;
+        }
+        let min = self.queue.min();
+        if number < min {
+            self.range.start = min.min(self.range.end);
+        }
+        Ok(number < min)
+    }
+
+    /// Handles an entry that does not lead to its record: the log may still have it.
+    #[cold]
+    fn locate(&mut self, number: u64, flaw: Flaw, rows: &mut Rows) -> Result<()> {
+        let found = self
+            .search
+            .locate(&self.log, &self.topic, &self.queue, number)?;
+        let end = self.log.published();
+        let entry = self.queue.entry(number)?;
+        let (kind, (path, position), length) = match entry.filter(|entry| entry.is_message(end)) {
+            Some(entry) if found.is_none() => {
+                let files = &self.log.files;
+                let path = files.path_of(files.start_of(entry.position));
+                (
+                    DamageKind::Log,
+                    (path, entry.position),
+                    u64::from(entry.size),
+                )
+            }
+            // What is damaged is the entry.
+            _ => (DamageKind::Queue, self.queue.place_of(number), ENTRY_LEN),
+        };
+        let lost = match found {
+            Some(_) => Vec::new(),
+            None => vec![(self.topic.name.to_string(), self.queue.id, number)],
+        };
+        let reason = flaw.to_string();
+        self.report.add(Damage {
+            kind,
+            path,
+            position,
+            length,
+            reason,
+            lost,
+        });
+        if let Some(position) = found {
+            let message = self.log.require(position)?;
+            let record = message.record();
+            let kept = keep(self.check, &self.filter, &self.report, &record, position);
+            if kept == Ok(true) {
+                let (region, start) = message.place();
+                rows.push(region, start, *record.layout());
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Asks for a record that is soon to be looked at, of those that lie in the same file.
+#[inline]
+fn prefetch(
+    entries: &EntryMap,
+    number: u64,
+    entry: &QueueEntry,
+    file: &Range<u64>,
+    region: &Region,
+) {
+    let records = PREFETCH_AHEAD >> (u32::BITS - entry.size.leading_zeros());
+    let number = number + records.max(1);
+    if number < entries.end
+        && let Ok(next) = entries.entry(number)
+        && file.contains(&next.position)
+    {
+        let start = index(next.position - file.start);
+        region.prefetch(start, next.size.min(PREFETCH_LEN) as usize);
+    }
+}
+
+/// Whether a record passes the filter, once its checksums were checked as far as is asked for.
+#[inline]
+fn keep(
+    check: Check,
+    filter: &Filter,
+    report: &Report,
+    record: &Record<'_>,
+    position: u64,
+) -> Result<bool, Flaw> {
+    if check == Check::Full && record.check(position)? == Freshness::Stale {
+        report.stale();
+    }
+    Ok(filter.is_empty() || filter.passes(record))
+}
+
+impl Cursor for QueueCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        guard::renew_at(RealClock.coarse_ms());
+        let target = rows.rows.len() + max_rows;
+        while self.range.start < self.range.end && rows.rows.len() < target {
+            let number = self.range.start;
+            self.range.start += 1;
+            let taken = self.take(number, rows);
+            if matches!(taken, Ok(None)) || self.skip_retired(number)? {
+                continue;
+            }
+            if let Some(flaw) = taken? {
+                self.locate(number, flaw, rows)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.range.start
+    }
+}
+
+/// Walks the log.
+pub struct LogCursor {
+    log: Arc<Log>,
+    walker: Walker,
+    check: Check,
+    report: Arc<Report>,
+    end: u64,
+}
+
+impl LogCursor {
+    /// A cursor over the log as it is published.
+    pub fn new(log: &Arc<Log>, check: Check, report: &Arc<Report>) -> LogCursor {
+        let end = log.published();
+        let walker = Walker::new(log, log.min_position(), end);
+        LogCursor {
+            log: Arc::clone(log),
+            walker,
+            check,
+            report: Arc::clone(report),
+            end,
+        }
+    }
+
+    /// Passes over what is no record at `position`. What retention has taken away since the cursor
+    /// was made is no damage.
+    #[cold]
+    fn skip(&mut self, position: u64, flaw: Flaw) -> Result<()> {
+        let min = self.log.min_position();
+        if position < min {
+            self.walker.move_to(min);
+            return Ok(());
+        }
+        let next = next_record(&self.log, position + 1, self.end)?.unwrap_or(self.end);
+        self.report.add(Damage {
+            kind: DamageKind::Log,
+            path: self.log.files.path_of(self.log.files.start_of(position)),
+            position,
+            length: next - position,
+            reason: flaw.to_string(),
+            lost: Vec::new(),
+        });
+        self.walker.move_to(next);
+        Ok(())
+    }
+}
+
+impl Cursor for LogCursor {
+    fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()> {
+        guard::renew_at(RealClock.coarse_ms());
+        let target = rows.rows.len() + max_rows;
+        while rows.rows.len() < target {
+            let position = self.walker.position();
+            match self.walker.step()? {
+                Step::End => break,
+                Step::Blank => {}
+                Step::Flawed(flaw) => self.skip(position, flaw)?,
+                Step::Record(at, layout) => {
+                    let Some(record) = self.walker.record(at, layout) else {
+                        break;
+                    };
+                    let checked = match self.check {
+                        Check::Full => record.check(position),
+                        Check::Structure if record.position() == position as i64 => {
+                            Ok(Freshness::Fresh)
+                        }
+                        Check::Structure => Err(Flaw::Position(record.position())),
+                    };
+                    match checked {
+                        Ok(freshness) => {
+                            if freshness == Freshness::Stale {
+                                self.report.stale();
+                            }
+                            let Some(region) = self.walker.region() else {
+                                break;
+                            };
+                            rows.push(region, at, layout);
+                        }
+                        Err(flaw) => self.skip(position, flaw)?,
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn offset(&self) -> u64 {
+        self.walker.position()
+    }
+}

@@ -1,0 +1,237 @@
+//! Reading beside a writer in another process: its marks are followed, its files joined as they
+//! come.
+//!
+//! A queue entry is believed only below the writer's dispatched mark, and only if the record there
+//! carries its topic, queue and offset.
+
+use super::meant::is_meant;
+use crate::disk::Kind;
+use crate::engine::Topic;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::queues::queue::{
+    ConsumeQueue, is_directory_name, list_queues, list_topics,
+};
+use crate::engine::directory::page::Mark;
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::{FoundFile, list_files};
+use crate::mapped::{Access, Extent, MappedFile};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Takes over the writer's marks and joins log files that it has added. Cheap where nothing moved.
+pub fn refresh_log(parts: &Parts) -> Result<()> {
+    let log = &parts.log;
+    let Some(source) = &log.source else {
+        return Ok(());
+    };
+    let durable = source.get(Mark::Durable);
+    source.check()?;
+    log.state.set(Mark::Durable, durable);
+    // Exchanges are read behind the end: files that hold it were exchanged before it was told of.
+    let look = || {
+        (
+            source.get(Mark::Minimum),
+            source.get(Mark::Dispatched),
+            source.exchanges(),
+        )
+    };
+    let is_news = |(minimum, end, exchanges): (u64, u64, u32)| {
+        minimum > log.min_position()
+            || end > log.published()
+            || exchanges != parts.following.exchanges.load(Ordering::Acquire)
+    };
+    if !is_news(look()) {
+        return source.check();
+    }
+    let _alone = parts.following.lock.lock();
+    let (minimum, end, exchanges) = look();
+    source.check()?;
+    if exchanges != parts.following.exchanges.load(Ordering::Acquire) {
+        open_again(parts)?;
+        parts
+            .following
+            .exchanges
+            .store(exchanges, Ordering::Release);
+    }
+    let has_grown = end > log.published();
+    if has_grown {
+        join_files(log, end)?;
+    }
+    // What lies below the minimum is no damage, so it is set before files are forgotten.
+    if minimum > log.min_position() {
+        log.state.set(Mark::Minimum, minimum);
+    }
+    if has_grown {
+        log.state.set(Mark::Dispatched, end);
+        log.state.set(Mark::Published, end);
+    }
+    log.files.forget_below(minimum);
+    Ok(())
+}
+
+/// Joins the log files that the writer has added, up to `end`.
+fn join_files(log: &Log, end: u64) -> Result<()> {
+    let known = log.files.last().map_or(0, |file| file.end());
+    if end > known {
+        let found = list_files(log.files.disk(), log.files.directory())?;
+        let len = log.files.file_len();
+        let fresh = |file: &FoundFile| file.start >= known && file.start < end && file.len == len;
+        let fresh: Vec<_> = found.into_iter().filter(fresh).collect();
+        log.files.load(&fresh, Access::Read, |_| Extent::Part(0));
+    }
+    for file in log.files.all().into_iter().rev() {
+        file.publish(end.saturating_sub(file.start()).min(file.len()));
+        if file.start() <= log.published() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Opens files of the log again that the writer has put others in the place of, and the index. Who
+/// has the old ones mapped reads on in them.
+fn open_again(parts: &Parts) -> Result<()> {
+    let (files, published) = (&parts.log.files, parts.log.published());
+    for file in files.all() {
+        let wrote = published.saturating_sub(file.start()).min(file.len());
+        let extent = Extent::Part(wrote);
+        let (path, disk) = (file.path().to_path_buf(), &parts.disk);
+        let again = MappedFile::open(disk, path, file.start(), file.len(), Access::Read, extent);
+        files.replace(&Arc::new(again));
+    }
+    match &parts.index {
+        Some(index) => index.load_again(published),
+        None => Ok(()),
+    }
+}
+
+/// [`refresh_log`], and looks for topics, queues and index files that were added.
+pub fn refresh(parts: &Parts) -> Result<()> {
+    if parts.log.source.is_none() {
+        return Ok(());
+    }
+    refresh_log(parts)?;
+    if let Some(index) = &parts.index {
+        index.retire_below(parts.log.min_position())?;
+    }
+    let topics = list_topics(&*parts.disk, &parts.queues.store.directory)?;
+    topics.iter().try_for_each(|name| join_queues(parts, name))
+}
+
+/// [`refresh_log`], and looks for queues of a topic that were added.
+pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
+    if parts.log.source.is_none() {
+        return Ok(());
+    }
+    refresh_log(parts)?;
+    if !is_directory_name(name) {
+        return Ok(());
+    }
+    let directory = parts.queues.store.directory.join(name);
+    let found = parts.disk.look(&directory);
+    match found.map_err(|e| Error::io(Op::Stat, &directory, e))? {
+        None => Ok(()),
+        Some(entry) if entry.kind == Kind::Directory => join_queues(parts, name),
+        Some(_) => Err(Error::Unsupported {
+            what: format!("{} is not a directory", directory.display()),
+        }),
+    }
+}
+
+/// Adds the queues of a topic that are not known yet.
+fn join_queues(parts: &Parts, name: &str) -> Result<()> {
+    let directory = parts.queues.store.directory.join(name);
+    for id in list_queues(&*parts.disk, &directory)? {
+        let (topic, _) = parts.topics.get_or_add(name, id + 1);
+        if parts.queues.get(&topic, id).is_none() {
+            let queue = ConsumeQueue::open(&parts.queues.store, name, id)?;
+            queue.set_bounds(queue.first_on_disk().unwrap_or(0), 0);
+            parts.queues.add(&topic, Arc::new(queue));
+        }
+    }
+    Ok(())
+}
+
+/// Moves the end of a queue over the entries that the writer has added.
+pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> {
+    if parts.log.source.is_none() {
+        return Ok(());
+    }
+    refresh_log(parts)?;
+    let _alone = parts.following.lock.lock();
+    let (minimum, end) = (parts.log.min_position(), parts.log.published());
+    let holds = |number: u64| -> Result<bool> {
+        let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
+        let Some(entry) = entry else { return Ok(false) };
+        if entry.end() <= minimum {
+            // Its record is gone; its number stays taken.
+            return Ok(true);
+        }
+        let found = parts.log.record_at(entry.position)?.record();
+        Ok(found.is_some_and(|message| is_meant(&message.record(), (topic, queue.id, number))))
+    };
+    queue.follow_min(minimum)?;
+    let mut max = queue.max();
+    let before = max;
+    if max == 0 || queue.map_of(max)?.is_none() {
+        queue.refresh_files()?;
+    }
+    loop {
+        let first = queue.first_on_disk().unwrap_or(0);
+        if max <= first {
+            // The first look, or the first since all that was known is gone: from the last entry on
+            // disk backwards.
+            let known = first.max(queue.max());
+            max = queue.last_on_disk()?.max(known);
+            while max > known && !holds(max - 1)? {
+                max -= 1;
+            }
+            queue.extend_to(max);
+            queue.raise_min(minimum)?;
+        }
+        max = end_from(queue, max, &holds)?;
+        // Files that went meanwhile may have been all that was known.
+        if queue.first_on_disk().is_none_or(|first| first <= max) {
+            break;
+        }
+    }
+    queue.extend_to(max);
+    if max > before && queue.min() == before {
+        // All that was known before is gone, and perhaps more.
+        queue.raise_min(minimum)?;
+    }
+    Ok(())
+}
+
+/// The number behind the last entry that holds, of those that follow one another from `max` on.
+fn end_from(
+    queue: &ConsumeQueue,
+    mut max: u64,
+    holds: &impl Fn(u64) -> Result<bool>,
+) -> Result<u64> {
+    loop {
+        // Fillers count if a message follows them.
+        let mut next = max;
+        while queue.entry(next)?.is_some_and(|entry| entry.is_filler()) {
+            next += 1;
+        }
+        if holds(next)? {
+            // Entries are built in the order of the log, so one that holds vouches for all before
+            // it: of a long stretch a few are looked at.
+            let mut step = 1;
+            max = next + 1;
+            while holds(max + step)? {
+                max += step + 1;
+                step *= 2;
+            }
+        } else if queue.map_of(next)?.is_some() {
+            return Ok(max);
+        } else {
+            queue.refresh_files()?;
+            if queue.map_of(next)?.is_none() {
+                return Ok(max);
+            }
+        }
+    }
+}

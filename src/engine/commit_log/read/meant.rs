@@ -1,0 +1,48 @@
+//! Whether a record is the one that a queue entry means: of the entry's topic, queue and offset.
+
+use crate::engine::Topic;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::queues::queue::entry::QueueEntry;
+use crate::error::Result;
+use crate::record::{Flaw, Record};
+
+/// What an entry means: topic, queue and offset.
+pub type Meant<'a> = (&'a Topic, u32, u64);
+
+/// Whether a record is the one that is meant.
+#[inline]
+pub fn is_meant(record: &Record<'_>, (topic, queue, offset): Meant<'_>) -> bool {
+    record.queue_offset() == offset.cast_signed()
+        && record.queue_id() == queue.cast_signed()
+        && record.topic() == topic.name.as_bytes()
+}
+
+/// The record at the start of `bytes`, if it lies at `position` and is the one that is meant.
+#[inline]
+pub fn check_record<'a>(
+    bytes: &'a [u8],
+    position: u64,
+    meant: Meant<'_>,
+) -> Result<Record<'a>, Flaw> {
+    let record = Record::parse(bytes)?;
+    if record.position() != position.cast_signed() {
+        return Err(Flaw::Position(record.position()));
+    }
+    if !is_meant(&record, meant) {
+        return Err(Flaw::Field("queue entry: the record is another's"));
+    }
+    Ok(record)
+}
+
+/// Whether an entry leads to a sound record, and that record is the one that is meant.
+///
+/// # Errors
+///
+/// As [`Log::record_at`].
+pub fn leads_home(log: &Log, meant: Meant<'_>, entry: QueueEntry) -> Result<bool> {
+    let found = log.checked_record_at(entry.position)?.record();
+    Ok(found.is_some_and(|message| {
+        let record = message.record();
+        is_meant(&record, meant) && record.layout().total_len == entry.size
+    }))
+}

@@ -1,0 +1,9 @@
+//! Reading: records of a queue or of the log, by offset, by key, and beside a writer.
+
+pub mod bytes;
+pub mod cursor;
+pub mod follow;
+pub mod locate;
+pub mod meant;
+pub mod query;
+pub mod survey;

@@ -1,0 +1,287 @@
+//! Finding messages: by key through the index, by time through the store times of a queue.
+
+use super::locate::Search;
+use super::meant::check_record;
+use crate::engine::commit_log::index::file::IndexFile;
+use crate::engine::commit_log::index::is_indexed;
+use crate::engine::commit_log::log::Found;
+use crate::engine::commit_log::log::search::next_record;
+use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::queues::queue::ConsumeQueue;
+use crate::engine::{Damage, DamageKind, Topic};
+use crate::error::Result;
+use crate::record::properties::{Known, index_hash};
+use crate::record::{Message, Record};
+use std::ops::Range;
+
+/// Messages that are lost: topic, queue, offset.
+type Lost = Vec<(String, u32, u64)>;
+
+/// A key that is looked for, and the times between.
+pub struct Question<'a> {
+    /// The topic.
+    pub topic: &'a Topic,
+    /// The key.
+    pub key: &'a str,
+    /// First store time in ms.
+    pub begin: i64,
+    /// Last store time in ms.
+    pub end: i64,
+    /// Most messages.
+    pub max: usize,
+}
+
+impl Question<'_> {
+    fn fits(&self, record: &Record<'_>) -> bool {
+        let time = record.store_timestamp();
+        let known = Known::read(record.raw_properties());
+        record.topic() == self.topic.name.as_bytes()
+            && is_indexed(record)
+            && time >= self.begin
+            && time <= self.end
+            && known.index_keys().any(|key| key == self.key.as_bytes())
+    }
+}
+
+/// Messages that fit, newest first. What the index does not hold (`unindexed`) is looked for in the
+/// log.
+pub fn by_key(
+    parts: &Parts,
+    question: &Question<'_>,
+    unindexed: Range<u64>,
+) -> Result<Vec<Message>> {
+    let mut found = Vec::new();
+    if !unindexed.is_empty() {
+        scan(parts, question, unindexed.clone(), &mut found)?;
+    }
+    let hash = index_hash(question.topic.name.as_bytes(), question.key.as_bytes());
+    for file in parts.index.iter().flat_map(|index| index.files()).rev() {
+        if found.len() >= question.max {
+            break;
+        }
+        let (first, last) = file.times()?;
+        // Times in the index are whole seconds since the first; the record's own decide.
+        if last.saturating_add(1000) < question.begin || first.saturating_sub(1000) > question.end {
+            continue;
+        }
+        in_file(parts, question, &file, hash, &unindexed, &mut found)?;
+    }
+    found.truncate(question.max);
+    Ok(found)
+}
+
+fn in_file(
+    parts: &Parts,
+    question: &Question<'_>,
+    file: &IndexFile,
+    hash: u32,
+    unindexed: &Range<u64>,
+    found: &mut Vec<Message>,
+) -> Result<()> {
+    // A reader may find entries of records above the end that it knows. It passes over them: it
+    // would take them for damage once the end has moved.
+    let (min, end) = (parts.log.min_position(), parts.log.published());
+    let before = found.len();
+    let mut flawed = Vec::new();
+    let mut failed = Ok(());
+    let sound = file.chain(hash, |entry| {
+        let known = |message: &Message| message.record().position() as u64 == entry.position;
+        if entry.position < min {
+            return false;
+        }
+        if entry.position < end && !unindexed.contains(&entry.position) {
+            match parts.log.checked_record_at(entry.position) {
+                Ok(Found::Record(message)) => {
+                    if question.fits(&message.record()) && !found.last().is_some_and(known) {
+                        found.push(message);
+                    }
+                }
+                Ok(Found::Flawed(flaw)) => flawed.push((entry.position, flaw.to_string())),
+                Err(error) => failed = Err(error),
+            }
+        }
+        failed.is_ok() && found.len() < question.max
+    });
+    failed?;
+    for (position, reason) in flawed {
+        report_record(parts, Some(question.topic), position, &reason)?;
+    }
+    if !sound? {
+        // The chain is damaged: what it would have led to lies in this stretch of the log.
+        found.truncate(before);
+        let (first, last) = file.positions()?;
+        let mut end = parts.log.published().min(last.saturating_add(1));
+        if !unindexed.is_empty() {
+            // What lies there was looked at before the index.
+            end = end.min(unindexed.start);
+        }
+        scan(parts, question, first.max(min)..end, found)?;
+    }
+    Ok(())
+}
+
+/// Looks at every record that begins in a stretch of the log; what fits is added newest first.
+fn scan(
+    parts: &Parts,
+    question: &Question<'_>,
+    range: Range<u64>,
+    found: &mut Vec<Message>,
+) -> Result<()> {
+    let log = &parts.log;
+    let end = log.published();
+    let mut walker = Walker::new(log, range.start.max(log.min_position()), end);
+    let mut positions = Vec::new();
+    while walker.position() < range.end {
+        let position = walker.position();
+        match walker.step()? {
+            Step::End => break,
+            Step::Blank => {}
+            Step::Flawed(flaw) => {
+                let next = next_record(log, position + 1, end)?;
+                let length = next.unwrap_or(end) - position;
+                report(parts, position, length, &flaw.to_string(), Vec::new());
+                match next {
+                    Some(next) => walker.move_to(next),
+                    None => break,
+                }
+            }
+            Step::Record(at, layout) => {
+                let Some(record) = walker.record(at, layout) else {
+                    break;
+                };
+                if question.fits(&record) && record.check(position).is_ok() {
+                    positions.push(position);
+                }
+            }
+        }
+    }
+    for position in positions
+        .into_iter()
+        .rev()
+        .take(question.max - found.len().min(question.max))
+    {
+        match log.checked_record_at(position)? {
+            Found::Flawed(_) if position < log.min_position() => {}
+            _ => found.push(log.require(position)?),
+        }
+    }
+    Ok(())
+}
+
+/// Reports damage in the log, unless it was met in what retention has taken away or where a reader
+/// cannot be sure yet.
+#[cold]
+fn report(parts: &Parts, position: u64, length: u64, reason: &str, lost: Lost) {
+    let log = &parts.log;
+    if (log.min_position()..log.published()).contains(&position) {
+        parts.report.add(Damage {
+            kind: DamageKind::Log,
+            path: log.files.path_of(log.files.start_of(position)),
+            position,
+            length,
+            reason: reason.to_owned(),
+            lost,
+        });
+    }
+}
+
+/// Reports the damaged record at `position`. Its queue entry in `topic` tells its length and which
+/// message it is, for nothing that stands in a damaged record can be believed.
+#[cold]
+pub fn report_record(
+    parts: &Parts,
+    topic: Option<&Topic>,
+    position: u64,
+    reason: &str,
+) -> Result<()> {
+    if !(parts.log.min_position()..parts.log.published()).contains(&position) {
+        return Ok(());
+    }
+    let queues = topic.map(|topic| (topic, parts.queues.of(topic)));
+    let queues = queues
+        .into_iter()
+        .flat_map(|(topic, queues)| queues.into_iter().map(move |queue| (topic, queue)));
+    for (topic, queue) in queues {
+        let number = queue.first_from(position)?;
+        let entry = match number < queue.max() {
+            true => queue.entry(number)?,
+            false => None,
+        };
+        if let Some(entry) = entry.filter(|entry| entry.position == position) {
+            let lost = vec![(topic.name.to_string(), queue.id, number)];
+            report(parts, position, u64::from(entry.size), reason, lost);
+            return Ok(());
+        }
+    }
+    let end = parts.log.published();
+    let next = match next_record(&parts.log, position + 1, end) {
+        Err(_) if position < parts.log.min_position() => return Ok(()),
+        next => next?.unwrap_or(end),
+    };
+    report(
+        parts,
+        position,
+        next.saturating_sub(position),
+        reason,
+        Vec::new(),
+    );
+    Ok(())
+}
+
+/// Offset of the first message of a queue stored at or after `time`; the next offset where none is.
+///
+/// Store times never decrease within a log, so the offset is found by halving. An offset without a
+/// message takes the time of the next one that has one.
+pub fn offset_at(parts: &Parts, topic: &Topic, queue: &ConsumeQueue, time: i64) -> Result<u64> {
+    let log = &parts.log;
+    let end = log.published();
+    let mut search = Search::default();
+    let mut time_of = |number: u64| -> Result<Option<i64>> {
+        let entry = queue.entry(number)?;
+        if entry.is_some_and(|entry| entry.is_filler()) {
+            return Ok(None);
+        }
+        let own = |position: u64| -> Result<Result<i64, String>> {
+            let message = match log.record_at(position)? {
+                Found::Record(message) => message,
+                Found::Flawed(flaw) => return Ok(Err(flaw.to_string())),
+            };
+            let record = message.record();
+            let own = check_record(record.bytes(), position, (topic, queue.id, number));
+            Ok(own
+                .map(|record| record.store_timestamp())
+                .map_err(|flaw| flaw.to_string()))
+        };
+        let entry = entry.filter(|entry| entry.is_message(end));
+        if number < queue.min() || entry.is_some_and(|entry| entry.position < log.min_position()) {
+            // Retention has taken it away meanwhile: it is older than all that is there.
+            return Ok(Some(i64::MIN));
+        }
+        let found = entry.map(|entry| own(entry.position)).transpose()?;
+        if let Some(Ok(time)) = found {
+            return Ok(Some(time));
+        }
+        let position = search.locate(log, topic, queue, number)?;
+        if let (None, Some(entry), Some(Err(reason))) = (position, entry, found) {
+            let lost = vec![(topic.name.to_string(), queue.id, number)];
+            report(parts, entry.position, u64::from(entry.size), &reason, lost);
+        }
+        Ok(position.map(own).transpose()?.and_then(|found| found.ok()))
+    };
+    let (mut low, mut high) = (queue.min(), queue.max());
+    while low < high {
+        let middle = low + (high - low) / 2;
+        let mut probe = middle;
+        let mut at = time_of(probe)?;
+        while at.is_none() && probe + 1 < high {
+            probe += 1;
+            at = time_of(probe)?;
+        }
+        match at {
+            Some(at) if at < time => low = probe + 1,
+            _ => high = middle,
+        }
+    }
+    Ok(low)
+}

@@ -1,0 +1,93 @@
+//! The files of a log that an archive may copy, and the walk that surveys one.
+
+use crate::engine::archive::survey::{SealedFile, Survey, Surveyor};
+use crate::engine::commit_log::log::search::next_record;
+use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::directory::page::Mark;
+use crate::error::{Error, Op, Result};
+use crate::mapped::MappedFile;
+use crate::record::Flaw;
+
+/// The log files that are full, durable and dispatched as a whole, oldest first. The last one,
+/// which is written, is never among them, nor one that retention is about to take away.
+pub fn sealed(parts: &Parts) -> Vec<SealedFile> {
+    let (min, end) = (parts.log.min_position(), sealed_end(parts));
+    let files = parts.log.files.all();
+    let full = files.iter().take_while(|file| file.end() <= end);
+    let full = full.filter(|file| file.start() >= min);
+    full.map(|file| SealedFile {
+        path: file.path().to_path_buf(),
+        start: file.start(),
+        length: file.len(),
+    })
+    .collect()
+}
+
+fn sealed_end(parts: &Parts) -> u64 {
+    let log = &parts.log;
+    let durable = log.state.get(Mark::Durable);
+    log.published()
+        .min(durable)
+        .min(parts.dispatcher.dispatched())
+}
+
+/// Walks the sealed file that begins at `start`.
+///
+/// # Errors
+///
+/// [`Error::NotFound`] where there is no such file, it is not sealed, or retention has taken it
+/// away meanwhile.
+pub fn survey(parts: &Parts, start: u64) -> Result<Survey> {
+    let log = &parts.log;
+    let file = log.files.find(start).filter(|file| file.start() == start);
+    let file = file.filter(|file| file.end() <= sealed_end(parts));
+    let gone = || Error::NotFound {
+        path: log.files.path_of(start),
+    };
+    let file = file.ok_or_else(gone)?;
+    let was_mapped = file.is_mapped();
+    let surveyed = walk(parts, &file);
+    if !was_mapped {
+        file.unmap();
+    }
+    if start < log.min_position() {
+        // Some of its records may have been passed over.
+        return Err(gone());
+    }
+    surveyed
+}
+
+fn walk(parts: &Parts, file: &MappedFile) -> Result<Survey> {
+    let mut surveyor = Surveyor::new(file);
+    let mut walker = Walker::new(&parts.log, file.start(), file.end());
+    loop {
+        let position = walker.position();
+        let flaw = match walker.step()? {
+            Step::End => break,
+            Step::Blank => continue,
+            Step::Flawed(flaw) => flaw,
+            Step::Record(at, layout) => {
+                let record = walker.record(at, layout).ok_or(Flaw::Empty);
+                let checked = record.and_then(|record| record.check(position).map(|_| record));
+                match checked {
+                    Ok(record) => {
+                        surveyor.add(position, &record);
+                        continue;
+                    }
+                    Err(flaw) => flaw,
+                }
+            }
+        };
+        let next = next_record(&parts.log, position + 1, file.end())?.unwrap_or(file.end());
+        surveyor.skip(position, next, flaw);
+        walker.move_to(next);
+    }
+    let region = file
+        .region()
+        .map_err(|e| Error::io(Op::Map, file.path(), e))?;
+    surveyor.finish(file, |start, len| {
+        let bytes = region.run(start, len);
+        bytes.map_err(|e| Error::io(Op::Read, file.path(), e))
+    })
+}

@@ -1,0 +1,152 @@
+//! The sizes of a store's files, which no file states.
+
+use crate::disk::Disk;
+use crate::engine::directory::names;
+use crate::engine::directory::page::{Geometry, StatePage};
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::{FoundFile, list_files};
+use crate::options::Options;
+use std::path::Path;
+
+fn unsupported(root: &Path, what: &str) -> Error {
+    Error::Unsupported {
+        what: format!("{} holds {what}", root.display()),
+    }
+}
+
+/// The log's files, checked for the layouts that are not read. `ours`: Forebay made the store.
+///
+/// # Errors
+///
+/// [`Error::Unsupported`] where another system's log lacks every other file.
+pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFile>> {
+    let directory = root.join(names::COMMIT_LOG);
+    let files = list_files(disk, &directory)?;
+    let gaps = files
+        .windows(2)
+        .filter(|pair| matches!(pair, [a, b] if a.start.saturating_add(a.len) < b.start));
+    if !ours && files.len() > 1 && gaps.count() == files.len() - 1 {
+        return Err(unsupported(
+            root,
+            "every other file of a log alone: a log spread over several directories",
+        ));
+    }
+    Ok(files)
+}
+
+/// Whether queues are kept in files that are not read: they are rebuilt from the log.
+pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
+    let rocks = root.join(names::QUEUES).join("CURRENT");
+    let batch = root.join("batchconsumequeue");
+    let there = |path: &Path| {
+        disk.look(path)
+            .map(|found| found.is_some())
+            .map_err(|e| Error::io(Op::Stat, path, e))
+    };
+    let batches = there(&batch)?
+        && !disk
+            .list(&batch)
+            .map_err(|e| Error::io(Op::List, &batch, e))?
+            .is_empty();
+    Ok(there(&rocks)? || batches)
+}
+
+/// Sizes of the files: as the store has them, else as the options say.
+///
+/// # Errors
+///
+/// [`Error::InvalidOption`] where an option contradicts the files, with both values.
+pub fn geometry(
+    disk: &dyn Disk,
+    root: &Path,
+    state: Option<&StatePage>,
+    files: &[FoundFile],
+    options: &Options,
+) -> Result<Geometry> {
+    // All files have one length, but for a few that are damaged.
+    let same = |len: u64| files.iter().filter(|file| file.len == len).count();
+    let lens = files.iter().map(|file| file.len);
+    let lens = lens.filter(|len| Geometry::LOG_FILE_LEN.contains(len));
+    let log_len = lens.max_by_key(|len| (same(*len), *len));
+    // A page that does not fit the files is another store's. A single file may have been cut short.
+    let fits = |len: u64| match files {
+        [] => true,
+        [single] => single.len <= len,
+        _ => files.iter().any(|file| file.len == len),
+    };
+    let known = state
+        .and_then(StatePage::geometry)
+        .filter(|known| fits(known.log_file_len));
+    let queue_len = match known {
+        None if !has_foreign_queues(disk, root)? => queue_file_len(disk, root)?,
+        _ => None,
+    };
+    let found = Geometry {
+        log_file_len: known
+            .map(|k| k.log_file_len)
+            .or(log_len)
+            .or(options.commitlog_file_size)
+            .unwrap_or(1 << 30),
+        queue_file_entries: known
+            .map(|k| k.queue_file_entries)
+            .or(queue_len.map(|len| len / crate::engine::commit_log::queues::queue::ENTRY_LEN))
+            .or(options.queue_file_entries)
+            .unwrap_or(300_000),
+        index_slots: known
+            .map(|k| k.index_slots)
+            .or(options.index_slots)
+            .unwrap_or(5_000_000),
+        index_entries: known
+            .map(|k| k.index_entries)
+            .or(options.index_entries)
+            .unwrap_or(20_000_000),
+    };
+    let entries = found.queue_file_entries;
+    let [slots, index_entries] = [found.index_slots, found.index_entries].map(u64::from);
+    for (name, option, has) in [
+        (
+            "commitlog_file_size",
+            options.commitlog_file_size,
+            found.log_file_len,
+        ),
+        ("queue_file_entries", options.queue_file_entries, entries),
+        ("index_slots", options.index_slots.map(u64::from), slots),
+        (
+            "index_entries",
+            options.index_entries.map(u64::from),
+            index_entries,
+        ),
+    ] {
+        if let Some(value) = option.filter(|value| *value != has) {
+            let reason = format!("the store at {} has {has}", root.display());
+            return Err(Error::option(name, value, reason));
+        }
+    }
+    Ok(found)
+}
+
+/// Length of the queue files of a store that does not state it: that of the first that has one.
+fn queue_file_len(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
+    let directory = root.join(names::QUEUES);
+    let mut lengths = std::collections::BTreeMap::<u64, usize>::new();
+    for name in crate::engine::commit_log::queues::queue::list_topics(disk, &directory)? {
+        let topic = directory.join(name);
+        for queue in crate::engine::commit_log::queues::queue::list_queues(disk, &topic)? {
+            for file in list_files(disk, &topic.join(queue.to_string()))? {
+                let entries = file.len / crate::engine::commit_log::queues::queue::ENTRY_LEN;
+                if file.len % crate::engine::commit_log::queues::queue::ENTRY_LEN == 0
+                    && Geometry::QUEUE_FILE_ENTRIES.contains(&entries)
+                {
+                    *lengths.entry(file.len).or_default() += 1;
+                }
+            }
+        }
+        if lengths.values().sum::<usize>() > 64 {
+            break;
+        }
+    }
+    Ok(lengths
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map(|(len, _)| len))
+}

@@ -1,0 +1,242 @@
+//! The place of a record in its queue, on recovery: what may be believed of a queue offset.
+//!
+//! A record that carries no checksum over its head can have a wrong queue, offset or topic. So an
+//! offset that leaves a gap is believed only if something explains the gap (messages that were
+//! retired, or that a hole has swallowed) or if the next record of the queue goes on from it. And
+//! an entry that leads to its own record stays, whoever else claims its offset.
+
+use super::opening::Opening;
+use crate::engine::commit_log::dispatch::Finder;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::queues::Queues;
+use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
+use crate::engine::commit_log::read::meant::leads_home;
+use crate::engine::service::known_damage::Report;
+use crate::engine::{Damage, DamageKind, Topic, Topics};
+use crate::error::{Error, Result};
+use crate::record::Record;
+use crate::record::layout::{RECORD_LEN_MIN, sys_flag};
+use crate::record::properties::Known;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Offsets of a queue that no record was met for.
+#[derive(Clone, Debug)]
+pub struct Bridge {
+    pub topic: Box<str>,
+    pub queue: u32,
+    pub offsets: Range<u64>,
+    /// Position behind the record before the gap.
+    pub after: u64,
+    /// Position of the record behind it.
+    pub before: u64,
+}
+
+/// A record whose offset leaves a gap that nothing explains.
+#[derive(Clone, Debug)]
+struct Doubtful {
+    queue: Arc<ConsumeQueue>,
+    topic: Box<str>,
+    offset: u64,
+    entry: QueueEntry,
+}
+
+/// Gaps that are believed of the last record of a queue, which no other confirms.
+const LAST_GAP_MAX: u64 = 16;
+
+/// Puts entries of records that a walk meets.
+pub struct Placer {
+    topics: Arc<Topics>,
+    queues: Arc<Queues>,
+    report: Arc<Report>,
+    log: Arc<Log>,
+    finder: Finder,
+    min: u64,
+    /// Whether the walk meets every record of the log.
+    from_start: bool,
+    gap: bool,
+    rebuilt: u64,
+    bridges: Vec<Bridge>,
+    /// The last one of each queue, by topic and queue.
+    doubtful: HashMap<(u32, u32), Doubtful>,
+    /// Queues of records that hold many messages each, and so many offsets.
+    batched: HashSet<(u32, u32)>,
+}
+
+impl Placer {
+    pub fn new(opening: &Opening<'_>, log: &Arc<Log>, from: u64) -> Placer {
+        let min = opening.min_position();
+        Placer {
+            topics: Arc::clone(&opening.topics),
+            queues: Arc::clone(&opening.queues),
+            report: Arc::clone(&opening.report),
+            log: Arc::clone(log),
+            finder: Finder::default(),
+            min,
+            from_start: from <= min,
+            gap: false,
+            rebuilt: 0,
+            bridges: Vec::new(),
+            doubtful: HashMap::new(),
+            batched: HashSet::new(),
+        }
+    }
+
+    /// Entries stored, gaps bridged, and whether a gap asks for a walk from the start.
+    pub fn finish(mut self) -> Result<(u64, Vec<Bridge>, bool)> {
+        for doubtful in std::mem::take(&mut self.doubtful).into_values() {
+            let gap = doubtful.offset.saturating_sub(doubtful.queue.max());
+            if gap > LAST_GAP_MAX || doubtful.queue.is_untouched()? {
+                self.refuse(&doubtful.entry, "nothing confirms its queue offset");
+            } else {
+                self.believe(&doubtful)?;
+            }
+        }
+        Ok((self.rebuilt, self.bridges, self.gap))
+    }
+
+    /// Puts the entry of the record at `position`, before which `holes` bytes of the walk are lost.
+    pub fn place(
+        &mut self,
+        record: &Record<'_>,
+        known: &Known<'_>,
+        position: u64,
+        holes: u64,
+    ) -> Result<()> {
+        let (topics, queues) = (&self.topics, &self.queues);
+        let found = self.finder.find(topics, queues, record, known, position);
+        let Some((queue, offset, entry)) = found else {
+            return Ok(());
+        };
+        let queue = Arc::clone(queue.queue());
+        let Some(topic) = self.finder.last_topic() else {
+            return Ok(());
+        };
+        if record.sys_flag() & sys_flag::INNER_BATCH != 0 {
+            self.batched.insert((topic.id, queue.id));
+        }
+        let max = queue.max();
+        if offset < max {
+            match queue.entry(offset)? {
+                Some(there) if there == entry => return Ok(()),
+                // One that leads to this record and differs is torn.
+                Some(there)
+                    if there.position != position
+                        && leads_home(&self.log, (&topic, queue.id, offset), there)? =>
+                {
+                    self.refuse(&entry, "another record has its queue offset");
+                    return Ok(());
+                }
+                _ => {}
+            }
+        } else if max > queue.min()
+            && let Some(last) = queue.entry(max - 1)?
+            && last.position > position
+            && !last.is_filler()
+        {
+            self.refuse(&entry, "a later record has an earlier queue offset");
+            return Ok(());
+        }
+        if offset > max {
+            if !self.from_start {
+                self.gap = true;
+                return Ok(());
+            }
+            if self.explained(&topic, &queue, offset - max, holes)? {
+                self.bridge(&topic.name, &queue, offset, position)?;
+            } else if !self.is_confirmed(&topic, &queue, offset, entry)? {
+                return Ok(());
+            }
+        }
+        self.put(&queue, offset, entry)
+    }
+
+    fn put(&mut self, queue: &ConsumeQueue, offset: u64, entry: QueueEntry) -> Result<()> {
+        match queue.put(offset, entry) {
+            Ok(stored) => self.rebuilt += u64::from(stored),
+            Err(Error::Corrupt { reason, .. }) => self.refuse(&entry, &reason),
+            Err(error) => return Err(error),
+        }
+        if self.rebuilt.is_multiple_of(1024) {
+            self.queues.limit_maps();
+        }
+        Ok(())
+    }
+
+    /// Whether the record before this one in the queue left the same gap: then both are believed.
+    /// If not this one waits for the next.
+    fn is_confirmed(
+        &mut self,
+        topic: &Topic,
+        queue: &Arc<ConsumeQueue>,
+        offset: u64,
+        entry: QueueEntry,
+    ) -> Result<bool> {
+        match self.doubtful.remove(&(topic.id, queue.id)) {
+            Some(before) if before.offset + 1 == offset => {
+                self.believe(&before)?;
+                return Ok(true);
+            }
+            Some(before) => self.refuse(&before.entry, "the queue does not go on from its offset"),
+            None => {}
+        }
+        let doubtful = Doubtful {
+            queue: Arc::clone(queue),
+            topic: topic.name.clone(),
+            offset,
+            entry,
+        };
+        self.doubtful.insert((topic.id, queue.id), doubtful);
+        Ok(false)
+    }
+
+    fn believe(&mut self, doubtful: &Doubtful) -> Result<()> {
+        let Doubtful { queue, offset, .. } = doubtful;
+        self.bridge(&doubtful.topic, queue, *offset, doubtful.entry.position)?;
+        self.put(queue, *offset, doubtful.entry)
+    }
+
+    /// Notes that no record was met for the offsets from the end of a queue to `offset`.
+    fn bridge(
+        &mut self,
+        topic: &str,
+        queue: &ConsumeQueue,
+        offset: u64,
+        position: u64,
+    ) -> Result<()> {
+        let after = queue.last_end_below(position)?.unwrap_or(self.min);
+        self.bridges.push(Bridge {
+            topic: topic.into(),
+            queue: queue.id,
+            offsets: queue.max()..offset,
+            after,
+            before: position,
+        });
+        Ok(())
+    }
+
+    /// Whether `gap` offsets may be without a record.
+    fn explained(&self, topic: &Topic, queue: &ConsumeQueue, gap: u64, holes: u64) -> Result<bool> {
+        let swallowed = gap <= holes / RECORD_LEN_MIN as u64;
+        let batched = self.batched.contains(&(topic.id, queue.id));
+        if swallowed || batched {
+            return Ok(true);
+        }
+        // Where the log no longer begins at 0, the messages before its first may be retired.
+        let before = queue.last_end_below(u64::MAX)?.unwrap_or(self.min);
+        Ok(self.min > 0 && (queue.is_untouched()? || before <= self.min))
+    }
+
+    fn refuse(&self, entry: &QueueEntry, reason: &str) {
+        let files = &self.log.files;
+        self.report.add(Damage {
+            kind: DamageKind::Log,
+            path: files.path_of(files.start_of(entry.position)),
+            position: entry.position,
+            length: u64::from(entry.size),
+            reason: format!("the record is in no queue: {reason}"),
+            lost: Vec::new(),
+        });
+    }
+}

@@ -1,0 +1,233 @@
+//! The index on recovery: what of it may be believed, and from where keys have to be put again.
+//!
+//! Entries are put in the order of the log, so what is missing in the middle cannot be added: all
+//! from there on is built again. In a store that may not be written, records that the index lacks
+//! are looked for in the log itself.
+
+use super::begin::Begin;
+use super::opening::Opening;
+use crate::engine::commit_log::index::{Index, is_indexed};
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::walk::{Belief, Outcome, walk};
+use crate::error::Result;
+use crate::mapped::Access;
+use crate::record::Record;
+use crate::record::properties::Known;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What a walk does with the keys that it meets.
+pub struct IndexPlan {
+    /// The index, where the walk puts keys.
+    index: Option<Arc<Index>>,
+    /// Position from which on keys are put again behind the walk.
+    again: Option<u64>,
+    /// Position of the last record that is indexed: those before it are passed over.
+    indexed_to: Option<u64>,
+    /// Stretches between the index files, where no record with keys may lie.
+    gaps: Vec<Range<u64>>,
+    /// Whether one was met there: an index file is missing.
+    missing: bool,
+    /// First record that is not in the index, where the walk puts nothing.
+    unindexed: Option<u64>,
+    put: u64,
+}
+
+impl IndexPlan {
+    /// A record that the walk meets.
+    #[inline]
+    pub fn meet(&mut self, record: &Record<'_>, known: &Known<'_>, position: u64) -> Result<()> {
+        if !is_indexed(record) || known.index_keys().next().is_none() {
+            return Ok(());
+        }
+        if self.indexed_to.is_none_or(|end| position >= end) {
+            match &self.index {
+                Some(index) => self.put += index.put_missing(record, known, position)?,
+                // The last record that has an entry may lack entries of its other keys.
+                None => {
+                    self.unindexed.get_or_insert(position);
+                }
+            }
+        } else if !self.missing {
+            self.missing = self.gaps.iter().any(|gap| gap.contains(&position));
+        }
+        Ok(())
+    }
+}
+
+impl Opening<'_> {
+    /// Opens the index files; whether all that were known of are there and sound.
+    fn load_index(&self, index: &Index, begin: &Begin) -> Result<bool> {
+        let end = self.files.last().map_or(0, |file| file.start + file.len);
+        let mut sound = index.load(end)?;
+        let files = index.files();
+        // The machine may have gone with its broker, and with it some pages that the broker had
+        // stored; one that lives has them all.
+        if begin.halted_by_other && !self.disk.copies() {
+            for file in &files {
+                sound = sound && file.is_whole()?;
+            }
+        }
+        let listed = begin.inventory.as_ref().and_then(|it| it.index.as_ref());
+        let mut all_there = true;
+        for (name, count) in listed.into_iter().flatten() {
+            let same = |path: &std::path::Path| {
+                path.file_name()
+                    .is_some_and(|found| found.to_string_lossy() == *name)
+            };
+            let file = files.iter().find(|file| same(file.path()));
+            all_there = match file {
+                Some(file) => all_there && file.count()? >= *count,
+                None => false,
+            };
+        }
+        Ok(sound && all_there && (listed.is_some() || !files.is_empty()))
+    }
+
+    /// Loads the index and takes away what is not to be believed. The walk will begin at `from`.
+    pub fn plan_index(&self, begin: &Begin, from: u64) -> Result<IndexPlan> {
+        let mut plan = IndexPlan {
+            index: None,
+            again: None,
+            indexed_to: None,
+            gaps: Vec::new(),
+            missing: false,
+            unindexed: None,
+            put: 0,
+        };
+        let Some(index) = &self.index else {
+            return Ok(plan);
+        };
+        let min = self.min_position();
+        // A writer that builds no index moves the marks all the same, and looks at no index that a
+        // power loss may have left torn before it.
+        let complete = !self.state.is_unindexed() && self.load_index(index, begin)?;
+        let end_position = index.end_position()?;
+        let unmarked = (!begin.marked).then(|| end_position.unwrap_or(min));
+        // Where there is no file and none was known of, nothing shows where the first would begin.
+        let listed = begin
+            .inventory
+            .as_ref()
+            .map(|known| known.position.max(min));
+        let empty = listed.filter(|_| index.files().is_empty());
+        let lagging = unmarked.or(empty).filter(|end| *end < from);
+        if self.access == Access::Read {
+            let unsure = begin
+                .index_until
+                .filter(|until| end_position.is_some_and(|end| end >= *until));
+            plan.again = match complete {
+                true => unsure.or(lagging),
+                false => Some(min),
+            };
+        } else if complete {
+            let cut = match begin.index_until {
+                Some(until) => self.cut_index(index, until)?,
+                None => None,
+            };
+            plan.again = cut.or(lagging);
+        } else {
+            self.clear_index(index)?;
+            plan.again = Some(min);
+        }
+        if self.access == Access::ReadWrite && plan.again.is_some() {
+            self.doubt_index()?;
+        }
+        if self.access == Access::ReadWrite && plan.again.is_none_or(|again| again >= from) {
+            plan.index = Some(Arc::clone(index));
+            plan.again = None;
+        }
+        if complete {
+            plan.indexed_to = index.end_position()?;
+            plan.gaps = gaps(index)?;
+        }
+        Ok(plan)
+    }
+
+    /// [`Index::cut`].
+    fn cut_index(&self, index: &Index, position: u64) -> Result<Option<u64>> {
+        if index.end_position()?.is_none_or(|end| end < position) {
+            return Ok(None);
+        }
+        self.doubt_index()?;
+        index.cut(position)
+    }
+
+    /// [`Index::clear`].
+    fn clear_index(&self, index: &Index) -> Result<()> {
+        self.doubt_index()?;
+        index.clear()
+    }
+
+    /// Has the state page tell, until the store runs, that the index is not to be believed: a
+    /// process that dies meanwhile leaves a part of it, which looks like a whole.
+    fn doubt_index(&self) -> Result<()> {
+        if self.state.is_unindexed() {
+            return Ok(());
+        }
+        self.state.set_unindexed(true);
+        self.state.sync(&*self.disk)
+    }
+
+    /// Puts the keys that the walk could not, because they come before others.
+    pub fn complete_index(
+        &mut self,
+        log: &Arc<Log>,
+        begin: &Begin,
+        plan: &IndexPlan,
+        outcome: &Outcome,
+    ) -> Result<()> {
+        let Some(index) = self.index.clone() else {
+            return Ok(());
+        };
+        let min = self.min_position();
+        self.recovery.index_entries_rebuilt += plan.put;
+        let ahead = index.end_position()?.is_some_and(|end| end >= outcome.end);
+        if self.access == Access::Read {
+            let all = (ahead || plan.missing).then_some(min);
+            let start = [all, plan.again, plan.unindexed]
+                .into_iter()
+                .flatten()
+                .min();
+            self.unindexed = start.map_or(0..0, |start| start..outcome.end);
+            return Ok(());
+        }
+        let again = if plan.missing {
+            self.clear_index(&index)?;
+            Some(min)
+        } else {
+            let cut = self.cut_index(&index, outcome.end)?;
+            plan.again.into_iter().chain(cut).min()
+        };
+        let Some(start) = again else { return Ok(()) };
+        let (mut rebuilt, mut checked) = (0, 0);
+        let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
+            checked += 1;
+            let known = Known::read(record.raw_properties());
+            if position < outcome.end && is_indexed(record) {
+                rebuilt += index.put_missing(record, &known, position)?;
+            }
+            Ok(())
+        };
+        let belief = match begin.marked {
+            true => Belief::below(outcome.end),
+            false => begin.belief(),
+        };
+        walk(log, start, belief, &mut visit)?;
+        self.recovery.index_entries_rebuilt += rebuilt;
+        self.recovery.records_checked += checked;
+        Ok(())
+    }
+}
+
+/// The stretches before the first index file, and between one and the next.
+fn gaps(index: &Index) -> Result<Vec<Range<u64>>> {
+    let mut behind = 0;
+    let mut gaps = Vec::new();
+    for file in index.files() {
+        let (begin, end) = file.positions()?;
+        gaps.push(behind..begin);
+        behind = end + 1;
+    }
+    gaps.retain(|gap| !gap.is_empty());
+    Ok(gaps)
+}

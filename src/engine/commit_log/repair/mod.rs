@@ -1,0 +1,394 @@
+//! Repair: what is damaged is saved beside the log, holes of the log are filled, caches are put
+//! right from the log.
+//!
+//! ```text
+//!   survey --> save damaged bytes --> fill the holes --> queues --> index --> tables --> survey
+//! ```
+//!
+//! Each step leaves a store that can be opened, and a repair that was cut short is made whole by
+//! the next one: what was filled is no damage any more, the rest is found again. Messages are sent
+//! and read meanwhile; who asks for a key waits while the index is built again.
+
+pub mod rewrite;
+pub mod salvage;
+
+use super::index::is_indexed;
+use super::log::bridge::{can_fill, first};
+use super::log::walk::{Belief, walk};
+use super::parts::Parts;
+use super::queues::queue::{ConsumeQueue, ENTRY_LEN, QueueEntry};
+use super::read::meant::leads_home;
+use super::retention::{Pause, Retention};
+use super::tables::kept_options;
+use rewrite::rewrite;
+
+use super::verify::survey::{Hole, Survey};
+use super::verify::{survey, verify};
+use crate::engine::directory::names;
+use crate::engine::{DamageKind, Repair, RepairStep};
+use crate::error::{Error, Result};
+use crate::num::index;
+use crate::record::Record;
+use crate::record::properties::Known;
+use std::collections::BTreeMap;
+
+/// Repairs an open store. `progress` hears of bytes looked at and in all; while it does, false ends
+/// the repair before anything is changed.
+pub fn repair(
+    parts: &Parts,
+    retention: &Retention,
+    progress: &mut dyn FnMut(u64, u64) -> bool,
+) -> Result<Repair> {
+    parts.health.check()?;
+    parts.flush_to(parts.wrote())?;
+    let end = parts.log.published();
+    parts.dispatcher.catch_up(end)?;
+    let mut found = survey(parts, progress)?;
+    let mut repair = Repair::default();
+    if found.stopped {
+        return Ok(repair);
+    }
+    if found.found.damage.is_empty() && found.index_from.is_none() {
+        // What a repair that was cut short has put right may be in the page cache alone.
+        parts.full_pass()?;
+        return Ok(repair);
+    }
+    let done = changes(parts, retention, &mut found, &mut repair.steps);
+    done.inspect_err(|error| {
+        // What passes is no failure, and what was done so far is whole, or has failed the store.
+        if error.ends_writing() {
+            parts.fail(error);
+        }
+    })?;
+    forget(parts);
+    repair.left = verify(parts, &mut |_, _| true)?.damage;
+    Ok(repair)
+}
+
+fn changes(
+    parts: &Parts,
+    retention: &Retention,
+    found: &mut Survey,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    let withdrawn = parts.withdraw_full_pass();
+    bridge_holes(parts, retention, found, steps)?;
+    for hole in &found.holes {
+        mark_lost(parts, retention, hole, steps)?;
+    }
+    correct_entries(parts, retention, found, steps)?;
+    place_strays(parts, retention, &found.strays, steps)?;
+    if let Some(name) = found.index_from {
+        let _queries = parts.rebuilding.write();
+        rebuild_index(parts, name, steps)?;
+    }
+    drop(withdrawn);
+    // As in a full pass: what the inventory tells of is durable when it is written.
+    let flushed = parts.flush_all()?;
+    rewrite_tables(parts, found, steps)?;
+    parts.save_inventory(flushed)
+}
+
+/// Takes what was known of places that are looked at again, and of log files that are gone: the log
+/// ends before them, or nothing but a filler is left of them.
+fn forget(parts: &Parts) {
+    use DamageKind::{Index, Log, Options, Queue, Retention};
+    let checked = [Log, Queue, Index, Options, Retention];
+    parts
+        .report
+        .retain(|damage| !checked.contains(&damage.kind));
+}
+
+/// Saves what lies in the holes, and fills them, file by file.
+fn bridge_holes(
+    parts: &Parts,
+    retention: &Retention,
+    found: &Survey,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    let files = &parts.log.files;
+    let newest = match found.last_store_ms {
+        0 => parts.clock.now_ms(),
+        store_ms => store_ms,
+    };
+    let mut by_file: BTreeMap<u64, Vec<Hole>> = BTreeMap::new();
+    for hole in &found.holes {
+        let mut rest = hole.clone();
+        if rest.store_ms == 0 {
+            rest.store_ms = newest;
+        }
+        while !rest.range.is_empty() {
+            let start = files.start_of(rest.range.start);
+            let end = rest.range.end.min(start + files.file_len());
+            let mut part = rest.clone();
+            part.range.end = end;
+            rest.range.start = end;
+            rest.lost.clear();
+            if can_fill(&part.range, &(start..start + files.file_len())) {
+                by_file.entry(start).or_default().push(part);
+            }
+        }
+    }
+    for (start, holes) in by_file {
+        let Some(_kept) = keep(parts, retention, start) else {
+            continue;
+        };
+        let path = files.path_of(start);
+        let mut filled = Vec::with_capacity(holes.len());
+        for hole in &holes {
+            let len = hole.range.end - hole.range.start;
+            let name = format!("{:020}-{len}", hole.range.start);
+            let within = hole.range.start - start..hole.range.end - start;
+            filled.push(RepairStep {
+                path: path.clone(),
+                position: hole.range.start,
+                length: len,
+                what: format!("filled the hole ({})", hole.reason),
+                saved: salvage::save(parts, &path, within, &name)?,
+                lost: hole.lost.clone(),
+            });
+        }
+        rewrite(parts, start, &holes)?;
+        steps.append(&mut filled);
+    }
+    Ok(())
+}
+
+/// Keeps retention from taking the file of a position away while it is worked on. `None` where it
+/// has done so already: what was damaged there is gone with it.
+fn keep<'a>(parts: &Parts, retention: &'a Retention, position: u64) -> Option<Pause<'a>> {
+    let kept = retention.pause();
+    (position >= parts.log.min_position()).then_some(kept)
+}
+
+/// Adds a step, joined with the one before where they touch in a file.
+fn add_step(steps: &mut Vec<RepairStep>, step: RepairStep) {
+    if let Some(last) = steps.last_mut()
+        && last.path == step.path
+        && last.what == step.what
+        && last.position + last.length == step.position
+    {
+        last.length += step.length;
+        last.lost.extend(step.lost);
+    } else {
+        steps.push(step);
+    }
+}
+
+/// Lets the entries of the messages that lay in a hole lead to what fills it.
+fn mark_lost(
+    parts: &Parts,
+    retention: &Retention,
+    hole: &Hole,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    let _kept = retention.pause();
+    let files = &parts.log.files;
+    let mut within = (files.start_of(hole.range.start)..hole.range.end)
+        .step_by(index(files.file_len()))
+        .map(|start| start..start + files.file_len());
+    let bridge = within.find_map(|file| {
+        let part = hole.range.start.max(file.start)..hole.range.end.min(file.end);
+        first(&part, &file)
+    });
+    let entry = bridge.map_or(QueueEntry::FILLER, |bridge| QueueEntry::lost(&bridge));
+    for (name, id, number) in &hole.lost {
+        let topic = parts.topics.get(name);
+        let Some(queue) = topic.and_then(|topic| parts.queues.get(&topic, *id)) else {
+            continue;
+        };
+        if (queue.min()..queue.max()).contains(number) {
+            parts.dispatcher.pause(|| queue.put(*number, entry))?;
+            entry_step(parts, &queue, *number, LOST, steps);
+        }
+    }
+    Ok(())
+}
+
+/// What is done with queue entries.
+const LOST: &str = "marked queue entries whose messages are lost";
+const RIGHT: &str = "put queue entries right";
+const ADDED: &str = "added queue entries of records that had none";
+
+fn entry_step(
+    parts: &Parts,
+    queue: &ConsumeQueue,
+    number: u64,
+    what: &str,
+    steps: &mut Vec<RepairStep>,
+) {
+    let (path, position) = queue.place_of(number);
+    let step = RepairStep {
+        path,
+        position,
+        length: ENTRY_LEN,
+        what: what.to_owned(),
+        saved: None,
+        lost: Vec::new(),
+    };
+    add_step(steps, step);
+    parts.queues.limit_maps();
+}
+
+/// Lets entries lead to their records, and marks those whose messages are lost.
+fn correct_entries(
+    parts: &Parts,
+    retention: &Retention,
+    found: &Survey,
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    for bad in &found.entries {
+        let _kept = retention.pause();
+        if bad.number < bad.queue.min() {
+            continue;
+        }
+        let entry = match bad.record {
+            Some(position) => {
+                let message = parts.log.require(position)?;
+                entry_of(&message.record(), position)
+            }
+            None => {
+                // A repair that was cut short has filled the hole that it leads into.
+                let bridge = found.bridges.iter().find(|b| b.contains(&bad.position));
+                bridge.map_or(QueueEntry::FILLER, QueueEntry::lost)
+            }
+        };
+        parts
+            .dispatcher
+            .pause(|| bad.queue.put(bad.number, entry))?;
+        let what = if bad.record.is_some() { RIGHT } else { LOST };
+        entry_step(parts, &bad.queue, bad.number, what, steps);
+        if let Some(step) = steps.last_mut() {
+            step.lost.extend(bad.lost.clone());
+        }
+    }
+    Ok(())
+}
+
+fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
+    let known = Known::read(record.raw_properties());
+    QueueEntry::of(record, &known, position)
+}
+
+/// Puts records into their queues that no entry leads to. One whose place another record has stays
+/// as it is.
+fn place_strays(
+    parts: &Parts,
+    retention: &Retention,
+    strays: &[u64],
+    steps: &mut Vec<RepairStep>,
+) -> Result<()> {
+    for position in strays.iter().copied() {
+        let Some(_kept) = keep(parts, retention, position) else {
+            continue;
+        };
+        let message = parts.log.require(position)?;
+        let record = message.record();
+        let name = String::from_utf8_lossy(record.topic()).into_owned();
+        let id = u32::try_from(record.queue_id()).unwrap_or_default();
+        let offset = u64::try_from(record.queue_offset()).unwrap_or_default();
+        let placed = parts.dispatcher.pause(|| {
+            let mut tail = parts.tail.lock();
+            let (topic, _) = parts.topics.get_or_add(&name, id + 1);
+            let queue = parts.queues.get_or_add(&topic, id);
+            if let Some(there) = queue.entry(offset)?
+                && leads_home(&parts.log, (&topic, id, offset), there)?
+            {
+                return Ok(None);
+            }
+            match queue.put(offset, entry_of(&record, position)) {
+                Ok(_) => {}
+                Err(Error::Corrupt { .. }) => return Ok(None),
+                Err(error) => return Err(error),
+            }
+            tail.raise_next_offset(&topic, id, queue.max());
+            Ok(Some(queue))
+        })?;
+        if let Some(queue) = placed {
+            entry_step(parts, &queue, offset, ADDED, steps);
+        }
+    }
+    Ok(())
+}
+
+/// Drops the index files from `name` on and puts their keys again, from the log.
+fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Result<()> {
+    let Some(index) = &parts.index else {
+        return Ok(());
+    };
+    let mut put = 0;
+    let page = &parts.log.state;
+    let mut again = || {
+        // Half an index is not whole, and looks as if it were: who opens the store next builds it
+        // again, whatever ends this.
+        page.set_unindexed(true);
+        page.sync(&*parts.disk)?;
+        index.drop_from(name)?;
+        let end = parts.dispatcher.dispatched();
+        let from = index.end_position()?.unwrap_or(parts.log.min_position());
+        let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
+            if position < end && is_indexed(record) {
+                let known = Known::read(record.raw_properties());
+                put += index.put_missing(record, &known, position)?;
+            }
+            Ok(())
+        };
+        let walked = walk(&parts.log, from, Belief::below(end), &mut visit);
+        page.count_exchange();
+        walked?;
+        // It need not be durable before the index is: the full pass that comes next syncs both.
+        page.set_unindexed(false);
+        Ok(())
+    };
+    let paused = || again().inspect_err(|error| parts.fail(error));
+    parts.dispatcher.pause(paused)?;
+    steps.push(RepairStep {
+        path: parts.root.join(names::INDEX).join(format!("{name:017}")),
+        position: 0,
+        length: 0,
+        what: format!("dropped the index from this file on and put {put} entries again"),
+        saved: None,
+        lost: Vec::new(),
+    });
+    Ok(())
+}
+
+/// Saves the damaged tables and writes those that are ours; another system's are left.
+fn rewrite_tables(parts: &Parts, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
+    for damage in &found.tables {
+        let name = damage.path.file_name().unwrap_or_default();
+        let saved_as = format!("{}-{}", name.to_string_lossy(), damage.length);
+        let saved = salvage::save(parts, &damage.path, 0..damage.length, &saved_as)?;
+        let what = match damage.kind {
+            DamageKind::Topics => {
+                let mut table = parts.table.lock();
+                table.update(&parts.topics, parts.clock.now_ms());
+                table.save(&*parts.disk)?;
+                "written again from the queues"
+            }
+            DamageKind::ForeignTable => "left as it is: it is another system's",
+            DamageKind::Checkpoint => {
+                if let Some(checkpoint) = &parts.flushing.checkpoint {
+                    checkpoint.reset(found.last_store_ms)?;
+                    checkpoint.sync(&*parts.disk)?;
+                }
+                "written again"
+            }
+            DamageKind::Options => {
+                kept_options::mend(&*parts.disk, &parts.root)?;
+                "written again with the options that it names"
+            }
+            // The inventory is written behind everything else, the state page on opening.
+            _ => "written again",
+        };
+        steps.push(RepairStep {
+            path: damage.path.clone(),
+            position: 0,
+            length: damage.length,
+            what: what.to_owned(),
+            saved,
+            lost: Vec::new(),
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! Damaged bytes, kept beside the log before anything is put in their place.
+//!
+//! They lie in the directory `damaged`, a file for each stretch, named by what it is of. A file
+//! that is there is never written to again: another stretch of the same name gets a number.
+
+use crate::disk::Disk;
+use crate::engine::commit_log::parts::Parts;
+use crate::error::{Error, Op, Result};
+use crate::num::index;
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+/// Name of the directory, in the store's.
+pub const DIRECTORY: &str = "damaged";
+
+/// Bytes that are copied at once.
+const CHUNK: u64 = 1 << 20;
+
+/// Makes the directory; its path.
+pub fn directory(parts: &Parts) -> Result<PathBuf> {
+    let path = parts.root.join(DIRECTORY);
+    let disk = &*parts.disk;
+    let made = disk.create_directory(&path);
+    let made = made.and_then(|()| disk.sync_directory(&parts.root));
+    made.map_err(|e| Error::io(Op::Create, &path, e))?;
+    Ok(path)
+}
+
+/// Keeps a range of a file as `name`, durably; the path that it got. `None` where the file is not
+/// there, or the range holds nothing but zeros.
+pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result<Option<PathBuf>> {
+    let disk = &*parts.disk;
+    let io = |error| Error::io(Op::Save, from, error);
+    let found = disk.look(from).map_err(io)?;
+    let end = found.map_or(0, |entry| entry.len).min(range.end);
+    if !has_data(disk, from, range.start..end).map_err(io)? {
+        return Ok(None);
+    }
+    let directory = directory(parts)?;
+    let mut path = directory.join(name);
+    let len = end - range.start;
+    let (mut number, mut is_saved, mut others) = (1, false, Vec::new());
+    while let Some(there) = disk.look(&path).map_err(io)? {
+        is_saved = there.len == len && is_same(disk, from, range.start, &path, len).map_err(io)?;
+        if is_saved {
+            break;
+        }
+        others.push(path);
+        path = directory.join(format!("{name}.{number}"));
+        number += 1;
+    }
+    if !is_saved {
+        disk.create(&path, len).map_err(io)?;
+        if let Err(error) = copy(disk, from, range.start..end, &path) {
+            let _ = disk.unlink(&path);
+            return Err(io(error));
+        }
+    }
+    // What an earlier repair has saved, too: it may have died before its sync.
+    for path in others.iter().chain([&path]) {
+        disk.sync_file(path).map_err(io)?;
+    }
+    disk.sync_directory(&directory).map_err(io)?;
+    Ok(Some(path))
+}
+
+/// Copies what is not zero of a range to the start of a file that is zeros.
+pub fn copy(disk: &dyn Disk, from: &Path, range: Range<u64>, to: &Path) -> io::Result<()> {
+    each_chunk(disk, from, range.clone(), &mut |at, bytes| {
+        disk.write_at(to, at - range.start, bytes).map(|()| true)
+    })
+}
+
+fn has_data(disk: &dyn Disk, path: &Path, range: Range<u64>) -> io::Result<bool> {
+    let mut found = false;
+    each_chunk(disk, path, range, &mut |_, _| {
+        found = true;
+        Ok(false)
+    })?;
+    Ok(found)
+}
+
+fn is_same(disk: &dyn Disk, one: &Path, start: u64, two: &Path, len: u64) -> io::Result<bool> {
+    let mut at = 0;
+    while at < len {
+        let [mut a, mut b] = [(); 2].map(|()| vec![0; index(CHUNK.min(len - at))]);
+        let have = disk.read_at(one, start + at, &mut a)?;
+        if have == 0 || disk.read_at(two, at, &mut b)? != have || a != b {
+            return Ok(false);
+        }
+        at += have as u64;
+    }
+    Ok(true)
+}
+
+/// Hands every chunk that holds more than zeros to `visit`, until it returns false.
+fn each_chunk(
+    disk: &dyn Disk,
+    path: &Path,
+    range: Range<u64>,
+    visit: &mut dyn FnMut(u64, &[u8]) -> io::Result<bool>,
+) -> io::Result<()> {
+    let mut buffer = vec![0; index(CHUNK)];
+    let mut at = range.start;
+    while at < range.end {
+        let data = disk.next_data(path, at)?;
+        let Some(data) = data.filter(|data| data.start < range.end) else {
+            break;
+        };
+        at = at.max(data.start);
+        let len = index(CHUNK.min(range.end.min(data.end) - at));
+        let chunk = buffer.get_mut(..len).unwrap_or_default();
+        let have = disk.read_at(path, at, chunk)?;
+        let bytes = buffer.get(..have).unwrap_or_default();
+        if have == 0 || bytes.iter().any(|byte| *byte != 0) && !visit(at, bytes)? {
+            break;
+        }
+        at += have as u64;
+    }
+    Ok(())
+}

@@ -1,0 +1,219 @@
+//! Retention: deletes log files that are too old or too many, then what leads into them.
+//!
+//! The flush thread runs it as a step, at most once a second. A crash between any two lines of this
+//! order leaves a store that opens with the same next offsets:
+//!
+//! ```text
+//!   last markers of commits appended again, those that would go     (intake)
+//!   --> log, queues, index durable --> forebay.offsets durable      next offsets outlive messages
+//!   --> minimum mark --> first offsets of the queues            readers look for nothing below
+//!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can stay
+//!   --> unlink queue files, index files                         they lead nowhere by then
+//!   --> forebay.offsets                                         without what is gone
+//! ```
+//!
+//! Only whole files go, and only if all of a file is dispatched and durable; the last one, which is
+//! written, never goes. The next step ends what a step could not. After a crash, opening ends it:
+//! the log begins with the first file that is left, and queues and index are corrected by that.
+
+mod archived;
+mod clock;
+mod consumed;
+mod rules;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod test;
+
+use super::intake::Intake;
+use super::parts::Parts;
+use super::read::locate::first_kept;
+use crate::engine::directory::page::Mark;
+use crate::engine::{Damage, DamageKind};
+use crate::error::Result;
+use crate::mapped::{MappedFile, Region};
+use crate::options::Options;
+use clock::Clock;
+use parking_lot::{Mutex, MutexGuard};
+use rules::{Ages, Rules, Times};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::{Duration, Instant};
+
+/// Between two steps.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// The state of retention; it has no rules if no option asks for it.
+#[derive(Debug)]
+pub struct Retention {
+    rules: Option<Rules>,
+    progress: Mutex<Progress>,
+    /// Maps of deleted files.
+    retired: Mutex<Vec<Weak<Region>>>,
+}
+
+/// No file is deleted while it lives.
+#[derive(Debug)]
+pub struct Pause<'a>(#[allow(dead_code)] MutexGuard<'a, Progress>);
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// When the next step is due.
+    next: Option<Instant>,
+    ages: Ages,
+    clock: Clock,
+}
+
+impl Retention {
+    /// Retention as the options have it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] for hours that are none.
+    pub fn new(options: &Options) -> Result<Retention> {
+        Ok(Retention {
+            rules: Rules::new(options)?,
+            progress: Mutex::default(),
+            retired: Mutex::default(),
+        })
+    }
+
+    /// How long the thread that runs the steps may sleep, at most `longest`.
+    pub fn rest(&self, longest: Duration) -> Duration {
+        match self.rules {
+            Some(_) => longest.min(INTERVAL),
+            None => longest,
+        }
+    }
+
+    /// Deletes what is due by the wall clock, unless the last step was less than a second before
+    /// `now`. A failure is reported, and the next step tries again.
+    pub fn step(&self, parts: &Parts, intake: &Intake, clock_ms: i64, now: Instant) {
+        let Some(rules) = &self.rules else { return };
+        let Some(mut progress) = self.progress.try_lock() else {
+            return;
+        };
+        if progress.next.is_some_and(|next| now < next) || parts.health.check().is_err() {
+            return;
+        }
+        progress.next = Some(now + INTERVAL);
+        let mapped = self.mapped_bytes();
+        let look = progress.clock.look(clock_ms, now, || known_times(parts));
+        if let Some(by_ms) = look.jumped {
+            report_jump(parts, clock_ms, by_ms);
+        }
+        let times = Times {
+            wall_ms: clock_ms,
+            believed_ms: look.time_ms,
+        };
+        let done = rules
+            .due(parts, times, mapped, &mut progress.ages)
+            .and_then(|until| self.retire(parts, intake, until));
+        if let Err(error) = done
+            && error.ends_writing()
+        {
+            parts.report.add(Damage {
+                kind: DamageKind::Retention,
+                path: parts.log.files.directory().to_path_buf(),
+                position: parts.log.min_position(),
+                length: 0,
+                reason: format!("retention does not get on: {error}"),
+                lost: Vec::new(),
+            });
+        }
+    }
+
+    /// Waits for the step that runs, and lets none begin until the result is dropped.
+    pub fn pause(&self) -> Pause<'_> {
+        Pause(self.progress.lock())
+    }
+
+    /// Bytes of deleted files that are still mapped.
+    pub fn mapped_bytes(&self) -> u64 {
+        let mut retired = self.retired.lock();
+        retired.retain(|region| region.strong_count() > 0);
+        let regions = retired.iter().filter_map(Weak::upgrade);
+        regions.map(|region| region.len() as u64).sum()
+    }
+
+    /// Deletes the log files that end at or below `until`, except the last.
+    fn retire(&self, parts: &Parts, intake: &Intake, until: u64) -> Result<()> {
+        let log = &parts.log;
+        let first_end = log.files.first().map_or(u64::MAX, |first| first.end());
+        if until < first_end {
+            return Ok(());
+        }
+        if !intake.keep_markers(parts, until)? {
+            return Ok(());
+        }
+        let until = until.min(log.files.start_of(parts.dispatcher.dispatched()));
+        if until < first_end {
+            return Ok(());
+        }
+        log.state.set(Mark::Minimum, until.max(log.min_position()));
+        for (topic, queue) in parts.queues.all(&parts.topics) {
+            queue.raise_min_to(first_kept(log, &topic, &queue, until)?);
+            parts.queues.limit_maps();
+        }
+        // The table is durable before a file goes, so that an opening need not believe an entry.
+        let flushed = parts.flush_all()?;
+        if let Err(error) = parts.save_inventory(flushed) {
+            if error.ends_writing() {
+                return Err(error);
+            }
+            // The last file of each queue, durable too, tells the same. So one log file may go
+            // without the table, and leaves room for it; the next step deletes the rest. Until then
+            // queue files stay, because an opening shows again what the log files hold.
+            return self.retire_first(parts, first_end).map(drop);
+        }
+        while let Some(file) = self.retire_first(parts, until)? {
+            drop(file);
+        }
+        for (_, queue) in parts.queues.all(&parts.topics) {
+            queue.retire_files()?;
+        }
+        if let Some(index) = &parts.index {
+            index.retire_below(until)?;
+        }
+        let flushed = parts.flush_all()?;
+        parts.save_inventory(flushed)
+    }
+
+    fn retire_first(&self, parts: &Parts, until: u64) -> Result<Option<Arc<MappedFile>>> {
+        let mapped = parts.log.files.first().and_then(|file| file.mapped());
+        let retired = parts.log.files.retire_first(until).inspect_err(|error| {
+            // Nobody knows now whether the name is gone, as with every sync that failed.
+            if error.is_of_sync() {
+                parts.fail(error);
+            }
+        })?;
+        if let (Some(_), Some(region)) = (&retired, &mapped) {
+            self.retired.lock().push(Arc::downgrade(region));
+        }
+        Ok(retired)
+    }
+}
+
+/// When the store was opened for writing, and when its last message was stored, in ms.
+fn known_times(parts: &Parts) -> Vec<i64> {
+    let epochs = parts.log.state.epochs().known.into_iter();
+    let began = epochs.map(|epoch| (epoch.began_ns / 1_000_000).cast_signed());
+    let stored = parts.log.stored_ms.load(Ordering::Relaxed);
+    began.chain([stored]).collect()
+}
+
+/// Reports each jump once: its place is the time that the clock jumped to.
+fn report_jump(parts: &Parts, clock_ms: i64, by_ms: i64) {
+    let hours = by_ms.unsigned_abs() / 3_600_000;
+    let to = if by_ms > 0 { "forward" } else { "back" };
+    parts.report.add(Damage {
+        kind: DamageKind::Clock,
+        path: parts.root.clone(),
+        position: clock_ms.unsigned_abs(),
+        length: 0,
+        reason: format!(
+            "the clock jumped {to} by {hours} hours: retention by time goes by the earlier clock \
+             for one hour"
+        ),
+        lost: Vec::new(),
+    });
+}

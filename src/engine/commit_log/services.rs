@@ -1,0 +1,173 @@
+//! The services of a store that is written, and their threads: dispatch, write-out, and flush with
+//! what follows it, rolling and retention.
+//!
+//! Each is a loop around a step that others may run too; a thread is only its driver. They are
+//! started with the store and joined on close, and none of them ever waits for a caller. Group
+//! commit and intake start their threads themselves, when they are first needed.
+
+use super::intake::{self, Intake};
+use super::parts::Parts;
+use super::parts::write_out::WriteOutRules;
+use super::retention::Retention;
+use super::roll::Rolling;
+use crate::engine::service::flush::{FlushRules, FlushService};
+use crate::engine::service::group_commit::GroupCommit;
+use crate::engine::service::shutdown::Shutdown;
+use crate::error::Result;
+use crate::machine::Drive;
+use crate::mapped::guard;
+use crate::options::Options;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long dispatch leaves what is new alone. Each look at the end of the log takes a cache line
+/// from the sender, whose next append waits for it, and a few records at a time cost more to
+/// dispatch than many. A reader in this process does not wait: it dispatches what it needs.
+const REST: Duration = Duration::from_micros(100);
+/// How often it rests and finds nothing before it waits to be woken.
+const RESTS: usize = 100;
+
+/// What serves the parts of a store.
+#[derive(Debug)]
+pub struct Services {
+    /// When the log is flushed.
+    pub flush_rules: FlushRules,
+    /// When the transient pool is written out.
+    write_out_rules: WriteOutRules,
+    /// Senders that wait for a sync.
+    pub group: Arc<GroupCommit>,
+    /// When the file that is written is sealed.
+    pub rolling: Rolling,
+    /// Takes old files away.
+    pub retention: Retention,
+    /// Appends what other processes have staged.
+    pub intake: Arc<Intake>,
+    shutdown: Arc<Shutdown>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl Services {
+    /// The services of a store with these options; no thread runs yet.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`](crate::error::Error::InvalidOption) for hours of deletion that are
+    /// none.
+    pub fn new(options: &Options, drive: Drive) -> Result<Services> {
+        let shutdown = Arc::new(Shutdown::default());
+        Ok(Services {
+            flush_rules: FlushRules::new(options),
+            write_out_rules: WriteOutRules::new(options),
+            group: Arc::new(GroupCommit::new(drive)),
+            rolling: Rolling::new(options),
+            retention: Retention::new(options)?,
+            intake: Arc::new(Intake::new(drive, &shutdown)),
+            shutdown,
+            threads: Mutex::default(),
+        })
+    }
+
+    /// Starts the threads.
+    pub fn start(self: &Arc<Services>, parts: &Arc<Parts>) -> std::io::Result<()> {
+        let spawn = |name: &str, run: fn(&Services, &Arc<Parts>)| {
+            let (services, parts) = (Arc::clone(self), Arc::clone(parts));
+            std::thread::Builder::new()
+                .name(name.to_owned())
+                .spawn(move || run(&services, &parts))
+        };
+        let mut threads = self.threads.lock();
+        threads.push(spawn("forebay-dispatch", Services::run_dispatch)?);
+        threads.push(spawn("forebay-flush", Services::run_flush)?);
+        // In a synchronous store those who wait for the disk write out.
+        if parts.pool.is_some() && !parts.log.sync {
+            threads.push(spawn("forebay-write-out", Services::run_write_out)?);
+        }
+        drop(threads);
+        intake::start(&self.intake, parts);
+        Ok(())
+    }
+
+    /// Tells the threads to end.
+    pub fn stop(&self, parts: &Parts) {
+        self.shutdown.begin();
+        parts.wake_all();
+    }
+
+    /// Waits for the threads, which [`Services::stop`] has told to end, and completes all who wait
+    /// for a sync.
+    pub fn join(&self) {
+        for thread in self.threads.lock().drain(..) {
+            let _ = thread.join();
+        }
+        self.intake.join();
+        self.group.end();
+    }
+
+    fn run_dispatch(&self, parts: &Arc<Parts>) {
+        let (shutdown, dispatcher) = (&self.shutdown, &parts.dispatcher);
+        let due = || shutdown.has_begun() || dispatcher.dispatched() < parts.log.readable_end();
+        while !shutdown.has_begun() {
+            match dispatcher.step() {
+                Ok(true) => {}
+                Ok(false) => {
+                    let found = (0..RESTS).any(|_| {
+                        std::thread::sleep(REST);
+                        due()
+                    });
+                    if !found {
+                        parts.bells.work.sleep(Duration::from_secs(3600), due);
+                    }
+                }
+                Err(error) => {
+                    // Want of room, memory or descriptors passes; anything else ends the writing.
+                    // Reads go on either way.
+                    if error.ends_writing() {
+                        parts.fail(&error);
+                        return;
+                    }
+                    shutdown.sleep(Duration::from_millis(200));
+                }
+            }
+        }
+    }
+
+    fn run_write_out(&self, parts: &Arc<Parts>) {
+        let Some(pool) = &parts.pool else { return };
+        let (shutdown, rules) = (&self.shutdown, &self.write_out_rules);
+        let mut written = Instant::now();
+        while !shutdown.has_begun() && parts.health.check().is_ok() {
+            let ready = || shutdown.has_begun() || pool.has_full();
+            parts.bells.full.sleep(rules.interval, ready);
+            rules.step(parts, Instant::now(), &mut written);
+        }
+    }
+
+    fn run_flush(&self, parts: &Arc<Parts>) {
+        let start = Instant::now();
+        let mut service = FlushService::new(self.flush_rules, start);
+        let mut next = start + self.flush_rules.interval;
+        while !self.shutdown.has_begun() {
+            let pause = next.saturating_duration_since(Instant::now());
+            let pause = self.retention.rest(pause).min(intake::LOOK);
+            self.shutdown.sleep(pause);
+            if self.shutdown.has_begun() {
+                return;
+            }
+            intake::start(&self.intake, parts);
+            guard::renew();
+            if Instant::now() >= next {
+                next = service.step(&**parts, Instant::now());
+            }
+            let clock_ms = parts.clock.now_ms();
+            self.rolling.step(parts, clock_ms);
+            self.retain(parts, clock_ms, Instant::now());
+        }
+    }
+
+    /// One step of retention.
+    pub fn retain(&self, parts: &Parts, clock_ms: i64, now: Instant) {
+        self.retention.step(parts, &self.intake, clock_ms, now);
+    }
+}

@@ -1,0 +1,124 @@
+//! `forebay.offsets`, the bounds of the queues and of the index at a position of the log.
+
+use crate::disk::{Disk, read_small, replace};
+use crate::engine::Topics;
+use crate::engine::commit_log::index::Index;
+use crate::engine::commit_log::queues::Queues;
+use crate::engine::commit_log::queues::queue::entry::{OFFSET_MAX, QUEUE_IDS_MAX};
+use crate::engine::commit_log::queues::queue::is_directory_name;
+use crate::engine::directory::names;
+use crate::error::{Error, Op, Result};
+use std::path::Path;
+use std::sync::Arc;
+
+/// The longest table that is read.
+pub const TABLE_LEN_MAX: u64 = 256 << 20;
+
+/// `forebay.offsets`: the bounds of every queue and the index files, as of a position of the log.
+/// It is written on each full flush and on close.
+///
+/// The log tells everything else; only the next offset of a queue whose messages are all retired
+/// stands nowhere else. On opening it also tells which caches are missing. Text, a line each:
+///
+/// ```text
+/// forebay.offsets 1
+/// position <end of the log>
+/// queue <topic> <queue> <first offset> <next offset>
+/// index <file name> <number of its next entry>
+/// unindexed                                        where its writer knew of no index
+/// crc <CRC-32 of all lines above, 8 hex digits>
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Inventory {
+    /// End of the log when it was taken.
+    pub position: u64,
+    /// Topic, queue, first offset, next offset.
+    pub queues: Vec<(String, u32, u64, u64)>,
+    /// Name of each index file, number of its next entry; `None` where that is not known.
+    pub index: Option<Vec<(String, u32)>>,
+}
+
+/// Name of the file.
+pub const INVENTORY_NAME: &str = names::OFFSETS;
+
+impl Inventory {
+    /// The bounds of queues and index files, of which nothing is dispatched meanwhile.
+    pub fn of(
+        position: u64,
+        topics: &Topics,
+        queues: &Queues,
+        index: Option<&Index>,
+    ) -> Result<Inventory> {
+        let bounds = queues.all(topics).into_iter();
+        let bounds = bounds
+            .map(|(topic, queue)| (topic.name.to_string(), queue.id, queue.min(), queue.max()));
+        Ok(Inventory {
+            position,
+            queues: bounds.collect(),
+            index: index.map(Index::listing).transpose()?,
+        })
+    }
+
+    /// Reads it; `None` where there is none that holds.
+    pub fn load(disk: &dyn Disk, root: &Path) -> Result<Option<Inventory>> {
+        let path = root.join(INVENTORY_NAME);
+        let bytes = read_small(disk, &path, TABLE_LEN_MAX);
+        let bytes = bytes.map_err(|e| Error::io(Op::Read, &path, e))?;
+        Ok(bytes.and_then(|bytes| Inventory::parse(&bytes)))
+    }
+
+    fn parse(bytes: &[u8]) -> Option<Inventory> {
+        let text = std::str::from_utf8(bytes).ok()?;
+        let (body, crc) = text.trim_end().rsplit_once("crc ")?;
+        if u32::from_str_radix(crc, 16).ok()? != crc32fast::hash(body.as_bytes()) {
+            return None;
+        }
+        let mut lines = body.lines();
+        (lines.next()? == "forebay.offsets 1").then_some(())?;
+        let mut inventory = Inventory {
+            index: Some(Vec::new()),
+            ..Inventory::default()
+        };
+        for line in lines {
+            let fields: Vec<&str> = line.split(' ').collect();
+            match *fields.as_slice() {
+                ["position", at] => inventory.position = at.parse().ok()?,
+                ["queue", topic, id, min, next] => {
+                    let (min, next) = (min.parse().ok()?, next.parse().ok()?);
+                    let id = id.parse().ok().filter(|id| *id < QUEUE_IDS_MAX)?;
+                    if !is_directory_name(topic) || min > next || next >= OFFSET_MAX {
+                        return None;
+                    }
+                    inventory.queues.push((topic.to_owned(), id, min, next));
+                }
+                ["index", name, count] => {
+                    let file = (name.to_owned(), count.parse().ok()?);
+                    inventory.index.as_mut()?.push(file);
+                }
+                ["unindexed"] => inventory.index = None,
+                _ => return None,
+            }
+        }
+        Some(inventory)
+    }
+
+    /// Writes it, durably.
+    pub fn save(&self, disk: &Arc<dyn Disk>, root: &Path) -> Result<()> {
+        use std::fmt::Write;
+        let path = root.join(INVENTORY_NAME);
+        let mut text = format!("forebay.offsets 1\nposition {}\n", self.position);
+        for (topic, queue, min, next) in &self.queues {
+            let _ = writeln!(text, "queue {topic} {queue} {min} {next}");
+        }
+        for (name, count) in self.index.iter().flatten() {
+            let _ = writeln!(text, "index {name} {count}");
+        }
+        if self.index.is_none() {
+            text.push_str("unindexed\n");
+        }
+        let crc = crc32fast::hash(text.as_bytes());
+        let _ = writeln!(text, "crc {crc:08x}");
+        let written = replace(&**disk, &path, text.as_bytes());
+        written.map_err(|e| Error::io(Op::Write, &path, e))
+    }
+}

@@ -1,0 +1,141 @@
+//! Verification of the index files: each entry leads to a record with its key and is reached from
+//! its slot, and the header tells the right times.
+
+use super::survey::Survey;
+use crate::engine::commit_log::index::file::{ENTRY_LEN, IndexEntry, IndexFile};
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::{Damage, DamageKind};
+use crate::error::Result;
+use crate::mapped::Access;
+use crate::record::properties::{Known, index_hash};
+
+/// Checks the entries of a file. One that leads into a hole is a part of the hole.
+///
+/// # Errors
+///
+/// As [`Log::record_at`].
+pub fn index_entries(parts: &Parts, file: &IndexFile, survey: &mut Survey) -> Result<()> {
+    let log = &parts.log;
+    let min = log.min_position();
+    let count = count_of(parts, file)?;
+    let before = survey.found.damage.len();
+    let mut holed = false;
+    let reached = file.reached(count)?;
+    for number in 1..count {
+        let entry = file.entry(number)?;
+        if entry.position < min {
+            continue;
+        }
+        if survey.hole_at(entry.position).is_some() {
+            holed = true;
+            continue;
+        }
+        let reason = match flaw_of(log, &entry)? {
+            // Retention may have taken the record away meanwhile.
+            Some(_) if entry.position < log.min_position() => continue,
+            Some(reason) => reason,
+            None if !reached.get(number as usize).is_some_and(|reached| *reached) => {
+                "no chain leads to the entry"
+            }
+            None => {
+                survey.found.index_entries += 1;
+                continue;
+            }
+        };
+        survey.add_entry(Damage {
+            kind: DamageKind::Index,
+            path: file.path().to_path_buf(),
+            position: file.byte_of(number),
+            length: ENTRY_LEN as u64,
+            reason: reason.to_owned(),
+            lost: Vec::new(),
+        });
+    }
+    if !times_hold(log, file, count)? {
+        survey.found.damage.push(Damage {
+            kind: DamageKind::Index,
+            path: file.path().to_path_buf(),
+            position: 0,
+            length: crate::engine::commit_log::index::file::HEADER_LEN as u64,
+            reason: "the header does not have the times of its records".to_owned(),
+            lost: Vec::new(),
+        });
+    }
+    if holed || survey.found.damage.len() > before {
+        let first = survey.index_from.get_or_insert(file.name);
+        *first = file.name.min(*first);
+    }
+    Ok(())
+}
+
+/// Number of the entry at which the check ends. A process that writes adds entries after the end of
+/// the log that a reader has opened; these are not checked.
+fn count_of(parts: &Parts, file: &IndexFile) -> Result<u32> {
+    let mut count = file.count()?;
+    if parts.queues.store.access == Access::ReadWrite {
+        return Ok(count);
+    }
+    if parts.log.source.is_none() {
+        // It keeps to what it found.
+        return Ok(count.min(file.opened_at));
+    }
+    let end = parts.log.published();
+    while count > 1 && file.entry(count.saturating_sub(1))?.position >= end {
+        count -= 1;
+    }
+    Ok(count)
+}
+
+fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
+    let Some(message) = log.record_at(entry.position)?.record() else {
+        return Ok(Some("the entry leads to no record"));
+    };
+    let record = message.record();
+    let known = Known::read(record.raw_properties());
+    let topic = record.topic();
+    // RocketMQ 5.5 puts tags into its index too.
+    let tag = known.tags.map(|tags| [b"T#", tags].concat());
+    let holds = known
+        .index_keys()
+        .any(|key| index_hash(topic, key) == entry.hash)
+        || tag.is_some_and(|tag| index_hash(topic, &tag) == entry.hash);
+    Ok((!holds).then_some("the entry leads to a record without its key"))
+}
+
+/// Whether the times by which a query passes over the file are those of its records.
+fn times_hold(log: &Log, file: &IndexFile, count: u32) -> Result<bool> {
+    Ok(count <= 1 || (begin_holds(log, file)? && end_holds(log, file)?))
+}
+
+fn begin_holds(log: &Log, file: &IndexFile) -> Result<bool> {
+    is_stored_at(log, file.positions()?.0, file.times()?.0)
+}
+
+/// A writer may be putting entries meanwhile. It stores the entry, then position, time and count of
+/// the header, one after another. So the header is judged only if the count did not change, and an
+/// entry that is not counted yet may have the time of the one before.
+fn end_holds(log: &Log, file: &IndexFile) -> Result<bool> {
+    loop {
+        let count = file.count()?;
+        // Whoever sees the time of an entry sees its position, too.
+        let time = file.times()?.1;
+        let position = file.positions()?.1;
+        if is_stored_at(log, position, time)? {
+            return Ok(true);
+        }
+        let is_being_put = !file.is_full()? && file.entry(count)?.position == position;
+        if is_being_put && is_stored_at(log, file.entry(count.saturating_sub(1))?.position, time)? {
+            return Ok(true);
+        }
+        if file.count()? == count {
+            return Ok(false);
+        }
+    }
+}
+
+/// Whether the record at `position`, if there is one, was stored at `time`.
+fn is_stored_at(log: &Log, position: u64, time: i64) -> Result<bool> {
+    let found = log.record_at(position)?.record();
+    Ok(found.is_none_or(|message| message.record().store_timestamp() == time))
+}

@@ -1,0 +1,123 @@
+//! Verification of the small files beside the log.
+
+use crate::disk::{Kind, read_small};
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::tables::inventory::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
+use crate::engine::commit_log::tables::json;
+use crate::engine::commit_log::tables::kept_options;
+use crate::engine::commit_log::tables::topics;
+use crate::engine::directory::names;
+use crate::engine::directory::page;
+use crate::engine::directory::page::StatePage;
+use crate::engine::{Damage, DamageKind};
+use crate::error::{Error, Op, Result};
+use crate::mapped::{Access, PAGE};
+use crate::num::index;
+use crate::record::layout::be_u64;
+use std::path::{Path, PathBuf};
+
+/// The tables that do not hold. `last_store_ms` is the store time of the newest record.
+pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
+    let mut found = Vec::new();
+    configurations(parts, &mut found)?;
+    let checkpoint = parts.root.join(names::CHECKPOINT);
+    if let Some(bytes) = read(parts, &checkpoint)?
+        && let Some(reason) = checkpoint_flaw(&bytes, last_store_ms.max(parts.clock.now_ms()))
+    {
+        found.push(whole(
+            DamageKind::Checkpoint,
+            checkpoint,
+            bytes.len(),
+            reason,
+        ));
+    }
+    let page = parts.root.join(page::FILE_NAME);
+    if let Some(len) = len_of(parts, &page)? {
+        let opened = match len == PAGE as u64 {
+            true => StatePage::open(&*parts.disk, &parts.root, Access::Read)?,
+            false => None,
+        };
+        let reason = match opened {
+            None => Some("no state page"),
+            Some(page) if page.geometry().is_none() => Some("its sizes do not hold"),
+            Some(_) => None,
+        };
+        found.extend(reason.map(|reason| whole(DamageKind::Table, page, PAGE, reason)));
+    }
+    let offsets = parts.root.join(INVENTORY_NAME);
+    if let Some(len) = len_of(parts, &offsets)?
+        && Inventory::load(&*parts.disk, &parts.root)?.is_none()
+    {
+        let len = usize::try_from(len).unwrap_or(usize::MAX);
+        found.push(whole(
+            DamageKind::Table,
+            offsets,
+            len,
+            "the checksum or a line is wrong",
+        ));
+    }
+    let options = parts.root.join(kept_options::FILE_NAME);
+    if let Some(reason) = kept_options::flaw(&*parts.disk, &parts.root)? {
+        let len = len_of(parts, &options)?.unwrap_or_default();
+        found.push(whole(DamageKind::Options, options, index(len), &reason));
+    }
+    Ok(found)
+}
+
+fn configurations(parts: &Parts, found: &mut Vec<Damage>) -> Result<()> {
+    let directory = parts.root.join(names::CONFIG);
+    let io = |error| Error::io(Op::List, &directory, error);
+    if parts.disk.look(&directory).map_err(io)?.is_none() {
+        return Ok(());
+    }
+    let entries = parts.disk.list(&directory).map_err(io)?;
+    let files = entries.into_iter().filter(|e| e.kind == Kind::File);
+    let mut names: Vec<String> = files.filter_map(|entry| entry.name).collect();
+    names.sort_unstable();
+    for name in names.iter().filter(|name| name.ends_with(".json")) {
+        let path = directory.join(name);
+        if let Some(bytes) = read(parts, &path)?
+            && !json::is_json(&bytes)
+        {
+            let kind = match &**name {
+                topics::FILE_NAME => DamageKind::Topics,
+                _ => DamageKind::ForeignTable,
+            };
+            found.push(whole(kind, path, bytes.len(), "no JSON"));
+        }
+    }
+    Ok(())
+}
+
+fn whole(kind: DamageKind, path: PathBuf, len: usize, reason: &str) -> Damage {
+    Damage {
+        kind,
+        path,
+        position: 0,
+        length: len as u64,
+        reason: reason.to_owned(),
+        lost: Vec::new(),
+    }
+}
+
+fn len_of(parts: &Parts, path: &Path) -> Result<Option<u64>> {
+    let found = parts.disk.look(path);
+    let found = found.map_err(|e| Error::io(Op::Stat, path, e))?;
+    Ok(found.map(|entry| entry.len))
+}
+
+fn read(parts: &Parts, path: &Path) -> Result<Option<Vec<u8>>> {
+    let bytes = read_small(&*parts.disk, path, TABLE_LEN_MAX);
+    bytes.map_err(|e| Error::io(Op::Read, path, e))
+}
+
+/// Times in the checkpoint tell a reader what it need not look at again, so one that lies ahead of
+/// every record and of the clock hides what has to be built again.
+fn checkpoint_flaw(bytes: &[u8], latest_ms: i64) -> Option<&'static str> {
+    if bytes.len() != PAGE {
+        return Some("its length is not 4096 bytes");
+    }
+    let times = [0, 8, 16].map(|at| be_u64(bytes, at).cast_signed());
+    let implausible = times.iter().any(|time| *time < 0 || *time > latest_ms);
+    implausible.then_some("a time is negative or lies ahead of every record")
+}
