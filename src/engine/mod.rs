@@ -1,5 +1,6 @@
-//! Engines: what stores messages. [`Engine`] is their one surface; [`commit_log`] keeps RocketMQ's
-//! files, [`memory`] keeps nothing.
+//! Engines store messages. [`Engine`] is their one surface; [`commit_log`] keeps RocketMQ's files,
+//! [`memory`] keeps none. What every engine shares: a store's directory ([`directory`]), services
+//! that know no file format ([`service`]), and the tables of an archive ([`archive`]).
 
 pub mod append;
 pub mod archive;

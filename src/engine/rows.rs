@@ -72,7 +72,7 @@ impl Rows {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where a page cannot be had any more.
+    /// [`crate::Error::Io`] where a page cannot be had any more.
     pub fn touch(&self, first: usize) -> Result<()> {
         let rows = self.rows.iter().skip(first);
         rows.filter_map(|row| self.message(row))

@@ -1,19 +1,21 @@
 //! The commit log engine: RocketMQ's store.
 //!
-//! ```text
-//!   commitlog/      all records of all topics, in order of arrival          log, append
-//!   consumequeue/   for each queue, where its records lie                    consume_queue, queues
-//!   index/          for each key, where its records lie                      index, index_file
-//!   config/         topics.json; the other tables are left as they are       tables
-//!   checkpoint      up to which store time the parts are durable             checkpoint
-//!   abort           there while the store is written                         running
-//!   lock            byte 0 is locked while the store is written              crate::disk
-//!   forebay.state   marks for readers beside the writer and for recovery     state
-//!   forebay.offsets bounds of the queues at the last close                   tables
-//! ```
+//! Its rooms, from the top down. Each uses only those below it; `tests/tidy/` checks that.
 //!
-//! The log is the truth; the rest is built from it by `dispatch.rs` and checked against it by
-//! `open.rs`.
+//! | room | what it does |
+//! |---|---|
+//! | `repair` | saves what is damaged, and corrects what can be corrected |
+//! | `services` | the threads of a store that is written |
+//! | `retention`, `offline` | deletes old log files; builds queues and index outside a store |
+//! | `recovery`, `verify`, `intake` | opens a store; checks it; appends what other processes staged |
+//! | `read`, `roll` | cursors, queries, following a writer; seals the log file that is written |
+//! | `parts` | an open store: its data, appends to it, and its durability |
+//! | `dispatch` | builds queues and index from the log |
+//! | `log`, `tables` | all records in order of arrival; the small files |
+//! | `queues`, `index` | for each queue and for each key, the positions of its records |
+//!
+//! The log is the truth. Everything else is built from it by `dispatch` and checked against it by
+//! `recovery`.
 
 mod dispatch;
 mod index;
