@@ -7,7 +7,7 @@
 //! | `repair` | saves what is damaged, and corrects what can be corrected |
 //! | `services` | the threads of a store that is written |
 //! | `retention`, `offline` | deletes old log files; builds queues and index outside a store |
-//! | `recovery`, `verify`, `intake` | opens a store; checks it; appends what other processes staged |
+//! | `recovery`, `verify`, `intake` | opens a store; checks it; appends what is staged for it |
 //! | `read`, `roll` | cursors, queries, following a writer; seals the log file that is written |
 //! | `parts` | an open store: its data, appends to it, and its durability |
 //! | `dispatch` | builds queues and index from the log |
