@@ -322,6 +322,7 @@ def test_an_archive_is_durable_before_the_store_notes_it(
 
     monkeypatch.setattr(os, "fsync", noted_fsync)
     monkeypatch.setattr(os, "rename", noted_rename)
+    monkeypatch.setattr(os, "replace", noted_rename)
     store.archive(target)
 
     renamed = {step[2]: number for number, step in enumerate(steps) if step[0] == "rename"}

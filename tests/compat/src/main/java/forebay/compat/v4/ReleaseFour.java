@@ -17,6 +17,7 @@ import org.apache.rocketmq.store.MessageExtBrokerInner;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.ha.HAService;
+import org.apache.rocketmq.store.schedule.ScheduleMessageService;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
 /** RocketMQ 4.9, which knows neither version-2 records nor the whole-record checksum. */
@@ -36,15 +37,32 @@ final class ReleaseFour implements Release {
         }
     }
 
+    /** RocketMQ's own service appends each delayed message again once it is due. */
+    private static final class NoDelivery extends ScheduleMessageService {
+        NoDelivery(DefaultMessageStore store) {
+            super(store);
+        }
+
+        @Override
+        public void start() {
+        }
+    }
+
     @Override
     public DefaultMessageStore newStore(MessageStoreConfig config) throws Exception {
         DefaultMessageStore store = new DefaultMessageStore(config,
             new BrokerStatsManager("compat", true), null, new BrokerConfig());
-        // The constructor makes its own service and offers no way to give it another.
-        Field service = DefaultMessageStore.class.getDeclaredField("haService");
-        service.setAccessible(true);
-        service.set(store, new NoReplication(store));
+        replace(store, "haService", new NoReplication(store));
+        replace(store, "scheduleMessageService", new NoDelivery(store));
         return store;
+    }
+
+    /** Gives the store another service: its constructor makes its own and takes none. */
+    private static void replace(DefaultMessageStore store, String field, Object service)
+            throws ReflectiveOperationException {
+        Field held = DefaultMessageStore.class.getDeclaredField(field);
+        held.setAccessible(true);
+        held.set(store, service);
     }
 
     @Override
