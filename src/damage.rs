@@ -1,5 +1,6 @@
 //! Damage: what a store reports of places that it cannot read.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 /// What a damaged place is part of.
@@ -69,6 +70,31 @@ pub struct Damage {
     pub reason: String,
     /// Messages known to be lost: topic, queue, offset.
     pub lost: Vec<(String, u32, u64)>,
+}
+
+impl Damage {
+    /// Damage of these bytes, with which no message is known to be lost.
+    pub(crate) fn new(
+        kind: DamageKind,
+        path: impl Into<PathBuf>,
+        bytes: Range<u64>,
+        reason: impl ToString,
+    ) -> Damage {
+        Damage {
+            kind,
+            path: path.into(),
+            position: bytes.start,
+            length: bytes.end.saturating_sub(bytes.start),
+            reason: reason.to_string(),
+            lost: Vec::new(),
+        }
+    }
+
+    /// The same damage, with which these messages are lost.
+    pub(crate) fn losing(mut self, lost: impl IntoIterator<Item = (String, u32, u64)>) -> Damage {
+        self.lost.extend(lost);
+        self
+    }
 }
 
 #[cfg(test)]

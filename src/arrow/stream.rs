@@ -22,6 +22,7 @@ use crate::warning::{Warning, Warnings};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Most records of a chunk.
@@ -239,14 +240,11 @@ impl Stream {
         let found = record(&self.rows, row);
         let region = self.rows.regions.get(row.region as usize);
         let topic = String::from_utf8_lossy(found.topic()).into_owned();
-        Damage {
-            kind: DamageKind::Log,
-            path: region.map_or_else(Default::default, |region| region.path().to_owned()),
-            position: found.position() as u64,
-            length: u64::from(row.layout.total_len),
-            reason: format!("body: {reason}"),
-            lost: vec![(topic, found.queue_id() as u32, found.queue_offset() as u64)],
-        }
+        let path = region.map_or(Path::new(""), |region| region.path());
+        let position = found.position().cast_unsigned();
+        let bytes = position..position.saturating_add(u64::from(row.layout.total_len));
+        let lost = (topic, found.queue_id() as u32, found.queue_offset() as u64);
+        Damage::new(DamageKind::Log, path, bytes, format!("body: {reason}")).losing([lost])
     }
 }
 

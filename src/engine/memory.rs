@@ -42,7 +42,6 @@ use crate::warning::Warnings;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -462,12 +461,6 @@ fn check_rows(rows: &Rows, first: u64, found: &mut Verification) -> u64 {
 }
 
 fn damage(position: u64, row: &super::RowRef, reason: String) -> Damage {
-    Damage {
-        kind: DamageKind::Log,
-        path: Path::new(NAME).to_owned(),
-        position,
-        length: u64::from(row.layout.total_len),
-        reason,
-        lost: Vec::new(),
-    }
+    let bytes = position..position + u64::from(row.layout.total_len);
+    Damage::new(DamageKind::Log, NAME, bytes, reason)
 }

@@ -184,13 +184,9 @@ impl BlockTable {
 
     /// The holes as damage of the file at `path`.
     pub fn damage(&self, path: &Path) -> Vec<Damage> {
-        let damage = |hole: &Hole| Damage {
-            kind: DamageKind::Log,
-            path: path.to_owned(),
-            position: hole.position,
-            length: hole.length,
-            reason: hole.reason.clone(),
-            lost: Vec::new(),
+        let damage = |hole: &Hole| {
+            let bytes = hole.position..hole.position.saturating_add(hole.length);
+            Damage::new(DamageKind::Log, path, bytes, &hole.reason)
         };
         self.holes.iter().map(damage).collect()
     }

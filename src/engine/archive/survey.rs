@@ -7,6 +7,7 @@ use crate::mapped::MappedFile;
 use crate::num::{index, short};
 use crate::record::properties::Known;
 use crate::record::{Flaw, Record};
+use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -103,18 +104,18 @@ impl Surveyor {
     }
 
     /// Puts a hole into blocks of its own, which no reader fetches.
-    pub fn skip(&mut self, position: u64, next: u64, flaw: Flaw) {
+    pub fn skip(&mut self, hole: Range<u64>, flaw: Flaw) {
         self.table.holes.push(Hole {
-            position,
-            length: next - position,
+            position: hole.start,
+            length: hole.end - hole.start,
             reason: flaw.to_string(),
         });
-        let mut at = position;
-        while at < next {
+        let mut at = hole.start;
+        while at < hole.end {
             self.close(at);
-            at = next.min(at + BLOCK_LEN);
+            at = hole.end.min(at + BLOCK_LEN);
         }
-        self.close(next);
+        self.close(hole.end);
     }
 
     /// The number of a queue in the table.

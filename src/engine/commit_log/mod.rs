@@ -577,7 +577,7 @@ impl Engine for CommitLog {
     }
 
     fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
-        verify::stretch::join(&self.parts, findings)
+        verify::join(&self.parts, findings)
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {

@@ -7,16 +7,15 @@
 
 use super::index::{Index, is_indexed};
 use super::log::Log;
-use super::log::search::next_record;
-use super::log::walker::{Step, Walker};
+use super::log::sound::{Depth, Sound, SoundWalk};
 use super::queues::Queues;
 use super::queues::queue::entry::queue_and_offset;
 use super::queues::queue::{ConsumeQueue, EntryMap, QueueEntry, is_directory_name};
 use super::queues::row::QueueRow;
+use crate::engine::Topics;
 use crate::engine::directory::page::Mark;
 use crate::engine::service::known_damage::Report;
 use crate::engine::topic::Topic;
-use crate::engine::{Damage, DamageKind, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::record::properties::{Known, TopicHash};
@@ -44,7 +43,7 @@ pub struct Dispatcher {
 
 #[derive(Debug)]
 struct Progress {
-    walker: Walker,
+    walk: SoundWalk,
     finder: Finder,
     keys: Vec<PendingKey>,
     /// Store time of the last record that was dispatched, in ms; 0 before the first.
@@ -73,7 +72,7 @@ impl Dispatcher {
     ) -> Dispatcher {
         let position = log.state.get(Mark::Dispatched);
         let progress = Progress {
-            walker: Walker::new(log, position, position),
+            walk: SoundWalk::new(log, position..position, Depth::Structure),
             finder: Finder::default(),
             keys: Vec::with_capacity(INDEX_BATCH * 2),
             stored_ms: 0,
@@ -128,8 +127,8 @@ impl Dispatcher {
         let mut progress = self.lock.lock();
         self.put_keys(&mut progress.keys)?;
         let done = work();
-        let position = progress.walker.position();
-        progress.walker = Walker::new(&self.log, position, position);
+        let position = progress.walk.position();
+        progress.walk = SoundWalk::new(&self.log, position..position, Depth::Structure);
         done
     }
 
@@ -149,10 +148,10 @@ impl Dispatcher {
 
     fn work(&self, progress: &mut Progress) -> Result<bool> {
         let published = self.log.readable_end();
-        if progress.walker.position() >= published {
+        if progress.walk.position() >= published {
             return self.finish(progress);
         }
-        progress.walker.extend(published);
+        progress.walk.extend(published);
         let mut left = STEP_RECORDS;
         while left > 0 {
             let batch = left.min(INDEX_BATCH);
@@ -160,7 +159,7 @@ impl Dispatcher {
             let done = self.batch(progress, batch)?;
             self.log
                 .state
-                .set(Mark::Dispatched, progress.walker.position());
+                .set(Mark::Dispatched, progress.walk.position());
             progress.stored_ms = progress.walked_ms;
             self.queues.limit_maps();
             if done {
@@ -172,7 +171,7 @@ impl Dispatcher {
 
     /// Puts keys that found no room in the last step; whether there was anything to do.
     fn finish(&self, progress: &mut Progress) -> Result<bool> {
-        let end = progress.walker.position();
+        let end = progress.walk.position();
         if progress.keys.is_empty() && self.dispatched() >= end {
             return Ok(false);
         }
@@ -185,39 +184,20 @@ impl Dispatcher {
     /// Dispatches some records; returns whether the published end was reached.
     fn batch(&self, progress: &mut Progress, records: usize) -> Result<bool> {
         for _ in 0..records {
-            let position = progress.walker.position();
-            match progress.walker.step()? {
-                Step::Record(at, layout) => {
-                    let Some(record) = progress.walker.record(at, layout) else {
-                        return Ok(true);
-                    };
+            match progress.walk.next()? {
+                Some(Sound::Record(record, place)) => {
                     let (finder, keys) = (&mut progress.finder, &mut progress.keys);
-                    if let Err(error) = self.record(finder, keys, &record, position) {
-                        progress.walker.move_to(position);
+                    if let Err(error) = self.record(finder, keys, &record, place.position) {
+                        progress.walk.move_to(place.position);
                         return Err(error);
                     }
                     progress.walked_ms = record.store_timestamp();
                 }
-                Step::Blank => {}
-                Step::End => {
+                // Published bytes went bad under us.
+                Some(Sound::Hole(hole)) => self.report.add(self.log.damage(hole.range, hole.flaw)),
+                None => {
                     self.put_keys(&mut progress.keys)?;
                     return Ok(true);
-                }
-                Step::Flawed(flaw) => {
-                    // Published bytes went bad under us: pass over them and say so.
-                    self.put_keys(&mut progress.keys)?;
-                    let end = self.log.readable_end();
-                    let next = next_record(&self.log, position + 1, end)?;
-                    let next = next.unwrap_or(end);
-                    self.report.add(Damage {
-                        kind: DamageKind::Log,
-                        path: self.log.files.path_of(self.log.files.start_of(position)),
-                        position,
-                        length: next - position,
-                        reason: flaw.to_string(),
-                        lost: Vec::new(),
-                    });
-                    progress.walker.move_to(next);
                 }
             }
         }

@@ -5,10 +5,12 @@ pub mod atomic;
 pub mod blank;
 pub mod bridge;
 pub mod search;
+pub mod sound;
 pub mod walk;
 pub mod walker;
 
 use crate::clock::{Clock, RealClock};
+use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Mark, StatePage};
@@ -19,7 +21,8 @@ use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::layout::{BLANK_LEN, RECORD_LEN_MAX, be_u32};
 use crate::record::{Flaw, Message};
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
@@ -178,10 +181,21 @@ impl Log {
         match self.checked_record_at(position)? {
             Found::Record(message) => Ok(message),
             Found::Flawed(flaw) => {
-                let path = self.files.path_of(self.files.start_of(position));
+                let path = self.path_at(position);
                 Err(Error::corrupt(path, position, flaw.to_string()))
             }
         }
+    }
+
+    /// The file that a position lies in.
+    pub fn path_at(&self, position: u64) -> PathBuf {
+        self.files.path_of(self.files.start_of(position))
+    }
+
+    /// Damage of these bytes of the log.
+    #[cold]
+    pub fn damage(&self, bytes: Range<u64>, reason: impl ToString) -> Damage {
+        Damage::new(DamageKind::Log, self.path_at(bytes.start), bytes, reason)
     }
 }
 

@@ -16,11 +16,12 @@ use super::atomic::{self, BatchId, Marker};
 use super::bridge::is_bridge;
 use super::search::next_record;
 use super::walker::{Step, Walker};
-use crate::engine::{Damage, DamageKind};
+use crate::engine::Damage;
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::{Flaw, Freshness, Record};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// How far behind a flaw the walk looks for records.
@@ -77,7 +78,6 @@ pub fn walk(
 ) -> Result<Outcome> {
     let limit = log.files.last().map_or(from, |file| file.end());
     let mut walk = Walk {
-        walker: Walker::recovering(log, from, limit),
         log,
         trust: belief.trust,
         checksums_from: belief.checksums_from,
@@ -92,12 +92,11 @@ pub fn walk(
         holes: 0,
         visit,
     };
-    walk.run()?;
+    walk.run(Walker::recovering(log, from, limit))?;
     Ok(walk.outcome)
 }
 
 struct Walk<'a> {
-    walker: Walker,
     log: &'a Arc<Log>,
     trust: Trust,
     checksums_from: u64,
@@ -115,24 +114,22 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    fn run(&mut self) -> Result<()> {
+    fn run(&mut self, mut walker: Walker) -> Result<()> {
         loop {
-            let position = self.walker.position();
-            let flaw = match self.walker.step()? {
+            let position = walker.position();
+            let flaw = match walker.step()? {
                 Step::End => break,
                 Step::Blank => {
-                    self.outcome.end = self.walker.position();
+                    self.outcome.end = walker.position();
                     continue;
                 }
                 Step::Flawed(flaw) => flaw,
                 Step::Record(at, layout) => {
-                    let walker = std::mem::replace(&mut self.walker, Walker::new(self.log, 0, 0));
                     let taken = match walker.record(at, layout) {
-                        Some(record) => self.take(&record, position),
-                        None => Ok(Some(Flaw::Length(0))),
+                        Some(record) => self.take(&record, position)?,
+                        None => Some(Flaw::Length(0)),
                     };
-                    self.walker = walker;
-                    match taken? {
+                    match taken {
                         None => continue,
                         Some(flaw) => flaw,
                     }
@@ -141,7 +138,8 @@ impl Walk<'_> {
             let Some(next) = self.behind(position)? else {
                 break;
             };
-            self.hole(position, next, flaw)?;
+            self.hole(position..next, flaw)?;
+            walker.move_to(next);
         }
         if let Some((_, positions)) = self.batch.take()
             && let Some(begin) = positions.first()
@@ -277,19 +275,11 @@ impl Walk<'_> {
         Ok(record.check(at).is_ok() && record.store_timestamp() >= self.outcome.last_store_ms)
     }
 
-    fn hole(&mut self, position: u64, next: u64, flaw: Flaw) -> Result<()> {
+    fn hole(&mut self, hole: Range<u64>, flaw: Flaw) -> Result<()> {
         self.finish_batch()?;
-        self.holes += next - position;
-        self.outcome.damage.push(Damage {
-            kind: DamageKind::Log,
-            path: self.log.files.path_of(self.log.files.start_of(position)),
-            position,
-            length: next - position,
-            reason: flaw.to_string(),
-            lost: Vec::new(),
-        });
-        self.outcome.end = next;
-        self.walker.move_to(next);
+        self.holes += hole.end - hole.start;
+        self.outcome.end = hole.end;
+        self.outcome.damage.push(self.log.damage(hole, flaw));
         Ok(())
     }
 }

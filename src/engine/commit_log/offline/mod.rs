@@ -25,8 +25,7 @@ pub use settle::{IndexPlan, Settled};
 use super::index::is_indexed;
 use super::log::Log;
 use super::log::bridge::is_bridge;
-use super::log::search::next_record;
-use super::log::walker::{Step, Walker};
+use super::log::sound::{Depth, Place, Sound, SoundWalk};
 use super::queues::queue::entry::{QueueEntry, queue_and_offset};
 use super::queues::queue::is_directory_name;
 use super::recovery::geometry;
@@ -76,7 +75,7 @@ pub struct Run {
 pub struct Laid {
     /// First position of the range.
     pub start: u64,
-    /// Position behind its last record; 0 where there is none.
+    /// Position behind its last record or filler; 0 where there is none.
     pub end: u64,
     /// Records.
     pub records: u64,
@@ -153,40 +152,27 @@ impl Quarry {
             start: range.start,
             ..Laid::default()
         };
-        let mut walker = Walker::new(&self.log, range.start, range.end);
-        loop {
-            let position = walker.position();
-            match walker.step()? {
-                Step::End => break,
-                Step::Blank => {
-                    laid.end = walker.position();
-                    continue;
-                }
-                Step::Record(at, layout) => {
-                    if let Some(record) = walker.record(at, layout)
-                        && record.check(position).is_ok()
-                    {
-                        laid.end = position + u64::from(record.layout().total_len);
-                        laid.records += 1;
-                        let keys = index.then_some(&mut keys);
-                        lay_record(&record, position, &mut rows, keys)?;
-                        if is_bridge(&record) {
-                            laid.bridges.push(position..laid.end);
-                        }
-                        continue;
+        let log_end = self.log.files.last().map_or(0, |file| file.end());
+        let walk = SoundWalk::new(&self.log, range.clone(), Depth::Checksums);
+        let mut walk = walk.with_limit(log_end);
+        let end = loop {
+            match walk.next()? {
+                None => break walk.position(),
+                // Nothing follows: the log ends here.
+                Some(Sound::Hole(hole)) if !hole.is_followed => break hole.range.start,
+                Some(Sound::Hole(hole)) => laid.holes.push(hole.range),
+                Some(Sound::Record(record, Place { position, .. })) => {
+                    laid.records += 1;
+                    let keys = index.then_some(&mut keys);
+                    lay_record(&record, position, &mut rows, keys)?;
+                    if is_bridge(&record) {
+                        let end = position + u64::from(record.layout().total_len);
+                        laid.bridges.push(position..end);
                     }
                 }
-                Step::Flawed(_) => {}
             }
-            let log_end = self.log.files.last().map_or(0, |file| file.end());
-            // Nothing behind it: the log ends here.
-            let Some(next) = next_record(&self.log, position + 1, log_end)? else {
-                break;
-            };
-            laid.holes.push(position..next);
-            laid.end = next;
-            walker.move_to(next);
-        }
+        };
+        laid.end = if end > range.start { end } else { 0 };
         laid.runs = rows.finish()?;
         laid.keys = keys.finish()?;
         Ok(laid)

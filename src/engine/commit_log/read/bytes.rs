@@ -88,14 +88,10 @@ impl ByteCursor {
     }
 
     fn tell(&self, at: usize, length: usize, reason: String) {
-        self.damage.lock().push(Damage {
-            kind: DamageKind::Log,
-            path: self.region.path().to_owned(),
-            position: self.position + at as u64,
-            length: length as u64,
-            reason,
-            lost: Vec::new(),
-        });
+        let position = self.position + at as u64;
+        let bytes = position..position + length as u64;
+        let damage = Damage::new(DamageKind::Log, self.region.path(), bytes, reason);
+        self.damage.lock().push(damage);
     }
 
     /// Looks at what is at the place of the cursor and goes behind it; its layout, if it is a

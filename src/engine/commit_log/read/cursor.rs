@@ -5,12 +5,11 @@ use super::locate::Search;
 use super::meant::check_record;
 use crate::clock::{Clock, RealClock};
 use crate::engine::commit_log::log::Log;
-use crate::engine::commit_log::log::search::next_record;
-use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
-use crate::engine::commit_log::queues::queue::{ConsumeQueue, ENTRY_LEN, EntryMap};
+use crate::engine::commit_log::queues::queue::{ConsumeQueue, EntryMap};
 use crate::engine::service::known_damage::Report;
-use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows, Topic};
+use crate::engine::{Check, Cursor, Filter, Rows, Topic};
 use crate::error::{Error, Op, Result};
 use crate::mapped::{Region, guard};
 use crate::num::index;
@@ -165,32 +164,14 @@ impl QueueCursor {
             .locate(&self.log, &self.topic, &self.queue, number)?;
         let end = self.log.published();
         let entry = self.queue.entry(number)?;
-        let (kind, (path, position), length) = match entry.filter(|entry| entry.is_message(end)) {
-            Some(entry) if found.is_none() => {
-                let files = &self.log.files;
-                let path = files.path_of(files.start_of(entry.position));
-                (
-                    DamageKind::Log,
-                    (path, entry.position),
-                    u64::from(entry.size),
-                )
-            }
+        let damage = match entry.filter(|entry| entry.is_message(end)) {
+            Some(entry) if found.is_none() => self.log.damage(entry.position..entry.end(), flaw),
             // What is damaged is the entry.
-            _ => (DamageKind::Queue, self.queue.place_of(number), ENTRY_LEN),
+            _ => self.queue.damage(number, flaw),
         };
-        let lost = match found {
-            Some(_) => Vec::new(),
-            None => vec![(self.topic.name.to_string(), self.queue.id, number)],
-        };
-        let reason = flaw.to_string();
-        self.report.add(Damage {
-            kind,
-            path,
-            position,
-            length,
-            reason,
-            lost,
-        });
+        let name = || (self.topic.name.to_string(), self.queue.id, number);
+        let lost = found.is_none().then(name);
+        self.report.add(damage.losing(lost));
         if let Some(position) = found {
             let message = self.log.require(position)?;
             let record = message.record();
@@ -265,46 +246,22 @@ impl Cursor for QueueCursor {
 /// Walks the log.
 pub struct LogCursor {
     log: Arc<Log>,
-    walker: Walker,
-    check: Check,
+    walk: SoundWalk,
     report: Arc<Report>,
-    end: u64,
 }
 
 impl LogCursor {
     /// A cursor over the log as it is published.
     pub fn new(log: &Arc<Log>, check: Check, report: &Arc<Report>) -> LogCursor {
-        let end = log.published();
-        let walker = Walker::new(log, log.min_position(), end);
+        let depth = match check {
+            Check::Full => Depth::Checksums,
+            Check::Structure => Depth::Position,
+        };
         LogCursor {
             log: Arc::clone(log),
-            walker,
-            check,
+            walk: SoundWalk::new(log, log.min_position()..log.published(), depth),
             report: Arc::clone(report),
-            end,
         }
-    }
-
-    /// Passes over what is no record at `position`. What retention has taken away since the cursor
-    /// was made is no damage.
-    #[cold]
-    fn skip(&mut self, position: u64, flaw: Flaw) -> Result<()> {
-        let min = self.log.min_position();
-        if position < min {
-            self.walker.move_to(min);
-            return Ok(());
-        }
-        let next = next_record(&self.log, position + 1, self.end)?.unwrap_or(self.end);
-        self.report.add(Damage {
-            kind: DamageKind::Log,
-            path: self.log.files.path_of(self.log.files.start_of(position)),
-            position,
-            length: next - position,
-            reason: flaw.to_string(),
-            lost: Vec::new(),
-        });
-        self.walker.move_to(next);
-        Ok(())
     }
 }
 
@@ -313,34 +270,18 @@ impl Cursor for LogCursor {
         guard::renew_at(RealClock.coarse_ms());
         let target = rows.rows.len() + max_rows;
         while rows.rows.len() < target {
-            let position = self.walker.position();
-            match self.walker.step()? {
-                Step::End => break,
-                Step::Blank => {}
-                Step::Flawed(flaw) => self.skip(position, flaw)?,
-                Step::Record(at, layout) => {
-                    let Some(record) = self.walker.record(at, layout) else {
+            match self.walk.next()? {
+                None => break,
+                Some(Sound::Hole(hole)) => self.report.add(self.log.damage(hole.range, hole.flaw)),
+                Some(Sound::Record(record, place)) => {
+                    if place.freshness == Freshness::Stale {
+                        self.report.stale();
+                    }
+                    let layout = *record.layout();
+                    let Some(region) = self.walk.region() else {
                         break;
                     };
-                    let checked = match self.check {
-                        Check::Full => record.check(position),
-                        Check::Structure if record.position() == position as i64 => {
-                            Ok(Freshness::Fresh)
-                        }
-                        Check::Structure => Err(Flaw::Position(record.position())),
-                    };
-                    match checked {
-                        Ok(freshness) => {
-                            if freshness == Freshness::Stale {
-                                self.report.stale();
-                            }
-                            let Some(region) = self.walker.region() else {
-                                break;
-                            };
-                            rows.push(region, at, layout);
-                        }
-                        Err(flaw) => self.skip(position, flaw)?,
-                    }
+                    rows.push(region, place.at, layout);
                 }
             }
         }
@@ -348,6 +289,6 @@ impl Cursor for LogCursor {
     }
 
     fn offset(&self) -> u64 {
-        self.walker.position()
+        self.walk.position()
     }
 }

@@ -3,8 +3,7 @@
 use super::meant::{is_meant, leads_home};
 use crate::engine::Topic;
 use crate::engine::commit_log::log::Log;
-use crate::engine::commit_log::log::search::next_record;
-use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::log::sound::{Depth, Place, Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
 use crate::error::Result;
 use crate::record::Message;
@@ -118,35 +117,25 @@ impl Search {
         range: std::ops::Range<u64>,
         end: u64,
     ) -> Result<Option<u64>> {
-        let mut walker = Walker::new(log, range.start, range.end);
+        let mut walk = SoundWalk::new(log, range.start..range.end, Depth::Structure);
         loop {
-            let position = walker.position();
-            self.next = Some((number + 1, position));
-            match walker.step()? {
-                Step::End => break,
-                Step::Blank => {}
-                Step::Flawed(_) => match next_record(log, position + 1, range.end)? {
-                    Some(next) => walker.move_to(next),
-                    None => break,
-                },
-                Step::Record(at, layout) => {
-                    let Some(record) = walker.record(at, layout) else {
-                        break;
-                    };
-                    let own = record.topic() == topic.name.as_bytes()
-                        && i64::from(record.queue_id()) == i64::from(queue)
-                        && record.is_queued()
-                        && record.queue_offset() >= number.cast_signed()
-                        && record.check(position).is_ok();
-                    if own && record.queue_offset() == number.cast_signed() {
-                        self.next = Some((number + 1, walker.position()));
-                        return Ok(Some(position));
-                    }
-                    if own {
-                        // The offsets of a queue grow with the positions: this one is not there.
-                        return Ok(None);
-                    }
-                }
+            self.next = Some((number + 1, walk.position()));
+            let Some(met) = walk.next()? else { break };
+            let Sound::Record(record, Place { position, .. }) = met else {
+                continue;
+            };
+            let own = record.topic() == topic.name.as_bytes()
+                && i64::from(record.queue_id()) == i64::from(queue)
+                && record.is_queued()
+                && record.queue_offset() >= number.cast_signed()
+                && record.check(position).is_ok();
+            if own && record.queue_offset() == number.cast_signed() {
+                self.next = Some((number + 1, walk.position()));
+                return Ok(Some(position));
+            }
+            if own {
+                // The offsets of a queue grow with the positions: this one is not there.
+                return Ok(None);
             }
         }
         self.dry = range.end >= end;

@@ -6,17 +6,14 @@ use crate::engine::commit_log::index::file::IndexFile;
 use crate::engine::commit_log::index::is_indexed;
 use crate::engine::commit_log::log::Found;
 use crate::engine::commit_log::log::search::next_record;
-use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
-use crate::engine::{Damage, DamageKind, Topic};
+use crate::engine::{Damage, Topic};
 use crate::error::Result;
 use crate::record::properties::{Known, index_hash};
 use crate::record::{Message, Record};
 use std::ops::Range;
-
-/// Messages that are lost: topic, queue, offset.
-type Lost = Vec<(String, u32, u64)>;
 
 /// A key that is looked for, and the times between.
 pub struct Question<'a> {
@@ -130,28 +127,15 @@ fn scan(
 ) -> Result<()> {
     let log = &parts.log;
     let end = log.published();
-    let mut walker = Walker::new(log, range.start.max(log.min_position()), end);
+    let range = range.start.max(log.min_position())..range.end.min(end);
+    let mut walk = SoundWalk::new(log, range, Depth::Structure).with_limit(end);
     let mut positions = Vec::new();
-    while walker.position() < range.end {
-        let position = walker.position();
-        match walker.step()? {
-            Step::End => break,
-            Step::Blank => {}
-            Step::Flawed(flaw) => {
-                let next = next_record(log, position + 1, end)?;
-                let length = next.unwrap_or(end) - position;
-                report(parts, position, length, &flaw.to_string(), Vec::new());
-                match next {
-                    Some(next) => walker.move_to(next),
-                    None => break,
-                }
-            }
-            Step::Record(at, layout) => {
-                let Some(record) = walker.record(at, layout) else {
-                    break;
-                };
-                if question.fits(&record) && record.check(position).is_ok() {
-                    positions.push(position);
+    while let Some(met) = walk.next()? {
+        match met {
+            Sound::Hole(hole) => report(parts, log.damage(hole.range, hole.flaw)),
+            Sound::Record(record, place) => {
+                if question.fits(&record) && record.check(place.position).is_ok() {
+                    positions.push(place.position);
                 }
             }
         }
@@ -172,17 +156,10 @@ fn scan(
 /// Reports damage in the log, unless it was met in what retention has taken away or where a reader
 /// cannot be sure yet.
 #[cold]
-fn report(parts: &Parts, position: u64, length: u64, reason: &str, lost: Lost) {
+fn report(parts: &Parts, damage: Damage) {
     let log = &parts.log;
-    if (log.min_position()..log.published()).contains(&position) {
-        parts.report.add(Damage {
-            kind: DamageKind::Log,
-            path: log.files.path_of(log.files.start_of(position)),
-            position,
-            length,
-            reason: reason.to_owned(),
-            lost,
-        });
+    if (log.min_position()..log.published()).contains(&damage.position) {
+        parts.report.add(damage);
     }
 }
 
@@ -209,8 +186,9 @@ pub fn report_record(
             false => None,
         };
         if let Some(entry) = entry.filter(|entry| entry.position == position) {
-            let lost = vec![(topic.name.to_string(), queue.id, number)];
-            report(parts, position, u64::from(entry.size), reason, lost);
+            let damage = parts.log.damage(position..entry.end(), reason);
+            let lost = (topic.name.to_string(), queue.id, number);
+            report(parts, damage.losing([lost]));
             return Ok(());
         }
     }
@@ -219,13 +197,7 @@ pub fn report_record(
         Err(_) if position < parts.log.min_position() => return Ok(()),
         next => next?.unwrap_or(end),
     };
-    report(
-        parts,
-        position,
-        next.saturating_sub(position),
-        reason,
-        Vec::new(),
-    );
+    report(parts, parts.log.damage(position..next, reason));
     Ok(())
 }
 
@@ -264,8 +236,9 @@ pub fn offset_at(parts: &Parts, topic: &Topic, queue: &ConsumeQueue, time: i64) 
         }
         let position = search.locate(log, topic, queue, number)?;
         if let (None, Some(entry), Some(Err(reason))) = (position, entry, found) {
-            let lost = vec![(topic.name.to_string(), queue.id, number)];
-            report(parts, entry.position, u64::from(entry.size), &reason, lost);
+            let damage = log.damage(entry.position..entry.end(), reason);
+            let lost = (topic.name.to_string(), queue.id, number);
+            report(parts, damage.losing([lost]));
         }
         Ok(position.map(own).transpose()?.and_then(|found| found.ok()))
     };

@@ -1,13 +1,11 @@
 //! The files of a log that an archive may copy, and the walk that surveys one.
 
 use crate::engine::archive::survey::{SealedFile, Survey, Surveyor};
-use crate::engine::commit_log::log::search::next_record;
-use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::page::Mark;
 use crate::error::{Error, Op, Result};
 use crate::mapped::MappedFile;
-use crate::record::Flaw;
 
 /// The log files that are full, durable and dispatched as a whole, oldest first. The last one,
 /// which is written, is never among them, nor one that retention is about to take away.
@@ -60,28 +58,13 @@ pub fn survey(parts: &Parts, start: u64) -> Result<Survey> {
 
 fn walk(parts: &Parts, file: &MappedFile) -> Result<Survey> {
     let mut surveyor = Surveyor::new(file);
-    let mut walker = Walker::new(&parts.log, file.start(), file.end());
-    loop {
-        let position = walker.position();
-        let flaw = match walker.step()? {
-            Step::End => break,
-            Step::Blank => continue,
-            Step::Flawed(flaw) => flaw,
-            Step::Record(at, layout) => {
-                let record = walker.record(at, layout).ok_or(Flaw::Empty);
-                let checked = record.and_then(|record| record.check(position).map(|_| record));
-                match checked {
-                    Ok(record) => {
-                        surveyor.add(position, &record);
-                        continue;
-                    }
-                    Err(flaw) => flaw,
-                }
-            }
-        };
-        let next = next_record(&parts.log, position + 1, file.end())?.unwrap_or(file.end());
-        surveyor.skip(position, next, flaw);
-        walker.move_to(next);
+    let range = file.start()..file.end();
+    let mut walk = SoundWalk::new(&parts.log, range, Depth::Checksums);
+    while let Some(met) = walk.next()? {
+        match met {
+            Sound::Record(record, place) => surveyor.add(place.position, &record),
+            Sound::Hole(hole) => surveyor.skip(hole.range, hole.flaw),
+        }
     }
     let region = file
         .region()

@@ -6,9 +6,8 @@
 
 use super::opening::Opening;
 use crate::engine::commit_log::log::Log;
-use crate::engine::commit_log::log::search::next_record;
+use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::log::walk::{Belief, Trust};
-use crate::engine::commit_log::log::walker::{Step, Walker};
 use crate::engine::commit_log::tables::abort;
 use crate::engine::commit_log::tables::inventory::Inventory;
 use crate::engine::directory::names;
@@ -175,18 +174,13 @@ impl Opening<'_> {
                 _ => {}
             }
         }
-        let mut walker = Walker::new(log, from, at);
-        loop {
-            let position = walker.position();
-            match walker.step()? {
-                Step::End => return Ok(walker.position() == at),
-                Step::Blank | Step::Record(..) => {}
-                Step::Flawed(_) => match next_record(log, position + 1, at)? {
-                    Some(next) => walker.move_to(next),
-                    None => return Ok(false),
-                },
+        let mut walk = SoundWalk::new(log, from..at, Depth::Structure);
+        while let Some(met) = walk.next()? {
+            if matches!(met, Sound::Hole(hole) if !hole.is_followed) {
+                return Ok(false);
             }
         }
+        Ok(walk.position() == at)
     }
 
     /// Where the walk begins in a store without marks.

@@ -13,7 +13,7 @@ use crate::engine::{Damage, DamageKind, Recovery, Topics};
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::mapped::Access;
-use crate::mapped::queue::FoundFile;
+use crate::mapped::queue::{FoundFile, file_name};
 use crate::options::Options;
 use crate::record::HostBytes;
 use std::net::SocketAddr;
@@ -121,14 +121,12 @@ impl<'a> Opening<'a> {
 
 /// A file whose name says that it begins where no file can.
 fn misplaced(root: &Path, file: &FoundFile) -> Damage {
-    Damage {
-        kind: DamageKind::Log,
-        path: root
-            .join(names::COMMIT_LOG)
-            .join(crate::mapped::queue::file_name(file.start)),
-        position: file.start,
-        length: file.len,
-        reason: "no file of this log begins there".to_owned(),
-        lost: Vec::new(),
-    }
+    let path = root.join(names::COMMIT_LOG).join(file_name(file.start));
+    let bytes = file.start..file.start.saturating_add(file.len);
+    Damage::new(
+        DamageKind::Log,
+        path,
+        bytes,
+        "no file of this log begins there",
+    )
 }

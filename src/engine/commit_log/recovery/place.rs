@@ -12,7 +12,7 @@ use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
 use crate::engine::commit_log::read::meant::leads_home;
 use crate::engine::service::known_damage::Report;
-use crate::engine::{Damage, DamageKind, Topic, Topics};
+use crate::engine::{Topic, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;
 use crate::record::layout::{RECORD_LEN_MIN, sys_flag};
@@ -229,14 +229,8 @@ impl Placer {
     }
 
     fn refuse(&self, entry: &QueueEntry, reason: &str) {
-        let files = &self.log.files;
-        self.report.add(Damage {
-            kind: DamageKind::Log,
-            path: files.path_of(files.start_of(entry.position)),
-            position: entry.position,
-            length: u64::from(entry.size),
-            reason: format!("the record is in no queue: {reason}"),
-            lost: Vec::new(),
-        });
+        let reason = format!("the record is in no queue: {reason}");
+        self.report
+            .add(self.log.damage(entry.position..entry.end(), reason));
     }
 }

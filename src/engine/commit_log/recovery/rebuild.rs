@@ -13,7 +13,7 @@ use crate::engine::commit_log::queues::queue::{
 use crate::engine::commit_log::read::meant::leads_home;
 use crate::engine::directory::names;
 use crate::engine::topic::initial_queues;
-use crate::engine::{Damage, DamageKind, Topic};
+use crate::engine::{Damage, Topic};
 use crate::error::{Error, Op, Result};
 use crate::mapped::Access;
 use crate::record::Record;
@@ -371,14 +371,8 @@ impl Opening<'_> {
 /// What is missing of a log that has to go to `promised`: a file that was removed or cut at the end
 /// leaves no trace in it.
 fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
-    (end < promised).then(|| Damage {
-        kind: DamageKind::Log,
-        path: log.files.path_of(log.files.start_of(end)),
-        position: end,
-        length: promised - end,
-        reason: "the log ends here, and went on when it was last open".to_owned(),
-        lost: Vec::new(),
-    })
+    let reason = "the log ends here, and went on when it was last open";
+    (end < promised).then(|| log.damage(end..promised, reason))
 }
 
 /// The bounds of each queue at one position of the log, as the inventory tells them.

@@ -101,14 +101,7 @@ impl Kept {
 }
 
 fn damage(path: &Path, reason: String) -> Damage {
-    Damage {
-        kind: DamageKind::Options,
-        path: path.to_owned(),
-        position: 0,
-        length: 0,
-        reason,
-        lost: Vec::new(),
-    }
+    Damage::new(DamageKind::Options, path, 0..0, reason)
 }
 
 /// The members of the file: none where it is not there, `None` where it is no table.

@@ -2,7 +2,7 @@
 //! its slot, and the header tells the right times.
 
 use super::survey::Survey;
-use crate::engine::commit_log::index::file::{ENTRY_LEN, IndexEntry, IndexFile};
+use crate::engine::commit_log::index::file::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexFile};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::{Damage, DamageKind};
@@ -43,24 +43,14 @@ pub fn index_entries(parts: &Parts, file: &IndexFile, survey: &mut Survey) -> Re
                 continue;
             }
         };
-        survey.add_entry(Damage {
-            kind: DamageKind::Index,
-            path: file.path().to_path_buf(),
-            position: file.byte_of(number),
-            length: ENTRY_LEN as u64,
-            reason: reason.to_owned(),
-            lost: Vec::new(),
-        });
+        let at = file.byte_of(number);
+        let bytes = at..at + ENTRY_LEN as u64;
+        survey.add_entry(Damage::new(DamageKind::Index, file.path(), bytes, reason));
     }
     if !times_hold(log, file, count)? {
-        survey.found.damage.push(Damage {
-            kind: DamageKind::Index,
-            path: file.path().to_path_buf(),
-            position: 0,
-            length: crate::engine::commit_log::index::file::HEADER_LEN as u64,
-            reason: "the header does not have the times of its records".to_owned(),
-            lost: Vec::new(),
-        });
+        let reason = "the header does not have the times of its records";
+        let damage = Damage::new(DamageKind::Index, file.path(), 0..HEADER_LEN as u64, reason);
+        survey.found.damage.push(damage);
     }
     if holed || survey.found.damage.len() > before {
         let first = survey.index_from.get_or_insert(file.name);

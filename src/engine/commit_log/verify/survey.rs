@@ -18,6 +18,18 @@ pub struct Hole {
     pub lost: Vec<(String, u32, u64)>,
 }
 
+impl Hole {
+    /// A hole of which nothing but the bytes is known.
+    pub fn unnamed(range: Range<u64>) -> Hole {
+        Hole {
+            range,
+            reason: String::new(),
+            store_ms: 0,
+            lost: Vec::new(),
+        }
+    }
+}
+
 /// A queue entry that does not lead to its record.
 #[derive(Clone, Debug)]
 pub struct BadEntry {

@@ -90,14 +90,7 @@ fn configurations(parts: &Parts, found: &mut Vec<Damage>) -> Result<()> {
 }
 
 fn whole(kind: DamageKind, path: PathBuf, len: usize, reason: &str) -> Damage {
-    Damage {
-        kind,
-        path,
-        position: 0,
-        length: len as u64,
-        reason: reason.to_owned(),
-        lost: Vec::new(),
-    }
+    Damage::new(kind, path, 0..len as u64, reason)
 }
 
 fn len_of(parts: &Parts, path: &Path) -> Result<Option<u64>> {

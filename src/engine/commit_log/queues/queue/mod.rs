@@ -10,6 +10,7 @@ mod names;
 mod overlay;
 mod search;
 
+use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{file_name, list_files};
@@ -154,6 +155,13 @@ impl ConsumeQueue {
         let first = number - number % self.store.file_entries;
         let path = self.directory.join(file_name(first * ENTRY_LEN));
         (path, (number - first) * ENTRY_LEN)
+    }
+
+    /// Damage of entry `number`.
+    #[cold]
+    pub fn damage(&self, number: u64, reason: impl ToString) -> Damage {
+        let (path, at) = self.place_of(number);
+        Damage::new(DamageKind::Queue, path, at..at + ENTRY_LEN, reason)
     }
 
     /// Sets the bounds, as found by a look at the files of a queue that is being opened. What they

@@ -1,0 +1,199 @@
+//! The loop over the log: the records that hold, and the holes between them.
+//!
+//! A *hole* goes from a record that does not hold to the next one that does. Bytes that cannot be
+//! read are an error and never a hole: nothing is known of them, so nobody may take a moment
+//! without descriptors or memory for damage.
+//!
+//! Recovery has a loop of its own ([`walk`](super::walk::walk)): where a record does not hold,
+//! it decides whether that is a hole or the end of the log.
+
+use super::Log;
+use super::search::next_record;
+use super::walker::{Step, Walker};
+use crate::error::{Error, Op, Result};
+use crate::mapped::Region;
+use crate::record::{Flaw, Freshness, Layout, Record};
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// What has to be right of a record that holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Depth {
+    /// Its structure.
+    Structure,
+    /// Its structure, and the position that it states.
+    Position,
+    /// These, and its checksums; that of the body only where no other covers it.
+    Checksums,
+    /// These, and the checksum of the body.
+    Body,
+}
+
+/// What a walk meets.
+#[derive(Debug)]
+pub enum Sound<'a> {
+    /// A record that holds.
+    Record(Record<'a>, Place),
+    /// Bytes that hold no record.
+    Hole(Hole),
+}
+
+/// Where a record lies.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// Its position.
+    pub position: u64,
+    /// Its first byte in the region.
+    pub at: usize,
+    /// Whether its checksum is its own, as far as checksums are checked.
+    pub freshness: Freshness,
+}
+
+/// Bytes of the log that hold no record.
+#[derive(Debug)]
+pub struct Hole {
+    /// From the first byte to the next record, or to the limit of the walk.
+    pub range: Range<u64>,
+    /// What is wrong with the first byte's record.
+    pub flaw: Flaw,
+    /// Whether a record follows below the limit.
+    pub is_followed: bool,
+}
+
+/// Walks over what the log holds. What retention takes away meanwhile is passed over.
+#[derive(Debug)]
+pub struct SoundWalk {
+    log: Arc<Log>,
+    walker: Walker,
+    depth: Depth,
+    limit: u64,
+}
+
+impl SoundWalk {
+    /// A walk over records and holes that begin in `range`.
+    pub fn new(log: &Arc<Log>, range: Range<u64>, depth: Depth) -> SoundWalk {
+        SoundWalk {
+            log: Arc::clone(log),
+            walker: Walker::new(log, range.start, range.end),
+            depth,
+            limit: range.end,
+        }
+    }
+
+    /// Lets the end of a hole be looked for up to `limit`, behind the end of the walk.
+    pub fn with_limit(mut self, limit: u64) -> SoundWalk {
+        self.limit = limit.max(self.limit);
+        self
+    }
+
+    /// Where the next step begins.
+    #[inline]
+    pub fn position(&self) -> u64 {
+        self.walker.position()
+    }
+
+    /// Goes on elsewhere.
+    pub fn move_to(&mut self, position: u64) {
+        self.walker.move_to(position);
+    }
+
+    /// Moves the end of the walk.
+    pub fn extend(&mut self, end: u64) {
+        self.walker.extend(end);
+        self.limit = end;
+    }
+
+    /// The file that the last record lies in.
+    #[inline]
+    pub fn region(&self) -> Option<&Arc<Region>> {
+        self.walker.region()
+    }
+
+    /// What comes next; `None` at the end. The walk goes on behind it, and stays where it is after
+    /// an error.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`] where bytes cannot be read.
+    #[inline]
+    pub fn next(&mut self) -> Result<Option<Sound<'_>>> {
+        let (place, layout) = match self.step()? {
+            None => return Ok(None),
+            Some(Err(hole)) => return Ok(Some(Sound::Hole(hole))),
+            Some(Ok(met)) => met,
+        };
+        let record = self.walker.record(place.at, layout).ok_or_else(|| {
+            // The step has had these bytes, and what was read once stays readable.
+            let path = self.log.path_at(place.position);
+            Error::io(Op::Read, path, ErrorKind::UnexpectedEof.into())
+        })?;
+        Ok(Some(Sound::Record(record, place)))
+    }
+
+    #[inline]
+    fn step(&mut self) -> Result<Option<Result<(Place, Layout), Hole>>> {
+        loop {
+            let position = self.walker.position();
+            let flaw = match self.walker.step()? {
+                Step::End => return Ok(None),
+                Step::Blank => continue,
+                Step::Flawed(flaw) => flaw,
+                Step::Record(at, layout) => match self.check(position, at, layout) {
+                    Ok(freshness) => {
+                        let place = Place {
+                            position,
+                            at,
+                            freshness,
+                        };
+                        return Ok(Some(Ok((place, layout))));
+                    }
+                    Err(flaw) => flaw,
+                },
+            };
+            if let Some(hole) = self.hole(position, flaw)? {
+                return Ok(Some(Err(hole)));
+            }
+        }
+    }
+
+    #[inline]
+    fn check(&self, position: u64, at: usize, layout: Layout) -> Result<Freshness, Flaw> {
+        if self.depth == Depth::Structure {
+            return Ok(Freshness::Fresh);
+        }
+        let record = self.walker.record(at, layout).ok_or(Flaw::Empty)?;
+        match self.depth {
+            Depth::Structure | Depth::Position => {
+                match record.position() == position.cast_signed() {
+                    true => Ok(Freshness::Fresh),
+                    false => Err(Flaw::Position(record.position())),
+                }
+            }
+            Depth::Checksums => record.check(position),
+            Depth::Body => {
+                let freshness = record.check(position)?;
+                record.check_body().map(|()| freshness)
+            }
+        }
+    }
+
+    /// Goes behind the hole at `position`; `None` where retention has taken away what was there.
+    #[cold]
+    fn hole(&mut self, position: u64, flaw: Flaw) -> Result<Option<Hole>> {
+        self.walker.move_to(position);
+        let min = self.log.min_position();
+        if position < min {
+            self.walker.move_to(min);
+            return Ok(None);
+        }
+        let next = next_record(&self.log, position + 1, self.limit)?;
+        let end = next.unwrap_or(self.limit);
+        self.walker.move_to(end);
+        Ok(Some(Hole {
+            range: position..end,
+            flaw,
+            is_followed: next.is_some(),
+        }))
+    }
+}

@@ -1,0 +1,109 @@
+//! Verification of the log: each record holds, and an entry of its queue can lead to it.
+
+use super::survey::{Hole, Survey};
+use crate::engine::commit_log::log::bridge::is_bridge;
+use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
+use crate::engine::commit_log::parts::Parts;
+use crate::engine::commit_log::queues::queue::entry::queue_and_offset;
+use crate::engine::commit_log::read::meant::leads_home;
+use crate::error::Result;
+use crate::record::{Freshness, Record};
+use std::ops::Range;
+
+/// Checks the records that begin in `stretch`, which begins where a record may. A hole goes on to
+/// the next record, wherever that is, and what lies in a hole of an earlier stretch is passed over.
+/// `hear` is told of positions in rising order; false ends the check, and false is returned.
+pub fn records(
+    parts: &Parts,
+    stretch: Range<u64>,
+    survey: &mut Survey,
+    hear: &mut dyn FnMut(u64) -> bool,
+) -> Result<bool> {
+    let checked = survey.holes.last().map_or(0, |hole| hole.range.end);
+    let stretch = stretch.start.max(checked)..stretch.end;
+    let walk = SoundWalk::new(&parts.log, stretch, Depth::Body);
+    let mut walk = walk.with_limit(parts.log.published());
+    loop {
+        if !hear(walk.position()) {
+            return Ok(false);
+        }
+        match walk.next()? {
+            None => return Ok(true),
+            Some(Sound::Record(record, place)) => {
+                whole(parts, &record, place.position, survey)?;
+                survey.found.stale_checksums += u64::from(place.freshness == Freshness::Stale);
+            }
+            Some(Sound::Hole(hole)) => survey.holes.push(Hole {
+                range: hole.range,
+                reason: hole.flaw.to_string(),
+                store_ms: survey.last_store_ms,
+                lost: Vec::new(),
+            }),
+        }
+    }
+}
+
+/// Takes note of a record that holds: the holes before it get a store time, and its queue entry has
+/// to be there.
+fn whole(parts: &Parts, record: &Record<'_>, position: u64, survey: &mut Survey) -> Result<()> {
+    survey.found.records += 1;
+    if is_bridge(record) {
+        let end = position + u64::from(record.layout().total_len);
+        survey.bridges.push(position..end);
+    }
+    let store_ms = record.store_timestamp();
+    if survey.last_store_ms == 0 {
+        survey.holes.iter_mut().for_each(|h| h.store_ms = store_ms);
+    }
+    survey.last_store_ms = survey.last_store_ms.max(store_ms);
+    if position >= parts.dispatcher.dispatched() {
+        return Ok(());
+    }
+    if let Some(reason) = is_stray(parts, record, position)? {
+        survey.strays.push(position);
+        let end = position + u64::from(record.layout().total_len);
+        let reason = format!("the record is in no queue: {reason}");
+        let damage = parts.log.damage(position..end, reason);
+        survey.found.damage.push(damage.losing(named(record)));
+    }
+    Ok(())
+}
+
+/// Topic, queue and offset that a record claims.
+fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
+    let topic = std::str::from_utf8(record.topic()).ok()?;
+    let queue = u32::try_from(record.queue_id()).ok()?;
+    let offset = u64::try_from(record.queue_offset()).ok()?;
+    Some((topic.to_owned(), queue, offset))
+}
+
+/// Why no entry can lead to a record. An entry that is there and damaged is no reason: it is found
+/// with its queue.
+fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<&'static str>> {
+    let Some(((id, offset), name)) =
+        queue_and_offset(record).zip(std::str::from_utf8(record.topic()).ok())
+    else {
+        return Ok(None);
+    };
+    let Some(topic) = parts.topics.get(name) else {
+        return Ok(Some("its topic has no queue"));
+    };
+    let Some(queue) = parts.queues.get(&topic, id) else {
+        return Ok(Some("its queue is missing"));
+    };
+    // In this order: retention moves the first position before it moves the first offsets.
+    if offset < queue.min() && position >= parts.log.min_position() {
+        return Ok(Some("its queue begins behind it"));
+    }
+    if parts.log.source.is_none() && offset >= queue.max() {
+        return Ok(Some("its queue ends before it"));
+    }
+    let other = queue
+        .entry(offset)?
+        .filter(|entry| entry.position != position);
+    let taken = match other {
+        Some(other) => leads_home(&parts.log, (&topic, id, offset), other)?,
+        None => false,
+    };
+    Ok(taken.then_some("another record has its queue offset"))
+}
