@@ -118,11 +118,9 @@ impl Filter {
 ///
 /// A damaged record is passed over and reported to the engine's damage list.
 pub trait Cursor: Send {
-    /// Adds up to `max_rows` records to `rows`. Fewer, but not none, may be added before the end;
-    /// none are added at the end alone.
+    /// Adds up to `max_rows` records to `rows`; at least one unless the end is reached.
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()>;
 
-    /// Offset in its queue (or position, for a cursor over the log) behind the last record looked
-    /// at.
+    /// The offset after the last record that was visited; a position for a cursor over the log.
     fn offset(&self) -> u64;
 }

@@ -12,7 +12,7 @@ pub struct Recovery {
     pub walked_from: u64,
     /// End of the log.
     pub end: u64,
-    /// Bytes behind the end that were erased (or, read-only, passed over).
+    /// Bytes after the end that opening erased, or ignored in a read-only store.
     pub truncated_bytes: u64,
     /// Records that were checked; one that both the walk and the index were built by counts twice.
     pub records_checked: u64,
@@ -54,7 +54,7 @@ pub struct Stats {
     pub retired_bytes_mapped: u64,
     /// Records that opening checked.
     pub recovered_records: u64,
-    /// Bytes behind the end that opening erased.
+    /// Bytes after the end that opening erased.
     pub truncated_bytes: u64,
     /// Bytes that the files of the log take on the disk.
     pub log_bytes: u64,

@@ -18,7 +18,7 @@ clean
 walked_from, end
     Positions: from where the log was walked, and where it ends.
 truncated_bytes
-    Bytes behind the end that were erased or, read-only, passed over.
+    Bytes after the end that opening erased, or ignored in a read-only store.
 records_checked, queue_entries_rebuilt, index_entries_rebuilt
     How many of each.
 stale_checksums

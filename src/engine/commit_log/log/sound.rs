@@ -81,7 +81,7 @@ impl SoundWalk {
         }
     }
 
-    /// Lets the end of a hole be looked for up to `limit`, behind the end of the walk.
+    /// Searches for the end of a hole up to `limit`, beyond the end of the walk.
     pub fn with_limit(mut self, limit: u64) -> SoundWalk {
         self.limit = limit.max(self.limit);
         self

@@ -5,8 +5,9 @@
 //!
 //! ```text
 //!   last markers of commits appended again, those that would go     (intake)
-//!   --> log, queues, index durable --> forebay.offsets durable      next offsets outlive messages
+//!   --> log durable                                             or nothing goes
 //!   --> minimum mark --> first offsets of the queues            readers look for nothing below
+//!   --> queues, index durable --> forebay.offsets durable       next offsets outlive messages
 //!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can stay
 //!   --> unlink queue files, index files                         they lead nowhere by then
 //!   --> forebay.offsets                                         without what is gone
@@ -149,6 +150,8 @@ impl Retention {
         if until < first_end {
             return Ok(());
         }
+        // Before anyone sees that the files go: a sync that fails ends the writing, and they stay.
+        parts.flush_to(until)?;
         log.state.set(Mark::Minimum, until.max(log.min_position()));
         for (topic, queue) in parts.queues.all(&parts.topics) {
             queue.raise_min_to(first_kept(log, &topic, &queue, until)?);

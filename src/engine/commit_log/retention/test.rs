@@ -652,6 +652,29 @@ fn queue_files_stay_where_a_full_disk_keeps_log_files() {
     assert_eq!(bench.bounds("a"), (9, 10));
 }
 
+/// The sync that a step begins with fails. What was not durable stays visible: after a power loss
+/// its file may be back with less in it.
+#[test]
+fn a_file_that_cannot_be_made_durable_is_not_retired() {
+    let disk = HookedDisk::shared(|call, path| {
+        let in_log = path.parent().is_some_and(|it| it.ends_with("commitlog"));
+        match call == Call::SyncRange && in_log {
+            true => Err(io::Error::from_raw_os_error(libc::EIO)),
+            false => Ok(()),
+        }
+    });
+    let machine = Machine {
+        disk,
+        ..Machine::real()
+    };
+    let mut bench = Bench::on(&machine, by_age);
+    bench.fill("a", &[1; 3]);
+    assert_eq!(bench.step(9000), [0, 1, 2, 3]);
+    assert!(bench.parts().health.check().is_err());
+    assert_eq!(bench.parts().log.min_position(), 0);
+    assert_eq!(bench.bounds("a"), (0, 10));
+}
+
 /// Bytes of a queue's file go bad while the store is written: by zeros, or by entries of messages
 /// that are retired. What a step takes away is settled by the log, so no message that it keeps is
 /// hidden.
