@@ -8,7 +8,7 @@ mod op;
 pub use op::Op;
 
 use crate::disk::NotBegun;
-use crate::mapped::Fault;
+use crate::region::Fault;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,8 +1,9 @@
 //! What benches, fuzz targets and integration tests use of the inside; no part of the API.
 
 pub use crate::machine::Drive;
-pub use crate::mapped::{Access, Extent, Region};
+pub use crate::mapped::Extent;
 pub use crate::record::check::OWN_TOPIC_PREFIX;
+pub use crate::region::{Access, Region};
 
 /// With [`error`] and [`machine`]: the paths by which `tests/models`, which compiles some sources a
 /// second time, resolves their imports.

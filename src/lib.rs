@@ -59,6 +59,7 @@ mod producer;
 #[cfg(feature = "python")]
 mod python;
 mod record;
+mod region;
 mod scan;
 #[cfg(test)]
 mod sim;

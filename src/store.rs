@@ -96,7 +96,7 @@ impl Store {
             // What it means must not change when the process changes its directory.
             let root = std::path::absolute(path).map_err(|e| Error::io(Op::Find, path, e))?;
             if options.guard_maps {
-                crate::mapped::guard::install();
+                crate::region::guard::install();
             }
             let engine = CommitLog::open(machine, &root, &options)?;
             options = engine.options().clone();

@@ -2,7 +2,7 @@
 
 #![allow(unsafe_code)]
 
-use crate::mapped::Region;
+use crate::region::Region;
 use arrow_array::BinaryViewArray;
 use arrow_buffer::{Buffer, ScalarBuffer};
 use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};

@@ -8,9 +8,9 @@ mod scan;
 mod spark;
 
 use crate::engine::{Atomicity, Durability};
-use crate::mapped::Region;
 use crate::record::layout::sys_flag;
 use crate::record::{Batch, Draft, HostBytes, Message, RecordStyle};
+use crate::region::Region;
 use crate::{BodyType, Column, Dialect, Options, Producer, Scan, ScanSpec, Store, Stream};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int32Type, Int64Type};

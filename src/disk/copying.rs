@@ -2,8 +2,8 @@
 //! map would answer with a signal.
 
 use crate::disk::{Disk, Entry, RealDisk, Synced};
-use crate::mapped::{Access, Region};
 use crate::num::index;
+use crate::region::{Access, Region};
 use std::io;
 use std::ops::Range;
 use std::path::Path;

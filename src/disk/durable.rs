@@ -2,7 +2,7 @@
 //! places in the source that make them apart, and leave one out.
 
 use super::Disk;
-use crate::mapped::Region;
+use crate::region::Region;
 use std::io;
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //! system brings about when asked.
 
 use super::{Disk, Entry, NotBegun, RealDisk, Synced};
-use crate::mapped::{Access, Region};
+use crate::region::{Access, Region};
 use std::io;
 use std::ops::Range;
 use std::path::Path;

@@ -20,7 +20,7 @@ pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
 pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
 
-use crate::mapped::{Access, Region};
+use crate::region::{Access, Region};
 use std::fmt::Debug;
 use std::fs::File;
 use std::io;

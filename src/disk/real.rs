@@ -1,8 +1,8 @@
 //! The file system of the machine.
 
 use super::{Disk, Entry, Kind, NotBegun, Synced, syscall};
-use crate::mapped::{Access, PAGE, Region};
 use crate::num::index;
+use crate::region::{Access, PAGE, Region};
 use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::ops::Range;

@@ -1,9 +1,9 @@
 //! Reading: rows of records that a cursor collects, and what it passes over.
 
 use crate::error::Result;
-use crate::mapped::Region;
 use crate::num::short;
 use crate::record::{Layout, Message, Record};
+use crate::region::Region;
 use std::sync::Arc;
 
 /// How an engine is asked to check what it hands out.

@@ -8,10 +8,11 @@
 //! A request that is made early enough costs the appender nothing; one that is not waits at the
 //! latch, or does the work itself where the allocator has gone.
 
-use super::{MappedFile, PAGE, Region};
+use super::MappedFile;
 use crate::disk::Disk;
 use crate::machine::{Drive, Machine};
 use crate::num::index;
+use crate::region::{PAGE, Region};
 use crate::warning::{Warning, Warnings};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};

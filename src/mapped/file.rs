@@ -8,11 +8,11 @@
 //! flushed      bytes are durable
 //! ```
 
-use super::{Access, PAGE, Region};
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result, is_transient};
 use crate::num::index;
 use crate::plant::{Bug, planted};
+use crate::region::{Access, PAGE, Region};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io;

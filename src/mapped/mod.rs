@@ -3,18 +3,11 @@
 
 pub mod allocate;
 pub mod file;
-pub mod guard;
-mod mark;
-mod presence;
 pub mod queue;
-pub mod region;
 pub mod spill;
 pub mod transient;
 
 pub use allocate::{Allocator, Latch, Preparation, Use};
 pub use file::{Extent, MappedFile};
-pub use guard::Fault;
-pub use presence::PAGE;
 pub use queue::MappedFileQueue;
-pub use region::{Access, Region, Window};
 pub use transient::TransientPool;

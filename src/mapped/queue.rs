@@ -1,8 +1,9 @@
 //! A row of files of one size, each named by the position of its first byte.
 
-use super::{Access, Extent, MappedFile, Region};
+use super::{Extent, MappedFile};
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Op, Result};
+use crate::region::{Access, Region};
 use crate::sync::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -3,7 +3,7 @@
 
 use crate::clock::{Clock, RealClock};
 use crate::error::{Error, Op, Result};
-use crate::mapped::{Access, Region};
+use crate::region::{Access, Region};
 use parking_lot::Mutex;
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -13,9 +13,10 @@
 //! A file that is written from the pool is not stored to through its map meanwhile: a store into a
 //! page that a large write brought dirties far more than the page.
 
-use super::{MappedFile, Region};
+use super::MappedFile;
 use crate::error::{Error, Op, Result};
 use crate::num::index;
+use crate::region::Region;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::io;

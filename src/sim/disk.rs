@@ -16,7 +16,7 @@ use super::names::{Names, Node, move_names};
 use super::random::Random;
 use super::sites;
 use crate::disk::{Disk, Entry, FileLock, Holder, Identity, Kind, LockState, Synced};
-use crate::mapped::{Access, Region};
+use crate::region::{Access, Region};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

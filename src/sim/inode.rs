@@ -2,7 +2,7 @@
 //! platter holds.
 
 use super::random::Random;
-use crate::mapped::Region;
+use crate::region::Region;
 use std::path::Path;
 
 /// Bytes that reach the platter together.

@@ -20,9 +20,9 @@ use crate::engine::commit_log::intake::manifest::{
 use crate::engine::directory::names;
 use crate::engine::directory::page::{StatePage, Word};
 use crate::error::{Error, Op, Result};
-use crate::mapped::Access;
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
+use crate::region::Access;
 use std::collections::HashSet;
 use std::io::ErrorKind;
 use std::path::Path;

@@ -23,7 +23,7 @@ mod bell;
 mod durability;
 #[path = "../../src/engine/service/group_commit.rs"]
 mod group_commit;
-#[path = "../../src/mapped/mark.rs"]
+#[path = "../../src/region/mark.rs"]
 mod mark;
 #[path = "../../src/plant.rs"]
 mod plant;
@@ -36,8 +36,12 @@ mod waiter;
 mod engine {
     pub(crate) use crate::waiter;
 }
+mod region {
+    pub(crate) use crate::surroundings::{Access, Region};
+}
 use forebay::internals::{disk, error, machine};
-use surroundings::{Access, Extent, MappedFile, Region};
+use region::Access;
+use surroundings::{Extent, MappedFile};
 
 use bell::Bell;
 use disk::{Disk, RealDisk};

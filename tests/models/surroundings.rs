@@ -86,7 +86,7 @@ pub(crate) fn pull_maps(pulls: bool) {
     PULLS_MAPS.set(pulls);
 }
 
-/// Stands for `mapped/region.rs`.
+/// Stands for `region/mod.rs`.
 #[derive(Debug)]
 pub(crate) struct Region {
     start: u64,

@@ -12,9 +12,8 @@ use std::collections::{BTreeMap, BTreeSet};
 const FLOORS: &[&[&str]] = &[
     // Rust.
     &["src/num", "src/sync", "src/plant", "src/damage"],
-    &["src/mapped/mark", "src/mapped/presence"],
-    &["src/mapped/guard"],
-    &["src/mapped/region"],
+    &["src/region/guard"],
+    &["src/region"],
     &["src/disk"],
     &["src/clock", "src/error"],
     &["src/machine", "src/options", "src/warning"],

@@ -101,7 +101,7 @@ fn long_functions_are_found_in_python_without_their_docstrings() {
 fn unsafe_code_is_found_outside_its_files_only() {
     let text = "//! Planted.\nfn f() {\n    unsafe { g() }\n}\n";
     assert_eq!(rules("src/planted.rs", text), ["unsafe"]);
-    assert_eq!(rules("src/mapped/region.rs", text), CLEAN);
+    assert_eq!(rules("src/region/mod.rs", text), CLEAN);
     assert_eq!(
         rust("// It is unsafe to shrink a file.\n#![deny(unsafe_code)]"),
         CLEAN

@@ -53,10 +53,10 @@
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
-use crate::mapped::{Access, Fault, PAGE, Region};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
+use crate::region::{Access, Fault, PAGE, Region};
 use crossbeam_utils::CachePadded;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};

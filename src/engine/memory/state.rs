@@ -3,9 +3,9 @@
 use super::NAME;
 use crate::engine::{Appended, Place, Rows, Topic, Topics};
 use crate::error::{Error, Op, Result};
-use crate::mapped::Region;
 use crate::record::properties::Known;
 use crate::record::{Batch, Layout, Message, Record};
+use crate::region::Region;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use std::sync::Arc;

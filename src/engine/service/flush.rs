@@ -9,8 +9,8 @@
 //! next opening a rebuild. It may take long with many queues, so it keeps to a share of the time.
 
 use super::durability::Durable;
-use crate::mapped::PAGE;
 use crate::options::{Flush, Options};
+use crate::region::PAGE;
 use std::time::{Duration, Instant};
 
 /// When the log is flushed.

@@ -5,8 +5,8 @@ mod fuzz;
 mod vectors;
 
 use super::{Batch, Draft, HostBytes, RecordStyle};
-use crate::mapped::Region;
 use crate::record::Message;
+use crate::region::Region;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;

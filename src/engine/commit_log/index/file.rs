@@ -19,9 +19,10 @@
 
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
-use crate::mapped::{Access, Extent, MappedFile, Region};
+use crate::mapped::{Extent, MappedFile};
 use crate::num::{index, low_u32};
 use crate::record::layout::{be_u32, be_u64};
+use crate::region::{Access, Region};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

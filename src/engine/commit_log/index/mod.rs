@@ -4,10 +4,10 @@ pub mod file;
 
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Op, Result};
-use crate::mapped::Access;
 use crate::record::Record;
 use crate::record::layout::sys_flag;
 use crate::record::properties::{Known, index_hash};
+use crate::region::Access;
 use file::IndexFile;
 use parking_lot::RwLock;
 use std::path::{Path, PathBuf};

@@ -13,9 +13,9 @@ use crate::engine::directory::page::StatePage;
 use crate::engine::topic::PERMISSION_READ;
 use crate::engine::{Engine, Filter};
 use crate::machine::Machine;
-use crate::mapped::Access;
 use crate::options::{Mode, Options};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
+use crate::region::Access;
 use crate::stages::commit::{self, Patience, publish_cut};
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, PART_LEN, Resolution, Stage, Stager,

@@ -3,11 +3,12 @@
 use super::Log;
 use super::blank::is_blank;
 use crate::error::{Error, Op, Result};
+use crate::mapped::MappedFile;
 use crate::mapped::queue::MappedFileQueue;
-use crate::mapped::{MappedFile, PAGE, Region};
 use crate::num::index;
 use crate::record::Record;
 use crate::record::layout::{AT_MAGIC, MAGIC_V1, extent};
+use crate::region::{PAGE, Region};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;

@@ -12,7 +12,7 @@ use crate::engine::directory::names;
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::error::{Error, Op, Result};
-use crate::mapped::Access;
+use crate::region::Access;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

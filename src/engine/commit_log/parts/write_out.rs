@@ -3,8 +3,9 @@
 use super::Parts;
 use crate::engine::service::bell::ring_all;
 use crate::error::Result;
-use crate::mapped::{PAGE, TransientPool};
+use crate::mapped::TransientPool;
 use crate::options::Options;
+use crate::region::PAGE;
 use std::time::{Duration, Instant};
 
 /// When the transient pool is written out.

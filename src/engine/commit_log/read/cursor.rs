@@ -11,10 +11,11 @@ use crate::engine::commit_log::queues::queue::{ConsumeQueue, EntryMap};
 use crate::engine::service::known_damage::Report;
 use crate::engine::{Check, Cursor, Filter, Rows, Topic};
 use crate::error::{Error, Op, Result};
-use crate::mapped::{Region, guard};
 use crate::num::index;
 use crate::record::properties::java_hash;
 use crate::record::{Flaw, Freshness, Record};
+use crate::region::Region;
+use crate::region::guard;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -15,7 +15,8 @@ use crate::engine::commit_log::queues::queue::{
 use crate::engine::directory::page::Mark;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, list_files};
-use crate::mapped::{Access, Extent, MappedFile};
+use crate::mapped::{Extent, MappedFile};
+use crate::region::Access;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -15,9 +15,9 @@ use crate::engine::directory::names;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Damage, Topic};
 use crate::error::{Error, Op, Result};
-use crate::mapped::Access;
 use crate::record::Record;
 use crate::record::properties::Known;
+use crate::region::Access;
 use std::collections::HashMap;
 use std::sync::Arc;
 

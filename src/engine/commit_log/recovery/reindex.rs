@@ -10,9 +10,9 @@ use crate::engine::commit_log::index::{Index, is_indexed};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::walk::{Belief, Outcome, walk};
 use crate::error::Result;
-use crate::mapped::Access;
 use crate::record::Record;
 use crate::record::properties::Known;
+use crate::region::Access;
 use std::ops::Range;
 use std::sync::Arc;
 

@@ -9,9 +9,9 @@ use crate::engine::commit_log::log::walk::Outcome;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{FoundFile, file_name};
-use crate::mapped::{Access, PAGE};
 use crate::num::index;
 use crate::plant::{Bug, planted};
+use crate::region::{Access, PAGE};
 use std::path::Path;
 
 impl Opening<'_> {

@@ -11,7 +11,7 @@
 use crate::disk::{Disk, replace};
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
-use crate::mapped::{Access, PAGE, Region};
+use crate::region::{Access, PAGE, Region};
 use std::path::Path;
 
 /// The mapped page.

@@ -11,9 +11,9 @@ use crate::engine::directory::page;
 use crate::engine::directory::page::StatePage;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result};
-use crate::mapped::{Access, PAGE};
 use crate::num::index;
 use crate::record::layout::be_u64;
+use crate::region::{Access, PAGE};
 use std::path::{Path, PathBuf};
 
 /// The tables that do not hold. `last_store_ms` is the store time of the newest record.

@@ -2,8 +2,8 @@
 
 use super::{ConsumeQueue, ENTRY_LEN, Files};
 use crate::error::{Error, Op, Result};
-use crate::mapped::Access;
 use crate::mapped::queue::file_name;
+use crate::region::Access;
 use std::sync::atomic::Ordering;
 
 impl ConsumeQueue {

@@ -2,8 +2,8 @@
 
 use super::{ConsumeQueue, ENTRY_LEN};
 use crate::error::{Error, Op, Result};
-use crate::mapped::{Access, Region};
 use crate::num::index;
+use crate::region::{Access, Region};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 

@@ -2,9 +2,9 @@
 
 use super::{ENTRY_LEN, EntryMap, QueueEntry};
 use crate::error::{Error, Result};
-use crate::mapped::Region;
 use crate::mapped::spill::Spill;
 use crate::num::index;
+use crate::region::Region;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;

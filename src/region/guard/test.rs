@@ -8,7 +8,7 @@
 )]
 
 use super::*;
-use crate::mapped::{Access, PAGE, Region};
+use crate::region::{Access, PAGE, Region};
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 

@@ -18,10 +18,16 @@
 
 #![allow(unsafe_code)]
 
-use super::guard::{self, Fault, Faulted};
-use super::mark::ReadableMark;
-use super::presence::{PAGE, Presence};
+pub mod guard;
+mod mark;
+mod presence;
+
+pub use guard::{Fault, PAGE};
+
+use guard::Faulted;
+use mark::ReadableMark;
 use memmap2::{Advice, MmapOptions, MmapRaw};
+use presence::Presence;
 use std::fs::File;
 use std::io;
 use std::ops::Range;

@@ -5,9 +5,9 @@ use super::Outcome;
 use std::arch::global_asm;
 
 #[cfg(target_arch = "x86_64")]
-global_asm!(include_str!("x86_64.s"), page = const crate::mapped::PAGE);
+global_asm!(include_str!("x86_64.s"), page = const super::PAGE);
 #[cfg(target_arch = "aarch64")]
-global_asm!(include_str!("aarch64.s"), page = const crate::mapped::PAGE);
+global_asm!(include_str!("aarch64.s"), page = const super::PAGE);
 
 unsafe extern "C" {
     #[link_name = "forebay_guard_copy"]

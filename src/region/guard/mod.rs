@@ -24,6 +24,9 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+/// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
+pub const PAGE: usize = 4096;
+
 /// A load or store that the kernel could not serve. It is the inner error of an [`io::Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
@@ -199,21 +202,19 @@ pub unsafe fn exchange_u64(to: *mut u64, old: u64, new: u64) -> Result<u64, Faul
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-#[path = "guard/routines.rs"]
 mod routines;
 
 #[cfg(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-#[path = "guard/handler.rs"]
 mod handler;
 
 #[cfg(not(all(
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
-#[path = "guard/plain.rs"]
+#[path = "plain.rs"]
 mod routines;
 
 #[cfg(not(all(
@@ -233,5 +234,4 @@ mod handler {
     target_os = "linux",
     any(target_arch = "x86_64", target_arch = "aarch64")
 ))]
-#[path = "guard/test.rs"]
 mod test;

@@ -5,11 +5,9 @@
 //! from, by a call that can say no (`MADV_POPULATE_READ`), and remembered: a page that is there
 //! stays, for files of a store are never shrunk while they can be mapped.
 
+use super::guard::PAGE;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
-pub const PAGE: usize = 4096;
 
 /// Pages of one map, a bit each: 32 KiB for a file of 1 GiB.
 #[derive(Debug)]
