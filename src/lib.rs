@@ -35,6 +35,7 @@
 //! | records: [`Draft`], [`Message`], [`Record`] | `record` |
 //! | mapped files | `mapped` |
 //! | [`Disk`], clock, what runs the services | `disk`, `clock`, `machine` |
+//! | mapped bytes | `region` |
 //!
 //! `meter` measures what passes through the layers ([`Stats`]), and `warning` keeps what a caller
 //! should hear of once ([`Warning`]).
@@ -62,11 +63,15 @@ mod record;
 mod region;
 mod scan;
 #[cfg(test)]
+mod seeds;
+#[cfg(test)]
 mod sim;
 mod stages;
 mod store;
 mod sync;
 mod tail;
+#[cfg(test)]
+mod tests;
 mod ticket;
 mod warning;
 

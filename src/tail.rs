@@ -204,7 +204,9 @@ impl Lane {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Draft, Durability, Options};
+    use crate::engine::Durability;
+    use crate::options::Options;
+    use crate::record::Draft;
 
     fn store() -> Store {
         Store::open(":memory:", Options::default()).unwrap()

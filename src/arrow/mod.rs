@@ -25,14 +25,6 @@ pub mod stream;
 mod text;
 mod values;
 
-#[cfg(test)]
-#[allow(
-    clippy::unwrap_used,
-    clippy::indexing_slicing,
-    clippy::cast_possible_truncation
-)]
-mod test;
-
 pub use import::{Imported, send_arrow};
 pub use schema::{BodyType, Column, Dialect};
 pub use stream::Stream;

@@ -4,8 +4,8 @@
 //! what it is for, or an entry in [`UNSHOWN`] that says why there is none.
 
 use super::model::Breach;
-use super::seeds::Seeds;
 use super::{commits, rare, repairs, settled, sites, tell_commits, tell_lives};
+use crate::seeds::Seeds;
 use sites::{Site, What};
 use std::collections::BTreeMap;
 

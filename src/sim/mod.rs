@@ -32,14 +32,12 @@ mod names;
 mod random;
 mod rare;
 mod repairs;
-mod seeds;
 mod settled;
 mod sites;
 
 use crate::plant::{Bug, plant};
+use crate::seeds::{Seeds, number};
 use model::Breach;
-use seeds::Seeds;
-pub(crate) use seeds::proptest_config;
 
 /// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
@@ -75,10 +73,6 @@ fn tell_erased_ends(seed: u64) -> Result<u64, Breach> {
 
 fn tell_commits(seed: u64) -> Result<u64, Breach> {
     commits::Story::new(seed).tell()
-}
-
-fn number(name: &str) -> Option<u64> {
-    std::env::var(name).ok()?.parse().ok()
 }
 
 #[test]

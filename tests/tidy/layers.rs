@@ -11,7 +11,13 @@ use std::collections::{BTreeMap, BTreeSet};
 /// fits a file decides. Parts of one floor do not import each other.
 const FLOORS: &[&[&str]] = &[
     // Rust.
-    &["src/num", "src/sync", "src/plant", "src/damage"],
+    &[
+        "src/num",
+        "src/sync",
+        "src/plant",
+        "src/damage",
+        "src/seeds",
+    ],
     &["src/region/guard"],
     &["src/region"],
     &["src/disk"],
@@ -51,6 +57,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/archive", "src/tail"],
     &["src/sim"],
     &["src/lib"],
+    &["src/tests"],
     &["src/internals", "src/python"],
     // Python.
     &["python/forebay/_forebay"],

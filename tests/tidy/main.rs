@@ -46,48 +46,6 @@ const ALLOWED: &[(&str, &str, &str)] = &[
         "src/engine/commit_log/tables/kept_options.rs",
         "its tests open a store",
     ),
-    (
-        "layers",
-        "src/engine/service/append_lock.rs",
-        "its tests send through a store",
-    ),
-    (
-        "layers",
-        "src/disk/copying.rs",
-        "its tests send through a store",
-    ),
-    (
-        "layers",
-        "src/engine/commit_log/recovery/trim.rs",
-        "its tests send through a store",
-    ),
-    (
-        "layers",
-        "src/engine/commit_log/intake/test.rs",
-        "stages rows through the API above",
-    ),
-    (
-        "layers",
-        "src/engine/archive/test.rs",
-        "takes the number of cases from the simulator",
-    ),
-    (
-        "layers",
-        "src/record/test/fuzz.rs",
-        "takes the number of cases from the simulator",
-    ),
-    ("layers", "src/arrow/test.rs", "tests batches through scans"),
-    (
-        "layers",
-        "src/arrow/test/model.rs",
-        "tests batches through scans",
-    ),
-    (
-        "layers",
-        "src/arrow/test/scan.rs",
-        "tests batches through scans",
-    ),
-    ("layers", "src/ticket.rs", "its tests send through a store"),
 ];
 
 /// The only files in which `unsafe` may stand.
@@ -101,7 +59,7 @@ const UNSAFE_FILES: &[&str] = &[
     "src/disk/syscall.rs",          // system calls that std does not have
     "src/arrow/buffers.rs",         // Arrow's buffers over mapped memory
     "src/arrow/ffi.rs",             // the C structures of Arrow's interfaces
-    "src/arrow/test/edge.rs",       // calls the callbacks as a consumer does
+    "src/tests/arrow/edge.rs",      // calls the callbacks as a consumer does
     "src/python/edge.rs",           // the buffer protocol and the capsules of Arrow
     "src/python/message.rs",        // the slot of the buffer protocol, unsafe by its signature
 ];

@@ -114,7 +114,7 @@ fn a_key_leads_to_every_block_that_holds_it() {
 }
 
 proptest! {
-    #![proptest_config(crate::sim::proptest_config())]
+    #![proptest_config(crate::seeds::proptest_config())]
 
     #[test]
     fn no_bytes_make_the_decoder_panic(tail in proptest::collection::vec(any::<u8>(), 0..400)) {

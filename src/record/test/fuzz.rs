@@ -56,7 +56,7 @@ fn good_record() -> Vec<u8> {
 }
 
 proptest! {
-    #![proptest_config(crate::sim::proptest_config())]
+    #![proptest_config(crate::seeds::proptest_config())]
 
     #[test]
     fn any_bytes_give_a_record_or_a_flaw(bytes in prop::collection::vec(any::<u8>(), 0..300)) {

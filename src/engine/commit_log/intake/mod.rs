@@ -26,16 +26,13 @@
 //! Commits of different queries take turns of a few parts each. One that is alone goes on until
 //! another comes.
 
-mod append;
+pub(crate) mod append;
 pub(crate) mod manifest;
-mod marker;
-mod rows;
-mod staged;
-mod stop;
-mod sweep;
-#[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
-mod test;
+pub(crate) mod marker;
+pub(crate) mod rows;
+pub(crate) mod staged;
+pub(crate) mod stop;
+pub(crate) mod sweep;
 
 use super::parts::Parts;
 use crate::disk::Kind;

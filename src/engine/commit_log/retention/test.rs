@@ -16,6 +16,7 @@ use crate::engine::commit_log::verify::stretch::{stretches, verify_stretch};
 use crate::engine::commit_log::verify::verify as verify_all;
 use crate::engine::directory::page::Mark;
 use crate::engine::{Appended, Stretch};
+use crate::error::Error;
 use crate::machine::Machine;
 use crate::mapped::queue::list_files;
 use crate::options::Options;
@@ -549,7 +550,7 @@ fn who_has_listed_files_that_go_passes_over_them() {
     assert!(matches!(walker.step(), Ok(Step::Blank)));
     assert_eq!(walker.position(), 2 * FILE_LEN);
     assert_eq!(next_record(&parts.log, 0, end).unwrap(), Some(2 * FILE_LEN));
-    assert!(matches!(survey(0), Err(crate::Error::NotFound { .. })));
+    assert!(matches!(survey(0), Err(Error::NotFound { .. })));
     assert_eq!(
         crate::engine::commit_log::read::survey::sealed(&parts),
         sealed[2..]
@@ -581,7 +582,7 @@ fn no_step_begins_while_files_are_worked_on() {
 fn a_store_that_failed_takes_nothing_away() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1]);
-    bench.parts().fail(&crate::Error::Closed);
+    bench.parts().fail(&Error::Closed);
     assert_eq!(bench.step(i64::MAX), [0, 1, 2]);
 }
 

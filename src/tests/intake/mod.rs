@@ -3,13 +3,16 @@
 mod durable;
 mod failing;
 
-use super::manifest::Name;
-use super::marker::Marker;
-use super::*;
 use crate::Store;
 use crate::disk::{Call, Disk, HookedDisk, RealDisk};
 use crate::engine::commit_log::CommitLog;
+use crate::engine::commit_log::intake::manifest::{self, Name};
+use crate::engine::commit_log::intake::marker;
+use crate::engine::commit_log::intake::marker::Marker;
+use crate::engine::commit_log::intake::stop::Stop;
+use crate::engine::commit_log::intake::{DIRECTORY, is_query};
 use crate::engine::directory::page::StatePage;
+use crate::engine::directory::page::Word;
 use crate::engine::topic::PERMISSION_READ;
 use crate::engine::{Engine, Filter};
 use crate::machine::Machine;
@@ -21,11 +24,14 @@ use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, PART_LEN, Resolution, Stage, Stager,
 };
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
+use parking_lot::Mutex;
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 fn stage(root: &Path, query: &str, bodies: &[Vec<u8>], part_len: u64) -> Stage {
     let disk: Arc<dyn Disk> = Arc::new(RealDisk);
@@ -283,7 +289,6 @@ fn a_record_that_is_taken_over_is_the_one_that_would_be_encoded() {
 
 #[test]
 fn names_and_queries_that_are_not_ours_are_told_from_ours() {
-    use manifest::Name;
     assert_eq!(Name::of("commit-7"), Name::Commit(7));
     assert_eq!(Name::of("taken-0"), Name::Taken(0));
     assert_eq!(Name::of("stage-ab12"), Name::Stage);

@@ -145,8 +145,8 @@ fn messages(before: usize, records: &[Vec<u8>]) -> Vec<Message> {
     starts.into_iter().map(message).collect()
 }
 
-fn shape(columns: &[Column], body_type: BodyType) -> super::schema::BatchShape {
-    super::schema::BatchShape {
+fn shape(columns: &[Column], body_type: BodyType) -> crate::arrow::schema::BatchShape {
+    crate::arrow::schema::BatchShape {
         columns: columns.to_vec(),
         body_type,
         dialect: Dialect::Arrow,

@@ -31,7 +31,7 @@ fn failing(how: Answer) -> FFI_ArrowArrayStream {
 }
 
 #[allow(unsafe_code)]
-fn import(mut stream: FFI_ArrowArrayStream) -> Result<super::super::ffi::RecordBatchStreamReader> {
+fn import(mut stream: FFI_ArrowArrayStream) -> Result<crate::arrow::ffi::RecordBatchStreamReader> {
     // SAFETY: the struct was made by `export`, or is one that was released.
     unsafe { import_stream(&raw mut stream) }
 }

@@ -1,8 +1,14 @@
-//! Which stories are told.
+//! Seeds of tests that draw their cases.
 
-use super::number;
+#![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
+
 use proptest::test_runner::{Config, RngSeed};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The number in an environment variable.
+pub fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
 
 /// First of the seeds that every run begins with.
 const FIXED: u64 = 1;
