@@ -14,7 +14,7 @@ pub enum Bug {
     NoChecksum,
     /// Recovery takes queues and index for whole, up to what the marks say after a power loss.
     TrustIndex,
-    /// What lies behind the end of the log stays there.
+    /// What lies after the end of the log stays there.
     StaleTail,
     /// A sync that failed is tried again, and counts when it then succeeds.
     RetryFailedSync,

@@ -40,7 +40,7 @@ pub enum Bound {
     /// The first message of each queue stored at or after this time (ms since the epoch).
     Time(i64),
     /// Offsets by queue, the same for each topic. A queue that is not named starts at its first
-    /// message and ends behind its last.
+    /// message and ends after its last.
     Offsets(BTreeMap<u32, u64>),
 }
 

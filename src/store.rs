@@ -44,7 +44,7 @@ pub enum ReadStatus {
     OffsetTooSmall,
     /// The offset is the next to be written.
     OffsetOverflowOne,
-    /// The offset lies further behind the end.
+    /// The offset lies further after the end.
     OffsetOverflowBadly,
     /// The entries at the offset lead to no message: fillers, or damage.
     OffsetFoundNull,

@@ -10,7 +10,7 @@ use std::time::Duration;
 pub struct Sent {
     /// Position, queue and offset.
     pub place: Place,
-    /// Position behind its record.
+    /// Position after its record.
     pub end: u64,
     /// Store time in ms.
     pub store_timestamp: i64,

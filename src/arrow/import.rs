@@ -35,7 +35,7 @@ pub struct Imported {
     pub ranges: BTreeMap<u32, Vec<Range<u64>>>,
     /// Store time of the last chunk, in ms.
     pub store_timestamp: i64,
-    /// Position behind the last byte appended.
+    /// Position after the last byte appended.
     pub end: u64,
     /// Whether all of them are durable already.
     pub durable: bool,

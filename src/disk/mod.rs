@@ -178,7 +178,7 @@ pub trait Disk: Send + Sync + Debug {
     /// What is at a path; `None` where nothing is.
     fn look(&self, path: &Path) -> io::Result<Option<Entry>>;
 
-    /// First run of bytes at or behind `start` that may be other than zero; `None` where none is.
+    /// First run of bytes at or after `start` that may be other than zero; `None` where none is.
     /// What is loaded from behind a run costs memory, and counts as data from then on.
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>>;
 

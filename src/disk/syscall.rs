@@ -157,7 +157,7 @@ pub fn write_back(file: &File, start: u64, len: u64) {
     let _ = (file, start, len);
 }
 
-/// First run of bytes at or behind `start` that is in no hole.
+/// First run of bytes at or after `start` that is in no hole.
 pub fn next_data(file: &File, start: u64) -> io::Result<Option<Range<u64>>> {
     #[cfg(target_os = "linux")]
     {
@@ -173,7 +173,7 @@ pub fn next_data(file: &File, start: u64) -> io::Result<Option<Range<u64>>> {
     }
 }
 
-/// Where data or a hole begins at or behind `start`; `None` behind the last.
+/// Where data or a hole begins at or after `start`; `None` after the last.
 #[cfg(target_os = "linux")]
 fn seek(file: &File, start: u64, what: libc::c_int) -> io::Result<Option<u64>> {
     use std::os::fd::AsRawFd;

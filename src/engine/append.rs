@@ -31,7 +31,7 @@ pub struct Appended {
     pub rows: SmallVec<[Place; 1]>,
     /// Store time of all rows, in ms.
     pub store_timestamp: i64,
-    /// Position behind the last byte appended.
+    /// Position after the last byte appended.
     pub end: u64,
     /// Whether the rows are durable already.
     pub durable: bool,

@@ -107,7 +107,7 @@ pub trait Engine: Send + Sync {
     /// Position up to which the log is durable.
     fn durable_position(&self) -> u64;
 
-    /// Position behind the last message that a reader may see.
+    /// Position after the last message that a reader may see.
     fn readable_position(&self) -> u64;
 
     /// Waits until [`Engine::readable_position`] is above `position`, or for `timeout`.
@@ -125,7 +125,7 @@ pub trait Engine: Send + Sync {
     fn bounds_below(&self, topic: &Topic, queue: u32, position: u64) -> Result<Option<Range<u64>>>;
 
     /// How many messages from `range.start` on fit into `bytes`, by the bytes of their records: the
-    /// offset behind the last that does, at most `range.end`, and the bytes of all that do.
+    /// offset after the last that does, at most `range.end`, and the bytes of all that do.
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)>;
 
     /// Walks `range` of a queue, cut to its bounds.

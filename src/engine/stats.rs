@@ -37,7 +37,7 @@ pub struct Stats {
     pub sends_failed: u64,
     /// Those of them that failed because the log was busy.
     pub busy: u64,
-    /// Position behind the last message that readers may see.
+    /// Position after the last message that readers may see.
     pub published: u64,
     /// Position up to which queues and index are built.
     pub dispatched: u64,

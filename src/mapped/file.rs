@@ -125,7 +125,7 @@ impl MappedFile {
         self.len
     }
 
-    /// Position behind the last byte.
+    /// Position after the last byte.
     #[inline]
     pub fn end(&self) -> u64 {
         self.start + self.len

@@ -206,7 +206,7 @@ impl MappedFileQueue {
         self.files.read().clone()
     }
 
-    /// Adds the file behind the last one.
+    /// Adds the file after the last one.
     pub fn push(&self, file: Arc<MappedFile>) {
         let mut files = self.files.write();
         debug_assert!(files.last().is_none_or(|last| last.end() <= file.start()));

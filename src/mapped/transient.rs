@@ -52,7 +52,7 @@ impl Chunk {
         }
     }
 
-    /// Position behind the bytes that are in the buffer.
+    /// Position after the bytes that are in the buffer.
     fn end(&self) -> u64 {
         self.file.start() + self.start + self.filled() as u64
     }

@@ -13,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 use std::path::PathBuf;
 
-/// Offsets that are asked for: topic, queue, first, behind the last.
+/// Offsets that are asked for: topic, queue, the first, the one after the last.
 type Ranges = Vec<(String, u32, u64, u64)>;
 
 /// A block of an archived log file; ``begin_ms`` and ``end_ms`` are its least and greatest store

@@ -23,7 +23,7 @@ pub struct Sent {
     pub offset: u64,
     /// Position of its record.
     pub position: u64,
-    /// Position behind its record, or behind the records of its batch.
+    /// Position after its record, or behind the records of its batch.
     pub end: u64,
     /// The atomic batch that it belongs to.
     pub batch: Option<u64>,
@@ -42,7 +42,7 @@ pub struct Model {
     pub acknowledged: usize,
     /// How many of them retention has taken away.
     pub retired: usize,
-    /// Length of every body, where all records are alike: what a life leaves behind the end of the
+    /// Length of every body, where all records are alike: what a life leaves after the end of the
     /// log then fits what the next one puts before it.
     pub alike: Option<usize>,
     /// Bodies are shorter than this.

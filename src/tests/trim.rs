@@ -1,4 +1,4 @@
-//! What is left behind the end of a log.
+//! What is left after the end of a log.
 
 use crate::disk::{Disk, RealDisk};
 use crate::{Draft, Durability, Mode, Options, Store};

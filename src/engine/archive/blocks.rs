@@ -121,7 +121,7 @@ pub struct QueueRange {
     pub topic: String,
     /// Number of the queue.
     pub queue: u32,
-    /// Offsets from the first on to behind the last.
+    /// Offsets from the first on to after the last.
     pub offsets: Range<u64>,
     /// Records.
     pub records: u64,
@@ -163,7 +163,7 @@ impl BlockTable {
         self.blocks.iter().map(weight).collect()
     }
 
-    /// Topic, queue, and the offset behind the last that stands before the block with this number.
+    /// Topic, queue, and the offset after the last that stands before the block with this number.
     pub fn ends_before(&self, block: usize) -> Vec<(String, u32, u64)> {
         let runs = match self.blocks.get(block) {
             Some(block) => self.runs.get(..block.runs.start).unwrap_or_default(),

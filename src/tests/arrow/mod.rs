@@ -129,7 +129,7 @@ fn packed_record(packed: &[u8], kind: u32, offset: u64) -> Vec<u8> {
     })
 }
 
-/// The records in a region of their own, `before` bytes behind its start.
+/// The records in a region of their own, `before` bytes after its start.
 fn messages(before: usize, records: &[Vec<u8>]) -> Vec<Message> {
     let len = before + records.iter().map(Vec::len).sum::<usize>();
     let region = Arc::new(Region::anonymous(len, Path::new("made-by-hand")).unwrap());

@@ -87,7 +87,7 @@ impl Reserved {
     }
 }
 
-/// Byte behind the slots.
+/// Byte after the slots.
 fn slots_end(slots: u32) -> u64 {
     HEADER_LEN as u64 + 4 * u64::from(slots)
 }
@@ -481,7 +481,7 @@ impl IndexFile {
         Ok(found)
     }
 
-    /// Dirties the pages of the entries that lead to `position` or behind it, and of their slots.
+    /// Dirties the pages of the entries that lead to `position` or after it, and of their slots.
     pub fn dirty_from(&self, disk: &dyn Disk, position: u64) -> Result<()> {
         let dirty = |at, len| {
             let dirtied = disk.dirty_range(&self.region, at, len);

@@ -119,7 +119,7 @@ impl Index {
         Ok(())
     }
 
-    /// Opens the files behind the one of this name that have records below `end`.
+    /// Opens the files after the one of this name that have records below `end`.
     fn open_behind(&self, last: u64, end: u64) -> Result<Vec<Arc<IndexFile>>> {
         let mut opened = Vec::new();
         for (name, len) in list_names(&*self.disk, &self.directory)? {
@@ -254,7 +254,7 @@ impl Index {
         Ok(())
     }
 
-    /// Removes the files that begin at or behind `position`, and the one that it lies in; returns
+    /// Removes the files that begin at or after `position`, and the one that it lies in; returns
     /// from where the log has to be indexed again.
     pub fn cut(&self, position: u64) -> Result<Option<u64>> {
         let mut files = self.files.write();
@@ -333,7 +333,7 @@ impl Index {
         }
     }
 
-    /// Has the next flush write the entries that lead to `position` or behind it, whether the
+    /// Has the next flush write the entries that lead to `position` or after it, whether the
     /// kernel takes their pages for clean or not.
     pub fn dirty_from(&self, position: u64) -> Result<()> {
         let files = self.files.read().clone();

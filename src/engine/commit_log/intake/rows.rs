@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering;
 /// Room for so many topics is kept from one part to the next; each may have that of a whole part.
 const KEPT_MAX: usize = 4;
 
-/// The rows of a part, by topic. One part after the other takes its room, which is dear to make.
+/// The rows of a part, by topic. Parts reuse its memory, which is expensive to allocate.
 pub struct PartRows<'a> {
     store: &'a Parts,
     clock_ms: i64,

@@ -50,13 +50,13 @@ pub struct Tail {
     last_store_ms: i64,
     /// Next offset of each queue, by topic.
     offsets: Vec<QueueRow<u64>>,
-    /// Files behind the current one, in order.
+    /// Files after the current one, in order.
     ahead: VecDeque<Arc<MappedFile>>,
     /// Files that were asked for after those, in order. Only the next file is locked in memory.
     coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
     /// How many files are made ahead of use: fewer where the disk is nearly full.
     files_ahead: usize,
-    /// Whether blocks behind the reserved ones have been asked for, up to where.
+    /// Whether blocks after the reserved ones have been asked for, up to where.
     asked_until: u64,
     populated: u64,
     populate: bool,
@@ -509,7 +509,7 @@ impl Tail {
         gone
     }
 
-    /// Has at least `count` files ready behind the current one.
+    /// Has at least `count` files ready after the current one.
     fn have_ahead(&mut self, with: &Appender<'_>, count: usize) -> Result<()> {
         while self.ahead.len() < count {
             let start = match (self.ahead.back(), &self.current) {
@@ -595,7 +595,7 @@ impl Tail {
         self.current.as_ref().map(|current| &current.file)
     }
 
-    /// The current file, and the whole pages behind its end whose blocks are reserved.
+    /// The current file, and the whole pages after its end whose blocks are reserved.
     pub fn unused_pages(&self) -> Option<(&MappedFile, Range<u64>)> {
         let file = &self.current.as_ref()?.file;
         let end = (self.position - file.start()).next_multiple_of(PAGE as u64);

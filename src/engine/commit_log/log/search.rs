@@ -75,7 +75,7 @@ pub fn search(
     let first = (MAGIC_V1 >> 24) as u8;
     let mut at = bytes.start;
     while at < bytes.end {
-        // A magic may lie behind the last byte where a record begins.
+        // A magic may lie after the last byte where a record begins.
         let until = bytes.end.min(data_end.saturating_sub(AT_MAGIC));
         let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at))?;
         // Magics of records begin with one byte, that of a filler with another.

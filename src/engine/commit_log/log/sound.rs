@@ -17,7 +17,7 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What has to be right of a record that holds.
+/// Which checks a record must pass to count as sound.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Depth {
     /// Its structure.
@@ -110,8 +110,7 @@ impl SoundWalk {
         self.walker.region()
     }
 
-    /// What comes next; `None` at the end. The walk goes on behind it, and stays where it is after
-    /// an error.
+    /// The next record or hole; `None` at the end. After an error the walk stays where it is.
     ///
     /// # Errors
     ///
@@ -178,7 +177,7 @@ impl SoundWalk {
         }
     }
 
-    /// Goes behind the hole at `position`; `None` where retention has taken away what was there.
+    /// Moves past the hole at `position`; `None` if retention has removed these bytes.
     #[cold]
     fn hole(&mut self, position: u64, flaw: Flaw) -> Result<Option<Hole>> {
         self.walker.move_to(position);

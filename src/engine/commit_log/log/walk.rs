@@ -24,7 +24,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far behind a flaw the walk looks for records.
+/// How far beyond a flaw the walk looks for records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
     /// Below this position records are looked for, at or above it a flaw is the end.
@@ -36,7 +36,7 @@ pub enum Trust {
 /// What a walk relies on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Belief {
-    /// How far behind a flaw it looks for records.
+    /// How far beyond a flaw it looks for records.
     pub trust: Trust,
     /// Records from here on carry a checksum over the whole. One without has lost its end: its
     /// body alone may be there.
@@ -233,7 +233,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Position of the next record that holds behind a flaw, where one is looked for.
+    /// Position of the next record that holds after a flaw, where one is looked for.
     fn behind(&mut self, position: u64) -> Result<Option<u64>> {
         let limit = match self.trust {
             Trust::Everywhere => self.limit,

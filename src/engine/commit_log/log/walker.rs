@@ -99,7 +99,7 @@ impl Walker {
         Ok(Some(index(self.position - start)))
     }
 
-    /// Looks at the next record and goes behind it.
+    /// Reads the next record and moves past it.
     #[inline]
     pub fn step(&mut self) -> Result<Step> {
         if self.position >= self.end {

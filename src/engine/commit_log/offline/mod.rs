@@ -75,7 +75,7 @@ pub struct Run {
 pub struct Laid {
     /// First position of the range.
     pub start: u64,
-    /// Position behind its last record or filler; 0 where there is none.
+    /// Position after its last record or filler; 0 where there is none.
     pub end: u64,
     /// Records.
     pub records: u64,
@@ -83,7 +83,7 @@ pub struct Laid {
     pub keys: u64,
     /// Runs of each queue in the order of the log.
     pub runs: Vec<Run>,
-    /// Damage with records behind it.
+    /// Damage with records after it.
     pub holes: Vec<Range<u64>>,
     /// Records that fill holes.
     pub bridges: Vec<Range<u64>>,

@@ -26,7 +26,7 @@ pub struct IndexPlan {
 /// The whole of what was laid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
-    /// Position behind the last record.
+    /// Position after the last record.
     pub end: u64,
     /// Records.
     pub records: u64,

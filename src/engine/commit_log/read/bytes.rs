@@ -94,7 +94,7 @@ impl ByteCursor {
         self.damage.lock().push(damage);
     }
 
-    /// Looks at what is at the place of the cursor and goes behind it; its layout, if it is a
+    /// Reads what is at the place of the cursor and moves past it; its layout, if it is a
     /// record that is wanted.
     fn step(&mut self) -> Option<(usize, Layout)> {
         let at = self.at;

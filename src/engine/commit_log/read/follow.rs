@@ -29,7 +29,7 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     let durable = source.get(Mark::Durable);
     source.check()?;
     log.state.set(Mark::Durable, durable);
-    // Exchanges are read behind the end: files that hold it were exchanged before it was told of.
+    // Exchanges are read after the end: files that hold it were exchanged before it was told of.
     let look = || {
         (
             source.get(Mark::Minimum),
@@ -205,7 +205,7 @@ pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> 
     Ok(())
 }
 
-/// The number behind the last entry that holds, of those that follow one another from `max` on.
+/// The number after the last entry that holds, of those that follow one another from `max` on.
 fn end_from(
     queue: &ConsumeQueue,
     mut max: u64,

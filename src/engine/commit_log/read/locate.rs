@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::record::Message;
 use std::sync::Arc;
 
-/// Number of the first message of a queue that lies in the log at or behind `until`, which is no
+/// Number of the first message of a queue that lies in the log at or after `until`, which is no
 /// more than its end; the end of the queue where none does.
 ///
 /// Entries find it, and the log proves it: the offsets of a queue grow with the positions, so the

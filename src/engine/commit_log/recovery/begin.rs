@@ -25,7 +25,7 @@ const WALK_ALL_MAX: u64 = 256 << 20;
 pub struct Begin {
     /// Where the walk begins.
     pub from: u64,
-    /// How far behind a flaw the walk looks for records.
+    /// How far beyond a flaw the walk looks for records.
     pub trust: Trust,
     /// Whether the store was closed in order.
     pub clean: bool,

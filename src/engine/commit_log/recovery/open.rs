@@ -1,4 +1,4 @@
-//! Opening: lock, load, recover, erase what lies behind the end, catch up queues and index, serve.
+//! Opening: lock, load, recover, erase what lies after the end, catch up queues and index, serve.
 
 use super::begin::Begin;
 use super::geometry;

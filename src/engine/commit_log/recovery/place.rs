@@ -27,9 +27,9 @@ pub struct Bridge {
     pub topic: Box<str>,
     pub queue: u32,
     pub offsets: Range<u64>,
-    /// Position behind the record before the gap.
+    /// Position after the record before the gap.
     pub after: u64,
-    /// Position of the record behind it.
+    /// Position of the record after it.
     pub before: u64,
 }
 

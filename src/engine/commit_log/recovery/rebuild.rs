@@ -115,7 +115,7 @@ impl Opening<'_> {
     }
 
     /// Opens every queue that has a directory and finds its bounds. Returns those whose files hold
-    /// entries behind them.
+    /// entries after them.
     fn load_queues(&self, log: &Arc<Log>, begin: &Begin) -> Result<Vec<Arc<ConsumeQueue>>> {
         let mut stale = Vec::new();
         let known = Counted::of(begin);
@@ -226,8 +226,8 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// Entries behind the end of the log lead nowhere, and those before its begin are gone. Those
-    /// of messages that a crash took lie behind the end of a queue: another log could grow under
+    /// Entries after the end of the log lead nowhere, and those before its begin are gone. Those
+    /// of messages that a crash took lie after the end of a queue: another log could grow under
     /// them, and then they would count.
     fn cut_queues(
         &self,
@@ -411,7 +411,7 @@ impl Counted<'_> {
 /// Finds the bounds of a queue from its files: up to the last entry that leads to its own record,
 /// or to one that is retired. `counted` is a position and the next offset of the queue there: an
 /// entry that leads below the one must be below the other, or a crash has taken its message.
-/// Returns whether the files hold entries behind the bounds.
+/// Returns whether the files hold entries after the bounds.
 fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>) -> Result<bool> {
     let first = queue.first_on_disk().unwrap_or(0);
     let last = queue.last_on_disk()?;

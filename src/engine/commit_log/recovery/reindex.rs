@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub struct IndexPlan {
     /// The index, where the walk puts keys.
     index: Option<Arc<Index>>,
-    /// Position from which on keys are put again behind the walk.
+    /// Position from which on keys are put again after the walk.
     again: Option<u64>,
     /// Position of the last record that is indexed: those before it are passed over.
     indexed_to: Option<u64>,

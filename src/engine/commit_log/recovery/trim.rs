@@ -1,7 +1,7 @@
 //! The end of the log on opening: what is kept becomes durable, what lies behind is erased.
 //!
 //! Bytes that a sync failed on in the last life may look clean in the page cache and be missing on
-//! the disk, so what was not known to be durable is stored again and synced. Bytes behind the end
+//! the disk, so what was not known to be durable is stored again and synced. Bytes after the end
 //! could come back as records one day, so they become zeros before the first append.
 
 use super::opening::Opening;
@@ -81,7 +81,7 @@ impl Opening<'_> {
         synced.map_err(|e| Error::io(Op::Sync, path, e))
     }
 
-    /// Turns what lies at or behind `from` of a file into zeros, where there is anything.
+    /// Turns what lies at or after `from` of a file into zeros, where there is anything.
     fn erase_tail(&self, path: &Path, from: u64) -> Result<u64> {
         let len = self.geometry.log_file_len;
         let Some(last) = self.last_byte_behind(path, from, len)? else {
@@ -96,7 +96,7 @@ impl Opening<'_> {
         Ok(last - from)
     }
 
-    /// Counts what lies behind the end, in a store that may not be written.
+    /// Counts what lies after the end, in a store that may not be written.
     pub fn count_stale(&mut self, outcome: &Outcome) -> Result<()> {
         let directory = self.root.join(names::COMMIT_LOG);
         for file in self.files.iter().filter(|file| file.len > 0) {
@@ -112,7 +112,7 @@ impl Opening<'_> {
         Ok(())
     }
 
-    /// End of the last byte at or behind `from` that is not zero.
+    /// End of the last byte at or after `from` that is not zero.
     fn last_byte_behind(&self, path: &Path, from: u64, len: u64) -> Result<Option<u64>> {
         const CHUNK: u64 = 1 << 20;
         let io = |error| Error::io(Op::Read, path, error);

@@ -83,7 +83,7 @@ impl QueueEntry {
         self.size == FILLER_SIZE && self.position == 0 || self.tags_code == LOST_CODE
     }
 
-    /// Position behind the record.
+    /// Position after the record.
     #[inline]
     pub fn end(&self) -> u64 {
         self.position.saturating_add(u64::from(self.size))
@@ -155,7 +155,7 @@ pub struct EntryMap {
     pub base: usize,
     /// Number of its first entry.
     pub first: u64,
-    /// Number behind its last entry.
+    /// Number after its last entry.
     pub end: u64,
 }
 

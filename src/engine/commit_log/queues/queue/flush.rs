@@ -12,9 +12,9 @@ use std::sync::atomic::Ordering;
 pub struct Unflushed {
     /// First entry.
     from: u64,
-    /// Number behind the last entry.
+    /// Number after the last entry.
     pub max: u64,
-    /// Number behind the last that was turned into zeros, 0 without one.
+    /// Number after the last that was turned into zeros, 0 without one.
     erased: u64,
     /// Whether the names of the files are not durable yet.
     names_changed: bool,
@@ -56,7 +56,7 @@ impl ConsumeQueue {
             .fetch_or(unflushed.names_changed, Ordering::AcqRel);
     }
 
-    /// Has the next sync write the entries that lead to `position` or behind it, whether the kernel
+    /// Has the next sync write the entries that lead to `position` or after it, whether the kernel
     /// takes their pages for clean or not.
     pub fn dirty_from(&self, position: u64) -> Result<()> {
         self.each_range(

@@ -63,12 +63,12 @@ pub struct ConsumeQueue {
     pub id: u32,
     min: AtomicU64,
     max: AtomicU64,
-    /// Number behind the last entry that is durable, as far as entries were added behind the
+    /// Number after the last entry that is durable, as far as entries were added behind the
     /// others.
     flushed: AtomicU64,
     /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
     dirty: AtomicU64,
-    /// Number behind the last entry that was turned into zeros since the last flush; 0 without one.
+    /// Number after the last entry that was turned into zeros since the last flush; 0 without one.
     erased: AtomicU64,
     /// Whether the names of the files are perhaps not durable: one was made or removed since the
     /// last flush, or by a process that died before its own.
@@ -260,7 +260,7 @@ impl ConsumeQueue {
         Ok(Some(map.entry(number)?).filter(|entry| entry.size != 0))
     }
 
-    /// Puts entry `number`: behind the last one, behind a gap that fillers bridge, or in place of a
+    /// Puts entry `number`: after the last one, behind a gap that fillers bridge, or in place of a
     /// wrong one. Returns whether something was stored.
     ///
     /// # Errors

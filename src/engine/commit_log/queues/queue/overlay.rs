@@ -28,7 +28,7 @@ impl Overlay {
         Overlay { from, chunks }
     }
 
-    /// The map that holds entry `number`, at or behind the first; `None` behind the last chunk.
+    /// The map that holds entry `number`, at or after the first; `None` after the last chunk.
     pub fn map_of(&self, spill: &Spill, number: u64) -> Result<Option<EntryMap>> {
         let chunk = (number - self.from) / CHUNK_ENTRIES;
         let found = match self.chunks.get(&chunk) {

@@ -14,7 +14,7 @@ impl ConsumeQueue {
         Ok(entry.filter(|entry| entry.size != FILLER_SIZE && entry.position < 1 << 62))
     }
 
-    /// First number whose entry leads to `position` or behind it; the end where none does.
+    /// First number whose entry leads to `position` or after it; the end where none does.
     ///
     /// Positions grow with the offset. Fillers and unreadable entries say nothing about either side
     /// and are looked over.
@@ -38,7 +38,7 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Position behind the last record that an entry leads to below `position`; `None` where no
+    /// Position after the last record that an entry leads to below `position`; `None` where no
     /// entry does.
     pub fn last_end_below(&self, position: u64) -> Result<Option<u64>> {
         for number in (self.min()..self.first_from(position)?).rev() {
@@ -49,7 +49,7 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Number behind the last entry whose record lies wholly below `position`; entries without a
+    /// Number after the last entry whose record lies wholly below `position`; entries without a
     /// record count with those before them.
     pub fn end_below(&self, position: u64) -> Result<u64> {
         let from = self.first_from(position)?;
@@ -90,7 +90,7 @@ impl ConsumeQueue {
         Ok((number.max(end), taken))
     }
 
-    /// Position of the first record at or behind an offset; `None` where there is none.
+    /// Position of the first record at or after an offset; `None` where there is none.
     pub fn position_from(&self, offset: u64) -> Result<Option<u64>> {
         for number in offset.max(self.min())..self.max() {
             if let Some(entry) = self.readable(number)? {
@@ -152,7 +152,7 @@ impl ConsumeQueue {
         true
     }
 
-    /// Number behind the last entry on disk that is not all zeros, whatever it says.
+    /// Number after the last entry on disk that is not all zeros, whatever it says.
     pub fn last_on_disk(&self) -> Result<u64> {
         let starts: Vec<u64> = self.files.lock().on_disk.keys().rev().copied().collect();
         for start in starts {
