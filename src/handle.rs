@@ -31,7 +31,7 @@ impl Handle {
 
     /// Where the store's warnings gather.
     pub(crate) fn warnings(&self) -> &Arc<Warnings> {
-        self.engine.warnings()
+        &self.engine.report().warnings
     }
 
     #[inline]

@@ -82,9 +82,9 @@ pub use disk::{Disk, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE, TOPIC_QUEUES_MAX};
 pub use engine::{
-    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Finding,
-    FoundHole, Place, Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic, Verification,
-    Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
+    Finding, FoundHole, Place, Point, Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic,
+    Verification, Waiter,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};

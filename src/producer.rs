@@ -103,7 +103,7 @@ impl Producer {
             let mut put = meter.begin();
             self.push(engine, batch, topic, queue, draft, put.clock_ms())?;
             put.encoded();
-            let appended = engine.append(topic, batch, Atomicity::Rows, durability)?;
+            let appended = engine.append(&mut [(topic, batch)], Atomicity::Rows, durability)?;
             let len = batch.encoded_len();
             if let Some(now) = meter.end(&put, &topic.name, len, appended.waited) {
                 self.shared.look(now);
@@ -355,7 +355,7 @@ impl BatchSender<'_> {
         let began = Instant::now();
         let part = self
             .engine
-            .append(topic, batch, self.atomicity, self.durability)?;
+            .append(&mut [(topic, batch)], self.atomicity, self.durability)?;
         let now = Instant::now();
         self.batch.clear();
         let shared = &*self.producer.shared;

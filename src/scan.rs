@@ -16,7 +16,7 @@ use crate::arrow::schema::BatchShape;
 use crate::arrow::source::Source;
 use crate::arrow::stream::{DamageList, Stream};
 use crate::arrow::{BodyType, Column, Dialect};
-use crate::engine::{Check, Damage, Engine, Filter, Topic};
+use crate::engine::{Check, Damage, Engine, Filter, Point, Topic};
 use crate::error::{Error, Result};
 use crate::record::{Message, Record};
 use crate::store::Store;
@@ -95,7 +95,7 @@ impl Bound {
             Bound::Earliest => Ok(bounds.start),
             Bound::Latest => Ok(bounds.end),
             Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
-            Bound::Time(time) => engine.offset_at(topic, queue, *time),
+            Bound::Time(time) => engine.offset_at(topic, queue, Point::Time(*time)),
             Bound::Offsets(offsets) => Ok(offsets.get(&queue).copied().unwrap_or(unnamed)),
         }
     }
@@ -206,13 +206,13 @@ impl Scan {
             // To look at every topic of a store takes long where it has many.
             (Some(names), None) => names
                 .iter()
-                .try_for_each(|name| engine.refresh_topic(name))?,
-            _ => engine.refresh()?,
+                .try_for_each(|name| engine.refresh(Some(name)))?,
+            _ => engine.refresh(None)?,
         }
         let source = self.source(engine)?;
         let damage = Arc::clone(&self.damage);
         let stream = Stream::new(source, self.shape.clone(), damage);
-        Ok(stream.warning(engine.warnings()))
+        Ok(stream.warning(&engine.report().warnings))
     }
 
     fn source(&self, engine: &dyn Engine) -> Result<Source> {

@@ -4,7 +4,7 @@ use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::memory::Memory;
 use crate::engine::{
-    Check, Damage, Engine, Filter, Recovery, Repair, Rows, Stats, Topic, Verification,
+    Check, Damage, Engine, Files, Filter, Point, Recovery, Repair, Rows, Stats, Topic, Verification,
 };
 use crate::error::{Error, Op, Result};
 use crate::handle::Handle;
@@ -107,7 +107,7 @@ impl Store {
         let closed = AtomicBool::new(false);
         Ok(Store {
             shared: Arc::new(Handle {
-                meter: PutMeter::new(engine.warnings(), Arc::clone(&machine.clock)),
+                meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
                 engine,
                 clock: Arc::clone(&machine.clock),
                 path,
@@ -140,6 +140,18 @@ impl Store {
         self.shared.engine()
     }
 
+    /// What can be done with the files of the engine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] where the engine keeps no files; those of [`Store::engine`].
+    pub fn files(&self) -> Result<&dyn Files> {
+        let files = self.engine()?.files();
+        files.ok_or_else(|| Error::Unsupported {
+            what: "to archive a store in memory, or to verify it in parts".to_owned(),
+        })
+    }
+
     /// A writable engine.
     #[inline]
     fn writer(&self) -> Result<&dyn Engine> {
@@ -156,7 +168,7 @@ impl Store {
         if let Some(topic) = engine.topics().get(name) {
             return Ok(topic);
         }
-        engine.refresh_topic(name)?;
+        engine.refresh(Some(name))?;
         let found = engine.topics().get(name);
         found.ok_or_else(|| Error::UnknownTopic {
             topic: name.to_owned(),
@@ -218,7 +230,7 @@ impl Store {
     ///
     /// [`Error::ReadOnly`]; those of sending and of [`Store::flush`].
     pub fn roll(&self) -> Result<Option<u64>> {
-        self.writer()?.roll()
+        self.writer()?.files().map_or(Ok(None), Files::roll)
     }
 
     /// Takes up what other processes have staged and committed; see [`crate::commit`]. Durable on
@@ -379,7 +391,7 @@ impl Store {
         let topic = self.topic(topic)?;
         let engine = self.engine()?;
         match engine.bounds(&topic, queue)? {
-            Some(_) => engine.offset_at(&topic, queue, time_ms),
+            Some(_) => engine.offset_at(&topic, queue, Point::Time(time_ms)),
             None => Err(topic.unknown_queue(queue)),
         }
     }
@@ -389,22 +401,22 @@ impl Store {
         self.engine()?.verify(progress)
     }
 
-    /// Log files that nothing is written to any more; see [`Engine::sealed_files`].
+    /// Log files that nothing is written to any more; see [`Files::sealed_files`].
     ///
     /// # Errors
     ///
     /// [`Error::Unsupported`] for a store in memory; [`Error::Closed`], [`Error::Forked`].
     pub fn sealed_files(&self) -> Result<Vec<SealedFile>> {
-        self.engine()?.sealed_files()
+        self.files()?.sealed_files()
     }
 
-    /// What an archive keeps beside a sealed log file; see [`Engine::survey`].
+    /// What an archive keeps beside a sealed log file; see [`Files::survey`].
     ///
     /// # Errors
     ///
     /// As [`Store::sealed_files`], and [`Error::NotFound`] for a file that is not sealed.
     pub fn survey(&self, start: u64) -> Result<Survey> {
-        self.engine()?.survey(start)
+        self.files()?.survey(start)
     }
 
     /// Saves what is damaged in the directory `damaged`, puts right what can be; see [`Repair`].
@@ -419,7 +431,15 @@ impl Store {
     /// [`Error::ReadOnly`], [`Error::Failed`], [`Error::Full`] and [`Error::Io`]: a log file is
     /// written anew to be repaired, so the disk needs room for one.
     pub fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-        self.writer()?.repair(progress)
+        let engine = self.writer()?;
+        match engine.files() {
+            Some(files) => files.repair(progress),
+            // Where no files are, none can be put right: all damage is left.
+            None => Ok(Repair {
+                steps: Vec::new(),
+                left: engine.verify(progress)?.damage,
+            }),
+        }
     }
 
     /// What opening found and did.
@@ -429,19 +449,19 @@ impl Store {
 
     /// Damage found so far.
     pub fn damage(&self) -> Vec<Damage> {
-        self.shared.engine.damage()
+        self.shared.engine.report().damage()
     }
 
     /// Whether [`Store::take_warnings`] has something to give.
     #[inline]
     pub fn has_warnings(&self) -> bool {
-        self.shared.engine.warnings().any()
+        self.shared.warnings().any()
     }
 
     /// What is to be told and was not taken yet: damage that calls or streams of this store have
     /// passed over, slow puts and flushes. Also after a close.
     pub fn take_warnings(&self) -> Vec<Warning> {
-        self.shared.engine.warnings().take()
+        self.shared.warnings().take()
     }
 
     /// Counters and times since the store was opened. Waits for no sender and no flush.

@@ -139,7 +139,7 @@ impl Tail {
 
     fn begin_round(&mut self) -> Result<()> {
         let engine = self.store.engine()?;
-        engine.refresh_topic(&self.topic.name)?;
+        engine.refresh(Some(&self.topic.name))?;
         for queue in engine.queues(&self.topic) {
             self.lanes.entry(queue).or_default();
         }

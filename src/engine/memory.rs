@@ -28,17 +28,15 @@ mod test;
 
 use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
-use super::archive::{SealedFile, Survey};
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Recovery,
-    Repair, Rows, Stats, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
+    Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
 };
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::record::check::check_topic;
 use crate::record::{Batch, HostBytes, Message, RecordStyle};
-use crate::warning::Warnings;
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -62,7 +60,7 @@ pub struct Memory {
     state: RwLock<Option<Arc<RwLock<State>>>>,
     end: AtomicU64,
     sends_failed: AtomicU64,
-    warnings: Arc<Warnings>,
+    report: Report,
     gate: Mutex<()>,
     grown: Condvar,
 }
@@ -99,7 +97,7 @@ impl Memory {
             state: RwLock::new(Some(Arc::default())),
             end: AtomicU64::new(0),
             sends_failed: AtomicU64::new(0),
-            warnings: Arc::default(),
+            report: Report::default(),
             gate: Mutex::new(()),
             grown: Condvar::new(),
         }
@@ -142,12 +140,12 @@ impl Engine for Memory {
         &self.topics
     }
 
-    fn refresh(&self) -> Result<()> {
-        self.state().map(drop)
+    fn files(&self) -> Option<&dyn Files> {
+        None
     }
 
-    fn refresh_topic(&self, _: &str) -> Result<()> {
-        self.refresh()
+    fn refresh(&self, _: Option<&str>) -> Result<()> {
+        self.state().map(drop)
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
@@ -172,20 +170,11 @@ impl Engine for Memory {
 
     fn append(
         &self,
-        topic: &Topic,
-        batch: &mut Batch,
+        batches: &mut [(&Topic, &mut Batch)],
         _atomicity: Atomicity,
-        durability: Durability,
-    ) -> Result<Appended> {
-        self.append_whole(&mut [(topic, batch)], durability)
-    }
-
-    fn append_whole(
-        &self,
-        parts: &mut [(&Topic, &mut Batch)],
         _durability: Durability,
     ) -> Result<Appended> {
-        let appended = self.append_rows(parts);
+        let appended = self.append_rows(batches);
         match &appended {
             Ok(_) => self.wake(),
             Err(_) => {
@@ -252,16 +241,6 @@ impl Engine for Memory {
             Some(len) => Some(0..len as u64),
             None => Memory::is_below_write_queues(topic, queue).then_some(0..0),
         })
-    }
-
-    fn bounds_below(&self, topic: &Topic, queue: u32, position: u64) -> Result<Option<Range<u64>>> {
-        let state = self.state()?;
-        let state = state.read();
-        let Some(positions) = state.queue(topic.id, queue) else {
-            return Ok(Memory::is_below_write_queues(topic, queue).then_some(0..0));
-        };
-        let end = positions.partition_point(|at| *at < position);
-        Ok(Some(0..end as u64))
     }
 
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
@@ -340,11 +319,14 @@ impl Engine for Memory {
         Ok(newest.filter_map(|at| state.message(*at)).collect())
     }
 
-    fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64> {
+    fn offset_at(&self, topic: &Topic, queue: u32, point: Point) -> Result<u64> {
         let state = self.state()?;
         let state = state.read();
         if let Some(positions) = state.queue(topic.id, queue) {
-            let offset = positions.partition_point(|position| state.stored_before(*position, time));
+            let offset = positions.partition_point(|position| match point {
+                Point::Time(time) => state.stored_before(*position, time),
+                Point::Position(end) => *position < end,
+            });
             return Ok(offset as u64);
         }
         if Memory::is_below_write_queues(topic, queue) {
@@ -364,24 +346,8 @@ impl Engine for Memory {
         }
     }
 
-    fn damage(&self) -> Vec<Damage> {
-        Vec::new()
-    }
-
-    fn warnings(&self) -> &Arc<Warnings> {
-        &self.warnings
-    }
-
-    fn sealed_files(&self) -> Result<Vec<SealedFile>> {
-        Err(Error::Unsupported {
-            what: "to archive a store in memory".into(),
-        })
-    }
-
-    fn survey(&self, _start: u64) -> Result<Survey> {
-        Err(Error::Unsupported {
-            what: "to archive a store in memory".into(),
-        })
+    fn report(&self) -> &Report {
+        &self.report
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
@@ -407,15 +373,6 @@ impl Engine for Memory {
         let state = state.read();
         (found.queue_entries, found.index_entries) = state.count_entries(&self.topics);
         Ok(found)
-    }
-
-    /// Memory is not repaired, and what a check of it would find no file could hold.
-    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-        let left = self.verify(progress)?.damage;
-        Ok(Repair {
-            steps: Vec::new(),
-            left,
-        })
     }
 
     fn stats(&self) -> Stats {

@@ -15,6 +15,15 @@ pub enum Check {
     Structure,
 }
 
+/// Where in a queue to look for an offset; see [`crate::Engine::offset_at`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Point {
+    /// A store time, in ms: messages stored earlier lie before it.
+    Time(i64),
+    /// A position of the log: messages whose records end at or below it lie before it.
+    Position(u64),
+}
+
 /// Records found by a [`Cursor`], with the regions that keep them alive.
 #[derive(Debug, Default)]
 pub struct Rows {

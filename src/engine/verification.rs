@@ -19,7 +19,7 @@ pub struct Verification {
     pub damage: Vec<Damage>,
 }
 
-/// A part of a store that can be verified by itself; see [`crate::Engine::stretches`].
+/// A part of a store that can be verified by itself; see [`crate::Files::stretches`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stretch {
     /// Positions of the log, from one on where a record may begin.

@@ -48,7 +48,7 @@ pub(crate) fn bounds_below(
         let engine = store.engine()?;
         // First the position: what is sent meanwhile lies after it.
         let position = position.unwrap_or_else(|| engine.durable_position());
-        engine.refresh()?;
+        engine.refresh(None)?;
         let mut found = Vec::new();
         for name in topics {
             let Some(topic) = engine.topics().get(&name) else {

@@ -136,7 +136,7 @@ impl Store {
         let py = slf.py();
         let all = slf.get().call(py, |store| {
             let engine = store.engine()?;
-            engine.refresh()?;
+            engine.refresh(None)?;
             Ok(engine.topics().all())
         })?;
         let topics = PyDict::new(py);

@@ -171,7 +171,7 @@ impl From<Finding> for crate::Finding {
 #[pyfunction]
 pub(crate) fn verify_stretches(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<Stretch>> {
     let core = store.get().core();
-    let found = py.detach(|| core.engine()?.stretches())?;
+    let found = py.detach(|| core.files()?.stretches())?;
     Ok(found.into_iter().map(|core| Stretch { core }).collect())
 }
 
@@ -186,7 +186,7 @@ pub(crate) fn verify_parts(
     let parts: Vec<_> = parts.into_iter().map(|part| part.core).collect();
     let holes: Vec<_> = holes.into_iter().map(|(start, end)| start..end).collect();
     let core = store.get().core();
-    let findings = py.detach(|| core.engine()?.verify_stretches(&parts, &holes))?;
+    let findings = py.detach(|| core.files()?.verify_stretches(&parts, &holes))?;
     Ok(findings.into_iter().map(Finding::from).collect())
 }
 
@@ -199,5 +199,5 @@ pub(crate) fn verify_join(
 ) -> PyResult<Verification> {
     let findings = findings.into_iter().map(Into::into).collect();
     let core = store.get().core();
-    Ok(py.detach(|| core.engine()?.join_findings(findings))?.into())
+    Ok(py.detach(|| core.files()?.join_findings(findings))?.into())
 }

@@ -635,7 +635,11 @@ impl Story {
                 ..Draft::default()
             };
             batch.push(NOISE, 0, &draft, engine.style(), self.clock.now_ms())?;
-            engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)?;
+            engine.append(
+                &mut [(&topic, &mut batch)],
+                Atomicity::Rows,
+                Durability::Written,
+            )?;
         }
         Ok(())
     }

@@ -451,7 +451,7 @@ fn append(
     atomicity: Atomicity,
 ) -> Result<Appended> {
     let topic = engine.topic_for_append(topic)?;
-    engine.append(&topic, batch, atomicity, Durability::Written)
+    engine.append(&mut [(&topic, batch)], atomicity, Durability::Written)
 }
 
 /// Messages of a call that failed: those that it says are in the log may be there.

@@ -99,7 +99,7 @@ impl Model {
     /// Checks a store that was just opened for writing, and takes what it holds for what there is.
     /// `kept`: nothing that was written may be missing, for only the process died.
     pub fn check(&mut self, engine: &CommitLog, kept: bool) -> Result<(), Breach> {
-        let damage = engine.damage();
+        let damage = engine.report().damage();
         hold!(damage.is_empty(), "damage is reported: {damage:?}");
         self.retire(engine);
         let (found, markers) = self.check_log(engine)?;

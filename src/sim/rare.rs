@@ -6,7 +6,7 @@ use super::model::{Breach, hold};
 use super::random::Random;
 use crate::disk::{Disk, Synced};
 use crate::engine::commit_log::CommitLog;
-use crate::engine::{Atomicity, Durability, Engine, Verification};
+use crate::engine::{Atomicity, Durability, Engine, Files, Verification};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
@@ -110,7 +110,11 @@ pub(super) fn append_to(
             ..Draft::default()
         };
         batch.push(name, 0, &draft, engine.style(), 1_700_000_000_000)?;
-        engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)?;
+        engine.append(
+            &mut [(&topic, &mut batch)],
+            Atomicity::Rows,
+            Durability::Written,
+        )?;
     }
     Ok(())
 }

@@ -13,7 +13,7 @@ use super::settled::outlives_power;
 use crate::disk::Disk;
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::offline::{Quarry, StoreLock};
-use crate::engine::{Appended, Atomicity, Durability, Engine};
+use crate::engine::{Appended, Atomicity, Durability, Engine, Files};
 use crate::record::{Batch, Draft};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -69,7 +69,11 @@ impl Story {
         };
         let mut batch = Batch::new();
         batch.push(TOPIC, 0, &draft, engine.style(), 1_700_000_000_000)?;
-        engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)
+        engine.append(
+            &mut [(&topic, &mut batch)],
+            Atomicity::Rows,
+            Durability::Written,
+        )
     }
 
     fn send(&mut self, engine: &CommitLog) -> crate::error::Result<()> {

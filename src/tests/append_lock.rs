@@ -41,7 +41,11 @@ fn send(engine: &CommitLog) -> Result<Appended> {
     batch
         .push("orders", 0, &draft, engine.style(), now)
         .unwrap();
-    engine.append(&topic, &mut batch, Atomicity::Rows, Durability::Written)
+    engine.append(
+        &mut [(&topic, &mut batch)],
+        Atomicity::Rows,
+        Durability::Written,
+    )
 }
 
 /// Takes the lock as a sender does, for a call that began so long ago.

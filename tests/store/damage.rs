@@ -117,12 +117,12 @@ fn count_in_log(store: &Store, world: &World) -> usize {
 
 /// What a verification in parts finds: each part alone, and entries again where there are holes.
 pub(crate) fn in_parts(store: &Store) -> forebay::Verification {
-    let engine = store.engine().unwrap();
-    let parts = engine.stretches().unwrap();
+    let files = store.files().unwrap();
+    let parts = files.stretches().unwrap();
     let check = |holes: &[Range<u64>]| -> Vec<Finding> {
         // Nobody checks them in their order.
         let each = parts.iter().rev();
-        let found = each.map(|part| engine.verify_stretches(std::slice::from_ref(part), holes));
+        let found = each.map(|part| files.verify_stretches(std::slice::from_ref(part), holes));
         let mut found: Vec<_> = found.flat_map(Result::unwrap).collect();
         found.reverse();
         found
@@ -139,7 +139,7 @@ pub(crate) fn in_parts(store: &Store) -> forebay::Verification {
     if !holes.is_empty() {
         found = check(&holes);
     }
-    engine.join_findings(found).unwrap()
+    files.join_findings(found).unwrap()
 }
 
 /// Opens a damaged store for reading and for writing and looks at everything, twice.

@@ -215,7 +215,7 @@ fn assert_equal(message: &Message, listed: &Value) {
 pub(crate) fn read_all(store: &Store) -> BTreeMap<Place, Message> {
     let mut found = BTreeMap::new();
     let engine = store.engine().unwrap();
-    engine.refresh().unwrap();
+    engine.refresh(None).unwrap();
     for topic in engine.topics().all() {
         for queue in engine.queues(&topic) {
             let bounds = engine.bounds(&topic, queue).unwrap().unwrap();

@@ -105,7 +105,7 @@ fn catch_up(reader: &Store, end: u64) {
 /// for positions and times.
 fn same_as(reader: &Store, model: &Store) {
     let (engine, other) = (reader.engine().unwrap(), model.engine().unwrap());
-    engine.refresh().unwrap();
+    engine.refresh(None).unwrap();
     let names = |store: &Store| {
         let topics = store.engine().unwrap().topics().all();
         let mut names: Vec<String> = topics.iter().map(|topic| topic.name.to_string()).collect();

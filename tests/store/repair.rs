@@ -303,7 +303,7 @@ fn who_reads_beside_the_writer_follows_it_into_repaired_files() {
     store.flush().unwrap();
     store.close().unwrap();
     world.check(&reader);
-    assert_eq!(reader.engine().unwrap().damage(), []);
+    assert_eq!(reader.engine().unwrap().report().damage(), []);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use crate::bed::{body, small_options, to_queue};
 use crate::folder::copy;
-use forebay::{Durability, Error, Filter, Mode, Options, Store};
+use forebay::{Durability, Error, Filter, Mode, Options, Repair, Store};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -221,4 +221,20 @@ fn files_are_warmed_up_in_steps_of_any_number_of_pages() {
         send(&store, "b");
         check_whole(&store, &["a", "b"]);
     }
+}
+
+#[test]
+fn a_store_in_memory_has_no_files_to_seal_archive_or_repair() {
+    let store = Store::open(":memory:", options()).unwrap();
+    send(&store, "a");
+    assert_eq!(store.roll().unwrap(), None);
+    assert_eq!(store.repair(&mut |_, _| true).unwrap(), Repair::default());
+    assert!(matches!(store.files(), Err(Error::Unsupported { .. })));
+    assert!(matches!(
+        store.sealed_files(),
+        Err(Error::Unsupported { .. })
+    ));
+    assert!(matches!(store.survey(0), Err(Error::Unsupported { .. })));
+    store.close().unwrap();
+    assert!(matches!(store.files(), Err(Error::Closed)));
 }

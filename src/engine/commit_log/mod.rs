@@ -36,8 +36,8 @@ mod verify;
 use super::directory::page::Mark;
 pub use super::directory::page::{Epoch, Epochs};
 use super::{
-    Appended, Atomicity, Check, Cursor, Damage, Durability, Engine, Filter, Finding, Recovery,
-    Repair, Rows, Stats, Stretch, Topic, Topics, Verification, Waiter,
+    Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Point,
+    Recovery, Repair, Report, Rows, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
@@ -46,7 +46,6 @@ use crate::mapped::{MappedFile, TransientPool};
 use crate::options::{Flush, Mode, Options};
 use crate::record::encode::RECORD_OVERHEAD_MAX;
 use crate::record::{Batch, Contents, Message, RecordStyle};
-use crate::warning::Warnings;
 use parking_lot::Mutex;
 use parts::{BACKLOG_MAX, Parts};
 use read::query::Question;
@@ -238,14 +237,16 @@ impl Engine for CommitLog {
         &self.parts.topics
     }
 
-    fn refresh(&self) -> Result<()> {
-        self.catch_up();
-        read::follow::refresh(&self.parts)
+    fn files(&self) -> Option<&dyn Files> {
+        Some(self)
     }
 
-    fn refresh_topic(&self, name: &str) -> Result<()> {
+    fn refresh(&self, topic: Option<&str>) -> Result<()> {
         self.catch_up();
-        read::follow::refresh_topic(&self.parts, name)
+        match topic {
+            Some(name) => read::follow::refresh_topic(&self.parts, name),
+            None => read::follow::refresh(&self.parts),
+        }
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
@@ -268,29 +269,15 @@ impl Engine for CommitLog {
 
     fn append(
         &self,
-        topic: &Topic,
-        batch: &mut Batch,
+        batches: &mut [(&Topic, &mut Batch)],
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<Appended> {
-        if atomicity == Atomicity::Whole {
-            return self.append_whole(&mut [(topic, batch)], durability);
-        }
         let mut appended = Appended::default();
-        let clock_ms = batch.clock_ms();
-        let batches = &mut [(topic, batch)];
-        let result = self.parts.append(batches, clock_ms, &mut appended);
-        self.finish_append(result, &mut appended, durability)?;
-        Ok(appended)
-    }
-
-    fn append_whole(
-        &self,
-        batches: &mut [(&Topic, &mut Batch)],
-        durability: Durability,
-    ) -> Result<Appended> {
-        let mut appended = Appended::default();
-        let result = self.parts.append_whole(batches, &mut appended);
+        let result = match atomicity {
+            Atomicity::Rows => self.parts.append_rows(batches, &mut appended),
+            Atomicity::Whole => self.parts.append_whole(batches, &mut appended),
+        };
         self.finish_append(result, &mut appended, durability)?;
         Ok(appended)
     }
@@ -321,10 +308,6 @@ impl Engine for CommitLog {
             self.catch_up();
         }
         Ok(self.durable_position())
-    }
-
-    fn roll(&self) -> Result<Option<u64>> {
-        roll::seal(&self.parts, None)
     }
 
     fn durable_position(&self) -> u64 {
@@ -385,17 +368,6 @@ impl Engine for CommitLog {
             .queue(topic, queue)?
             .map(|queue| queue.min()..queue.max());
         Ok(found.or(given.then_some(0..0)))
-    }
-
-    fn bounds_below(&self, topic: &Topic, queue: u32, position: u64) -> Result<Option<Range<u64>>> {
-        let Some(found) = self.queue(topic, queue)? else {
-            return self.bounds(topic, queue);
-        };
-        let end = match position >= self.parts.log.published() {
-            true => found.max(),
-            false => found.end_below(position)?,
-        };
-        Ok(Some(found.min().min(end)..end))
     }
 
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
@@ -525,10 +497,14 @@ impl Engine for CommitLog {
         )
     }
 
-    fn offset_at(&self, topic: &Topic, queue: u32, time: i64) -> Result<u64> {
-        match self.queue(topic, queue)? {
-            Some(queue) => read::query::offset_at(&self.parts, topic, &queue, time),
-            None => Ok(0),
+    fn offset_at(&self, topic: &Topic, queue: u32, point: Point) -> Result<u64> {
+        let Some(found) = self.queue(topic, queue)? else {
+            return Ok(0);
+        };
+        match point {
+            Point::Time(time) => read::query::offset_at(&self.parts, topic, &found, time),
+            Point::Position(end) if end >= self.parts.log.published() => Ok(found.max()),
+            Point::Position(end) => found.end_below(end),
         }
     }
 
@@ -536,59 +512,14 @@ impl Engine for CommitLog {
         self.recovery.clone()
     }
 
-    fn damage(&self) -> Vec<Damage> {
-        self.parts.report.all()
-    }
-
-    fn warnings(&self) -> &Arc<Warnings> {
-        &self.parts.report.warnings
+    fn report(&self) -> &Report {
+        &self.parts.report
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
         self.catch_up();
         read::follow::refresh(&self.parts)?;
         verify::verify(&self.parts, progress)
-    }
-
-    fn sealed_files(&self) -> Result<Vec<super::archive::SealedFile>> {
-        read::follow::refresh(&self.parts)?;
-        Ok(read::survey::sealed(&self.parts))
-    }
-
-    fn survey(&self, start: u64) -> Result<super::archive::Survey> {
-        read::survey::survey(&self.parts, start)
-    }
-
-    fn stretches(&self) -> Result<Vec<Stretch>> {
-        self.catch_up();
-        read::follow::refresh(&self.parts)?;
-        verify::stretch::stretches(&self.parts)
-    }
-
-    fn verify_stretches(
-        &self,
-        stretches: &[Stretch],
-        holes: &[Range<u64>],
-    ) -> Result<Vec<Finding>> {
-        self.catch_up();
-        read::follow::refresh(&self.parts)?;
-        let check = |stretch| verify::stretch::verify_stretch(&self.parts, stretch, holes);
-        stretches.iter().map(check).collect()
-    }
-
-    fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
-        verify::join(&self.parts, findings)
-    }
-
-    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-        self.check_not_repairing()?;
-        let _alone = self.repairing.lock();
-        *self.repairer.lock() = Some(std::thread::current().id());
-        let _done = Unset(&self.repairer);
-        if self.parts.health.is_closed() {
-            return Err(Error::Closed);
-        }
-        repair::repair(&self.parts, &self.services.retention, progress)
     }
 
     fn take_commits(&self) -> Result<()> {
@@ -612,7 +543,7 @@ impl Engine for CommitLog {
             dispatched: self.parts.dispatcher.dispatched(),
             durable: self.durable_position(),
             min_position: log.min_position(),
-            damaged: self.damage().len() as u64,
+            damaged: self.parts.report.damaged(),
             stale_checksums: self.recovery.stale_checksums + self.parts.report.stale_count(),
             retired_bytes_mapped: self.services.retention.mapped_bytes(),
             recovered_records: self.recovery.records_checked,
@@ -667,6 +598,53 @@ impl Engine for CommitLog {
             Err(error) if is_durable && !error.ends_writing() => Ok(()),
             passed => passed,
         }
+    }
+}
+
+impl Files for CommitLog {
+    fn roll(&self) -> Result<Option<u64>> {
+        roll::seal(&self.parts, None)
+    }
+
+    fn sealed_files(&self) -> Result<Vec<super::archive::SealedFile>> {
+        read::follow::refresh(&self.parts)?;
+        Ok(read::survey::sealed(&self.parts))
+    }
+
+    fn survey(&self, start: u64) -> Result<super::archive::Survey> {
+        read::survey::survey(&self.parts, start)
+    }
+
+    fn stretches(&self) -> Result<Vec<Stretch>> {
+        self.catch_up();
+        read::follow::refresh(&self.parts)?;
+        verify::stretch::stretches(&self.parts)
+    }
+
+    fn verify_stretches(
+        &self,
+        stretches: &[Stretch],
+        holes: &[Range<u64>],
+    ) -> Result<Vec<Finding>> {
+        self.catch_up();
+        read::follow::refresh(&self.parts)?;
+        let check = |stretch| verify::stretch::verify_stretch(&self.parts, stretch, holes);
+        stretches.iter().map(check).collect()
+    }
+
+    fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
+        verify::join(&self.parts, findings)
+    }
+
+    fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
+        self.check_not_repairing()?;
+        let _alone = self.repairing.lock();
+        *self.repairer.lock() = Some(std::thread::current().id());
+        let _done = Unset(&self.repairer);
+        if self.parts.health.is_closed() {
+            return Err(Error::Closed);
+        }
+        repair::repair(&self.parts, &self.services.retention, progress)
     }
 }
 

@@ -20,7 +20,7 @@ fn send(store: &Memory, queue: u32, body: &[u8], keys: &[&str]) -> Appended {
     batch.push("T", queue, &draft, store.style(), 5).unwrap();
     let (atomicity, durability) = (Atomicity::Rows, Durability::Default);
     store
-        .append(&topic, &mut batch, atomicity, durability)
+        .append(&mut [(&topic, &mut batch)], atomicity, durability)
         .unwrap()
 }
 
@@ -47,7 +47,7 @@ fn the_offset_at_a_time_is_that_of_the_first_message_stored_then_or_later() {
     }
     let topic = store.topics().get("T").unwrap();
     let found = [i64::MIN, 10, 11, 20, 21, 30, 31, i64::MAX]
-        .map(|time| store.offset_at(&topic, 3, time).unwrap());
+        .map(|time| store.offset_at(&topic, 3, Point::Time(time)).unwrap());
     assert_eq!(found, [0, 0, 2, 2, 3, 3, 6, 6]);
 }
 

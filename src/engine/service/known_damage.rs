@@ -1,4 +1,4 @@
-//! What is known to be damaged.
+//! What a store has to tell: damage that it knows of, and warnings.
 
 use crate::engine::Damage;
 use crate::warning::{Warning, Warnings};
@@ -9,12 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// More places than this are counted, not kept.
 const KEPT_MAX: usize = 10_000;
 
-/// Damage found since opening, each place once.
+/// What a store has to tell since it was opened.
 #[derive(Debug, Default)]
 pub struct Report {
+    /// Each damaged place once.
     damage: Mutex<Vec<Damage>>,
     stale: AtomicU64,
-    /// Where each place is told once.
+    /// What a caller should hear once: each damaged place when it is met, slow puts and flushes.
     pub warnings: Arc<Warnings>,
 }
 
@@ -44,9 +45,14 @@ impl Report {
         self.damage.lock().retain(keep);
     }
 
-    /// All places.
-    pub fn all(&self) -> Vec<Damage> {
+    /// All damaged places.
+    pub fn damage(&self) -> Vec<Damage> {
         self.damage.lock().clone()
+    }
+
+    /// How many damaged places there are.
+    pub fn damaged(&self) -> u64 {
+        self.damage.lock().len() as u64
     }
 
     /// Counts a record with another record's checksum.

@@ -51,9 +51,11 @@ impl Bed {
         };
         let clock_ms = self.engine.parts().clock.now_ms();
         batch.push(&topic.name, 0, &draft, self.engine.style(), clock_ms)?;
-        let sent = self
-            .engine
-            .append(&topic, &mut batch, Atomicity::Rows, Durability::Written)?;
+        let sent = self.engine.append(
+            &mut [(&topic, &mut batch)],
+            Atomicity::Rows,
+            Durability::Written,
+        )?;
         Ok(sent.rows[0].offset)
     }
 

@@ -172,6 +172,17 @@ impl Parts {
         self.check_marks()
     }
 
+    /// [`Parts::append`] of rows of which a crash may leave some.
+    #[inline]
+    pub fn append_rows(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        appended: &mut Appended,
+    ) -> Result<()> {
+        let clock_ms = newest_clock(batches);
+        self.append(batches, clock_ms, appended)
+    }
+
     /// Appends batches, which may be of several topics, so that recovery finds all or none of them,
     /// and fills `appended`, which is empty, with the places of the rows. Records that mark the
     /// begin and the end go with them; see [`atomic`].
@@ -182,8 +193,7 @@ impl Parts {
     ) -> Result<()> {
         let markers = self.topic_for_append(atomic::TOPIC);
         let rows = batches.iter().map(|(_, batch)| batch.rows().len()).sum();
-        let clocks = batches.iter().map(|(_, batch)| batch.clock_ms());
-        let clock_ms = clocks.max().unwrap_or_default();
+        let clock_ms = newest_clock(batches);
         let (mut begin, mut end) = atomic::encode(rows, &self.append_rules.style, clock_ms)?;
         let mut all: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(batches.len() + 2);
         all.push((&*markers, &mut begin));
@@ -280,4 +290,11 @@ impl Parts {
         let checked = self.log.state.check();
         checked.map_err(|error| self.fail_appended(&error))
     }
+}
+
+/// The time of the batch that was begun last.
+#[inline]
+fn newest_clock(batches: &[(&Topic, &mut Batch)]) -> i64 {
+    let clocks = batches.iter().map(|(_, batch)| batch.clock_ms());
+    clocks.max().unwrap_or_default()
 }

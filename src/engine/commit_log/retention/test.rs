@@ -204,7 +204,7 @@ fn a_file_goes_when_the_time_of_its_last_record_is_over() {
     // The last file stays, however old it is.
     assert_eq!(bench.step(i64::MAX), [3]);
     assert_eq!(bench.bounds("a"), (9, 11));
-    assert!(bench.parts().report.all().is_empty());
+    assert!(bench.parts().report.damage().is_empty());
 }
 
 #[test]
@@ -256,7 +256,7 @@ fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
     for _ in 0..59 {
         assert_eq!(bench.step_after(minute, far), [0, 1, 2]);
     }
-    let told = bench.parts().report.all();
+    let told = bench.parts().report.damage();
     assert_eq!(told.len(), 1, "{told:?}");
     assert!(told[0].reason.contains("jumped forward"), "{told:?}");
     let verified = verify_all(bench.parts(), &mut |_, _| true).unwrap();
@@ -267,7 +267,7 @@ fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
     // It is set, and stays so.
     assert_eq!(bench.step_after(minute, far + 1), [1, 2]);
     assert_eq!(bench.step_after(60 * minute, far + 1), [2]);
-    assert_eq!(bench.parts().report.all().len(), 2);
+    assert_eq!(bench.parts().report.damage().len(), 2);
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_clock_that_was_set_between_two_openings_takes_nothing_for_an_hour() {
         "an hour of this opening"
     );
     assert_eq!(bench.step_after(HOUR, far), [2]);
-    assert_eq!(bench.parts().report.all(), []);
+    assert_eq!(bench.parts().report.damage(), []);
 }
 
 #[test]
@@ -396,7 +396,7 @@ fn what_a_group_has_not_consumed_stays() {
         bench.offsets(text);
         assert_eq!(bench.step(i64::MAX), all[first..], "{text}");
     }
-    let damage = bench.parts().report.all();
+    let damage = bench.parts().report.damage();
     assert_eq!(damage.len(), 1);
     assert!(damage[0].path.ends_with("consumerOffset.json"));
 }
@@ -414,7 +414,7 @@ fn the_backup_of_the_offsets_counts_where_they_are_damaged() {
     fs::rename(&table, &backup).unwrap();
     fs::write(&table, "").unwrap();
     assert_eq!(bench.step(i64::MAX), [1, 2]);
-    assert!(bench.parts().report.all().is_empty());
+    assert!(bench.parts().report.damage().is_empty());
 }
 
 #[test]
@@ -446,7 +446,7 @@ fn what_is_not_in_every_archive_stays_where_that_is_asked_for() {
         assert_eq!(bench.step(i64::MAX), [1, 2, 3], "{damaged}");
     }
     let named = |damage: &crate::engine::Damage| damage.path == note;
-    assert!(bench.parts().report.all().iter().any(named));
+    assert!(bench.parts().report.damage().iter().any(named));
     fs::write(&note, r#"{"targets":{"/b":18446744073709551615}}"#).unwrap();
     assert_eq!(bench.step(i64::MAX), [3]);
 }
@@ -505,7 +505,7 @@ fn what_a_step_could_not_end_the_next_one_ends() {
         .unwrap()
         .unwrap();
     assert_eq!(inventory.queues[0].3, 10);
-    let damage = parts.report.all();
+    let damage = parts.report.damage();
     assert!(damage[0].reason.contains("retention"), "{damage:?}");
     drop(parts);
     fs::remove_dir_all(&path).unwrap();
@@ -602,7 +602,7 @@ fn a_death_in_the_middle_leaves_the_next_offsets() {
         bench.reopen();
         assert_eq!(bench.bounds("gone").1, 4, "{gone} files were gone");
         assert_eq!(bench.bounds("a").1, 10);
-        assert!(bench.parts().report.all().is_empty());
+        assert!(bench.parts().report.damage().is_empty());
         assert_eq!(bench.send("gone", 1), 4);
         assert_eq!(bench.send("a", 1), 10);
         bench.dispatch();

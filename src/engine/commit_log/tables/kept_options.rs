@@ -212,7 +212,7 @@ mod tests {
         for room in [false, true] {
             let engine = open(room);
             assert_eq!(engine.options().flush(), Flush::Sync);
-            assert_eq!(engine.warnings().take().is_empty(), room);
+            assert_eq!(engine.report().warnings.take().is_empty(), room);
             assert_eq!(root.join(FILE_NAME).exists(), room);
             engine.close().unwrap();
         }

@@ -89,7 +89,7 @@ fn finish(parts: &Parts, survey: &mut Survey) -> Result<()> {
 
 /// Adds what was found before and is not among what is found here.
 fn add_known(parts: &Parts, survey: &mut Survey) {
-    for damage in parts.report.all() {
+    for damage in parts.report.damage() {
         // Queues and index were checked as a whole, and a clock that jumped damages no file.
         let kind = damage.kind;
         if matches!(

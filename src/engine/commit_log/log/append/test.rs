@@ -53,7 +53,11 @@ fn send(engine: &CommitLog, count: usize) {
             .push("orders", 0, &draft, engine.style(), clock_ms)
             .unwrap();
         engine
-            .append(&topic, &mut batch, Atomicity::Rows, Durability::Written)
+            .append(
+                &mut [(&topic, &mut batch)],
+                Atomicity::Rows,
+                Durability::Written,
+            )
             .unwrap();
     }
 }
@@ -101,8 +105,8 @@ fn the_file_in_use_and_the_next_one_are_locked_and_no_others() {
     let engine = open(dir.path(), Drive::Threads, options.clone());
     send(&engine, 36);
     settle(&engine);
-    if engine.warnings().any() {
-        return eprintln!("skipped: {:?}", engine.warnings().take());
+    if engine.report().warnings.any() {
+        return eprintln!("skipped: {:?}", engine.report().warnings.take());
     }
     let current = engine.parts().log.published() / FILE_LEN * FILE_LEN;
     assert!(current >= 3 * FILE_LEN);
