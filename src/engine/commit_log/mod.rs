@@ -4,6 +4,7 @@
 //!
 //! | room | what it does |
 //! |---|---|
+//! | `send`, `close`, `stats` | appends and waits for the disk; closes; counts |
 //! | `repair` | saves what is damaged, and corrects what can be corrected |
 //! | `services` | the threads of a store that is written |
 //! | `retention`, `offline` | deletes old log files; builds queues and index outside a store |
@@ -17,6 +18,7 @@
 //! The log is the truth. Everything else is built from it by `dispatch` and checked against it by
 //! `recovery`.
 
+mod close;
 mod dispatch;
 mod index;
 pub(crate) mod intake;
@@ -29,32 +31,33 @@ pub(crate) mod recovery;
 mod repair;
 mod retention;
 mod roll;
+mod send;
 pub mod services;
+mod stats;
 mod tables;
 mod verify;
 
-use super::directory::page::Mark;
 pub use super::directory::page::{Epoch, Epochs};
 use super::{
     Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Point,
-    Recovery, Repair, Report, Rows, Stats, Stretch, Topic, Topics, Verification, Waiter,
+    Recovery, Repair, Report, Stats, Stretch, Topic, Topics, Verification, Waiter,
 };
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
-use crate::mapped::{MappedFile, TransientPool};
-use crate::options::{Flush, Mode, Options};
-use crate::record::encode::RECORD_OVERHEAD_MAX;
+use crate::mapped::TransientPool;
+use crate::options::{Flush, Options};
 use crate::record::{Batch, Contents, Message, RecordStyle};
 use parking_lot::Mutex;
-use parts::{BACKLOG_MAX, Parts};
+use parts::Parts;
 use read::query::Question;
+use read::view;
+use repair::turn::Turn;
+use send::Sending;
 use services::Services;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// A store in RocketMQ's files.
@@ -65,16 +68,10 @@ pub struct CommitLog {
     recovery: Recovery,
     unindexed: Range<u64>,
     options: Options,
-    writes: bool,
     sync: bool,
     live: bool,
-    flush_timeout: Duration,
-    sends_failed: AtomicU64,
-    busy: AtomicU64,
-    /// Held by a repair, of which there is one at a time.
-    repairing: Mutex<()>,
-    /// The thread of the repair, whose progress callback may call back.
-    repairer: Mutex<Option<ThreadId>>,
+    sending: Sending,
+    repairs: Turn,
 }
 
 impl CommitLog {
@@ -84,20 +81,16 @@ impl CommitLog {
         let engine = CommitLog {
             services: Arc::new(Services::new(&opened.options, machine.drive)?),
             parts: opened.parts,
-            writes: options.mode != Mode::Read,
             lock: Mutex::new(opened.lock),
             recovery: opened.recovery,
             unindexed: opened.unindexed,
             sync: opened.options.flush() == Flush::Sync,
             live: opened.live,
-            flush_timeout: options.flush_timeout,
+            sending: Sending::new(options),
+            repairs: Turn::default(),
             options: opened.options,
-            sends_failed: AtomicU64::new(0),
-            busy: AtomicU64::new(0),
-            repairing: Mutex::default(),
-            repairer: Mutex::default(),
         };
-        if engine.writes
+        if engine.parts.is_written()
             && machine.drive == Drive::Threads
             && let Err(error) = engine.services.start(&engine.parts)
         {
@@ -152,76 +145,6 @@ impl CommitLog {
             self.parts.fail(&error);
         }
     }
-
-    /// What follows an append: others are told of it, and the disk is waited for as asked.
-    #[inline]
-    fn finish_append(
-        &self,
-        result: Result<()>,
-        appended: &mut Appended,
-        durability: Durability,
-    ) -> Result<()> {
-        result.inspect_err(|error| {
-            self.sends_failed.fetch_add(1, Ordering::Relaxed);
-            let busy = u64::from(matches!(error, Error::Busy { .. }));
-            self.busy.fetch_add(busy, Ordering::Relaxed);
-        })?;
-        self.parts.announce(appended.end);
-        let flushed = match durability {
-            Durability::Default => self.sync,
-            Durability::Flushed => true,
-            Durability::Written => false,
-        };
-        if self.sync && !flushed {
-            // Safe from a crash of the process, as a message in the page cache is.
-            self.parts.write_out()?;
-        }
-        if flushed {
-            let began = Instant::now();
-            self.enlist(appended.end).wait_or_fail(self.flush_timeout)?;
-            appended.waited = began.elapsed();
-            appended.durable = true;
-        }
-        Ok(())
-    }
-
-    /// Refuses what would wait for a repair that this very thread is at.
-    fn check_not_repairing(&self) -> Result<()> {
-        match *self.repairer.lock() == Some(std::thread::current().id()) {
-            true => Err(Error::Busy { waited_ms: 0 }),
-            false => Ok(()),
-        }
-    }
-
-    /// Brings queues and index up to what may be read. A failure leaves readers what was there.
-    #[inline]
-    fn catch_up(&self) {
-        if !self.writes {
-            return;
-        }
-        // A failure has made the store fail for writers.
-        let _ = self.parts.write_out();
-        let end = self.parts.log.readable_end();
-        if self.parts.dispatcher.dispatched() < end
-            && let Err(error) = self.parts.dispatcher.catch_up(end)
-            && error.ends_writing()
-        {
-            self.parts.fail(&error);
-        }
-    }
-
-    /// The queue as a reader sees it now.
-    fn queue(&self, topic: &Topic, id: u32) -> Result<Option<Arc<queues::queue::ConsumeQueue>>> {
-        self.catch_up();
-        if self.live && self.parts.queues.get(topic, id).is_none() {
-            read::follow::refresh(&self.parts)?;
-        }
-        let Some(queue) = self.parts.queues.get(topic, id) else {
-            return Ok(None);
-        };
-        read::follow::extend(&self.parts, topic, &queue)?;
-        Ok(Some(queue))
-    }
 }
 
 impl Engine for CommitLog {
@@ -242,11 +165,7 @@ impl Engine for CommitLog {
     }
 
     fn refresh(&self, topic: Option<&str>) -> Result<()> {
-        self.catch_up();
-        match topic {
-            Some(name) => read::follow::refresh_topic(&self.parts, name),
-            None => read::follow::refresh(&self.parts),
-        }
+        view::refresh(&self.parts, topic)
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
@@ -254,17 +173,7 @@ impl Engine for CommitLog {
     }
 
     fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
-        self.parts.health.check()?;
-        let (topic, _) = self.parts.topics.get_or_add(name, queues);
-        let (write, read) = (
-            topic.write_queues().max(queues),
-            topic.read_queues().max(queues),
-        );
-        topic.configure(write, read, topic.permissions());
-        let mut table = self.parts.table.lock();
-        table.update(&self.parts.topics, self.parts.clock.now_ms());
-        table.save(&*self.parts.disk)?;
-        Ok(topic)
+        self.parts.create_topic(name, queues)
     }
 
     fn append(
@@ -273,13 +182,9 @@ impl Engine for CommitLog {
         atomicity: Atomicity,
         durability: Durability,
     ) -> Result<Appended> {
-        let mut appended = Appended::default();
-        let result = match atomicity {
-            Atomicity::Rows => self.parts.append_rows(batches, &mut appended),
-            Atomicity::Whole => self.parts.append_whole(batches, &mut appended),
-        };
-        self.finish_append(result, &mut appended, durability)?;
-        Ok(appended)
+        let (parts, group) = (&self.parts, &self.services.group);
+        self.sending
+            .append(parts, group, batches, atomicity, durability)
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {
@@ -288,37 +193,20 @@ impl Engine for CommitLog {
 
     #[inline]
     fn is_ready_for(&self, len: usize) -> bool {
-        let log = &self.parts.log;
-        // A sender to a pool may have to write out.
-        if self.parts.pool.is_some() {
-            return false;
-        }
-        let published = log.published();
-        let end = published + len as u64 + RECORD_OVERHEAD_MAX as u64;
-        end <= log.ready_end()
-            && published.saturating_sub(self.parts.dispatcher.dispatched()) <= BACKLOG_MAX
-            && !self.parts.tail.is_locked()
+        send::is_ready_for(&self.parts, len)
     }
 
     fn flush(&self) -> Result<u64> {
-        if self.writes {
-            self.parts.health.check()?;
-            self.parts.flush_to(self.parts.wrote())?;
-            // For readers in other processes, who see what is dispatched.
-            self.catch_up();
-        }
+        self.parts.flush()?;
         Ok(self.durable_position())
     }
 
     fn durable_position(&self) -> u64 {
-        let _ = read::follow::refresh_log(&self.parts);
-        self.parts.log.state.get(Mark::Durable)
+        view::durable_end(&self.parts)
     }
 
     fn readable_position(&self) -> u64 {
-        let _ = read::follow::refresh_log(&self.parts);
-        let _ = self.parts.write_out();
-        self.parts.log.readable_end()
+        view::readable_end(&self.parts)
     }
 
     fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
@@ -349,32 +237,19 @@ impl Engine for CommitLog {
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {
-        self.catch_up();
-        let stored = self
-            .parts
-            .queues
-            .of(topic)
-            .into_iter()
-            .map(|queue| queue.id);
-        let mut ids: Vec<u32> = stored.chain(0..topic.write_queues()).collect();
-        ids.sort_unstable();
-        ids.dedup();
-        ids
+        view::queue_ids(&self.parts, topic)
     }
 
     fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>> {
-        let given = queue < topic.write_queues().max(topic.read_queues());
-        let found = self
-            .queue(topic, queue)?
-            .map(|queue| queue.min()..queue.max());
-        Ok(found.or(given.then_some(0..0)))
+        view::bounds(&self.parts, topic, queue)
+    }
+
+    fn offset_at(&self, topic: &Topic, queue: u32, point: Point) -> Result<u64> {
+        view::offset_at(&self.parts, topic, queue, point)
     }
 
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
-        match self.queue(topic, queue)? {
-            Some(queue) => queue.fit(range, bytes),
-            None => Ok((range.start, 0)),
-        }
+        view::fit(&self.parts, topic, queue, range, bytes)
     }
 
     fn cursor(
@@ -385,74 +260,11 @@ impl Engine for CommitLog {
         filter: &Filter,
         check: Check,
     ) -> Result<Box<dyn Cursor>> {
-        let parts = &self.parts;
-        let found = self.queue(topic, queue)?;
-        let Some(queue) = found else {
-            return Ok(Box::new(EmptyCursor(range.start)));
-        };
-        let Some(topic) = parts.topics.by_id(topic.id) else {
-            return Ok(Box::new(EmptyCursor(range.start)));
-        };
-        let start = range.start.clamp(queue.min(), queue.max());
-        let range = start..range.end.clamp(start, queue.max());
-        let (log, report) = (&parts.log, &parts.report);
-        let cursor =
-            read::cursor::QueueCursor::new(log, topic, queue, range, filter, check, report);
-        Ok(Box::new(cursor))
-    }
-
-    fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
-        read::follow::refresh_log(&self.parts)?;
-        let _ = self.parts.write_out();
-        let cursor = read::cursor::LogCursor::new(&self.parts.log, check, &self.parts.report);
-        Ok(Box::new(cursor))
+        view::cursor(&self.parts, topic, queue, range, filter, check)
     }
 
     fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>> {
-        let range = offset..offset + 1;
-        let mut cursor = self.cursor(topic, queue, range, &Filter::default(), Check::Full)?;
-        let mut rows = Rows::default();
-        cursor.next(1, &mut rows)?;
-        if let Some(message) = rows.rows.first().and_then(|row| rows.message(row)) {
-            return Ok(Some(message));
-        }
-        let Some(queue) = self.queue(topic, queue)? else {
-            return Ok(None);
-        };
-        if offset < queue.min() || offset >= queue.max() {
-            return Ok(None);
-        }
-        let entry = queue.entry(offset)?;
-        let position = entry.map_or(0, |entry| entry.position);
-        let path = self
-            .parts
-            .log
-            .files
-            .path_of(self.parts.log.files.start_of(position));
-        let reason = format!("the message at offset {offset} of {} is lost", topic.name);
-        Err(Error::corrupt(path, position, reason))
-    }
-
-    fn message_at(&self, position: u64) -> Result<Message> {
-        let log = &self.parts.log;
-        let (min, end) = (log.min_position(), self.readable_position());
-        let nowhere = |reason: String| Error::option("position", position, reason);
-        if position < min || position >= end {
-            return Err(nowhere(format!(
-                "the log goes from {min} to {end} (exclusive)"
-            )));
-        }
-        // Bytes that do not even look like a record here are a wrong position, not damage.
-        let log::Found::Record(found) = log.record_at(position)? else {
-            return Err(nowhere("no record begins there".to_owned()));
-        };
-        let message = log.require(position);
-        if let Err(Error::Corrupt { reason, .. }) = &message {
-            let name = String::from_utf8_lossy(found.record().topic()).into_owned();
-            let topic = self.parts.topics.get(&name);
-            read::query::report_record(&self.parts, topic.as_deref(), position, reason)?;
-        }
-        message
+        view::message(&self.parts, topic, queue, offset)
     }
 
     fn query(
@@ -463,49 +275,22 @@ impl Engine for CommitLog {
         end: i64,
         max: usize,
     ) -> Result<Vec<Message>> {
-        self.catch_up();
-        let _complete = self.parts.rebuilding.read();
-        let log = &self.parts.log;
-        let mut unindexed = self.unindexed.clone();
-        if self.live {
-            read::follow::refresh_log(&self.parts)?;
-            if let Some(index) = &self.parts.index {
-                index.join_new_files(log.published())?;
-            }
-        }
-        let writer_indexes = !log
-            .source
-            .as_ref()
-            .is_some_and(|state| state.is_unindexed());
-        if self.parts.index.is_none() || !writer_indexes {
-            // An index that an earlier writer left is good up to its last entry.
-            let index = self.parts.index.as_ref();
-            let indexed = index.map_or(Ok(None), |index| index.end_position())?;
-            let indexed = indexed.unwrap_or(0);
-            unindexed = indexed.max(log.min_position())..log.readable_end();
-        }
-        read::query::by_key(
-            &self.parts,
-            &Question {
-                topic,
-                key,
-                begin,
-                end,
-                max,
-            },
-            unindexed,
-        )
+        let question = Question {
+            topic,
+            key,
+            begin,
+            end,
+            max,
+        };
+        read::query::answer(&self.parts, &question, &self.unindexed)
     }
 
-    fn offset_at(&self, topic: &Topic, queue: u32, point: Point) -> Result<u64> {
-        let Some(found) = self.queue(topic, queue)? else {
-            return Ok(0);
-        };
-        match point {
-            Point::Time(time) => read::query::offset_at(&self.parts, topic, &found, time),
-            Point::Position(end) if end >= self.parts.log.published() => Ok(found.max()),
-            Point::Position(end) => found.end_below(end),
-        }
+    fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
+        view::log_cursor(&self.parts, check)
+    }
+
+    fn message_at(&self, position: u64) -> Result<Message> {
+        view::message_at(&self.parts, position)
     }
 
     fn recovery(&self) -> Recovery {
@@ -517,8 +302,7 @@ impl Engine for CommitLog {
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
-        self.catch_up();
-        read::follow::refresh(&self.parts)?;
+        view::refresh(&self.parts, None)?;
         verify::verify(&self.parts, progress)
     }
 
@@ -531,29 +315,7 @@ impl Engine for CommitLog {
     }
 
     fn stats(&self) -> Stats {
-        let log = &self.parts.log;
-        let (messages_sent, bytes_sent) = self.counters();
-        let on_disk = |file: &Arc<MappedFile>| file.wrote().max(file.reserved());
-        Stats {
-            messages_sent,
-            bytes_sent,
-            sends_failed: self.sends_failed.load(Ordering::Relaxed),
-            busy: self.busy.load(Ordering::Relaxed),
-            published: log.published(),
-            dispatched: self.parts.dispatcher.dispatched(),
-            durable: self.durable_position(),
-            min_position: log.min_position(),
-            damaged: self.parts.report.damaged(),
-            stale_checksums: self.recovery.stale_checksums + self.parts.report.stale_count(),
-            retired_bytes_mapped: self.services.retention.mapped_bytes(),
-            recovered_records: self.recovery.records_checked,
-            truncated_bytes: self.recovery.truncated_bytes,
-            log_bytes: log.files.all().iter().map(on_disk).sum(),
-            disk_free: self.parts.disk.free_space(&self.parts.root).ok(),
-            append_held: self.parts.tail.held_for(),
-            flushes: self.parts.flushing.meter.read(),
-            ..Stats::default()
-        }
+        stats::stats(&self.parts, &self.services, &self.sending, &self.recovery)
     }
 
     fn counters(&self) -> (u64, u64) {
@@ -562,42 +324,8 @@ impl Engine for CommitLog {
 
     fn close(&self) -> Result<()> {
         // A repair that is at work ends first: it changes what closing writes.
-        self.check_not_repairing()?;
-        let _unrepaired = self.repairing.lock();
-        let last_store_ms = {
-            let tail = self.parts.tail.lock();
-            if !self.parts.health.close() {
-                return Ok(());
-            }
-            tail.last_store_ms()
-        };
-        self.services.stop(&self.parts);
-        if !self.writes {
-            return Ok(());
-        }
-        self.services.join();
-        let passed = match self.parts.health.check() {
-            Ok(()) => self.parts.full_pass_for_close(last_store_ms),
-            Err(error) => Err(error),
-        };
-        let unused = self.parts.tail.lock().take_unused();
-        self.parts.allocator.stop();
-        for file in unused {
-            let _ = self.parts.disk.unlink(file.path());
-        }
-        match passed {
-            Ok(()) => self.parts.drop_unused_pages(),
-            Err(_) => self.parts.log.state.end_epoch(false),
-        }
-        drop(self.lock.lock().take());
-        let log = &self.parts.log;
-        let is_durable = log.state.get(Mark::Durable) >= self.parts.wrote();
-        match passed {
-            // All messages are durable. Without room or descriptors for what a close leaves the
-            // next opening recovers, as after a halt.
-            Err(error) if is_durable && !error.ends_writing() => Ok(()),
-            passed => passed,
-        }
+        let _unrepaired = self.repairs.wait()?;
+        close::close(&self.parts, &self.services, &self.lock)
     }
 }
 
@@ -616,8 +344,7 @@ impl Files for CommitLog {
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {
-        self.catch_up();
-        read::follow::refresh(&self.parts)?;
+        view::refresh(&self.parts, None)?;
         verify::stretch::stretches(&self.parts)
     }
 
@@ -626,10 +353,8 @@ impl Files for CommitLog {
         stretches: &[Stretch],
         holes: &[Range<u64>],
     ) -> Result<Vec<Finding>> {
-        self.catch_up();
-        read::follow::refresh(&self.parts)?;
-        let check = |stretch| verify::stretch::verify_stretch(&self.parts, stretch, holes);
-        stretches.iter().map(check).collect()
+        view::refresh(&self.parts, None)?;
+        verify::stretch::verify_stretches(&self.parts, stretches, holes)
     }
 
     fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
@@ -637,35 +362,10 @@ impl Files for CommitLog {
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
-        self.check_not_repairing()?;
-        let _alone = self.repairing.lock();
-        *self.repairer.lock() = Some(std::thread::current().id());
-        let _done = Unset(&self.repairer);
+        let _turn = self.repairs.take()?;
         if self.parts.health.is_closed() {
             return Err(Error::Closed);
         }
         repair::repair(&self.parts, &self.services.retention, progress)
-    }
-}
-
-/// Says, when it is dropped, that no thread is at it.
-struct Unset<'a>(&'a Mutex<Option<ThreadId>>);
-
-impl Drop for Unset<'_> {
-    fn drop(&mut self) {
-        *self.0.lock() = None;
-    }
-}
-
-/// A cursor over nothing.
-struct EmptyCursor(u64);
-
-impl Cursor for EmptyCursor {
-    fn next(&mut self, _: usize, _: &mut Rows) -> Result<()> {
-        Ok(())
-    }
-
-    fn offset(&self) -> u64 {
-        self.0
     }
 }

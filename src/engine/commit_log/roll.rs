@@ -80,10 +80,6 @@ pub fn seal(parts: &Parts, start: Option<u64>) -> Result<Option<u64>> {
     parts.announce(end);
     parts.flush_to(end)?;
     // Archives and retention take only what is dispatched.
-    if let Err(error) = parts.dispatcher.catch_up(end)
-        && error.ends_writing()
-    {
-        parts.fail(&error);
-    }
+    parts.dispatch_to(end);
     Ok(Some(end))
 }

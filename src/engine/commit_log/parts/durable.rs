@@ -68,6 +68,18 @@ impl Durable for Parts {
 }
 
 impl Parts {
+    /// Makes durable all that was appended before, where this process writes the store.
+    pub fn flush(&self) -> Result<()> {
+        if !self.is_written() {
+            return Ok(());
+        }
+        self.health.check()?;
+        self.flush_to(self.wrote())?;
+        // For readers in other processes, who see what is dispatched.
+        self.catch_up();
+        Ok(())
+    }
+
     /// Makes the log durable up to `position`: one sync of what is not durable yet, shared by all
     /// who wait for it. A failure is final: the kernel may have marked the pages clean, so a second
     /// try would report what is not true.
@@ -121,18 +133,6 @@ impl Parts {
                 self.fail(&error);
             }
         }
-    }
-
-    /// Writes the table of topics if a topic has changed since it was written.
-    pub fn save_table(&self) -> Result<()> {
-        if !self.table_dirty.swap(false, Ordering::AcqRel) {
-            return Ok(());
-        }
-        let mut table = self.table.lock();
-        table.update(&self.topics, self.clock.now_ms());
-        table.save(&*self.disk).inspect_err(|_| {
-            self.table_dirty.store(true, Ordering::Release);
-        })
     }
 
     /// A full pass: log, queues, index and tables durable, then the marks that say so.

@@ -5,6 +5,7 @@
 //! by their [`Bells`] alone.
 
 pub mod durable;
+pub mod topics;
 pub mod write_out;
 
 use super::dispatch::Dispatcher;
@@ -32,7 +33,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
 /// Senders help dispatch while more bytes than this wait for it.
@@ -137,14 +138,10 @@ pub struct Parts {
 }
 
 impl Parts {
-    /// The topic, created with the default number of queues where it is not there yet.
-    pub fn topic_for_append(&self, name: &str) -> Arc<Topic> {
-        let queues = crate::engine::topic::initial_queues(name, self.append_rules.default_queues);
-        let (topic, added) = self.topics.get_or_add(name, queues);
-        if added {
-            self.table_dirty.store(true, Ordering::Release);
-        }
-        topic
+    /// Whether this process writes the store.
+    #[inline]
+    pub fn is_written(&self) -> bool {
+        self.flushing.checkpoint.is_some()
     }
 
     /// [`Tail::append`] under the append lock, while the store is open and has not failed.

@@ -1,4 +1,5 @@
-//! Write-out: what appends have left in the transient pool goes to the files, and readers see it.
+//! What was appended comes to readers: what the transient pool holds is written out to the files,
+//! and dispatched.
 
 use super::Parts;
 use crate::engine::service::bell::ring_all;
@@ -65,5 +66,29 @@ impl Parts {
         written.map_err(|error| self.fail_appended(&error))?;
         ring_all(&[&self.bells.work, &self.bells.news]);
         Ok(())
+    }
+
+    /// Builds queues and index up to what may be read, where this process writes the store. After a
+    /// failure readers see what was there before.
+    #[inline]
+    pub fn catch_up(&self) {
+        if !self.is_written() {
+            return;
+        }
+        // A failure has made the store fail for writers.
+        let _ = self.write_out();
+        let end = self.log.readable_end();
+        if self.dispatcher.dispatched() < end {
+            self.dispatch_to(end);
+        }
+    }
+
+    /// Builds queues and index up to `end`. A failure that does not pass ends the writing.
+    pub fn dispatch_to(&self, end: u64) {
+        if let Err(error) = self.dispatcher.catch_up(end)
+            && error.ends_writing()
+        {
+            self.fail(&error);
+        }
     }
 }

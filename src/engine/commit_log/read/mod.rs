@@ -7,3 +7,4 @@ pub mod locate;
 pub mod meant;
 pub mod query;
 pub mod survey;
+pub mod view;

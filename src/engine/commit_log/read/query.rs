@@ -1,5 +1,6 @@
 //! Finding messages: by key through the index, by time through the store times of a queue.
 
+use super::follow;
 use super::locate::Search;
 use super::meant::check_record;
 use crate::engine::commit_log::index::file::IndexFile;
@@ -41,6 +42,18 @@ impl Question<'_> {
     }
 }
 
+/// Messages that fit among all that may be read, newest first. `lacking` is what the index did not
+/// hold when the store was opened.
+pub fn answer(
+    parts: &Parts,
+    question: &Question<'_>,
+    lacking: &Range<u64>,
+) -> Result<Vec<Message>> {
+    parts.catch_up();
+    let _complete = parts.rebuilding.read();
+    by_key(parts, question, unindexed(parts, lacking)?)
+}
+
 /// Messages that fit, newest first. What the index does not hold (`unindexed`) is looked for in the
 /// log.
 pub fn by_key(
@@ -66,6 +79,25 @@ pub fn by_key(
     }
     found.truncate(question.max);
     Ok(found)
+}
+
+/// What the index does not hold of the log.
+fn unindexed(parts: &Parts, lacking: &Range<u64>) -> Result<Range<u64>> {
+    let (log, index) = (&parts.log, parts.index.as_ref());
+    let mut is_kept = index.is_some();
+    if let Some(source) = &log.source {
+        follow::refresh_log(parts)?;
+        if let Some(index) = index {
+            index.join_new_files(log.published())?;
+        }
+        is_kept &= !source.is_unindexed();
+    }
+    if is_kept {
+        return Ok(lacking.clone());
+    }
+    // An index that an earlier writer left is good up to its last entry.
+    let indexed = index.map_or(Ok(None), |index| index.end_position())?;
+    Ok(indexed.unwrap_or(0).max(log.min_position())..log.readable_end())
 }
 
 fn in_file(

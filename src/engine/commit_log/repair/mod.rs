@@ -11,6 +11,7 @@
 
 pub mod rewrite;
 pub mod salvage;
+pub mod turn;
 
 use super::index::is_indexed;
 use super::log::bridge::{can_fill, first};

@@ -78,6 +78,16 @@ fn pairs(bounds: &[u64]) -> impl Iterator<Item = Range<u64>> {
     pairs.map(|(a, b)| *a..*b).filter(|range| !range.is_empty())
 }
 
+/// [`verify_stretch`] of each of these parts.
+pub fn verify_stretches(
+    parts: &Parts,
+    stretches: &[Stretch],
+    holes: &[Range<u64>],
+) -> Result<Vec<Finding>> {
+    let check = |stretch| verify_stretch(parts, stretch, holes);
+    stretches.iter().map(check).collect()
+}
+
 /// Checks one part by itself; `holes` are those of the whole log.
 pub fn verify_stretch(parts: &Parts, stretch: &Stretch, holes: &[Range<u64>]) -> Result<Finding> {
     let is_log = matches!(stretch, Stretch::Log(_));

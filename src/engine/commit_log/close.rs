@@ -1,0 +1,49 @@
+//! Closing: everything durable, then the marks that spare the next opening its work, then the lock.
+
+use super::parts::Parts;
+use super::services::Services;
+use crate::disk::FileLock;
+use crate::engine::directory::page::Mark;
+use crate::error::Result;
+use parking_lot::Mutex;
+
+/// Closes a store, unless it is closed. Nobody repairs it meanwhile.
+///
+/// # Errors
+///
+/// What keeps messages from being durable; the store is closed all the same.
+pub fn close(parts: &Parts, services: &Services, lock: &Mutex<Option<FileLock>>) -> Result<()> {
+    let last_store_ms = {
+        let tail = parts.tail.lock();
+        if !parts.health.close() {
+            return Ok(());
+        }
+        tail.last_store_ms()
+    };
+    services.stop(parts);
+    if !parts.is_written() {
+        return Ok(());
+    }
+    services.join();
+    let passed = match parts.health.check() {
+        Ok(()) => parts.full_pass_for_close(last_store_ms),
+        Err(error) => Err(error),
+    };
+    let unused = parts.tail.lock().take_unused();
+    parts.allocator.stop();
+    for file in unused {
+        let _ = parts.disk.unlink(file.path());
+    }
+    match passed {
+        Ok(()) => parts.drop_unused_pages(),
+        Err(_) => parts.log.state.end_epoch(false),
+    }
+    drop(lock.lock().take());
+    let is_durable = parts.log.state.get(Mark::Durable) >= parts.wrote();
+    match passed {
+        // All messages are durable. Without room or descriptors for what a close leaves the
+        // next opening recovers, as after a halt.
+        Err(error) if is_durable && !error.ends_writing() => Ok(()),
+        passed => passed,
+    }
+}

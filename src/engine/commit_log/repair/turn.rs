@@ -1,0 +1,53 @@
+//! One repair at a time, and none while the store closes.
+
+use crate::error::{Error, Result};
+use parking_lot::{Mutex, MutexGuard};
+use std::thread::{self, ThreadId};
+
+/// Whose turn it is to repair.
+#[derive(Debug, Default)]
+pub struct Turn {
+    held: Mutex<()>,
+    /// The thread of the repair, whose progress callback may call back.
+    thread: Mutex<Option<ThreadId>>,
+}
+
+/// The turn of a repair; over when it is dropped.
+pub struct Repairing<'a> {
+    turn: &'a Turn,
+    _held: MutexGuard<'a, ()>,
+}
+
+impl Turn {
+    /// Waits for the repair that is at work. None begins while the guard lives.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Busy`] in the thread of the repair itself, which would wait for ever.
+    pub fn wait(&self) -> Result<MutexGuard<'_, ()>> {
+        match *self.thread.lock() == Some(thread::current().id()) {
+            true => Err(Error::Busy { waited_ms: 0 }),
+            false => Ok(self.held.lock()),
+        }
+    }
+
+    /// Waits for the repair that is at work, and takes its turn.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::wait`].
+    pub fn take(&self) -> Result<Repairing<'_>> {
+        let held = self.wait()?;
+        *self.thread.lock() = Some(thread::current().id());
+        Ok(Repairing {
+            turn: self,
+            _held: held,
+        })
+    }
+}
+
+impl Drop for Repairing<'_> {
+    fn drop(&mut self) {
+        *self.turn.thread.lock() = None;
+    }
+}

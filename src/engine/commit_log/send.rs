@@ -1,0 +1,101 @@
+//! Sending: an append, the news of it, and the wait for the disk.
+
+use super::parts::{BACKLOG_MAX, Parts};
+use crate::engine::service::group_commit::{self, GroupCommit};
+use crate::engine::{Appended, Atomicity, Durability, Topic};
+use crate::error::{Error, Result};
+use crate::options::Options;
+use crate::record::Batch;
+use crate::record::encode::RECORD_OVERHEAD_MAX;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+/// How appends wait for the disk, and how many have failed.
+#[derive(Debug)]
+pub struct Sending {
+    flush_timeout: Duration,
+    failed: AtomicU64,
+    busy: AtomicU64,
+}
+
+impl Sending {
+    /// As the options have it.
+    pub fn new(options: &Options) -> Sending {
+        Sending {
+            flush_timeout: options.flush_timeout,
+            failed: AtomicU64::new(0),
+            busy: AtomicU64::new(0),
+        }
+    }
+
+    /// Appends, tells others of it, and waits for the disk as asked.
+    #[inline]
+    pub fn append(
+        &self,
+        parts: &Arc<Parts>,
+        group: &Arc<GroupCommit>,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+        durability: Durability,
+    ) -> Result<Appended> {
+        let mut appended = Appended::default();
+        let result = match atomicity {
+            Atomicity::Rows => parts.append_rows(batches, &mut appended),
+            Atomicity::Whole => parts.append_whole(batches, &mut appended),
+        };
+        result.inspect_err(|error| self.count(error))?;
+        parts.announce(appended.end);
+        let sync = parts.log.sync;
+        let flushed = match durability {
+            Durability::Default => sync,
+            Durability::Flushed => true,
+            Durability::Written => false,
+        };
+        if sync && !flushed {
+            // Safe from a crash of the process, as a message in the page cache is.
+            parts.write_out()?;
+        }
+        if flushed {
+            let began = Instant::now();
+            let waiter = group_commit::enlist(group, parts, appended.end);
+            waiter.wait_or_fail(self.flush_timeout)?;
+            appended.waited = began.elapsed();
+            appended.durable = true;
+        }
+        Ok(appended)
+    }
+
+    /// Appends that have failed.
+    pub fn failed(&self) -> u64 {
+        self.failed.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that failed because the log was busy.
+    pub fn busy(&self) -> u64 {
+        self.busy.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn count(&self, error: &Error) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+        let busy = u64::from(matches!(error, Error::Busy { .. }));
+        self.busy.fetch_add(busy, Ordering::Relaxed);
+    }
+}
+
+/// Whether an append of a record of `len` bytes would not wait; see
+/// [`Engine::is_ready_for`](crate::Engine::is_ready_for).
+#[inline]
+pub fn is_ready_for(parts: &Parts, len: usize) -> bool {
+    let log = &parts.log;
+    // A sender to a pool may have to write out.
+    if parts.pool.is_some() {
+        return false;
+    }
+    let published = log.published();
+    let end = published + len as u64 + RECORD_OVERHEAD_MAX as u64;
+    end <= log.ready_end()
+        && published.saturating_sub(parts.dispatcher.dispatched()) <= BACKLOG_MAX
+        && !parts.tail.is_locked()
+}

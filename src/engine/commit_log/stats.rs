@@ -1,0 +1,36 @@
+//! Figures of an open store.
+
+use super::parts::Parts;
+use super::read::view::durable_end;
+use super::send::Sending;
+use super::services::Services;
+use crate::engine::{Recovery, Stats};
+use crate::mapped::MappedFile;
+use std::sync::Arc;
+
+/// What an open store has done and holds.
+pub fn stats(parts: &Parts, services: &Services, sending: &Sending, recovery: &Recovery) -> Stats {
+    let log = &parts.log;
+    let (messages_sent, bytes_sent) = parts.tail.counters();
+    let on_disk = |file: &Arc<MappedFile>| file.wrote().max(file.reserved());
+    Stats {
+        messages_sent,
+        bytes_sent,
+        sends_failed: sending.failed(),
+        busy: sending.busy(),
+        published: log.published(),
+        dispatched: parts.dispatcher.dispatched(),
+        durable: durable_end(parts),
+        min_position: log.min_position(),
+        damaged: parts.report.damaged(),
+        stale_checksums: recovery.stale_checksums + parts.report.stale_count(),
+        retired_bytes_mapped: services.retention.mapped_bytes(),
+        recovered_records: recovery.records_checked,
+        truncated_bytes: recovery.truncated_bytes,
+        log_bytes: log.files.all().iter().map(on_disk).sum(),
+        disk_free: parts.disk.free_space(&parts.root).ok(),
+        append_held: parts.tail.held_for(),
+        flushes: parts.flushing.meter.read(),
+        ..Stats::default()
+    }
+}
