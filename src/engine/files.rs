@@ -30,8 +30,8 @@ pub trait Files: Engine {
     fn stretches(&self) -> Result<Vec<Stretch>>;
 
     /// Checks parts, with a finding for each. `holes` are the holes of the whole log: entries that
-    /// lead there count as lost with them. A caller that does not know the holes yet passes none, and
-    /// checks the entries again if the log has any.
+    /// lead there count as lost with them. A caller that does not know the holes yet passes none,
+    /// and checks the entries again if the log has any.
     fn verify_stretches(&self, parts: &[Stretch], holes: &[Range<u64>]) -> Result<Vec<Finding>>;
 
     /// Makes one verification of the findings of all parts, in the order of [`Files::stretches`].

@@ -6,5 +6,4 @@ pub mod durability;
 pub mod flush;
 pub mod group_commit;
 pub mod health;
-pub mod known_damage;
 pub mod shutdown;

@@ -14,7 +14,7 @@ use super::queues::queue::{ConsumeQueue, EntryMap, QueueEntry, is_directory_name
 use super::queues::row::QueueRow;
 use crate::engine::Topics;
 use crate::engine::directory::page::Mark;
-use crate::engine::service::known_damage::Report;
+use crate::engine::report::Report;
 use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
 use crate::record::Record;

@@ -8,7 +8,7 @@ use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, EntryMap};
-use crate::engine::service::known_damage::Report;
+use crate::engine::report::Report;
 use crate::engine::{Check, Cursor, Filter, Rows, Topic};
 use crate::error::{Error, Op, Result};
 use crate::num::index;

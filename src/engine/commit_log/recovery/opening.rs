@@ -8,7 +8,7 @@ use crate::engine::commit_log::queues::queue::QueueStore;
 use crate::engine::commit_log::tables::topics::TopicTable;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Cache, Geometry, StatePage};
-use crate::engine::service::known_damage::Report;
+use crate::engine::report::Report;
 use crate::engine::{Damage, DamageKind, Recovery, Topics};
 use crate::error::Result;
 use crate::machine::Machine;

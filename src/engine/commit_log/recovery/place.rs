@@ -11,7 +11,7 @@ use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
 use crate::engine::commit_log::read::meant::leads_home;
-use crate::engine::service::known_damage::Report;
+use crate::engine::report::Report;
 use crate::engine::{Topic, Topics};
 use crate::error::{Error, Result};
 use crate::record::Record;

@@ -1,6 +1,6 @@
 //! What a store has to tell: damage that it knows of, and warnings.
 
-use crate::engine::Damage;
+use crate::damage::Damage;
 use crate::warning::{Warning, Warnings};
 use parking_lot::Mutex;
 use std::sync::Arc;
