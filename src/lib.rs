@@ -34,6 +34,7 @@
 //! | engines: [`Engine`], [`offline`] | `engine` |
 //! | records: [`Draft`], [`Message`], [`Record`] | `record` |
 //! | mapped files | `mapped` |
+//! | small JSON tables | `table` |
 //! | [`Disk`], clock, what runs the services | `disk`, `clock`, `machine` |
 //! | mapped bytes | `region` |
 //!
@@ -69,6 +70,7 @@ mod sim;
 mod stages;
 mod store;
 mod sync;
+mod table;
 mod tail;
 #[cfg(test)]
 mod tests;

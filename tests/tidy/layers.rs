@@ -23,7 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/disk"],
     &["src/clock", "src/error"],
     &["src/machine", "src/options", "src/warning"],
-    &["src/meter"],
+    &["src/meter", "src/table"],
     &["src/mapped", "src/record"],
     &["src/engine"],
     &[
