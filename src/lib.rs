@@ -82,7 +82,7 @@ pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Su
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
 pub use disk::{Disk, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
-pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE, TOPIC_QUEUES_MAX};
+pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Filter, Finding,
     FoundHole, Place, Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic, Verification,
@@ -90,7 +90,7 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
-pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options};
+pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options, TOPIC_QUEUES_MAX};
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Producer};
 pub use record::check::check_topic;
 pub use record::message::{BODY_LEN_MAX, PropertyKind, message_id};
