@@ -28,7 +28,7 @@
 //! | layer | modules |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, and `ticket` |
+//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, `bound` and `ticket` |
 //! | around stores: [`BlockTable`], [`Stager`], [`commit`] | `archive`, `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
 //! | engines: [`Engine`], [`offline`] | `engine` |
@@ -43,6 +43,7 @@
 
 mod archive;
 mod arrow;
+mod bound;
 mod clock;
 mod damage;
 mod disk;
@@ -80,6 +81,7 @@ mod warning;
 pub use crate::engine::commit_log::offline;
 pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
+pub use bound::{Bound, Bounded};
 pub use disk::{Disk, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
@@ -96,7 +98,7 @@ pub use record::check::check_topic;
 pub use record::message::{BODY_LEN_MAX, PropertyKind, message_id};
 pub use record::properties::SCHEDULE_TOPIC;
 pub use record::{Draft, Flaw, HostBytes, Message, Record};
-pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Bound, Scan, ScanSpec};
+pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Resolution, Stage, Stager,
     check_target, commit,

@@ -45,7 +45,7 @@ mod _forebay {
     #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
-    use super::places::{Bounds, QueueBounds, bounds_below, epochs, fit};
+    use super::places::{Bounds, QueueBounds, bounds_below, epochs, fit, offsets_between};
     #[pymodule_export]
     use super::producer::Producer;
     #[pymodule_export]

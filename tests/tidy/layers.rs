@@ -49,7 +49,7 @@ const FLOORS: &[&[&str]] = &[
         "src/engine/commit_log/repair",
     ],
     &["src/engine/commit_log"],
-    &["src/ticket", "src/handle"],
+    &["src/bound", "src/ticket", "src/handle"],
     &["src/producer"],
     &["src/store"],
     &["src/arrow"],
