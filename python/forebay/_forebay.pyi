@@ -14,7 +14,7 @@ __version__: str
 
 __all__ = [
     "BatchResult", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress", "Damage",
-    "Finding", "FoundHole", "IndexPlan", "LaidRange", "LaidRun", "Latency", "Message", "Producer",
+    "Finding", "FoundHole", "IndexKeys", "LaidRange", "LaidRun", "Latency", "Message", "Producer",
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Scan",
     "SealedFile", "SendResult", "Settled", "Stager", "Stats", "Store", "StoreLock", "Stretch",
     "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
@@ -720,7 +720,7 @@ class LaidRange:
     def _asdict(self) -> dict[str, Any]: ...
 
 @final
-class IndexPlan:
+class IndexKeys:
     @property
     def name(self) -> int: ...
     @property
@@ -744,7 +744,7 @@ class Settled:
     @property
     def holes(self) -> _Pairs: ...
     @property
-    def index(self) -> list[IndexPlan]: ...
+    def index(self) -> list[IndexKeys]: ...
     def _asdict(self) -> dict[str, Any]: ...
 
 def verify_stretches(store: Store) -> list[Stretch]: ...
@@ -766,7 +766,7 @@ def rebuild_index(
     path: str | PathLike[str],
     target: str | PathLike[str],
     staged: _Pairs,
-    plans: list[IndexPlan],
+    plans: list[IndexKeys],
     token: str,
 ) -> None: ...
 

@@ -50,7 +50,7 @@ mod _forebay {
     use super::producer::Producer;
     #[pymodule_export]
     use super::rebuild::{
-        IndexPlan, LaidRange, LaidRun, Settled, StoreLock, rebuild_index, rebuild_lay,
+        IndexKeys, LaidRange, LaidRun, Settled, StoreLock, rebuild_index, rebuild_lay,
         rebuild_ranges, rebuild_settle,
     };
     #[pymodule_export]
