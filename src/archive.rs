@@ -42,15 +42,7 @@ impl Blocks<'_> {
     /// [`crate::Error::InvalidOption`] for what is wrong in `spec`; [`crate::Error::Io`].
     pub fn scan(&self, spec: &ScanSpec, wanted: Wanted, damage: &Damages) -> Result<Stream> {
         let shape = spec.shape()?;
-        let filter = Filter {
-            tags: spec.tags.clone(),
-            key: spec.key.clone(),
-        };
-        let check = match spec.verify {
-            true => Check::Full,
-            false => Check::Structure,
-        };
-        let cursor = self.cursor(wanted, (filter, check), damage)?;
+        let cursor = self.cursor(wanted, spec.filter(), damage)?;
         let source = Source::queues(vec![Box::new(cursor)]);
         Ok(Stream::new(source, shape, Arc::clone(&damage.0)))
     }

@@ -28,12 +28,13 @@
 //! | layer | modules |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
-//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, and `ticket` |
+//! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, `bound` and `ticket` |
 //! | around stores: [`BlockTable`], [`Stager`], [`commit`] | `archive`, `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
 //! | engines: [`Engine`], [`offline`] | `engine` |
 //! | records: [`Draft`], [`Message`], [`Record`] | `record` |
 //! | mapped files | `mapped` |
+//! | small JSON tables | `table` |
 //! | [`Disk`], clock, what runs the services | `disk`, `clock`, `machine` |
 //! | mapped bytes | `region` |
 //!
@@ -42,6 +43,7 @@
 
 mod archive;
 mod arrow;
+mod bound;
 mod clock;
 mod damage;
 mod disk;
@@ -69,6 +71,7 @@ mod sim;
 mod stages;
 mod store;
 mod sync;
+mod table;
 mod tail;
 #[cfg(test)]
 mod tests;
@@ -78,9 +81,10 @@ mod warning;
 pub use crate::engine::commit_log::offline;
 pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
+pub use bound::{Bound, Bounded};
 pub use disk::{Disk, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
-pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE, TOPIC_QUEUES_MAX};
+pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
     Finding, FoundHole, Place, Point, Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic,
@@ -88,13 +92,13 @@ pub use engine::{
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
-pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options};
+pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options, TOPIC_QUEUES_MAX};
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Producer};
 pub use record::check::check_topic;
 pub use record::message::{BODY_LEN_MAX, PropertyKind, message_id};
 pub use record::properties::SCHEDULE_TOPIC;
 pub use record::{Draft, Flaw, HostBytes, Message, Record};
-pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Bound, Scan, ScanSpec};
+pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Resolution, Stage, Stager,
     check_target, commit,

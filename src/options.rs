@@ -158,8 +158,10 @@ pub struct Options {
     pub disk_warning_ratio: Option<f64>,
 }
 
+/// A topic has at most this many queues. Records on a disk may name others, which can be read.
+pub const TOPIC_QUEUES_MAX: u32 = 65_536;
 /// What `default_queues` may be.
-pub(crate) const DEFAULT_QUEUES: RangeInclusive<u32> = 1..=65_536;
+pub(crate) const DEFAULT_QUEUES: RangeInclusive<u32> = 1..=TOPIC_QUEUES_MAX;
 /// What `max_message_size` may be.
 pub(crate) const MAX_MESSAGE_SIZE: RangeInclusive<usize> = 1..=128 << 20;
 

@@ -16,12 +16,13 @@ use crate::arrow::schema::BatchShape;
 use crate::arrow::source::Source;
 use crate::arrow::stream::{DamageList, Stream};
 use crate::arrow::{BodyType, Column, Dialect};
+use crate::bound::{Bound, Bounded};
 use crate::engine::{Check, Damage, Engine, Filter, Point, Topic};
 use crate::error::{Error, Result};
 use crate::record::{Message, Record};
 use crate::store::Store;
 use arrow_schema::SchemaRef;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -29,77 +30,6 @@ use std::sync::Arc;
 pub const BATCH_ROWS_MAX: usize = 1 << 20;
 /// Most bytes of bodies in a batch that can be asked for; Arrow's offsets have 31 bits.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
-
-/// One end of a scan.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// The first message of each queue.
-    Earliest,
-    /// Behind the newest message of each queue when the stream begins.
-    Latest,
-    /// The first message of each queue stored at or after this time (ms since the epoch).
-    Time(i64),
-    /// Offsets by queue, the same for each topic. A queue that is not named starts at its first
-    /// message and ends after its last.
-    Offsets(BTreeMap<u32, u64>),
-}
-
-impl Bound {
-    /// The offset where a read of a queue begins; `bounds` are those of the queue.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::OffsetOutOfRange`] for an offset outside the queue.
-    pub(crate) fn start(
-        &self,
-        engine: &dyn Engine,
-        topic: &Topic,
-        queue: u32,
-        bounds: &Range<u64>,
-    ) -> Result<u64> {
-        let offset = self.offset(engine, topic, queue, bounds, bounds.start)?;
-        let named = matches!(self, Bound::Offsets(_));
-        if named && !(bounds.start..=bounds.end).contains(&offset) {
-            return Err(Error::OffsetOutOfRange {
-                topic: topic.name.to_string(),
-                queue,
-                offset: i64::try_from(offset).unwrap_or(i64::MAX),
-                min: bounds.start,
-                max: bounds.end,
-            });
-        }
-        Ok(offset)
-    }
-
-    /// The offset where a read of a queue ends, exclusive. It may lie outside the queue.
-    pub(crate) fn end(
-        &self,
-        engine: &dyn Engine,
-        topic: &Topic,
-        queue: u32,
-        bounds: &Range<u64>,
-    ) -> Result<u64> {
-        self.offset(engine, topic, queue, bounds, bounds.end)
-    }
-
-    /// The offset that this means in a queue; `unnamed` if it names only other queues.
-    fn offset(
-        &self,
-        engine: &dyn Engine,
-        topic: &Topic,
-        queue: u32,
-        bounds: &Range<u64>,
-        unnamed: u64,
-    ) -> Result<u64> {
-        match self {
-            Bound::Earliest => Ok(bounds.start),
-            Bound::Latest => Ok(bounds.end),
-            Bound::Time(_) if bounds.is_empty() => Ok(bounds.end),
-            Bound::Time(time) => engine.offset_at(topic, queue, Point::Time(*time)),
-            Bound::Offsets(offsets) => Ok(offsets.get(&queue).copied().unwrap_or(unnamed)),
-        }
-    }
-}
 
 /// What to scan and how it comes out.
 #[derive(Clone, Debug)]
@@ -222,14 +152,7 @@ impl Scan {
         if let (Some(key), true) = (&spec.key, self.store.options().index()) {
             return self.by_key(engine, &topics, key).map(Source::found);
         }
-        let filter = Filter {
-            tags: spec.tags.clone(),
-            key: spec.key.clone(),
-        };
-        let check = match spec.verify {
-            true => Check::Full,
-            false => Check::Structure,
-        };
+        let (filter, check) = spec.filter();
         if whole && spec.topics.is_none() && spec.queues.is_none() {
             let end = engine.readable_position();
             return Ok(Source::log(engine.log_cursor(check)?, end, filter));
@@ -281,9 +204,13 @@ impl Scan {
         let mut ranges = Vec::new();
         for queue in self.queues(engine, topic)? {
             let bounds = engine.bounds(topic, queue)?.unwrap_or_default();
-            let start = self.spec.start.start(engine, topic, queue, &bounds)?;
-            let end = self.spec.end.end(engine, topic, queue, &bounds)?;
-            let range = start.max(bounds.start)..end.min(bounds.end);
+            let there = Bounded {
+                topic: &topic.name,
+                queue,
+                offsets: bounds,
+            };
+            let offset_at = |time| engine.offset_at(topic, queue, Point::Time(time));
+            let range = there.range(&self.spec.start, &self.spec.end, offset_at)?;
             if !range.is_empty() {
                 ranges.push((queue, range));
             }
@@ -345,6 +272,19 @@ impl ScanSpec {
             batch_rows: self.batch_rows,
             batch_bytes: self.batch_bytes,
         })
+    }
+
+    /// Which messages pass, and how far they are checked.
+    pub(crate) fn filter(&self) -> (Filter, Check) {
+        let filter = Filter {
+            tags: self.tags.clone(),
+            key: self.key.clone(),
+        };
+        let check = match self.verify {
+            true => Check::Full,
+            false => Check::Structure,
+        };
+        (filter, check)
     }
 
     fn check(&self) -> Result<()> {

@@ -10,7 +10,7 @@ use crate::error::{Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Machine;
 use crate::meter::{Looks, PutMeter};
-use crate::options::{EngineKind, Mode, Options};
+use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
 use crate::record::{Contents, Message, message};
@@ -180,16 +180,13 @@ impl Store {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] where `queues` is none of 1 to 65,536, or less than the topic has:
-    /// queues are never taken away.
+    /// [`Error::InvalidOption`] where `queues` is none of 1 to [`TOPIC_QUEUES_MAX`], or less
+    /// than the topic has: queues are never taken away.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         check_topic(name)?;
-        if queues == 0 || queues > 65_536 {
-            return Err(Error::option(
-                "queues",
-                queues,
-                "a topic has 1 to 65536 queues",
-            ));
+        if queues == 0 || queues > TOPIC_QUEUES_MAX {
+            let reason = format!("a topic has 1 to {TOPIC_QUEUES_MAX} queues");
+            return Err(Error::option("queues", queues, reason));
         }
         let topic = self.writer()?.create_topic(name, queues)?;
         let has = topic.write_queues();

@@ -6,10 +6,10 @@
 //! above the end of this one. A queue may hand out messages above that end, because it grows
 //! meanwhile; they wait for their round.
 
-use crate::engine::{Check, Filter, Rows, Topic};
-use crate::error::{Error, Result};
+use crate::bound::{Bound, Bounded};
+use crate::engine::{Check, Filter, Point, Rows, Topic};
+use crate::error::Result;
 use crate::record::Message;
-use crate::scan::Bound;
 use crate::store::Store;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
@@ -64,8 +64,8 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] and [`Error::OffsetOutOfRange`] for offsets
-    /// that the topic does not have; [`Error::Closed`], [`Error::Forked`].
+    /// `UnknownTopic`; `UnknownQueue` and `OffsetOutOfRange` for offsets that the topic does not
+    /// have; `Closed`, `Forked`.
     pub fn new(store: &Store, topic: &str, start: &Bound, at_end: AtEnd) -> Result<Tail> {
         let topic = store.topic(topic)?;
         let engine = store.engine()?;
@@ -81,11 +81,7 @@ impl Tail {
         if let Bound::Offsets(offsets) = start
             && let Some(queue) = offsets.keys().find(|queue| !queues.contains(queue))
         {
-            return Err(Error::UnknownQueue {
-                topic: topic.name.to_string(),
-                queue: *queue,
-                queues: topic.write_queues(),
-            });
+            return Err(topic.unknown_queue(*queue));
         }
         for queue in queues {
             let next = tail.first_offset(queue, start)?;
@@ -99,14 +95,21 @@ impl Tail {
     fn first_offset(&self, queue: u32, start: &Bound) -> Result<u64> {
         let engine = self.store.engine()?;
         let bounds = engine.bounds(&self.topic, queue)?.unwrap_or(0..0);
-        start.start(engine, &self.topic, queue, &bounds)
+        let there = Bounded {
+            topic: &self.topic.name,
+            queue,
+            offsets: bounds,
+        };
+        there.start(start, |time| {
+            engine.offset_at(&self.topic, queue, Point::Time(time))
+        })
     }
 
     /// The next message; waits for one up to `timeout`.
     ///
     /// # Errors
     ///
-    /// What reading meets; [`Error::Closed`] when the store is closed meanwhile.
+    /// What reading meets; `Closed` when the store is closed meanwhile.
     pub fn next(&mut self, timeout: Duration) -> Result<Step> {
         if let Some(message) = self.next_of_round()? {
             return Ok(Step::Message(message));
@@ -205,6 +208,7 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::engine::Durability;
+    use crate::error::Error;
     use crate::options::Options;
     use crate::record::Draft;
 

@@ -14,16 +14,16 @@ __version__: str
 
 __all__ = [
     "BatchResult", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress", "Damage",
-    "Finding", "FoundHole", "IndexPlan", "LaidRange", "LaidRun", "Latency", "Message", "Producer",
+    "Finding", "FoundHole", "IndexKeys", "LaidRange", "LaidRun", "Latency", "Message", "Producer",
     "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Scan",
     "SealedFile", "SendResult", "Settled", "Stager", "Stats", "Store", "StoreLock", "Stretch",
     "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
     "block_schema", "bounds_below", "check_topic", "close_query", "discard_stages", "epochs",
-    "fit", "holds_commit", "message_from_record", "open_store", "publish_commit", "rebuild_index",
-    "rebuild_lay", "rebuild_ranges", "rebuild_settle", "resolve_commit", "scan_again",
-    "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits", "values_again",
-    "verify_join", "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit",
-    "writer_of",
+    "fit", "holds_commit", "message_from_record", "offsets_between", "open_store", "publish_commit",
+    "rebuild_index", "rebuild_lay", "rebuild_ranges", "rebuild_settle", "resolve_commit",
+    "scan_again", "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits",
+    "values_again", "verify_join", "verify_parts", "verify_stretches", "wait_for_commit",
+    "withdraw_commit", "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes
@@ -515,6 +515,13 @@ def bounds_below(store: Store, topics: list[str], position: int | None = None) -
 def fit(
     store: Store, topic: str, queue: int, start: int, end: int, max_bytes: int
 ) -> tuple[int, int]: ...
+def offsets_between(
+    source: Any,
+    topic: str,
+    queues: list[tuple[int, int, int]],
+    start: _Limit,
+    end: _Limit,
+) -> list[tuple[int, int, int]]: ...
 def epochs(path: str | PathLike[str]) -> tuple[int, list[tuple[int, int, int]]] | None: ...
 def scan_again(store: Store, arguments: dict[str, Any]) -> Scan: ...
 
@@ -713,7 +720,7 @@ class LaidRange:
     def _asdict(self) -> dict[str, Any]: ...
 
 @final
-class IndexPlan:
+class IndexKeys:
     @property
     def name(self) -> int: ...
     @property
@@ -737,7 +744,7 @@ class Settled:
     @property
     def holes(self) -> _Pairs: ...
     @property
-    def index(self) -> list[IndexPlan]: ...
+    def index(self) -> list[IndexKeys]: ...
     def _asdict(self) -> dict[str, Any]: ...
 
 def verify_stretches(store: Store) -> list[Stretch]: ...
@@ -759,7 +766,7 @@ def rebuild_index(
     path: str | PathLike[str],
     target: str | PathLike[str],
     staged: _Pairs,
-    plans: list[IndexPlan],
+    plans: list[IndexKeys],
     token: str,
 ) -> None: ...
 
@@ -770,6 +777,6 @@ class StoreLock:
         self,
         built: str | PathLike[str],
         away: str | PathLike[str],
-        index: list[IndexPlan],
+        index: list[IndexKeys],
     ) -> None: ...
     def release(self) -> None: ...

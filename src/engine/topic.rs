@@ -2,6 +2,7 @@
 
 use crate::error::Error;
 use crate::num::short;
+use crate::options::TOPIC_QUEUES_MAX;
 use crate::record::check::OWN_TOPIC_PREFIX;
 use crate::record::properties;
 use parking_lot::RwLock;
@@ -13,9 +14,6 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub const PERMISSION_READ: u32 = 4;
 /// Permission to write.
 pub const PERMISSION_WRITE: u32 = 2;
-
-/// A topic has at most this many queues. Records on a disk may name others, which can be read.
-pub const TOPIC_QUEUES_MAX: u32 = 65_536;
 
 const SCHEDULE_QUEUES: u32 = 18;
 const _: () = assert!(SCHEDULE_QUEUES as usize == properties::DELAY_LEVELS_MS.len());

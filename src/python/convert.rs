@@ -2,7 +2,7 @@
 //! it.
 
 use super::errors::invalid;
-use crate::Bound as Limit;
+use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
 use pyo3::exceptions::{PyOverflowError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -278,5 +278,6 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
 /// How many queues a topic is to have.
 pub(super) fn queue_count(queues: &Bound<'_, PyAny>) -> PyResult<u32> {
     let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
-    number.ok_or_else(|| invalid("queues", queues, "a topic has 1 to 65536 queues"))
+    let reason = format!("a topic has 1 to {TOPIC_QUEUES_MAX} queues");
+    number.ok_or_else(|| invalid("queues", queues, &reason))
 }

@@ -45,12 +45,12 @@ mod _forebay {
     #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
-    use super::places::{Bounds, QueueBounds, bounds_below, epochs, fit};
+    use super::places::{Bounds, QueueBounds, bounds_below, epochs, fit, offsets_between};
     #[pymodule_export]
     use super::producer::Producer;
     #[pymodule_export]
     use super::rebuild::{
-        IndexPlan, LaidRange, LaidRun, Settled, StoreLock, rebuild_index, rebuild_lay,
+        IndexKeys, LaidRange, LaidRun, Settled, StoreLock, rebuild_index, rebuild_lay,
         rebuild_ranges, rebuild_settle,
     };
     #[pymodule_export]

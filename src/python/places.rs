@@ -1,8 +1,9 @@
-//! What readers need who keep their place in a store across its lives: `forebay.spark` alone.
+//! Places in queues for readers in Python: bounds as offsets, and for `forebay.spark` what those
+//! need who keep their place in a store across its lives.
 
-use super::convert::Queue;
+use super::convert::{Queue, limit};
 use super::store::Store;
-use crate::Error;
+use crate::{Bounded, Error};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
@@ -106,4 +107,34 @@ pub(crate) fn epochs(py: Python<'_>, path: PathBuf) -> PyResult<Option<Epochs>> 
         let known = known.map(|epoch| (epoch.number, epoch.began_ns, epoch.start));
         (epochs.number, known.collect())
     }))
+}
+
+/// A queue, and the offsets where something of it begins and ends.
+type QueueOffsets = (u32, u64, u64);
+
+/// The offsets between two bounds, of queues of a topic with their first offset and the next to be
+/// written. `source` is a store or an archive: its `offset_at` is asked for the offset of a time.
+#[pyfunction]
+pub(crate) fn offsets_between(
+    source: &Bound<'_, PyAny>,
+    topic: &str,
+    queues: Vec<QueueOffsets>,
+    start: &Bound<'_, PyAny>,
+    end: &Bound<'_, PyAny>,
+) -> PyResult<Vec<QueueOffsets>> {
+    let (start, end) = (limit("start", start)?, limit("end", end)?);
+    let between = |(queue, min, max): QueueOffsets| -> PyResult<QueueOffsets> {
+        let offsets = min..max;
+        let there = Bounded {
+            topic,
+            queue,
+            offsets,
+        };
+        let found = there.range(&start, &end, |time| -> PyResult<u64> {
+            let offset = source.call_method1("offset_at", (topic, queue, time))?;
+            offset.extract()
+        })?;
+        Ok((queue, found.start, found.end))
+    };
+    queues.into_iter().map(between).collect()
 }

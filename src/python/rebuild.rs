@@ -60,7 +60,7 @@ holes, bridges
 );
 
 plain!(
-    IndexPlan,
+    IndexKeys,
     "An index file to build.
 
 Attributes
@@ -91,7 +91,7 @@ fillers
 holes
     Start and end of damaged ranges of the log.
 index
-    A list of each `IndexPlan`.",
+    A list of each `IndexKeys`.",
     {
         end: u64,
         records: u64,
@@ -99,13 +99,13 @@ index
         queue_entries: u64,
         fillers: u64,
         holes: Pairs,
-        index: Vec<IndexPlan>,
+        index: Vec<IndexKeys>,
     }
 );
 
 impl From<offline::Laid> for LaidRange {
     fn from(laid: offline::Laid) -> LaidRange {
-        let run = |run: offline::Run| LaidRun {
+        let run = |run: offline::LaidRun| LaidRun {
             topic: run.topic,
             queue: run.queue,
             first: run.offsets.start,
@@ -126,7 +126,7 @@ impl From<offline::Laid> for LaidRange {
 
 impl From<LaidRange> for offline::Laid {
     fn from(laid: LaidRange) -> offline::Laid {
-        let run = |run: LaidRun| offline::Run {
+        let run = |run: LaidRun| offline::LaidRun {
             topic: run.topic,
             queue: run.queue,
             offsets: run.first..run.next,
@@ -144,15 +144,15 @@ impl From<LaidRange> for offline::Laid {
     }
 }
 
-impl From<IndexPlan> for offline::IndexPlan {
-    fn from(IndexPlan { name, first, count }: IndexPlan) -> offline::IndexPlan {
-        offline::IndexPlan { name, first, count }
+impl From<IndexKeys> for offline::IndexKeys {
+    fn from(IndexKeys { name, first, count }: IndexKeys) -> offline::IndexKeys {
+        offline::IndexKeys { name, first, count }
     }
 }
 
 impl From<offline::Settled> for Settled {
     fn from(settled: offline::Settled) -> Settled {
-        let plan = |plan: offline::IndexPlan| IndexPlan {
+        let plan = |plan: offline::IndexKeys| IndexKeys {
             name: plan.name,
             first: plan.first,
             count: plan.count,
@@ -234,12 +234,12 @@ pub(crate) fn rebuild_index(
     path: PathBuf,
     target: PathBuf,
     staged: Pairs,
-    plans: Vec<IndexPlan>,
+    plans: Vec<IndexKeys>,
     token: &str,
 ) -> PyResult<()> {
     Ok(py.detach(|| {
         let quarry = Quarry::open(&disk(), &path)?;
-        let build = |plan: IndexPlan| quarry.index(&target, &staged, &plan.into(), token);
+        let build = |plan: IndexKeys| quarry.index(&target, &staged, &plan.into(), token);
         plans.into_iter().try_for_each(build)
     })?)
 }
@@ -265,7 +265,7 @@ impl StoreLock {
         py: Python<'_>,
         built: PathBuf,
         away: PathBuf,
-        index: Vec<IndexPlan>,
+        index: Vec<IndexKeys>,
     ) -> PyResult<()> {
         let index: Vec<_> = index.into_iter().map(Into::into).collect();
         Ok(py.detach(|| match &*self.core.lock() {

@@ -3,7 +3,7 @@
 use super::arrow::Scan;
 use super::message::ReadBatch;
 use super::pickle::restore;
-use super::rebuild::{IndexPlan, LaidRange, LaidRun, Settled};
+use super::rebuild::{IndexKeys, LaidRange, LaidRun, Settled};
 use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
 use super::sent::{BatchResult, SendResult};
 use super::store::Store;
@@ -26,7 +26,7 @@ pub(crate) fn values_again(
         Damage::NAME => restore::<Damage>(py, values),
         Finding::NAME => restore::<Finding>(py, values),
         FoundHole::NAME => restore::<FoundHole>(py, values),
-        IndexPlan::NAME => restore::<IndexPlan>(py, values),
+        IndexKeys::NAME => restore::<IndexKeys>(py, values),
         LaidRange::NAME => restore::<LaidRange>(py, values),
         LaidRun::NAME => restore::<LaidRun>(py, values),
         Latency::NAME => restore::<Latency>(py, values),

@@ -2,7 +2,6 @@
 
 use super::arrow::Scan;
 use super::convert::{Count, Offset, Queue, Time, limit, queue_count, tags, text, whole_number};
-use super::draft::{DelayLevel, Given, durability};
 use super::errors::invalid;
 use super::handle::{Handle, call};
 use super::log;
@@ -11,11 +10,11 @@ use super::pickle::Reduced;
 use super::producer::Producer;
 use super::progress::with_progress;
 use super::report::{Recovery, Repair, Stats, Verification, damages};
-use super::sent::SendResult;
 use super::tail::Tail;
 use super::topic::Topic;
 use crate::{AtEnd, Filter, Mode};
 use pyo3::exceptions::PyTypeError;
+use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyInt, PyList, PyString};
 use std::ffi::OsStr;
@@ -185,39 +184,19 @@ impl Store {
     /// ...     store.send("orders", b"body", key="42", tags="paid").offset
     /// 0
     #[pyo3(
-        signature = (topic, body, *, key=None, keys=None, tags=None, properties=None, queue=None,
-                     delay_level=DelayLevel(0), timestamp=None, flush=None),
+        signature = (topic, body, **keywords),
         text_signature = "($self, topic, body, *, key=None, keys=None, tags=None, \
                           properties=None, queue=None, delay_level=0, timestamp=None, flush=None)"
-    )]
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "they are the keywords of the Python method"
     )]
     fn send<'py>(
         slf: &Bound<'py, Self>,
         topic: &str,
         body: &Bound<'py, PyAny>,
-        key: Option<&Bound<'py, PyAny>>,
-        keys: Option<&Bound<'py, PyAny>>,
-        tags: Option<&Bound<'py, PyAny>>,
-        properties: Option<&Bound<'py, PyAny>>,
-        queue: Option<Queue>,
-        delay_level: DelayLevel,
-        timestamp: Option<&Bound<'py, PyAny>>,
-        flush: Option<bool>,
-    ) -> PyResult<SendResult> {
-        let producer = Store::producer(slf, topic, None)?;
-        let queue = queue.map(|queue| queue.0);
-        let given = Given {
-            key,
-            keys,
-            tags,
-            properties,
-            queue,
-            timestamp,
-        };
-        producer.send_given(slf.py(), body, &given, delay_level.0, durability(flush))
+        keywords: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let py = slf.py();
+        let producer = Bound::new(py, Store::producer(slf, topic, None)?)?;
+        producer.call_method(intern!(py, "send"), (body,), keywords)
     }
 
     /// Return a producer that is bound to a topic: the fast path of a loop.

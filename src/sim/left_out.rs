@@ -92,8 +92,8 @@ const UNSHOWN: [(&str, &str, What, &str); 6] = [
         "its name becomes durable with that of `abort`, before there is a directory for the log",
     ),
     (
-        "src/engine/commit_log/tables/topics.rs",
-        "save 1",
+        "src/table/file.rs",
+        "replace_with_backup 1",
         What::Directory,
         "the table itself comes next, and its sync is of the same directory; until then there is \
          the one before it, whatever the backup is",

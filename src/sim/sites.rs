@@ -105,7 +105,7 @@ const PAST_THE_DISK: [&str; 4] = [".sync_all(", ".sync_data(", "region.sync(", "
 pub fn of_the_source() -> BTreeMap<Site, String> {
     let mut sites = BTreeMap::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    for part in ["engine", "mapped", "stages"] {
+    for part in ["engine", "mapped", "stages", "table"] {
         gather(root, &Path::new("src").join(part), &mut sites);
     }
     sites

@@ -23,7 +23,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/disk"],
     &["src/clock", "src/error"],
     &["src/machine", "src/options", "src/warning"],
-    &["src/meter"],
+    &["src/meter", "src/table"],
     &["src/mapped", "src/record"],
     &["src/engine"],
     &[
@@ -49,7 +49,7 @@ const FLOORS: &[&[&str]] = &[
         "src/engine/commit_log/repair",
     ],
     &["src/engine/commit_log"],
-    &["src/ticket", "src/handle"],
+    &["src/bound", "src/ticket", "src/handle"],
     &["src/producer"],
     &["src/store"],
     &["src/arrow"],

@@ -16,7 +16,7 @@ from forebay.archive.copying import MARKER, check_marker, name_of
 from forebay.archive.files import Files, at
 from forebay.archive.parts import ArchiveDamage, ArchivedQueue, ArchivedTopic, Range
 from forebay.archive.scan import ArchiveScan, iterable, milliseconds_of, plain_offsets
-from forebay.bounds import Bound, offset_of, out_of_range
+from forebay.bounds import Bound
 from forebay.errors import (
     CorruptError,
     NotAStoreError,
@@ -248,18 +248,14 @@ class Archive:
                 for limit in (chosen or (), start, end):
                     for number in () if isinstance(limit, str | datetime) else limit:
                         self._queue(name, number)
-            for queue in there.queues:
-                if chosen is None or queue.id in chosen:
-                    yield from self._range(name, queue, start, end)
-
-    def _range(self, topic: str, queue: ArchivedQueue, start: Bound, end: Bound) -> Iterator[Range]:
-        least, most = queue.min_offset, queue.max_offset
-        first = offset_of(self, topic, queue, start, least)
-        last = offset_of(self, topic, queue, end, most)
-        if isinstance(start, Mapping) and not least <= first <= most:
-            raise out_of_range(topic, queue.id, first, (least, most))
-        if max(first, least) < min(last, most):
-            yield topic, queue.id, max(first, least), min(last, most)
+            known = [
+                (queue.id, queue.min_offset, queue.max_offset)
+                for queue in there.queues
+                if chosen is None or queue.id in chosen
+            ]
+            for number, first, last in _forebay.offsets_between(self, name, known, start, end):
+                if first < last:
+                    yield name, number, first, last
 
     def segments(self, ranges: Sequence[Range]) -> list[tuple[Range, int]]:
         """Divide ranges into pieces of the log, each with its average record size in bytes.

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import forebay
-from forebay.bounds import Bound, offset_of
+from forebay import _forebay
+from forebay.bounds import Bound
 from forebay.cli.arguments import TIME, add_bounds, add_store, count, limit, moment, number
 from forebay.cli.look import damage_line, places
 from forebay.cli.rows import FORMATS, Writer
@@ -108,25 +109,24 @@ class Slice:
         found = store.topics.get(topic)
         if found is None:
             raise forebay.UnknownTopicError(f'there is no topic "{topic}"', topic=topic)
-        known = {queue.id: queue for queue in found.queues}
+        known = {queue.id for queue in found.queues}
         bounds = [bound for bound in (start, end) if isinstance(bound, Mapping)]
         for asked in itertools.chain(queues or [], *bounds):
             if asked not in known:
                 reason = f"topic {topic} has no queue {asked}; it has {len(known)} queues"
                 raise forebay.UnknownTopicError(reason, topic=topic, queue=asked)
-        self._starts: dict[int, int] = {}
-        self._ends: dict[int, int] = {}
-        for name, queue in known.items():
-            if queues is None or name in queues:
-                self._starts[name] = offset_of(store, topic, queue, start, queue.min_offset)
-                stop = offset_of(store, topic, queue, end, queue.max_offset)
-                self._ends[name] = min(stop, queue.max_offset)
-                if last is not None:
-                    # The newest `last` messages of the topic are among the newest `last` of each
-                    # queue.
-                    self._starts[name] = max(self._starts[name], stop - last)
-            else:
-                self._starts[name] = self._ends[name] = queue.max_offset
+        # Nothing of a queue that is not asked for.
+        self._ends = {queue.id: queue.max_offset for queue in found.queues}
+        self._starts = dict(self._ends)
+        chosen = [
+            (queue.id, queue.min_offset, queue.max_offset)
+            for queue in found.queues
+            if queues is None or queue.id in queues
+        ]
+        for name, first, stop in _forebay.offsets_between(store, topic, chosen, start, end):
+            # The newest `last` messages of the topic are among the newest `last` of each queue.
+            self._starts[name] = first if last is None else max(first, stop - last)
+            self._ends[name] = stop
 
     @property
     def ends(self) -> dict[int, int]:

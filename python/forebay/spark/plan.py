@@ -9,10 +9,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from forebay.archive import Archive
-from forebay.bounds import out_of_range
 from forebay.errors import (
     ForebayError,
     InvalidOptionError,
+    OffsetOutOfRangeError,
     UnknownTopicError,
 )
 from forebay.spark.errors import invalid
@@ -218,8 +218,15 @@ class Planner:
         if least <= offset <= most:
             return offset
         if self._options.fail_on_data_loss:
-            hint = '; set failOnDataLoss to "false" to read what remains'
-            raise out_of_range(topic, queue, offset, bounds, hint)
+            raise OffsetOutOfRangeError(
+                f"{topic}-{queue} has no offset {offset}; its bounds are {least} to {most}; "
+                'set failOnDataLoss to "false" to read what remains',
+                topic=topic,
+                queue=queue,
+                offset=offset,
+                min_offset=least,
+                max_offset=most,
+            )
         return min(max(offset, least), most)
 
 

@@ -24,7 +24,7 @@ from forebay.spark.options import local
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from forebay._forebay import IndexPlan, LaidRange
+    from forebay._forebay import IndexKeys, LaidRange
 
 #: Where a store's new queues and index are built, and where the old ones are moved.
 _BUILT, _AWAY = "rebuild.new", "rebuild.old"
@@ -209,7 +209,7 @@ class _Files:
     path: str
     target: str
     staged: list[tuple[int, int]]
-    plans: list[IndexPlan]
+    plans: list[IndexKeys]
 
 
 def _lay(task: _Ranges) -> list[LaidRange]:

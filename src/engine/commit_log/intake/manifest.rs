@@ -17,11 +17,11 @@
 //! neither.
 
 use crate::disk::{Disk, Kind, read_small};
-use crate::engine::commit_log::tables::json;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
+use crate::table::json;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,9 @@
 
 use crate::engine::Topic;
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::topic::{PERMISSION_WRITE, TOPIC_QUEUES_MAX};
+use crate::engine::topic::PERMISSION_WRITE;
 use crate::error::{Error, Result};
+use crate::options::TOPIC_QUEUES_MAX;
 use crate::record::check::check_topic;
 use crate::record::layout::CRC_PROPERTY;
 use crate::record::properties::{self, java_hash};

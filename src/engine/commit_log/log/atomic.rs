@@ -23,7 +23,7 @@ pub type BatchId = [u8; 16];
 
 /// One of the two records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Marker {
+pub enum Boundary {
     /// The rows follow.
     Begin(BatchId),
     /// The rows are complete.
@@ -54,14 +54,14 @@ pub fn encode(rows: usize, style: &RecordStyle, clock_ms: i64) -> Result<(Batch,
 
 /// Whether a record begins or ends an atomic batch.
 #[inline]
-pub fn marker(record: &Record<'_>) -> Option<Marker> {
+pub fn boundary(record: &Record<'_>) -> Option<Boundary> {
     if record.topic() != TOPIC.as_bytes() {
         return None;
     }
     let id = *record.stored_body().first_chunk::<16>()?;
     match find(record.raw_properties(), TAGS.as_bytes())? {
-        b"begin" => Some(Marker::Begin(id)),
-        b"end" => Some(Marker::End(id)),
+        b"begin" => Some(Boundary::Begin(id)),
+        b"end" => Some(Boundary::End(id)),
         _ => None,
     }
 }

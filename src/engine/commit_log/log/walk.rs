@@ -12,7 +12,7 @@
 //! An atomic batch without its end record is cut back to its begin record.
 
 use super::Log;
-use super::atomic::{self, BatchId, Marker};
+use super::atomic::{self, BatchId, Boundary};
 use super::bridge::is_bridge;
 use super::search::next_record;
 use super::walker::{Step, Walker};
@@ -176,12 +176,12 @@ impl Walk<'_> {
             self.finish_batch()?;
             self.holes += u64::from(record.layout().total_len);
         }
-        match (atomic::marker(record), &mut self.batch) {
-            (Some(Marker::Begin(id)), _) => {
+        match (atomic::boundary(record), &mut self.batch) {
+            (Some(Boundary::Begin(id)), _) => {
                 self.finish_batch()?;
                 self.batch = Some((id, vec![position]));
             }
-            (Some(Marker::End(id)), Some((open, positions))) if *open == id => {
+            (Some(Boundary::End(id)), Some((open, positions))) if *open == id => {
                 positions.push(position);
                 self.finish_batch()?;
             }

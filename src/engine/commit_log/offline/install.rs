@@ -3,7 +3,7 @@
 //! A crash at any point leaves a store that lacks some of its queues or its index, which opening
 //! notices and builds again.
 
-use super::IndexPlan;
+use super::IndexKeys;
 use crate::disk::{Disk, FileLock, LockState};
 use crate::engine::commit_log::recovery::geometry;
 use crate::engine::commit_log::tables::abort;
@@ -74,7 +74,7 @@ impl StoreLock {
     }
 
     /// Moves queues and index from `built` into the store, and what the store had to `away`.
-    pub fn install(&self, built: &Path, away: &Path, index: &[IndexPlan]) -> Result<()> {
+    pub fn install(&self, built: &Path, away: &Path, index: &[IndexKeys]) -> Result<()> {
         let disk = &*self.disk;
         let make = |path: &Path| {
             let made = disk.create_directory(path);
@@ -91,7 +91,7 @@ impl StoreLock {
         }
         // Without the right names in it the next opening would take the index for damaged.
         if let Some(mut inventory) = Inventory::load(disk, &self.root)? {
-            let entry = |plan: &IndexPlan| {
+            let entry = |plan: &IndexKeys| {
                 let next = u32::try_from(plan.count + 1).unwrap_or(u32::MAX);
                 (format!("{:017}", plan.name), next)
             };

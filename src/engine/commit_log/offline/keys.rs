@@ -10,7 +10,7 @@
 //! All big-endian, 20 bytes a key. Which index file a key belongs to is known only when the keys of
 //! all ranges before it are counted; with these files the log is read once all the same.
 
-use super::{IndexPlan, Quarry};
+use super::{IndexKeys, Quarry};
 use crate::disk::Disk;
 use crate::engine::commit_log::index::file::IndexFile;
 use crate::engine::directory::names;
@@ -150,7 +150,7 @@ impl Quarry {
         &self,
         target: &Path,
         staged: &[(u64, u64)],
-        plan: &IndexPlan,
+        plan: &IndexKeys,
         token: &str,
     ) -> Result<()> {
         let directory = target.join(names::INDEX);

@@ -20,7 +20,7 @@ mod rows;
 mod settle;
 
 pub use install::StoreLock;
-pub use settle::{IndexPlan, Settled};
+pub use settle::{IndexKeys, Settled};
 
 use super::index::is_indexed;
 use super::log::Log;
@@ -41,7 +41,7 @@ use crate::record::Record;
 use crate::record::properties::{Known, TopicHash};
 use crate::region::Access;
 use keys::StagedKeys;
-use rows::Rows;
+use rows::LaidRows;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub struct Quarry {
 
 /// Offsets of a queue that follow one another in a range of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Run {
+pub struct LaidRun {
     /// Its topic.
     pub topic: String,
     /// Its number.
@@ -82,7 +82,7 @@ pub struct Laid {
     /// Keys.
     pub keys: u64,
     /// Runs of each queue in the order of the log.
-    pub runs: Vec<Run>,
+    pub runs: Vec<LaidRun>,
     /// Damage with records after it.
     pub holes: Vec<Range<u64>>,
     /// Records that fill holes.
@@ -146,7 +146,7 @@ impl Quarry {
     /// attempt's own: two attempts at a range may be at work at once. Not durable before
     /// [`Quarry::sync`].
     pub fn lay(&self, target: &Path, range: Range<u64>, index: bool, token: &str) -> Result<Laid> {
-        let mut rows = Rows::new(&self.disk, target, self.geometry.queue_file_entries);
+        let mut rows = LaidRows::new(&self.disk, target, self.geometry.queue_file_entries);
         let mut keys = StagedKeys::create(&self.disk, target, range.start, token)?;
         let mut laid = Laid {
             start: range.start,
@@ -189,7 +189,7 @@ impl Quarry {
 fn lay_record(
     record: &Record<'_>,
     position: u64,
-    rows: &mut Rows<'_>,
+    rows: &mut LaidRows<'_>,
     keys: Option<&mut StagedKeys<'_>>,
 ) -> Result<()> {
     let known = Known::read(record.raw_properties());

@@ -1,6 +1,6 @@
 //! Entries of the queues, on their way from one range of the log to the files of the queues.
 
-use super::Run;
+use super::LaidRun;
 use crate::disk::Disk;
 use crate::engine::commit_log::queues::queue::ENTRY_LEN;
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
@@ -18,27 +18,27 @@ use std::sync::Arc;
 const BUFFERED_MAX: usize = 32 << 20;
 
 /// Collects the entries of all queues.
-pub struct Rows<'a> {
+pub struct LaidRows<'a> {
     files: Files<'a>,
     numbers: HashMap<String, usize, foldhash::fast::RandomState>,
     /// By topic.
-    rows: Vec<(String, QueueRow<Row>)>,
+    rows: Vec<(String, QueueRow<LaidQueue>)>,
     last: usize,
     buffered: usize,
 }
 
 /// One queue.
 #[derive(Default)]
-struct Row {
-    runs: Vec<Run>,
+struct LaidQueue {
+    runs: Vec<LaidRun>,
     /// Number of the first entry that is kept.
     first: u64,
     bytes: Vec<u8>,
 }
 
-impl<'a> Rows<'a> {
-    pub fn new(disk: &'a Arc<dyn Disk>, target: &Path, file_entries: u64) -> Rows<'a> {
-        Rows {
+impl<'a> LaidRows<'a> {
+    pub fn new(disk: &'a Arc<dyn Disk>, target: &Path, file_entries: u64) -> LaidRows<'a> {
+        LaidRows {
             files: Files::new(disk, target, file_entries),
             numbers: HashMap::default(),
             rows: Vec::new(),
@@ -54,14 +54,14 @@ impl<'a> Rows<'a> {
         let Some((_, row)) = self.rows.get_mut(self.last) else {
             unreachable!("the topic was just found")
         };
-        let row = row.get_or_insert_with(queue, Row::default);
+        let row = row.get_or_insert_with(queue, LaidQueue::default);
         match row.runs.last_mut() {
             Some(run) if run.offsets.end == offset => run.offsets.end = offset + 1,
             _ => {
                 self.files.store(topic, queue, row.first, &row.bytes)?;
                 self.buffered -= row.bytes.len();
                 row.bytes.clear();
-                row.runs.push(Run {
+                row.runs.push(LaidRun {
                     topic: topic.to_owned(),
                     queue,
                     offsets: offset..offset + 1,
@@ -102,7 +102,7 @@ impl<'a> Rows<'a> {
     }
 
     /// Stores what is left.
-    pub fn finish(mut self) -> Result<Vec<Run>> {
+    pub fn finish(mut self) -> Result<Vec<LaidRun>> {
         self.flush()?;
         let mut runs = Vec::new();
         for (_, mut row) in self.rows {

@@ -3,7 +3,7 @@
 
 use super::keys::each_key;
 use super::rows::Files;
-use super::{Laid, Quarry, Run};
+use super::{Laid, LaidRun, Quarry};
 use crate::engine::commit_log::queues::queue::GAP_MAX;
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::error::{Error, Result};
@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Which keys go to an index file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct IndexPlan {
+pub struct IndexKeys {
     /// Name of the file as a number: local time, to the millisecond, of its first key.
     pub name: u64,
     /// Number of its first key among all.
@@ -39,7 +39,7 @@ pub struct Settled {
     /// Damage that was passed over.
     pub holes: Vec<Range<u64>>,
     /// The index files.
-    pub index: Vec<IndexPlan>,
+    pub index: Vec<IndexKeys>,
 }
 
 impl Quarry {
@@ -92,7 +92,7 @@ impl Quarry {
     }
 
     /// The fillers before a run. `met` is where the runs before it ended.
-    fn gap(&self, run: &Run, met: Option<u64>, lost: &[Range<u64>]) -> Result<Range<u64>> {
+    fn gap(&self, run: &LaidRun, met: Option<u64>, lost: &[Range<u64>]) -> Result<Range<u64>> {
         let (first, max) = (run.offsets.start, met.unwrap_or(0));
         if first < max {
             let reason = format!(
@@ -120,12 +120,12 @@ impl Quarry {
         Ok(met.unwrap_or(file)..first)
     }
 
-    fn plan_index(&self, target: &Path, laid: &[Laid]) -> Result<Vec<IndexPlan>> {
+    fn plan_index(&self, target: &Path, laid: &[Laid]) -> Result<Vec<IndexKeys>> {
         let keys: u64 = laid.iter().map(|part| part.keys).sum();
         // Entry 0 is never used.
         let room = u64::from(self.geometry.index_entries.saturating_sub(1).max(1));
         let staged = staged(laid);
-        let mut plans: Vec<IndexPlan> = Vec::new();
+        let mut plans: Vec<IndexKeys> = Vec::new();
         for file in 0..keys.div_ceil(room) {
             let first = file * room;
             let mut time = 0;
@@ -134,7 +134,7 @@ impl Quarry {
                 Ok(())
             })?;
             let least = plans.last().map_or(1, |plan| plan.name + 1);
-            plans.push(IndexPlan {
+            plans.push(IndexKeys {
                 name: name_of(time).max(least),
                 first,
                 count: room.min(keys - first),

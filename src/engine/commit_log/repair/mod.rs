@@ -2,7 +2,7 @@
 //! right from the log.
 //!
 //! ```text
-//!   survey --> save damaged bytes --> fill the holes --> queues --> index --> tables --> survey
+//!   inspect --> save damaged bytes --> fill the holes --> queues --> index --> tables --> inspect
 //! ```
 //!
 //! Each step leaves a store that can be opened, and a repair that was cut short is made whole by
@@ -23,8 +23,8 @@ use super::retention::{Pause, Retention};
 use super::tables::kept_options;
 use rewrite::rewrite;
 
-use super::verify::survey::{Hole, Survey};
-use super::verify::{survey, verify};
+use super::verify::inspection::{Hole, Inspection};
+use super::verify::{inspect, verify};
 use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
 use crate::error::{Error, Result};
@@ -44,7 +44,7 @@ pub fn repair(
     parts.flush_to(parts.wrote())?;
     let end = parts.log.published();
     parts.dispatcher.catch_up(end)?;
-    let mut found = survey(parts, progress)?;
+    let mut found = inspect(parts, progress)?;
     let mut repair = Repair::default();
     if found.stopped {
         return Ok(repair);
@@ -69,7 +69,7 @@ pub fn repair(
 fn changes(
     parts: &Parts,
     retention: &Retention,
-    found: &mut Survey,
+    found: &mut Inspection,
     steps: &mut Vec<RepairStep>,
 ) -> Result<()> {
     let withdrawn = parts.withdraw_full_pass();
@@ -104,7 +104,7 @@ fn forget(parts: &Parts) {
 fn bridge_holes(
     parts: &Parts,
     retention: &Retention,
-    found: &Survey,
+    found: &Inspection,
     steps: &mut Vec<RepairStep>,
 ) -> Result<()> {
     let files = &parts.log.files;
@@ -235,7 +235,7 @@ fn entry_step(
 fn correct_entries(
     parts: &Parts,
     retention: &Retention,
-    found: &Survey,
+    found: &Inspection,
     steps: &mut Vec<RepairStep>,
 ) -> Result<()> {
     for bad in &found.entries {
@@ -355,7 +355,7 @@ fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Resul
 }
 
 /// Saves the damaged tables and writes those that are ours; another system's are left.
-fn rewrite_tables(parts: &Parts, found: &Survey, steps: &mut Vec<RepairStep>) -> Result<()> {
+fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>) -> Result<()> {
     for damage in &found.tables {
         let name = damage.path.file_name().unwrap_or_default();
         let saved_as = format!("{}-{}", name.to_string_lossy(), damage.length);

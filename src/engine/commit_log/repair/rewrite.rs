@@ -11,7 +11,7 @@
 use super::salvage;
 use crate::engine::commit_log::log::bridge::{fill, first};
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::verify::survey::Hole;
+use crate::engine::commit_log::verify::inspection::Hole;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::mapped::{Extent, MappedFile, TransientPool};

@@ -6,10 +6,11 @@
 //!
 //! A value is the position below which the archive has all that the store had.
 
-use super::consumed::{Found, keep_all, read};
+use super::consumed::keep_all;
 use crate::engine::DamageKind;
 use crate::engine::commit_log::parts::Parts;
 use crate::error::Result;
+use crate::table::{Loaded, TABLE_LEN_MAX, json, load};
 use serde_json::Value;
 
 /// Name of the file.
@@ -19,13 +20,13 @@ const NOTE: &str = "forebay.archived";
 /// cannot be read, which the report then names.
 pub(super) fn archived_to(parts: &Parts) -> Result<u64> {
     let path = parts.root.join(NOTE);
-    let targets = match read(parts, &path)? {
-        Found::Nothing => return Ok(0),
-        Found::Table(mut table) => match table.get_mut("targets").map(Value::take) {
+    let targets = match load(&*parts.disk, &path, TABLE_LEN_MAX, json::object)? {
+        Loaded::Nothing => return Ok(0),
+        Loaded::Table(mut table) => match table.remove("targets") {
             Some(Value::Object(targets)) => Some(targets),
             _ => None,
         },
-        Found::Damaged => None,
+        Loaded::Damaged(..) => None,
     };
     let Some(targets) = targets else {
         return Ok(keep_all(parts, path, DamageKind::Table, "archives"));

@@ -8,11 +8,9 @@ use crate::engine::commit_log::queues::queue::entry::{OFFSET_MAX, QUEUE_IDS_MAX}
 use crate::engine::commit_log::queues::queue::is_directory_name;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
+use crate::table::TABLE_LEN_MAX;
 use std::path::Path;
 use std::sync::Arc;
-
-/// The longest table that is read.
-pub const TABLE_LEN_MAX: u64 = 256 << 20;
 
 /// `forebay.offsets`: the bounds of every queue and the index files, as of a position of the log.
 /// It is written on each full flush and on close.

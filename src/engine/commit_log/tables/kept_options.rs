@@ -12,14 +12,15 @@
 //!
 //! A file that is damaged keeps no store closed: what cannot be read is reported, and is not used.
 
-use crate::disk::{Disk, read_small, replace};
+use crate::disk::{Disk, replace};
 use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result, is_out_of_room};
 use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
+use crate::table::{Loaded, json, load};
 use crate::warning::{Warning, Warnings};
 use serde_json::{Map, Value};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name of the file.
@@ -106,12 +107,11 @@ fn damage(path: &Path, reason: String) -> Damage {
 
 /// The members of the file: none where it is not there, `None` where it is no table.
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
-    match read_small(disk, path, LEN_MAX) {
-        Err(error) if error.kind() == ErrorKind::InvalidData => Ok(None),
-        Err(error) => Err(Error::io(Op::Read, path, error)),
-        Ok(None) => Ok(Some(Map::new())),
-        Ok(Some(text)) => Ok(serde_json::from_slice(&text).ok()),
-    }
+    Ok(match load(disk, path, LEN_MAX, json::object)? {
+        Loaded::Nothing => Some(Map::new()),
+        Loaded::Damaged(..) => None,
+        Loaded::Table(members) => Some(members),
+    })
 }
 
 /// What of the file cannot be used.

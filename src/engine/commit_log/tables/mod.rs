@@ -3,6 +3,5 @@
 pub mod abort;
 pub mod checkpoint;
 pub mod inventory;
-pub mod json;
 pub mod kept_options;
 pub mod topics;

@@ -3,15 +3,14 @@
 //! The file may be anybody's, so it is never held as a tree: a tree takes thirty times the text.
 //! Each part that is not asked for stays the text that it is.
 
-use super::inventory::TABLE_LEN_MAX;
-use super::json::{Members, raw};
-use crate::disk::{Disk, Kind, read_small, replace};
+use crate::disk::Disk;
 use crate::engine::Topics;
 use crate::engine::commit_log::queues::queue::is_directory_name;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::record::check::check_topic;
-use serde::de::IgnoredAny;
+use crate::table::json::{self, RawMembers, raw};
+use crate::table::{Loaded, Reason, load_with_backup, raise_version, replace_with_backup};
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -36,7 +35,7 @@ const NUMBER_NAMES: [&str; 3] = ["writeQueueNums", "readQueueNums", "perm"];
 pub struct TopicTable {
     path: PathBuf,
     /// What the root has beside the topics.
-    root: BTreeMap<String, Box<RawValue>>,
+    root: RawMembers,
     topics: BTreeMap<String, Entry>,
 }
 
@@ -58,10 +57,9 @@ impl TopicTable {
     /// [`Error::Unsupported`] where it is no file.
     pub fn load(disk: &dyn Disk, root: &Path, topics: &Topics) -> Result<TopicTable> {
         let path = root.join(names::CONFIG).join(FILE_NAME);
-        let backup = root.join(names::CONFIG).join("topics.json.bak");
-        let found = match read(disk, &path)? {
-            Some(found) => Some(found),
-            None => read(disk, &backup)?,
+        let found = match load_with_backup(disk, &path, parse)? {
+            Loaded::Damaged(_, Reason::Unreadable(_)) => None,
+            found => found.table()?,
         };
         let (root, entries) = found.unwrap_or_default();
         let mut table = TopicTable {
@@ -114,40 +112,19 @@ impl TopicTable {
             };
             self.topics.insert(topic.name.to_string(), entry);
         }
-        let version = self.root.get("dataVersion");
-        let mut version = version.map_or_else(BTreeMap::new, |text| members_of(text));
-        let counter: i64 = version
-            .get("counter")
-            .and_then(|text| number(text))
-            .unwrap_or(0);
-        version.insert("counter".to_owned(), raw(&counter.saturating_add(1)));
-        let state = version.entry("stateVersion".to_owned());
-        state.or_insert_with(|| raw(&0));
-        version.insert("timestamp".to_owned(), raw(&now_ms));
-        self.root.insert("dataVersion".to_owned(), raw(&version));
+        raise_version(&mut self.root, now_ms);
     }
 
     /// Writes the table, durably; the one before stays as the backup, if it could be read.
     pub fn save(&self, disk: &dyn Disk) -> Result<()> {
-        let io = |error| Error::io(Op::Write, &self.path, error);
-        let directory = self.path.parent().unwrap_or(Path::new("."));
-        disk.create_directory(directory).map_err(io)?;
-        // A table that cannot be read would take the place of a backup that can.
-        let old = read_small(disk, &self.path, TABLE_LEN_MAX).map_err(io)?;
-        if let Some(old) = old.filter(|old| serde_json::from_slice::<IgnoredAny>(old).is_ok()) {
-            replace(disk, &self.path.with_extension("json.bak"), &old).map_err(io)?;
-        }
-        let mut text = Vec::new();
-        let tabs = serde_json::ser::PrettyFormatter::with_indent(b"\t");
-        let mut writer = serde_json::Serializer::with_formatter(&mut text, tabs);
-        let written = self.serialize(&mut writer);
-        written.map_err(|e| io(std::io::Error::other(e)))?;
-        replace(disk, &self.path, &text).map_err(io)
+        let io = |error| Error::io(Op::Write, &self.path, std::io::Error::other(error));
+        let text = json::pretty(self).map_err(io)?;
+        replace_with_backup(disk, &self.path, &text)
     }
 }
 
 impl Serialize for TopicTable {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         use serde::ser::SerializeMap;
         let mut map = to.serialize_map(None)?;
         for (name, text) in &self.root {
@@ -159,7 +136,7 @@ impl Serialize for TopicTable {
 }
 
 impl Serialize for Entry {
-    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         let text = self.text.get();
         let tree = (text.len() <= PRETTY_LEN_MAX).then(|| serde_json::from_str::<Value>(text).ok());
         match tree.flatten() {
@@ -170,39 +147,13 @@ impl Serialize for Entry {
 }
 
 /// The members of a root without the topics, and the topics.
-type Parts = (
-    BTreeMap<String, Box<RawValue>>,
-    BTreeMap<String, Box<RawValue>>,
-);
-
-/// Reads a table; `None` where there is none, or no JSON object.
-fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Parts>> {
-    let there = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
-    let Some(there) = there else { return Ok(None) };
-    if there.kind != Kind::File {
-        let what = format!("{} is not a regular file", path.display());
-        return Err(Error::Unsupported { what });
-    }
-    let too_much = |what: String| Err(Error::corrupt(path, 0, what));
-    if there.len > TABLE_LEN_MAX {
-        let len = there.len;
-        return too_much(format!("it is {len} bytes long, limit {TABLE_LEN_MAX}"));
-    }
-    let bytes = read_small(disk, path, TABLE_LEN_MAX);
-    let bytes = bytes.map_err(|e| Error::io(Op::Read, path, e))?;
-    let Some(found) = bytes.and_then(|bytes| Members::<MEMBERS_MAX>::read(&bytes)) else {
-        return Ok(None);
-    };
-    if found.more {
-        return too_much(format!("its object has more than {MEMBERS_MAX} members"));
-    }
-    let mut root = found.map;
-    let table = root.remove("topicConfigTable");
-    let table = table.and_then(|text| Members::<TOPICS_MAX>::read(text.get().as_bytes()));
-    let table = table.unwrap_or_default();
-    match table.more {
-        true => too_much(format!("it has more than {TOPICS_MAX} topics")),
-        false => Ok(Some((root, table.map))),
+fn parse(text: &[u8]) -> Result<(RawMembers, RawMembers), Reason> {
+    let mut root = json::members::<MEMBERS_MAX>(text, "members")?;
+    let topics = root.remove("topicConfigTable");
+    let topics = topics.map(|text| json::members::<TOPICS_MAX>(text.get().as_bytes(), "topics"));
+    match topics {
+        None | Some(Err(Reason::NotAFile | Reason::Unreadable(_))) => Ok((root, RawMembers::new())),
+        Some(topics) => Ok((root, topics?)),
     }
 }
 
@@ -228,9 +179,8 @@ fn apply(topics: &Topics, name: &str, text: &RawValue) -> Option<Numbers> {
 }
 
 /// The members of an object; none of anything else, or of one that has too many.
-fn members_of(text: &RawValue) -> BTreeMap<String, Box<RawValue>> {
-    let found = Members::<MEMBERS_MAX>::read(text.get().as_bytes());
-    found.filter(|found| !found.more).unwrap_or_default().map
+fn members_of(text: &RawValue) -> RawMembers {
+    json::members::<MEMBERS_MAX>(text.get().as_bytes(), "members").unwrap_or_default()
 }
 
 fn number<T: std::str::FromStr>(text: &RawValue) -> Option<T> {

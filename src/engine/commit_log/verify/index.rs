@@ -1,7 +1,7 @@
 //! Verification of the index files: each entry leads to a record with its key and is reached from
 //! its slot, and the header tells the right times.
 
-use super::survey::Survey;
+use super::inspection::Inspection;
 use crate::engine::commit_log::index::file::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexFile};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::parts::Parts;
@@ -15,11 +15,11 @@ use crate::region::Access;
 /// # Errors
 ///
 /// As [`Log::record_at`].
-pub fn index_entries(parts: &Parts, file: &IndexFile, survey: &mut Survey) -> Result<()> {
+pub fn index_entries(parts: &Parts, file: &IndexFile, inspection: &mut Inspection) -> Result<()> {
     let log = &parts.log;
     let min = log.min_position();
     let count = count_of(parts, file)?;
-    let before = survey.found.damage.len();
+    let before = inspection.found.damage.len();
     let mut holed = false;
     let reached = file.reached(count)?;
     for number in 1..count {
@@ -27,7 +27,7 @@ pub fn index_entries(parts: &Parts, file: &IndexFile, survey: &mut Survey) -> Re
         if entry.position < min {
             continue;
         }
-        if survey.hole_at(entry.position).is_some() {
+        if inspection.hole_at(entry.position).is_some() {
             holed = true;
             continue;
         }
@@ -39,21 +39,21 @@ pub fn index_entries(parts: &Parts, file: &IndexFile, survey: &mut Survey) -> Re
                 "no chain leads to the entry"
             }
             None => {
-                survey.found.index_entries += 1;
+                inspection.found.index_entries += 1;
                 continue;
             }
         };
         let at = file.byte_of(number);
         let bytes = at..at + ENTRY_LEN as u64;
-        survey.add_entry(Damage::new(DamageKind::Index, file.path(), bytes, reason));
+        inspection.add_entry(Damage::new(DamageKind::Index, file.path(), bytes, reason));
     }
     if !times_hold(log, file, count)? {
         let reason = "the header does not have the times of its records";
         let damage = Damage::new(DamageKind::Index, file.path(), 0..HEADER_LEN as u64, reason);
-        survey.found.damage.push(damage);
+        inspection.found.damage.push(damage);
     }
-    if holed || survey.found.damage.len() > before {
-        let first = survey.index_from.get_or_insert(file.name);
+    if holed || inspection.found.damage.len() > before {
+        let first = inspection.index_from.get_or_insert(file.name);
         *first = file.name.min(*first);
     }
     Ok(())

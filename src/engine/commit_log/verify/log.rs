@@ -1,6 +1,6 @@
 //! Verification of the log: each record holds, and an entry of its queue can lead to it.
 
-use super::survey::{Hole, Survey};
+use super::inspection::{Hole, Inspection};
 use crate::engine::commit_log::log::bridge::is_bridge;
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
@@ -16,10 +16,10 @@ use std::ops::Range;
 pub fn records(
     parts: &Parts,
     stretch: Range<u64>,
-    survey: &mut Survey,
+    inspection: &mut Inspection,
     hear: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool> {
-    let checked = survey.holes.last().map_or(0, |hole| hole.range.end);
+    let checked = inspection.holes.last().map_or(0, |hole| hole.range.end);
     let stretch = stretch.start.max(checked)..stretch.end;
     let walk = SoundWalk::new(&parts.log, stretch, Depth::Body);
     let mut walk = walk.with_limit(parts.log.published());
@@ -30,13 +30,13 @@ pub fn records(
         match walk.next()? {
             None => return Ok(true),
             Some(Sound::Record(record, place)) => {
-                whole(parts, &record, place.position, survey)?;
-                survey.found.stale_checksums += u64::from(place.freshness == Freshness::Stale);
+                whole(parts, &record, place.position, inspection)?;
+                inspection.found.stale_checksums += u64::from(place.freshness == Freshness::Stale);
             }
-            Some(Sound::Hole(hole)) => survey.holes.push(Hole {
+            Some(Sound::Hole(hole)) => inspection.holes.push(Hole {
                 range: hole.range,
                 reason: hole.flaw.to_string(),
-                store_ms: survey.last_store_ms,
+                store_ms: inspection.last_store_ms,
                 lost: Vec::new(),
             }),
         }
@@ -45,26 +45,34 @@ pub fn records(
 
 /// Takes note of a record that holds: the holes before it get a store time, and its queue entry has
 /// to be there.
-fn whole(parts: &Parts, record: &Record<'_>, position: u64, survey: &mut Survey) -> Result<()> {
-    survey.found.records += 1;
+fn whole(
+    parts: &Parts,
+    record: &Record<'_>,
+    position: u64,
+    inspection: &mut Inspection,
+) -> Result<()> {
+    inspection.found.records += 1;
     if is_bridge(record) {
         let end = position + u64::from(record.layout().total_len);
-        survey.bridges.push(position..end);
+        inspection.bridges.push(position..end);
     }
     let store_ms = record.store_timestamp();
-    if survey.last_store_ms == 0 {
-        survey.holes.iter_mut().for_each(|h| h.store_ms = store_ms);
+    if inspection.last_store_ms == 0 {
+        inspection
+            .holes
+            .iter_mut()
+            .for_each(|h| h.store_ms = store_ms);
     }
-    survey.last_store_ms = survey.last_store_ms.max(store_ms);
+    inspection.last_store_ms = inspection.last_store_ms.max(store_ms);
     if position >= parts.dispatcher.dispatched() {
         return Ok(());
     }
     if let Some(reason) = is_stray(parts, record, position)? {
-        survey.strays.push(position);
+        inspection.strays.push(position);
         let end = position + u64::from(record.layout().total_len);
         let reason = format!("the record is in no queue: {reason}");
         let damage = parts.log.damage(position..end, reason);
-        survey.found.damage.push(damage.losing(named(record)));
+        inspection.found.damage.push(damage.losing(named(record)));
     }
     Ok(())
 }

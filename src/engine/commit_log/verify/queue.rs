@@ -1,6 +1,6 @@
 //! Verification of the queues: each entry leads to its record.
 
-use super::survey::{BadEntry, Survey};
+use super::inspection::{BadEntry, Inspection};
 use crate::engine::Topic;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::parts::Parts;
@@ -18,7 +18,7 @@ pub fn entries(
     topic: &Arc<Topic>,
     queue: &Arc<ConsumeQueue>,
     numbers: Range<u64>,
-    survey: &mut Survey,
+    inspection: &mut Inspection,
 ) -> Result<()> {
     let log = &parts.log;
     let mut search = Search::default();
@@ -29,12 +29,12 @@ pub fn entries(
         }
         let name = || (topic.name.to_string(), queue.id, number);
         // The record there may well look like the right one, but for its checksum.
-        if let Some(hole) = entry.and_then(|entry| survey.hole_at(entry.position)) {
+        if let Some(hole) = entry.and_then(|entry| inspection.hole_at(entry.position)) {
             hole.lost.push(name());
             continue;
         }
         let Some(reason) = flaw_of(log, topic, queue, number)? else {
-            survey.found.queue_entries += 1;
+            inspection.found.queue_entries += 1;
             continue;
         };
         // Retention may have taken the message away meanwhile.
@@ -44,14 +44,14 @@ pub fn entries(
         }
         let record = search.locate(log, topic, queue, number)?;
         let lost = record.is_none().then(name);
-        survey.entries.push(BadEntry {
+        inspection.entries.push(BadEntry {
             queue: Arc::clone(queue),
             number,
             record,
             position: entry.map_or(0, |entry| entry.position),
             lost: lost.clone(),
         });
-        survey.add_entry(queue.damage(number, reason).losing(lost));
+        inspection.add_entry(queue.damage(number, reason).losing(lost));
     }
     Ok(())
 }

@@ -7,9 +7,9 @@
 //! lost with it: who checks entries has to be told of the holes of the whole log.
 
 use super::index::index_entries;
+use super::inspection::{Hole, Inspection};
 use super::log::records;
 use super::queue::entries;
-use super::survey::{Hole, Survey};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
 use crate::engine::commit_log::read::follow;
@@ -92,30 +92,32 @@ pub fn verify_stretches(
 pub fn verify_stretch(parts: &Parts, stretch: &Stretch, holes: &[Range<u64>]) -> Result<Finding> {
     let is_log = matches!(stretch, Stretch::Log(_));
     let holes = holes.iter().filter(|_| !is_log);
-    let mut survey = Survey {
+    let mut inspection = Inspection {
         holes: holes.cloned().map(Hole::unnamed).collect(),
-        ..Survey::default()
+        ..Inspection::default()
     };
-    check(parts, stretch, &mut survey, &mut |_| true)?;
-    survey.holes.retain(|hole| is_log || !hole.lost.is_empty());
-    let holes = survey.holes.into_iter();
+    check(parts, stretch, &mut inspection, &mut |_| true)?;
+    inspection
+        .holes
+        .retain(|hole| is_log || !hole.lost.is_empty());
+    let holes = inspection.holes.into_iter();
     Ok(Finding {
-        found: survey.found,
+        found: inspection.found,
         holes: holes.map(|h| (h.range, h.reason, h.lost)).collect(),
-        last_store_ms: survey.last_store_ms,
+        last_store_ms: inspection.last_store_ms,
     })
 }
 
-/// Checks one part, and adds to `survey` what is found. `hear` is told of positions of the log;
+/// Checks one part, and adds to `inspection` what is found. `hear` is told of positions of the log;
 /// false ends the check, and false is returned.
 pub fn check(
     parts: &Parts,
     stretch: &Stretch,
-    survey: &mut Survey,
+    inspection: &mut Inspection,
     hear: &mut dyn FnMut(u64) -> bool,
 ) -> Result<bool> {
     match stretch {
-        Stretch::Log(range) => return records(parts, range.clone(), survey, hear),
+        Stretch::Log(range) => return records(parts, range.clone(), inspection, hear),
         Stretch::Queue {
             topic,
             queue,
@@ -123,14 +125,14 @@ pub fn check(
         } => {
             if let Some((topic, queue)) = find(parts, topic, *queue) {
                 follow::extend(parts, &topic, &queue)?;
-                entries(parts, &topic, &queue, numbers.clone(), survey)?;
+                entries(parts, &topic, &queue, numbers.clone(), inspection)?;
                 parts.queues.limit_maps();
             }
         }
         Stretch::Index { name, .. } => {
             let files = parts.index.iter().flat_map(|index| index.files());
             for file in files.filter(|file| file.name == *name) {
-                index_entries(parts, &file, survey)?;
+                index_entries(parts, &file, inspection)?;
             }
         }
     }

@@ -2,8 +2,7 @@
 
 use crate::disk::{Kind, read_small};
 use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::tables::inventory::{INVENTORY_NAME, Inventory, TABLE_LEN_MAX};
-use crate::engine::commit_log::tables::json;
+use crate::engine::commit_log::tables::inventory::{INVENTORY_NAME, Inventory};
 use crate::engine::commit_log::tables::kept_options;
 use crate::engine::commit_log::tables::topics;
 use crate::engine::directory::names;
@@ -14,6 +13,7 @@ use crate::error::{Error, Op, Result};
 use crate::num::index;
 use crate::record::layout::be_u64;
 use crate::region::{Access, PAGE};
+use crate::table::{TABLE_LEN_MAX, json};
 use std::path::{Path, PathBuf};
 
 /// The tables that do not hold. `last_store_ms` is the store time of the newest record.

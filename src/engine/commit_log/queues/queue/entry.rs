@@ -30,7 +30,7 @@ const AT_TAGS: usize = AT_SIZE + 4;
 /// Offsets of queues are below this; a larger one in a record is damage.
 pub const OFFSET_MAX: u64 = 1 << 56;
 /// Queue ids that a record or a directory may have are below this. It is more than the queues that
-/// a topic is given ([`TOPIC_QUEUES_MAX`](crate::engine::topic::TOPIC_QUEUES_MAX)): another system
+/// a topic is given ([`TOPIC_QUEUES_MAX`](crate::options::TOPIC_QUEUES_MAX)): another system
 /// may have given more.
 pub const QUEUE_IDS_MAX: u32 = 1 << 20;
 /// Size that marks a filler.

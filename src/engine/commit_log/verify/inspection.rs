@@ -47,7 +47,7 @@ pub struct BadEntry {
 
 /// All that a look at a store finds: what a report says, and what a repair starts from.
 #[derive(Debug, Default)]
-pub struct Survey {
+pub struct Inspection {
     /// For the report.
     pub found: Verification,
     /// Holes of the log, in order.
@@ -68,7 +68,7 @@ pub struct Survey {
     pub stopped: bool,
 }
 
-impl Survey {
+impl Inspection {
     /// The hole that a position lies in.
     pub fn hole_at(&mut self, position: u64) -> Option<&mut Hole> {
         let next = self.holes.partition_point(|h| h.range.start <= position);

@@ -1,10 +1,12 @@
 //! JSON as RocketMQ writes it: the names of an object may be numbers without quotes, which no JSON
-//! parser takes. Both forms are read.
+//! parser takes. Both forms are read; what is written is strict.
 
-use serde::de::{IgnoredAny, MapAccess, Visitor};
+use super::Reason;
+use serde::de::{DeserializeOwned, IgnoredAny, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::ser::{PrettyFormatter, Serializer};
 use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// The most values of a text that is held as a tree, which takes about a hundred bytes for each.
@@ -13,14 +15,39 @@ pub const VALUES_MAX: usize = 4 << 20;
 /// The value of a text; `None` where it is no JSON in either form, or has more than [`VALUES_MAX`]
 /// values.
 pub fn parse(text: &[u8]) -> Option<Value> {
-    let text = with_quotes(text);
-    (values(&text) <= VALUES_MAX).then_some(())?;
-    serde_json::from_slice(&text).ok()
+    (values(text) <= VALUES_MAX).then_some(())?;
+    read(text).ok()
+}
+
+/// The members of the object that a text is, each as a tree.
+pub fn object(text: &[u8]) -> Result<Map<String, Value>, Reason> {
+    check_values(text)?;
+    read(text).map_err(Reason::unreadable)
+}
+
+/// That a text has at most [`VALUES_MAX`] values.
+pub fn check_values(text: &[u8]) -> Result<(), Reason> {
+    match values(text) <= VALUES_MAX {
+        true => Ok(()),
+        false => Err(Reason::TooMuch(format!("more than {VALUES_MAX} values"))),
+    }
 }
 
 /// Whether a text is JSON in either form.
 pub fn is_json(text: &[u8]) -> bool {
-    serde_json::from_slice::<IgnoredAny>(&with_quotes(text)).is_ok()
+    read::<IgnoredAny>(text).is_ok()
+}
+
+fn read<T: DeserializeOwned>(text: &[u8]) -> serde_json::Result<T> {
+    serde_json::from_slice(text).or_else(|_| serde_json::from_slice(&with_quotes(text)))
+}
+
+/// The text of a value, indented with tabs as RocketMQ does.
+pub fn pretty(value: &impl Serialize) -> serde_json::Result<Vec<u8>> {
+    let mut text = Vec::new();
+    let tabs = PrettyFormatter::with_indent(b"\t");
+    value.serialize(&mut Serializer::with_formatter(&mut text, tabs))?;
+    Ok(text)
 }
 
 /// No fewer than the values of a text: each but the first follows one of four signs.
@@ -29,20 +56,25 @@ fn values(text: &[u8]) -> usize {
     signs.count() + 1
 }
 
-/// The members of an object, each as its text. Of more than `MAX` only some are kept.
-#[derive(Debug, Default)]
-pub struct Members<const MAX: usize> {
-    /// The members by name; of two of one name the last.
-    pub map: BTreeMap<String, Box<RawValue>>,
-    /// Whether there are more than `MAX`.
-    pub more: bool,
+/// The members of the object that a text is, each as its text; of two of one name the last. `what`
+/// they are is for the reason that there are more than `MAX`.
+pub fn members<const MAX: usize>(text: &[u8], what: &str) -> Result<RawMembers, Reason> {
+    let found = read::<Members<MAX>>(text).map_err(Reason::unreadable)?;
+    match found.more {
+        true => Err(Reason::TooMuch(format!("more than {MAX} {what}"))),
+        false => Ok(found.map),
+    }
 }
 
-impl<const MAX: usize> Members<MAX> {
-    /// The members of the object that a text is; `None` where it is none.
-    pub fn read(text: &[u8]) -> Option<Members<MAX>> {
-        serde_json::from_slice(text).ok()
-    }
+/// Members of an object by name, each as its text.
+pub type RawMembers = BTreeMap<String, Box<RawValue>>;
+
+/// The members of an object. Of more than `MAX` only some are kept.
+#[derive(Debug, Default)]
+struct Members<const MAX: usize> {
+    map: RawMembers,
+    /// Whether there are more than `MAX`.
+    more: bool,
 }
 
 impl<'de, const MAX: usize> Deserialize<'de> for Members<MAX> {
@@ -139,14 +171,16 @@ mod tests {
 
     #[test]
     fn of_an_object_with_too_many_members_few_are_kept() {
-        let members = |text: &str| Members::<2>::read(text.as_bytes());
-        let found = members(r#"{"b":[[1], {}] ,"a":"x","b": 7}"#).unwrap();
+        let read = |text: &str| serde_json::from_str::<Members<2>>(text).ok();
+        let found = read(r#"{"b":[[1], {}] ,"a":"x","b": 7}"#).unwrap();
         assert!(!found.more && found.map.len() == 2);
         assert_eq!((found.map["a"].get(), found.map["b"].get()), ("\"x\"", "7"));
-        let found = members(r#"{"a":1,"b":2,"c":3,"d":[4],"e":{"f":5}}"#).unwrap();
+        let found = read(r#"{"a":1,"b":2,"c":3,"d":[4],"e":{"f":5}}"#).unwrap();
         assert!(found.more && found.map.len() == 3);
-        assert!(members(r#"{"a":1,"b":2,"c":3,"d"}"#).is_none());
-        assert!(members("[1,2]").is_none() && members("").is_none());
+        assert!(read(r#"{"a":1,"b":2,"c":3,"d"}"#).is_none());
+        assert!(read("[1,2]").is_none() && read("").is_none());
+        let refused = members::<2>(br#"{"a":1,"b":2,"c":3}"#, "members").unwrap_err();
+        assert_eq!(refused, Reason::TooMuch("more than 2 members".to_owned()));
     }
 
     #[test]

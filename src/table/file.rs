@@ -1,0 +1,218 @@
+//! The file of a table: read, with its backup, and replaced.
+
+use super::json;
+use crate::disk::{Disk, Kind, read_small, replace};
+use crate::error::{Error, Op, Result};
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+/// The longest table that is read.
+pub const TABLE_LEN_MAX: u64 = 256 << 20;
+
+/// What is where a table should be.
+#[derive(Debug)]
+pub enum Loaded<T> {
+    /// No file.
+    Nothing,
+    /// A file that holds no table.
+    Damaged(PathBuf, Reason),
+    /// The table.
+    Table(T),
+}
+
+impl<T> Loaded<T> {
+    /// The table; `None` where there is no file.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Unsupported`] for what is no file, [`Error::Corrupt`] for one that holds no table.
+    pub fn table(self) -> Result<Option<T>> {
+        match self {
+            Loaded::Nothing => Ok(None),
+            Loaded::Table(table) => Ok(Some(table)),
+            Loaded::Damaged(path, Reason::NotAFile) => {
+                let what = format!("{} is {}", path.display(), Reason::NotAFile);
+                Err(Error::Unsupported { what })
+            }
+            Loaded::Damaged(path, reason) => Err(Error::corrupt(&path, 0, reason.to_string())),
+        }
+    }
+}
+
+/// Why a file holds no table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It is a directory, or something else that is no file.
+    NotAFile,
+    /// It has more of something than any table may.
+    TooMuch(String),
+    /// It is empty, no JSON, or JSON of another kind.
+    Unreadable(String),
+}
+
+impl Reason {
+    /// That this error was met in the text.
+    pub fn unreadable(error: serde_json::Error) -> Reason {
+        Reason::Unreadable(error.to_string())
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Reason::NotAFile => f.write_str("not a regular file"),
+            Reason::TooMuch(what) => write!(f, "the table has {what}"),
+            Reason::Unreadable(what) => write!(f, "no table: {what}"),
+        }
+    }
+}
+
+/// Reads the table at `path`, of at most `len_max` bytes, with `parse`.
+///
+/// # Errors
+///
+/// [`Error::Io`]. What the file holds is never an error.
+pub fn load<T>(
+    disk: &dyn Disk,
+    path: &Path,
+    len_max: u64,
+    parse: impl Fn(&[u8]) -> Result<T, Reason>,
+) -> Result<Loaded<T>> {
+    let damaged = |reason| Ok(Loaded::Damaged(path.to_owned(), reason));
+    let there = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+    let Some(there) = there else {
+        return Ok(Loaded::Nothing);
+    };
+    if there.kind != Kind::File {
+        return damaged(Reason::NotAFile);
+    }
+    if there.len > len_max {
+        let what = format!("{} bytes, limit {len_max}", there.len);
+        return damaged(Reason::TooMuch(what));
+    }
+    let text = read_small(disk, path, len_max).map_err(|e| Error::io(Op::Read, path, e))?;
+    match text.map(|text| parse(&text)) {
+        None => Ok(Loaded::Nothing),
+        Some(Ok(table)) => Ok(Loaded::Table(table)),
+        Some(Err(reason)) => damaged(reason),
+    }
+}
+
+/// [`load`], from the backup where the file is missing or cannot be read, as RocketMQ does. Where
+/// there is no backup, what the file itself is.
+///
+/// # Errors
+///
+/// [`Error::Io`].
+pub fn load_with_backup<T>(
+    disk: &dyn Disk,
+    path: &Path,
+    parse: impl Fn(&[u8]) -> Result<T, Reason>,
+) -> Result<Loaded<T>> {
+    let own = load(disk, path, TABLE_LEN_MAX, &parse)?;
+    if !matches!(
+        own,
+        Loaded::Nothing | Loaded::Damaged(_, Reason::Unreadable(_))
+    ) {
+        return Ok(own);
+    }
+    match load(disk, &backup_of(path), TABLE_LEN_MAX, &parse)? {
+        Loaded::Nothing => Ok(own),
+        other => Ok(other),
+    }
+}
+
+/// Replaces the table at `path`, durably, and makes its directory where it is not there. The table
+/// before it stays as the backup if it is JSON, for one that cannot be read would take the place of
+/// a backup that can.
+///
+/// # Errors
+///
+/// [`Error::Io`]; the table is the one before or this one.
+pub fn replace_with_backup(disk: &dyn Disk, path: &Path, text: &[u8]) -> Result<()> {
+    let io = |error| Error::io(Op::Write, path, error);
+    let directory = path.parent().unwrap_or(Path::new("."));
+    disk.create_directory(directory).map_err(io)?;
+    let before = read_small(disk, path, TABLE_LEN_MAX).map_err(io)?;
+    if let Some(before) = before.filter(|before| json::is_json(before)) {
+        replace(disk, &backup_of(path), &before).map_err(io)?;
+    }
+    replace(disk, path, text).map_err(io)
+}
+
+fn backup_of(path: &Path) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".bak");
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use std::fs;
+
+    fn load_number(path: &Path) -> Loaded<u64> {
+        let parse = |text: &[u8]| serde_json::from_slice(text).map_err(Reason::unreadable);
+        load_with_backup(&RealDisk, path, parse).unwrap()
+    }
+
+    #[test]
+    fn the_backup_is_read_where_the_table_is_missing_empty_or_no_json() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("table.json");
+        assert!(matches!(load_number(&path), Loaded::Nothing));
+        fs::write(&path, "x").unwrap();
+        assert!(matches!(
+            load_number(&path),
+            Loaded::Damaged(own, Reason::Unreadable(_)) if own == path
+        ));
+        fs::write(folder.path().join("table.json.bak"), "7").unwrap();
+        for text in ["", "x", "8 9"] {
+            fs::write(&path, text).unwrap();
+            assert_eq!(load_number(&path).table().unwrap(), Some(7));
+        }
+        fs::write(&path, "8").unwrap();
+        assert_eq!(load_number(&path).table().unwrap(), Some(8));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(load_number(&path).table().unwrap(), Some(7));
+    }
+
+    #[test]
+    fn what_is_no_table_says_why() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("table.json");
+        let error = |path: &Path| {
+            let loaded = load(&RealDisk, path, 3, json::object).unwrap();
+            loaded.table().unwrap_err().to_string()
+        };
+        fs::write(&path, "1234").unwrap();
+        let long = error(&path);
+        assert!(long.ends_with("the table has 4 bytes, limit 3"), "{long}");
+        fs::write(&path, "{0").unwrap();
+        let cut = error(&path);
+        assert!(cut.contains("no table: "), "{cut}");
+        let no_file = error(folder.path());
+        assert!(no_file.ends_with("is not a regular file"), "{no_file}");
+    }
+
+    #[test]
+    fn the_table_before_stays_as_the_backup_unless_it_is_no_json() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config/table.json");
+        let backup = path.with_file_name("table.json.bak");
+        let put = |text: &str| replace_with_backup(&RealDisk, &path, text.as_bytes()).unwrap();
+        put("{}");
+        assert!(!backup.exists());
+        put(r#"{"a":1}"#);
+        assert_eq!(fs::read_to_string(&backup).unwrap(), "{}");
+        fs::write(&path, "{0:1}").unwrap();
+        put("{}");
+        assert_eq!(fs::read_to_string(&backup).unwrap(), "{0:1}");
+        fs::write(&path, "torn").unwrap();
+        put(r#"{"b":1}"#);
+        assert_eq!(fs::read_to_string(&backup).unwrap(), "{0:1}");
+        assert_eq!(fs::read_to_string(&path).unwrap(), r#"{"b":1}"#);
+    }
+}

@@ -1,0 +1,13 @@
+//! Tables: small JSON files, RocketMQ's and Forebay's own.
+//!
+//! Anybody may have written one. It is read up to a length, with names that are numbers without
+//! quotes as RocketMQ writes them, and what is no table says why. It is replaced durably and as a
+//! whole, RocketMQ's with the backup `.bak` that it reads where the table itself cannot be read.
+
+mod file;
+pub mod json;
+pub mod offsets;
+mod version;
+
+pub use file::{Loaded, Reason, TABLE_LEN_MAX, load, load_with_backup, replace_with_backup};
+pub use version::raise_version;

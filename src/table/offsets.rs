@@ -1,0 +1,273 @@
+//! `config/consumerOffset.json`: how far groups have consumed, as RocketMQ keeps it.
+//!
+//! ```text
+//! {"dataVersion":{...},"offsetTable":{"topic@group":{0:5,1:7}}}
+//! ```
+//!
+//! A value is the next queue offset that the group consumes, or -1 where it has not begun.
+//! RocketMQ writes the numbers of queues without quotes and reads them with quotes too, so they are
+//! written with: the file is strict JSON.
+
+use super::json::{self, RawMembers};
+use super::{Loaded, Reason, load_with_backup, raise_version, replace_with_backup};
+use crate::disk::Disk;
+use crate::error::{Error, Op, Result};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde_json::value::RawValue;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The name of the table, in the directory of the tables.
+pub const FILE_NAME: &str = "consumerOffset.json";
+const OFFSETS: &str = "offsetTable";
+/// RocketMQ derives it from the offsets and does not read it.
+const DERIVED: &str = "groupTopicMap";
+/// The most members that the root may have.
+const MEMBERS_MAX: usize = 1024;
+
+/// Offsets by the number of their queue. Another system may have numbers that no queue has.
+type Offsets = BTreeMap<i64, i64>;
+
+/// The table. What Forebay does not know stays in it.
+#[derive(Debug)]
+pub struct OffsetTable {
+    path: PathBuf,
+    /// What the root has beside the offsets.
+    root: RawMembers,
+    /// By `topic@group`.
+    offsets: BTreeMap<String, Offsets>,
+}
+
+impl OffsetTable {
+    /// Reads the table in the directory `config`, or its backup.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`].
+    pub fn load(disk: &dyn Disk, config: &Path) -> Result<Loaded<OffsetTable>> {
+        let path = config.join(FILE_NAME);
+        load_with_backup(disk, &path, |text| OffsetTable::parse(&path, text))
+    }
+
+    fn parse(path: &Path, text: &[u8]) -> Result<OffsetTable, Reason> {
+        json::check_values(text)?;
+        let mut root = json::members::<MEMBERS_MAX>(text, "members")?;
+        root.remove(DERIVED);
+        let read = |text: Box<RawValue>| serde_json::from_str::<Option<_>>(text.get());
+        let offsets = root.remove(OFFSETS).map(read).transpose();
+        let offsets = offsets.map_err(Reason::unreadable)?.flatten();
+        Ok(OffsetTable {
+            path: path.to_owned(),
+            root,
+            offsets: offsets.unwrap_or_default(),
+        })
+    }
+
+    /// Topic, group, queue and next offset, of every group that has one in a queue.
+    pub fn all(&self) -> impl Iterator<Item = (&str, &str, u32, i64)> {
+        self.offsets.iter().flat_map(|(name, offsets)| {
+            // No topic and no group has the sign in its name.
+            let (topic, group) = name.split_once('@').unwrap_or((name, ""));
+            let offsets = offsets.iter();
+            offsets.filter_map(move |(queue, offset)| {
+                Some((topic, group, u32::try_from(*queue).ok()?, *offset))
+            })
+        })
+    }
+}
+
+#[cfg_attr(
+    not(test),
+    expect(dead_code, reason = "consumers write their progress with it")
+)]
+impl OffsetTable {
+    /// The table in the directory `config`; an empty one where there is none.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; [`Error::Corrupt`] and [`Error::Unsupported`] where table and backup cannot
+    /// be read: a table that takes their place would let every group begin anew.
+    pub fn open(disk: &dyn Disk, config: &Path) -> Result<OffsetTable> {
+        let found = OffsetTable::load(disk, config)?.table()?;
+        Ok(found.unwrap_or_else(|| OffsetTable {
+            path: config.join(FILE_NAME),
+            root: RawMembers::new(),
+            offsets: BTreeMap::new(),
+        }))
+    }
+
+    /// The next offset that a group consumes in a queue.
+    pub fn get(&self, topic: &str, group: &str, queue: u32) -> Option<i64> {
+        let offsets = self.offsets.get(&format!("{topic}@{group}"))?;
+        offsets.get(&i64::from(queue)).copied()
+    }
+
+    /// Sets the next offset that a group consumes in a queue.
+    pub fn set(&mut self, topic: &str, group: &str, queue: u32, offset: i64) {
+        let offsets = self.offsets.entry(format!("{topic}@{group}")).or_default();
+        offsets.insert(i64::from(queue), offset);
+    }
+
+    /// Writes the table, durably, as one changed at `now_ms`; the one before stays as the backup.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`]; the file is then the one before or this one.
+    pub fn save(&mut self, disk: &dyn Disk, now_ms: i64) -> Result<()> {
+        raise_version(&mut self.root, now_ms);
+        let io = |error| Error::io(Op::Write, &self.path, std::io::Error::other(error));
+        let text = json::pretty(self).map_err(io)?;
+        replace_with_backup(disk, &self.path, &text)
+    }
+}
+
+impl Serialize for OffsetTable {
+    /// Members in the order of their names, as RocketMQ writes them.
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let mut map = to.serialize_map(None)?;
+        let others = |are_after: bool| {
+            let members = self.root.iter();
+            members.filter(move |(name, _)| (name.as_str() > OFFSETS) == are_after)
+        };
+        for (name, text) in others(false) {
+            map.serialize_entry(name, text)?;
+        }
+        map.serialize_entry(OFFSETS, &self.offsets)?;
+        for (name, text) in others(true) {
+            map.serialize_entry(name, text)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use std::fs;
+
+    /// As 5.5.0 writes it: names of queues without quotes, members that are derived or unknown.
+    const OF_ROCKETMQ: &str = "{\n\t\"dataVersion\":{\n\t\t\"counter\":41,\n\t\t\
+        \"stateVersion\":2,\n\t\t\"timestamp\":1795214956880\n\t},\n\t\
+        \"groupTopicMap\":{\"G\":[\"T\"]},\n\t\"offsetTable\":{\n\t\t\
+        \"%RETRY%G@G\":{0:-1},\n\t\t\"T@G\":{0:5,1:7\n\t\t}\n\t},\n\t\
+        \"pullOffsetTable\":{\"T@G\":{3:9}}\n}";
+
+    fn folder(text: &str) -> tempfile::TempDir {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE_NAME), text).unwrap();
+        folder
+    }
+
+    fn text_of(folder: &tempfile::TempDir, name: &str) -> String {
+        fs::read_to_string(folder.path().join(name)).unwrap()
+    }
+
+    #[test]
+    fn offsets_are_written_as_rocketmq_reads_them() {
+        let folder = folder(OF_ROCKETMQ);
+        let mut table = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+        let found: Vec<_> = table.all().collect();
+        assert_eq!(
+            found,
+            [("%RETRY%G", "G", 0, -1), ("T", "G", 0, 5), ("T", "G", 1, 7)]
+        );
+        assert_eq!(table.get("T", "G", 1), Some(7));
+        assert_eq!(table.get("T", "G", 2), None);
+        table.set("T", "G", 1, 8);
+        table.set("T", "other", 10, i64::MAX);
+        table.save(&RealDisk, 1_795_214_960_000).unwrap();
+        assert_eq!(text_of(&folder, "consumerOffset.json.bak"), OF_ROCKETMQ);
+        let written = text_of(&folder, FILE_NAME);
+        // Strict: with quotes, and so without what `parse` forgives.
+        let value: serde_json::Value = serde_json::from_str(&written).unwrap();
+        let expected = serde_json::json!({
+            "dataVersion": {"counter": 42, "stateVersion": 2, "timestamp": 1_795_214_960_000_i64},
+            "offsetTable": {
+                "%RETRY%G@G": {"0": -1},
+                "T@G": {"0": 5, "1": 8},
+                "T@other": {"10": i64::MAX},
+            },
+            "pullOffsetTable": {"T@G": {"3": 9}},
+        });
+        assert_eq!(value, expected);
+        let at = |name: &str| written.find(name).unwrap();
+        assert!(at("dataVersion") < at("offsetTable") && at("offsetTable") < at("pullOffset"));
+        assert!(written.contains("\n\t\"offsetTable\": {\n\t\t\"%RETRY%G@G\""));
+        let again = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+        assert!(again.all().eq(table.all()));
+    }
+
+    #[test]
+    fn a_table_that_is_not_there_is_empty_and_begins_with_version_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("config");
+        let mut table = OffsetTable::open(&RealDisk, &config).unwrap();
+        assert_eq!(table.all().count(), 0);
+        table.set("T", "G", 0, 1);
+        table.save(&RealDisk, 7).unwrap();
+        let value: serde_json::Value =
+            serde_json::from_slice(&fs::read(config.join(FILE_NAME)).unwrap()).unwrap();
+        let version = serde_json::json!({"counter": 1, "stateVersion": 0, "timestamp": 7});
+        assert_eq!(value["dataVersion"], version);
+        assert!(!config.join("consumerOffset.json.bak").exists());
+    }
+
+    #[test]
+    fn numbers_that_no_queue_has_are_passed_over_and_kept() {
+        let folder = folder(r#"{"offsetTable":{"T@G":{-1:3,4294967296:4,2:5},"T":{0:6}}}"#);
+        let mut table = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+        let found: Vec<_> = table.all().collect();
+        assert_eq!(found, [("T", "", 0, 6), ("T", "G", 2, 5)]);
+        table.save(&RealDisk, 0).unwrap();
+        let written = text_of(&folder, FILE_NAME);
+        assert!(written.contains(r#""-1": 3"#) && written.contains(r#""4294967296": 4"#));
+    }
+
+    #[test]
+    fn what_is_no_table_of_offsets_is_an_error_that_says_where_and_why() {
+        for (text, why) in [
+            ("", "EOF"),
+            ("[]", "expected an object"),
+            (r#"{"offsetTable":[]}"#, "expected a map"),
+            (r#"{"offsetTable":{"T@G":5}}"#, "expected a map"),
+            (r#"{"offsetTable":{"T@G":{"x":5}}}"#, "x"),
+            (r#"{"offsetTable":{"T@G":{0:"5"}}}"#, "expected i64"),
+            (r#"{"offsetTable":{"T@G":{0:1.5}}}"#, "expected i64"),
+            (
+                r#"{"offsetTable":{"T@G":{0:9223372036854775808}}}"#,
+                "expected i64",
+            ),
+            (r#"{"offsetTable":{"T@G":{0:5}"#, "EOF"),
+        ] {
+            let folder = folder(text);
+            let error = OffsetTable::open(&RealDisk, folder.path()).unwrap_err();
+            let said = error.to_string();
+            assert!(
+                said.contains(FILE_NAME) && said.contains(why),
+                "{text}: {said}"
+            );
+            assert!(matches!(error, Error::Corrupt { .. }));
+            fs::write(folder.path().join("consumerOffset.json.bak"), OF_ROCKETMQ).unwrap();
+            let table = OffsetTable::open(&RealDisk, folder.path()).unwrap();
+            assert_eq!(table.get("T", "G", 0), Some(5), "{text}");
+        }
+        for text in ["{}", r#"{"offsetTable":null}"#] {
+            let table = OffsetTable::open(&RealDisk, folder(text).path()).unwrap();
+            assert_eq!(table.all().count(), 0);
+        }
+    }
+
+    #[test]
+    fn a_table_of_too_many_values_is_an_error_even_with_a_backup() {
+        let many = "0:1,".repeat(json::VALUES_MAX / 2);
+        let folder = folder(&format!(r#"{{"offsetTable":{{"T@G":{{{many}1:2}}}}}}"#));
+        fs::write(folder.path().join("consumerOffset.json.bak"), OF_ROCKETMQ).unwrap();
+        let error = OffsetTable::open(&RealDisk, folder.path()).unwrap_err();
+        assert!(
+            error.to_string().contains("more than 4194304 values"),
+            "{error}"
+        );
+    }
+}
