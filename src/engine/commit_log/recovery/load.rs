@@ -4,13 +4,14 @@
 use super::begin::Begin;
 use super::find::Found;
 use super::geometry;
+use crate::engine::Topic;
 use crate::engine::commit_log::index::Index;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::{
     ConsumeQueue, QueueEntry, QueueStore, list_queues, list_topics,
 };
-use crate::engine::commit_log::read::meant::leads_home;
+use crate::engine::commit_log::read::meant::{Meant, is_meant, leads_home};
 use crate::engine::directory::names;
 use crate::error::Result;
 use crate::mapped::spill::Spill;
@@ -84,7 +85,7 @@ fn load_queues(
         for id in list_queues(&**found.disk(), &directory.join(&name))? {
             let (topic, _) = found.topics.get_or_add(&name, id + 1);
             let queue = Arc::new(ConsumeQueue::open(&queues.store, &name, id)?);
-            if find_bounds(&queue, log, known.next(&name, id))? {
+            if find_bounds(&queue, &topic, log, known.next(&name, id))? {
                 stale.push(Arc::clone(&queue));
             }
             queues.add(&topic, queue);
@@ -155,7 +156,8 @@ pub fn forget_overlays(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<
         let known = Counted::of(begin);
         for (topic, queue) in loaded.queues.all(&found.topics) {
             if queue.forget_overlay() {
-                find_bounds(&queue, &loaded.log, known.next(&topic.name, queue.id))?;
+                let counted = known.next(&topic.name, queue.id);
+                find_bounds(&queue, &topic, &loaded.log, counted)?;
             }
         }
     }
@@ -200,7 +202,12 @@ impl Counted<'_> {
 /// or to one that is retired. `counted` is a position and the next offset of the queue there: an
 /// entry that leads below the one must be below the other, or a crash has taken its message.
 /// Returns whether the files hold entries after the bounds.
-fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>) -> Result<bool> {
+fn find_bounds(
+    queue: &ConsumeQueue,
+    topic: &Topic,
+    log: &Log,
+    counted: Option<(u64, u64)>,
+) -> Result<bool> {
     let first = queue.first_on_disk().unwrap_or(0);
     let last = queue.last_on_disk()?;
     let mut max = last;
@@ -210,7 +217,7 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>
             counted.is_some_and(|(position, next)| below(position) && max > next)
         };
         if let Some(entry) = queue.entry(max - 1)?.filter(|entry| !taken(entry))
-            && holds(queue, log, max - 1, entry)?
+            && holds(log, (topic, queue.id, max - 1), entry)?
         {
             break;
         }
@@ -222,7 +229,7 @@ fn find_bounds(queue: &ConsumeQueue, log: &Arc<Log>, counted: Option<(u64, u64)>
 
 /// Whether an entry says that its offset has been used: it leads to a record that claims it, or to
 /// one that is retired, or no message has it.
-fn holds(queue: &ConsumeQueue, log: &Log, number: u64, entry: QueueEntry) -> Result<bool> {
+fn holds(log: &Log, meant: Meant<'_>, entry: QueueEntry) -> Result<bool> {
     if entry.is_filler() || entry.end() <= log.min_position() {
         return Ok(true);
     }
@@ -230,7 +237,5 @@ fn holds(queue: &ConsumeQueue, log: &Log, number: u64, entry: QueueEntry) -> Res
         return Ok(false);
     };
     let record = message.record();
-    Ok(record.queue_offset() == number.cast_signed()
-        && record.queue_id() == queue.id.cast_signed()
-        && record.layout().total_len == entry.size)
+    Ok(is_meant(&record, meant) && record.layout().total_len == entry.size)
 }
