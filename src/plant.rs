@@ -16,6 +16,8 @@ pub enum Bug {
     TrustIndex,
     /// What lies after the end of the log stays there.
     StaleTail,
+    /// Zeros after the end of the log are taken for durable, whoever stored them.
+    TrustZeros,
     /// A sync that failed is tried again, and counts when it then succeeds.
     RetryFailedSync,
     /// On opening what is in the page cache is taken for durable.

@@ -128,7 +128,7 @@ const SELDOM: [(&str, &str, What, &str); 4] = [
     ),
     (
         "src/engine/commit_log/recovery/trim.rs",
-        "settle_end 1",
+        "trim_files 1",
         What::Directory,
         "settled::at_its_begin",
     ),

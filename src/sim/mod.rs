@@ -117,6 +117,12 @@ fn what_a_close_or_a_full_pass_leaves_is_durable() {
 fn what_opening_keeps_of_the_log_is_durable() {
     tell_all(settled::at_its_begin);
     tell_all(settled::behind_an_erased_end);
+    tell_all(settled::behind_an_end_that_the_dead_erased);
+    find(
+        Bug::TrustZeros,
+        60000,
+        settled::behind_an_end_that_the_dead_erased,
+    );
     tell_all(settled::cut_short);
 }
 

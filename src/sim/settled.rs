@@ -229,7 +229,7 @@ pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let root = Path::new("/data/store");
     let dying = Faults {
-        dies_at: Some(1 + random.below(40)),
+        dies_at: Some(1 + random.below(70)),
         ..faults(random.pick(&[Stop::Power, Stop::Process]))
     };
     let disk = Arc::new(SimDisk::new(Random::new(seed), dying));
@@ -344,6 +344,28 @@ pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |_| true).map(drop)
 }
 
+/// As [`behind_an_erased_end`], where the opening that erases dies before it has synced the zeros,
+/// or its sync fails. The next opening finds zeros, and has to make them durable.
+pub fn behind_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let disk = new_disk(seed, Stop::Power);
+    let engine = open(&disk)?;
+    send(&engine, 0..2, true).map_err(said)?;
+    engine.flush().map_err(said)?;
+    send(&engine, 2..14, true).map_err(said)?;
+    let dying = Faults {
+        dies_at: Some(1 + random.below(70)),
+        failing_syncs: random.pick(&[0, 200]),
+        ..faults(Stop::Process)
+    };
+    let disk = Arc::new(disk.restart(dying));
+    drop(engine);
+    let engine = open(&disk);
+    let disk = next(&disk, Stop::Power);
+    drop(engine);
+    outlives_a_longer_log(&mut random, &disk)
+}
+
 /// The power goes in the midst of a log whose end is erased on opening; what comes behind what is
 /// sent then is not an old record.
 pub fn behind_an_erased_end(seed: u64) -> Result<(), Breach> {
@@ -355,13 +377,18 @@ pub fn behind_an_erased_end(seed: u64) -> Result<(), Breach> {
     send(&engine, 2..14, true).map_err(said)?;
     let disk = next(&disk, Stop::Power);
     drop(engine);
-    let engine = open(&disk)?;
+    outlives_a_longer_log(&mut random, &disk)
+}
+
+/// A store is opened and gets messages, and the power goes: its log ends where it ended then.
+fn outlives_a_longer_log(random: &mut Random, disk: &Arc<SimDisk>) -> Result<(), Breach> {
+    let engine = open(disk)?;
     let end = engine.stats().published;
     let count = 1 + random.below(4) as u32;
     send(&engine, 0..count, true).map_err(said)?;
     let durable = engine.flush().map_err(said)?;
     hold!(durable > end, "nothing is sent");
-    let disk = next(&disk, Stop::Power);
+    let disk = next(disk, Stop::Power);
     drop(engine);
     let engine = open(&disk)?;
     let published = engine.stats().published;

@@ -206,3 +206,31 @@ fn a_damaged_end_of_a_queue_of_a_dead_store_hides_no_message() {
         }
     }
 }
+
+/// An entry after the end of a queue leads to a record of another topic that has the same queue and
+/// offset. It uses up no offset.
+#[test]
+fn an_entry_that_leads_to_a_record_of_another_topic_is_after_the_end_of_its_queue() {
+    let place = Place::new();
+    let root = place.root();
+    let store = open(&root, Mode::Append, |_| ());
+    let send = |store: &Store, topic: &str| {
+        let producer = store.producer(topic, Some(0)).unwrap();
+        let sent = producer.send(&Draft::default(), 0, Durability::Default);
+        sent.unwrap().place.offset
+    };
+    for topic in ["orders", "orders", "bills", "bills", "bills"] {
+        send(&store, topic);
+    }
+    store.close().unwrap();
+    let entry = fs::read(root.join("consumequeue/bills/0/00000000000000000000")).unwrap();
+    let (path, at) = place_of(&root, 0, 2);
+    let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+    file.write_all_at(&entry[40..60], at).unwrap();
+    // It would tell that the offset was not used.
+    fs::remove_file(root.join("forebay.offsets")).unwrap();
+
+    let store = open(&root, Mode::Append, |_| ());
+    assert_eq!(send(&store, "orders"), 2);
+    assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
+}

@@ -1,6 +1,7 @@
-//! What every engine does to a directory: knows its names, tells whose store it is, keeps a page of
-//! marks in it.
+//! What every engine does to a directory: knows its names, tells whose store it is and who may open
+//! it, locks it for a writer, keeps a page of marks in it.
 
 pub mod names;
 pub mod page;
 pub mod recognise;
+pub mod writer;

@@ -32,6 +32,7 @@
 //! 456   5 u64  identity of this file while its writer vouches for the page cache, else zeros:
 //!              mount, device, subvolume, inode, time of its birth in ns since 1970
 //! 512   u32    changes when a commit was taken up, and its sleepers are woken
+//! 640   u64    end of the bytes after the log that an opening erases, 0 when they are durably erased
 //! 2048  16 each    the last 128 epochs, each in the place of its number modulo 128: u64 when it
 //!                  began, in ns since 1970, u64 end of the log then
 //! ```
@@ -96,6 +97,7 @@ const AT_PENDING: usize = 448;
 const AT_IDENTITY: usize = 456;
 const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
 const AT_TAKEN: usize = 512;
+const AT_ERASING: usize = 640;
 const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
 
@@ -589,6 +591,17 @@ impl StatePage {
         self.set_words(AT_EXCHANGES, &next.to_ne_bytes());
     }
 
+    /// End of the bytes that an opening began to erase and may not have synced: in the page cache
+    /// they look erased, and a power loss may bring them back. 0 where there are none.
+    pub fn erasing(&self) -> u64 {
+        self.load(AT_ERASING)
+    }
+
+    /// Says that an opening erases the log up to `end`, until an epoch begins.
+    pub fn set_erasing(&self, end: u64) {
+        self.store(AT_ERASING, end);
+    }
+
     /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
     /// append.
     ///
@@ -600,6 +613,7 @@ impl StatePage {
         // First where the epoch begins: what is said of its records is said from there on.
         self.store(AT_EPOCH_START, end);
         self.set_words(AT_CHECKSUMS, &checksums);
+        self.set_erasing(0);
         self.set_words(AT_FOREIGN, &0u32.to_ne_bytes());
         self.set_words(AT_CLEAN, &0u32.to_ne_bytes());
         self.set_words(AT_BOOT_ID, &self.boot_id);

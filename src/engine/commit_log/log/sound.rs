@@ -4,12 +4,14 @@
 //! read are an error and never a hole: nothing is known of them, so nobody may take a moment
 //! without descriptors or memory for damage.
 //!
-//! Recovery has a loop of its own ([`walk`](super::walk::walk)): where a record does not hold,
-//! it decides whether that is a hole or the end of the log.
+//! Two others have a loop of their own. Recovery ([`walk`](super::walk::walk)) decides, where a
+//! record does not hold, whether that is a hole or the end of the log. And the bytes of an archive
+//! lie in memory, in no file of a log.
 
 use super::Log;
 use super::search::next_record;
 use super::walker::{Step, Walker};
+use crate::engine::Check;
 use crate::error::{Error, Op, Result};
 use crate::record::{Flaw, Freshness, Layout, Record};
 use crate::region::Region;
@@ -28,6 +30,34 @@ pub enum Depth {
     Checksums,
     /// These, and the checksum of the body.
     Body,
+}
+
+impl From<Check> for Depth {
+    fn from(check: Check) -> Depth {
+        match check {
+            Check::Full => Depth::Checksums,
+            Check::Structure => Depth::Position,
+        }
+    }
+}
+
+impl Depth {
+    /// Whether a record of sound structure, found at `position`, is sound.
+    #[inline]
+    pub fn check(self, record: &Record<'_>, position: u64) -> Result<Freshness, Flaw> {
+        match self {
+            Depth::Structure => Ok(Freshness::Fresh),
+            Depth::Position => match record.position() == position.cast_signed() {
+                true => Ok(Freshness::Fresh),
+                false => Err(Flaw::Position(record.position())),
+            },
+            Depth::Checksums => record.check(position),
+            Depth::Body => {
+                let freshness = record.check(position)?;
+                record.check_body().map(|()| freshness)
+            }
+        }
+    }
 }
 
 /// What a walk meets.
@@ -162,19 +192,7 @@ impl SoundWalk {
             return Ok(Freshness::Fresh);
         }
         let record = self.walker.record(at, layout).ok_or(Flaw::Empty)?;
-        match self.depth {
-            Depth::Structure | Depth::Position => {
-                match record.position() == position.cast_signed() {
-                    true => Ok(Freshness::Fresh),
-                    false => Err(Flaw::Position(record.position())),
-                }
-            }
-            Depth::Checksums => record.check(position),
-            Depth::Body => {
-                let freshness = record.check(position)?;
-                record.check_body().map(|()| freshness)
-            }
-        }
+        self.depth.check(&record, position)
     }
 
     /// Moves past the hole at `position`; `None` if retention has removed these bytes.

@@ -4,15 +4,13 @@
 //! notices and builds again.
 
 use super::IndexKeys;
-use crate::disk::{Disk, FileLock, LockState};
+use crate::disk::{Disk, FileLock};
 use crate::engine::commit_log::recovery::geometry;
 use crate::engine::commit_log::tables::abort;
 use crate::engine::commit_log::tables::inventory::Inventory;
-use crate::engine::directory::names;
-use crate::engine::directory::page::StatePage;
 use crate::engine::directory::recognise::{Maker, recognise};
+use crate::engine::directory::{names, writer};
 use crate::error::{Error, Op, Result};
-use crate::region::Access;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -22,15 +20,6 @@ pub struct StoreLock {
     disk: Arc<dyn Disk>,
     root: PathBuf,
     _lock: FileLock,
-}
-
-/// The error for a store that somebody writes.
-pub fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
-    let state = StatePage::open(disk, root, Access::Read)?;
-    Ok(Error::Locked {
-        path: root.to_owned(),
-        pid: state.and_then(|state| state.pid()),
-    })
 }
 
 impl StoreLock {
@@ -54,11 +43,7 @@ impl StoreLock {
             );
             return Err(Error::Unsupported { what });
         }
-        let lock_path = root.join(names::LOCK);
-        let taken = disk.lock(&lock_path);
-        let LockState::Held(lock) = taken.map_err(|e| Error::io(Op::Lock, &lock_path, e))? else {
-            return Err(locked(&**disk, root)?);
-        };
+        let lock = writer::lock(&**disk, root)?;
         if abort::is_there(&**disk, root)? {
             let what = format!(
                 "replacing the queues of {}, which was not closed: open it for writing once",

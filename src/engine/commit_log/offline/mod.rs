@@ -30,10 +30,10 @@ use super::queues::queue::entry::{QueueEntry, queue_and_offset};
 use super::queues::queue::is_directory_name;
 use super::recovery::geometry;
 use super::tables::abort;
-use crate::disk::{Disk, Holder};
-use crate::engine::directory::names;
+use crate::disk::Disk;
 use crate::engine::directory::page::{Geometry, StatePage};
 use crate::engine::directory::recognise::{Maker, recognise};
+use crate::engine::directory::writer;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::options::Options;
@@ -126,12 +126,7 @@ impl Quarry {
 
     /// Fails where somebody writes the store.
     pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
-        let lock = root.join(names::LOCK);
-        let holder = disk.probe(&lock);
-        if holder.map_err(|e| Error::io(Op::Stat, &lock, e))? == Holder::Nobody {
-            return Ok(());
-        }
-        Err(install::locked(disk, root)?)
+        writer::check_unwritten(disk, root)
     }
 
     /// Ranges to lay: the log files, a file that is missing with the one before it.

@@ -3,6 +3,7 @@
 use crate::engine::archive::blocks::Wanted;
 use crate::engine::commit_log::log::blank::is_blank;
 use crate::engine::commit_log::log::search::search;
+use crate::engine::commit_log::log::sound::Depth;
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
 use crate::error::{Error, Op, Result};
 use crate::record::layout::{MAGIC_BLANK, extent};
@@ -101,14 +102,9 @@ impl ByteCursor {
         let position = self.position + at as u64;
         let region = Arc::clone(&self.region);
         let here = extent(|len| region.run(at, len)).unwrap_or_default();
-        let record = Record::parse(here).and_then(|record| {
-            match self.check {
-                Check::Full => record.check(position).map(|_| ()),
-                Check::Structure if record.position() == position.cast_signed() => Ok(()),
-                Check::Structure => Err(Flaw::Position(record.position())),
-            }?;
-            Ok(record)
-        });
+        let depth = Depth::from(self.check);
+        let record = Record::parse(here);
+        let record = record.and_then(|record| depth.check(&record, position).map(|_| record));
         match record {
             Ok(record) => {
                 self.at += record.layout().total_len as usize;

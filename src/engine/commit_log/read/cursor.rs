@@ -5,7 +5,7 @@ use super::locate::Search;
 use super::meant::check_record;
 use crate::clock::{Clock, RealClock};
 use crate::engine::commit_log::log::Log;
-use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
+use crate::engine::commit_log::log::sound::{Sound, SoundWalk};
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, EntryMap};
 use crate::engine::report::Report;
@@ -254,13 +254,10 @@ pub struct LogCursor {
 impl LogCursor {
     /// A cursor over the log as it is published.
     pub fn new(log: &Arc<Log>, check: Check, report: &Arc<Report>) -> LogCursor {
-        let depth = match check {
-            Check::Full => Depth::Checksums,
-            Check::Structure => Depth::Position,
-        };
+        let range = log.min_position()..log.published();
         LogCursor {
             log: Arc::clone(log),
-            walk: SoundWalk::new(log, log.min_position()..log.published(), depth),
+            walk: SoundWalk::new(log, range, check.into()),
             report: Arc::clone(report),
         }
     }

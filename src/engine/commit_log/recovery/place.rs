@@ -5,7 +5,8 @@
 //! retired, or that a hole has swallowed) or if the next record of the queue goes on from it. And
 //! an entry that leads to its own record stays, whoever else claims its offset.
 
-use super::opening::Opening;
+use super::find::Found;
+use super::load::Loaded;
 use crate::engine::commit_log::dispatch::Finder;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::queues::Queues;
@@ -23,14 +24,27 @@ use std::sync::Arc;
 
 /// Offsets of a queue that no record was met for.
 #[derive(Clone, Debug)]
-pub struct Bridge {
+pub struct Gap {
+    /// Its topic.
     pub topic: Box<str>,
+    /// Its queue.
     pub queue: u32,
+    /// The offsets.
     pub offsets: Range<u64>,
     /// Position after the record before the gap.
     pub after: u64,
     /// Position of the record after it.
     pub before: u64,
+}
+
+/// What placing the records of a walk came to.
+pub struct Placed {
+    /// Entries stored.
+    pub rebuilt: u64,
+    /// Gaps that are believed.
+    pub gaps: Vec<Gap>,
+    /// Whether a queue lacks entries of records below the begin of the walk.
+    pub begins_too_late: bool,
 }
 
 /// A record whose offset leaves a gap that nothing explains.
@@ -55,9 +69,7 @@ pub struct Placer {
     min: u64,
     /// Whether the walk meets every record of the log.
     from_start: bool,
-    gap: bool,
-    rebuilt: u64,
-    bridges: Vec<Bridge>,
+    placed: Placed,
     /// The last one of each queue, by topic and queue.
     doubtful: HashMap<(u32, u32), Doubtful>,
     /// Queues of records that hold many messages each, and so many offsets.
@@ -65,26 +77,29 @@ pub struct Placer {
 }
 
 impl Placer {
-    pub fn new(opening: &Opening<'_>, log: &Arc<Log>, from: u64) -> Placer {
-        let min = opening.min_position();
+    /// A placer for a walk that begins at `from`.
+    pub fn new(found: &Found, loaded: &Loaded, from: u64) -> Placer {
+        let min = found.min_position();
         Placer {
-            topics: Arc::clone(&opening.topics),
-            queues: Arc::clone(&opening.queues),
-            report: Arc::clone(&opening.report),
-            log: Arc::clone(log),
+            topics: Arc::clone(&found.topics),
+            queues: Arc::clone(&loaded.queues),
+            report: Arc::clone(&found.report),
+            log: Arc::clone(&loaded.log),
             finder: Finder::default(),
             min,
             from_start: from <= min,
-            gap: false,
-            rebuilt: 0,
-            bridges: Vec::new(),
+            placed: Placed {
+                rebuilt: 0,
+                gaps: Vec::new(),
+                begins_too_late: false,
+            },
             doubtful: HashMap::new(),
             batched: HashSet::new(),
         }
     }
 
-    /// Entries stored, gaps bridged, and whether a gap asks for a walk from the start.
-    pub fn finish(mut self) -> Result<(u64, Vec<Bridge>, bool)> {
+    /// Decides on the records that are still doubtful.
+    pub fn finish(mut self) -> Result<Placed> {
         for doubtful in std::mem::take(&mut self.doubtful).into_values() {
             let gap = doubtful.offset.saturating_sub(doubtful.queue.max());
             if gap > LAST_GAP_MAX || doubtful.queue.is_untouched()? {
@@ -93,7 +108,7 @@ impl Placer {
                 self.believe(&doubtful)?;
             }
         }
-        Ok((self.rebuilt, self.bridges, self.gap))
+        Ok(self.placed)
     }
 
     /// Puts the entry of the record at `position`, before which `holes` bytes of the walk are lost.
@@ -140,11 +155,11 @@ impl Placer {
         }
         if offset > max {
             if !self.from_start {
-                self.gap = true;
+                self.placed.begins_too_late = true;
                 return Ok(());
             }
             if self.explained(&topic, &queue, offset - max, holes)? {
-                self.bridge(&topic.name, &queue, offset, position)?;
+                self.note_gap(&topic.name, &queue, offset, position)?;
             } else if !self.is_confirmed(&topic, &queue, offset, entry)? {
                 return Ok(());
             }
@@ -154,11 +169,11 @@ impl Placer {
 
     fn put(&mut self, queue: &ConsumeQueue, offset: u64, entry: QueueEntry) -> Result<()> {
         match queue.put(offset, entry) {
-            Ok(stored) => self.rebuilt += u64::from(stored),
+            Ok(stored) => self.placed.rebuilt += u64::from(stored),
             Err(Error::Corrupt { reason, .. }) => self.refuse(&entry, &reason),
             Err(error) => return Err(error),
         }
-        if self.rebuilt.is_multiple_of(1024) {
+        if self.placed.rebuilt.is_multiple_of(1024) {
             self.queues.limit_maps();
         }
         Ok(())
@@ -193,12 +208,12 @@ impl Placer {
 
     fn believe(&mut self, doubtful: &Doubtful) -> Result<()> {
         let Doubtful { queue, offset, .. } = doubtful;
-        self.bridge(&doubtful.topic, queue, *offset, doubtful.entry.position)?;
+        self.note_gap(&doubtful.topic, queue, *offset, doubtful.entry.position)?;
         self.put(queue, *offset, doubtful.entry)
     }
 
     /// Notes that no record was met for the offsets from the end of a queue to `offset`.
-    fn bridge(
+    fn note_gap(
         &mut self,
         topic: &str,
         queue: &ConsumeQueue,
@@ -206,7 +221,7 @@ impl Placer {
         position: u64,
     ) -> Result<()> {
         let after = queue.last_end_below(position)?.unwrap_or(self.min);
-        self.bridges.push(Bridge {
+        self.placed.gaps.push(Gap {
             topic: topic.into(),
             queue: queue.id,
             offsets: queue.max()..offset,

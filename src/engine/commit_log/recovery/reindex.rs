@@ -5,10 +5,10 @@
 //! are looked for in the log itself.
 
 use super::begin::Begin;
-use super::opening::Opening;
+use super::find::Found;
+use super::load::Loaded;
 use crate::engine::commit_log::index::{Index, is_indexed};
-use crate::engine::commit_log::log::Log;
-use crate::engine::commit_log::log::walk::{Belief, Outcome, walk};
+use crate::engine::commit_log::log::walk::{Belief, walk};
 use crate::error::Result;
 use crate::record::Record;
 use crate::record::properties::Known;
@@ -17,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// What a walk does with the keys that it meets.
-pub struct IndexPlan {
+pub struct KeyPlan {
     /// The index, where the walk puts keys.
     index: Option<Arc<Index>>,
     /// Position from which on keys are put again after the walk.
@@ -33,7 +33,17 @@ pub struct IndexPlan {
     put: u64,
 }
 
-impl IndexPlan {
+/// What became of the index.
+pub struct Reindexed {
+    /// Entries that it got, by the walk and after it.
+    pub entries_put: u64,
+    /// Records that were checked after the walk.
+    pub records_checked: u64,
+    /// Log positions whose keys it does not have, in a store that may not be written.
+    pub unindexed: Range<u64>,
+}
+
+impl KeyPlan {
     /// A record that the walk meets.
     #[inline]
     pub fn meet(&mut self, record: &Record<'_>, known: &Known<'_>, position: u64) -> Result<()> {
@@ -55,168 +65,173 @@ impl IndexPlan {
     }
 }
 
-impl Opening<'_> {
-    /// Opens the index files; whether all that were known of are there and sound.
-    fn load_index(&self, index: &Index, begin: &Begin) -> Result<bool> {
-        let end = self.files.last().map_or(0, |file| file.start + file.len);
-        let mut sound = index.load(end)?;
-        let files = index.files();
-        // The machine may have gone with its broker, and with it some pages that the broker had
-        // stored; one that lives has them all.
-        if begin.halted_by_other && !self.disk.copies() {
-            for file in &files {
-                sound = sound && file.is_whole()?;
-            }
+/// Opens the index files; whether all that were known of are there and sound.
+fn load_index(found: &Found, index: &Index, begin: &Begin) -> Result<bool> {
+    let mut sound = index.load(found.files_end())?;
+    let files = index.files();
+    // The machine may have gone with its broker, and with it some pages that the broker had
+    // stored; one that lives has them all.
+    if begin.halted_by_other && !found.disk().copies() {
+        for file in &files {
+            sound = sound && file.is_whole()?;
         }
-        let listed = begin.inventory.as_ref().and_then(|it| it.index.as_ref());
-        let mut all_there = true;
-        for (name, count) in listed.into_iter().flatten() {
-            let same = |path: &std::path::Path| {
-                path.file_name()
-                    .is_some_and(|found| found.to_string_lossy() == *name)
-            };
-            let file = files.iter().find(|file| same(file.path()));
-            all_there = match file {
-                Some(file) => all_there && file.count()? >= *count,
-                None => false,
-            };
-        }
-        Ok(sound && all_there && (listed.is_some() || !files.is_empty()))
     }
-
-    /// Loads the index and takes away what is not to be believed. The walk will begin at `from`.
-    pub fn plan_index(&self, begin: &Begin, from: u64) -> Result<IndexPlan> {
-        let mut plan = IndexPlan {
-            index: None,
-            again: None,
-            indexed_to: None,
-            gaps: Vec::new(),
-            missing: false,
-            unindexed: None,
-            put: 0,
+    let listed = begin.inventory.as_ref().and_then(|it| it.index.as_ref());
+    let mut all_there = true;
+    for (name, count) in listed.into_iter().flatten() {
+        let same = |path: &std::path::Path| {
+            path.file_name()
+                .is_some_and(|there| there.to_string_lossy() == *name)
         };
-        let Some(index) = &self.index else {
-            return Ok(plan);
+        let file = files.iter().find(|file| same(file.path()));
+        all_there = match file {
+            Some(file) => all_there && file.count()? >= *count,
+            None => false,
         };
-        let min = self.min_position();
-        // A writer that builds no index moves the marks all the same, and looks at no index that a
-        // power loss may have left torn before it.
-        let complete = !self.state.is_unindexed() && self.load_index(index, begin)?;
-        let end_position = index.end_position()?;
-        let unmarked = (!begin.marked).then(|| end_position.unwrap_or(min));
-        // Where there is no file and none was known of, nothing shows where the first would begin.
-        let listed = begin
-            .inventory
-            .as_ref()
-            .map(|known| known.position.max(min));
-        let empty = listed.filter(|_| index.files().is_empty());
-        let lagging = unmarked.or(empty).filter(|end| *end < from);
-        if self.access == Access::Read {
-            let unsure = begin
-                .index_until
-                .filter(|until| end_position.is_some_and(|end| end >= *until));
-            plan.again = match complete {
-                true => unsure.or(lagging),
-                false => Some(min),
-            };
-        } else if complete {
-            let cut = match begin.index_until {
-                Some(until) => self.cut_index(index, until)?,
-                None => None,
-            };
-            plan.again = cut.or(lagging);
-        } else {
-            self.clear_index(index)?;
-            plan.again = Some(min);
-        }
-        if self.access == Access::ReadWrite && plan.again.is_some() {
-            self.doubt_index()?;
-        }
-        if self.access == Access::ReadWrite && plan.again.is_none_or(|again| again >= from) {
-            plan.index = Some(Arc::clone(index));
-            plan.again = None;
-        }
-        if complete {
-            plan.indexed_to = index.end_position()?;
-            plan.gaps = gaps(index)?;
-        }
-        Ok(plan)
     }
+    Ok(sound && all_there && (listed.is_some() || !files.is_empty()))
+}
 
-    /// [`Index::cut`].
-    fn cut_index(&self, index: &Index, position: u64) -> Result<Option<u64>> {
-        if index.end_position()?.is_none_or(|end| end < position) {
-            return Ok(None);
-        }
-        self.doubt_index()?;
-        index.cut(position)
+/// Loads the index and takes away what is not to be believed. The walk will begin at `from`.
+pub fn plan_index(
+    found: &Found,
+    index: Option<&Arc<Index>>,
+    begin: &Begin,
+    from: u64,
+) -> Result<KeyPlan> {
+    let mut plan = KeyPlan {
+        index: None,
+        again: None,
+        indexed_to: None,
+        gaps: Vec::new(),
+        missing: false,
+        unindexed: None,
+        put: 0,
+    };
+    let Some(index) = index else {
+        return Ok(plan);
+    };
+    let min = found.min_position();
+    // A writer that builds no index moves the marks all the same, and looks at no index that a
+    // power loss may have left torn before it.
+    let complete = !found.state.is_unindexed() && load_index(found, index, begin)?;
+    let end_position = index.end_position()?;
+    let unmarked = (!begin.marked).then(|| end_position.unwrap_or(min));
+    // Where there is no file and none was known of, nothing shows where the first would begin.
+    let listed = begin
+        .inventory
+        .as_ref()
+        .map(|known| known.position.max(min));
+    let empty = listed.filter(|_| index.files().is_empty());
+    let lagging = unmarked.or(empty).filter(|end| *end < from);
+    if found.access == Access::Read {
+        let unsure = begin
+            .index_until
+            .filter(|until| end_position.is_some_and(|end| end >= *until));
+        plan.again = match complete {
+            true => unsure.or(lagging),
+            false => Some(min),
+        };
+    } else if complete {
+        let cut = match begin.index_until {
+            Some(until) => cut_index(found, index, until)?,
+            None => None,
+        };
+        plan.again = cut.or(lagging);
+    } else {
+        clear_index(found, index)?;
+        plan.again = Some(min);
     }
-
-    /// [`Index::clear`].
-    fn clear_index(&self, index: &Index) -> Result<()> {
-        self.doubt_index()?;
-        index.clear()
+    if found.access == Access::ReadWrite && plan.again.is_some() {
+        doubt_index(found)?;
     }
-
-    /// Has the state page tell, until the store runs, that the index is not to be believed: a
-    /// process that dies meanwhile leaves a part of it, which looks like a whole.
-    fn doubt_index(&self) -> Result<()> {
-        if self.state.is_unindexed() {
-            return Ok(());
-        }
-        self.state.set_unindexed(true);
-        self.state.sync(&*self.disk)
+    if found.access == Access::ReadWrite && plan.again.is_none_or(|again| again >= from) {
+        plan.index = Some(Arc::clone(index));
+        plan.again = None;
     }
+    if complete {
+        plan.indexed_to = index.end_position()?;
+        plan.gaps = gaps(index)?;
+    }
+    Ok(plan)
+}
 
-    /// Puts the keys that the walk could not, because they come before others.
-    pub fn complete_index(
-        &mut self,
-        log: &Arc<Log>,
-        begin: &Begin,
-        plan: &IndexPlan,
-        outcome: &Outcome,
-    ) -> Result<()> {
-        let Some(index) = self.index.clone() else {
-            return Ok(());
-        };
-        let min = self.min_position();
-        self.recovery.index_entries_rebuilt += plan.put;
-        let ahead = index.end_position()?.is_some_and(|end| end >= outcome.end);
-        if self.access == Access::Read {
-            let all = (ahead || plan.missing).then_some(min);
-            let start = [all, plan.again, plan.unindexed]
-                .into_iter()
-                .flatten()
-                .min();
-            self.unindexed = start.map_or(0..0, |start| start..outcome.end);
-            return Ok(());
+/// [`Index::cut`].
+fn cut_index(found: &Found, index: &Index, position: u64) -> Result<Option<u64>> {
+    if index.end_position()?.is_none_or(|end| end < position) {
+        return Ok(None);
+    }
+    doubt_index(found)?;
+    index.cut(position)
+}
+
+/// [`Index::clear`].
+fn clear_index(found: &Found, index: &Index) -> Result<()> {
+    doubt_index(found)?;
+    index.clear()
+}
+
+/// Has the state page tell, until the store runs, that the index is not to be believed: a
+/// process that dies meanwhile leaves a part of it, which looks like a whole.
+fn doubt_index(found: &Found) -> Result<()> {
+    if found.state.is_unindexed() {
+        return Ok(());
+    }
+    found.state.set_unindexed(true);
+    found.state.sync(&**found.disk())
+}
+
+/// Puts the keys that the walk to `end` could not, because they come before others.
+pub fn complete_index(
+    found: &Found,
+    loaded: &Loaded,
+    begin: &Begin,
+    plan: &KeyPlan,
+    end: u64,
+) -> Result<Reindexed> {
+    let mut reindexed = Reindexed {
+        entries_put: plan.put,
+        records_checked: 0,
+        unindexed: 0..0,
+    };
+    let Some(index) = &loaded.index else {
+        return Ok(reindexed);
+    };
+    let min = found.min_position();
+    let ahead = index.end_position()?.is_some_and(|indexed| indexed >= end);
+    if found.access == Access::Read {
+        let all = (ahead || plan.missing).then_some(min);
+        let start = [all, plan.again, plan.unindexed]
+            .into_iter()
+            .flatten()
+            .min();
+        reindexed.unindexed = start.map_or(0..0, |start| start..end);
+        return Ok(reindexed);
+    }
+    let again = if plan.missing {
+        clear_index(found, index)?;
+        Some(min)
+    } else {
+        let cut = cut_index(found, index, end)?;
+        plan.again.into_iter().chain(cut).min()
+    };
+    let Some(start) = again else {
+        return Ok(reindexed);
+    };
+    let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
+        reindexed.records_checked += 1;
+        let known = Known::read(record.raw_properties());
+        if position < end && is_indexed(record) {
+            reindexed.entries_put += index.put_missing(record, &known, position)?;
         }
-        let again = if plan.missing {
-            self.clear_index(&index)?;
-            Some(min)
-        } else {
-            let cut = self.cut_index(&index, outcome.end)?;
-            plan.again.into_iter().chain(cut).min()
-        };
-        let Some(start) = again else { return Ok(()) };
-        let (mut rebuilt, mut checked) = (0, 0);
-        let mut visit = |record: &Record<'_>, position: u64, _: u64| -> Result<()> {
-            checked += 1;
-            let known = Known::read(record.raw_properties());
-            if position < outcome.end && is_indexed(record) {
-                rebuilt += index.put_missing(record, &known, position)?;
-            }
-            Ok(())
-        };
-        let belief = match begin.marked {
-            true => Belief::below(outcome.end),
-            false => begin.belief(),
-        };
-        walk(log, start, belief, &mut visit)?;
-        self.recovery.index_entries_rebuilt += rebuilt;
-        self.recovery.records_checked += checked;
         Ok(())
-    }
+    };
+    let belief = match begin.marked {
+        true => Belief::below(end),
+        false => begin.belief(),
+    };
+    walk(&loaded.log, start, belief, &mut visit)?;
+    Ok(reindexed)
 }
 
 /// The stretches before the first index file, and between one and the next.

@@ -3,7 +3,7 @@
 use super::{archived, consumed};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::search::next_record;
-use crate::engine::commit_log::log::walker::{Step, Walker};
+use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::page::Mark;
 use crate::error::Result;
@@ -195,22 +195,29 @@ impl Ages {
 fn last_stored(log: &Arc<Log>, file: &MappedFile) -> Result<Option<i64>> {
     let mut reach = LAST_RECORD_REACH;
     loop {
-        let mut from = file.end().saturating_sub(reach).max(file.start());
-        let whole = from == file.start();
-        let mut newest = None;
-        while let Some(next) = next_record(log, from, file.end())? {
-            let mut walker = Walker::new(log, next, file.end());
-            while let Step::Record(at, layout) = walker.step()? {
-                newest = walker
-                    .record(at, layout)
-                    .map(|record| record.store_timestamp())
-                    .max(newest);
-            }
-            from = walker.position().max(next) + 1;
+        let from = file.end().saturating_sub(reach).max(file.start());
+        if let Some(newest) = newest_stored(log, from, file.end())? {
+            return Ok(Some(newest));
         }
-        if newest.is_some() || whole {
-            return Ok(newest);
+        if from == file.start() {
+            return Ok(None);
         }
         reach *= 4;
     }
+}
+
+/// Newest store time of the records from the first whole one in `from..end` on.
+fn newest_stored(log: &Arc<Log>, from: u64, end: u64) -> Result<Option<i64>> {
+    // `from` may lie within a record, whose bytes may look like one.
+    let Some(first) = next_record(log, from, end)? else {
+        return Ok(None);
+    };
+    let mut walk = SoundWalk::new(log, first..end, Depth::Structure);
+    let mut newest = None;
+    while let Some(met) = walk.next()? {
+        if let Sound::Record(record, _) = met {
+            newest = newest.max(Some(record.store_timestamp()));
+        }
+    }
+    Ok(newest)
 }

@@ -1,0 +1,300 @@
+//! The parts of an open store, put together from what the steps before have found.
+
+use super::find::Found;
+use super::load;
+use super::rebuild::Walked;
+use super::trim::Trimmed;
+use crate::disk::FileLock;
+use crate::engine::Recovery;
+use crate::engine::commit_log::dispatch::Dispatcher;
+use crate::engine::commit_log::index::Index;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::log::append::Tail;
+use crate::engine::commit_log::parts::{AppendRules, Bells, Flushing, Following, Parts};
+use crate::engine::commit_log::queues::Queues;
+use crate::engine::commit_log::read::follow::refresh;
+use crate::engine::commit_log::tables::checkpoint::Checkpoint;
+use crate::engine::commit_log::tables::inventory::Inventory;
+use crate::engine::directory::names;
+use crate::engine::directory::page::{Cache, Mark, StatePage};
+use crate::engine::service::append_lock::AppendLock;
+use crate::engine::service::health::Health;
+use crate::error::{Error, Op, Result};
+use crate::mapped::queue::FoundFile;
+use crate::mapped::{Allocator, Extent, MappedFileQueue, Preparation, TransientPool};
+use crate::meter::FlushMeter;
+use crate::options::{Flush, Options};
+use crate::record::RecordStyle;
+use crate::region::Access;
+use crossbeam_utils::CachePadded;
+use parking_lot::{Mutex, RwLock};
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+/// Buffers between the senders of a synchronous store and its files.
+const SYNC_BUFFERS: u32 = 2;
+
+/// Everything that opening hands to the engine.
+pub struct Opened {
+    /// The parts.
+    pub parts: Arc<Parts>,
+    /// The options that hold.
+    pub options: Options,
+    /// The lock, where the store is written.
+    pub lock: Option<FileLock>,
+    /// What was found and done.
+    pub recovery: Recovery,
+    /// Log positions whose keys the index does not have, in a store that may not be written.
+    pub unindexed: Range<u64>,
+    /// Whether another process writes the store.
+    pub live: bool,
+}
+
+/// What the parts are built on.
+struct Base {
+    log: Log,
+    queues: Arc<Queues>,
+    index: Option<Arc<Index>>,
+    /// Where appends begin; in a store that may not be written, at no position.
+    tail_end: u64,
+    in_doubt: Option<u64>,
+    recovery: Recovery,
+    unindexed: Range<u64>,
+}
+
+/// Puts together the parts of a store whose log was trimmed. In one that is written, the options
+/// that were given are kept first; then the page begins an epoch, durably.
+pub fn assemble(found: Found, walked: Walked, trimmed: Trimmed) -> Result<Opened> {
+    if let Some(kept) = &found.kept {
+        kept.save(&**found.disk(), &found.report.warnings)?;
+    }
+    let files = mapped(&found, &trimmed.files, walked.end);
+    let (state, in_doubt) = marks(&found, &walked)?;
+    let base = Base {
+        log: Log {
+            files,
+            state,
+            source: None,
+            sync: found.options.flush() == Flush::Sync && found.access == Access::ReadWrite,
+            ready: AtomicU64::new(0),
+            stored_ms: AtomicI64::new(walked.last_store_ms),
+        },
+        queues: walked.queues,
+        index: walked.index,
+        tail_end: match found.access {
+            Access::ReadWrite => walked.end,
+            Access::Read => u64::MAX,
+        },
+        in_doubt,
+        recovery: Recovery {
+            truncated_bytes: trimmed.bytes,
+            ..walked.recovery
+        },
+        unindexed: walked.unindexed,
+    };
+    build(found, base)
+}
+
+/// Joins a store that another process writes: its marks are followed, nothing is walked.
+pub fn follow(found: Found) -> Result<Opened> {
+    let end = found.state.get(Mark::Published);
+    let base = Base {
+        log: Log {
+            files: mapped(&found, &found.files, end),
+            state: Arc::new(StatePage::in_memory()?),
+            source: Some(Arc::clone(&found.state)),
+            sync: false,
+            ready: AtomicU64::new(0),
+            stored_ms: AtomicI64::new(0),
+        },
+        queues: Arc::new(load::queues(&found)),
+        index: load::index(&found),
+        tail_end: u64::MAX,
+        in_doubt: None,
+        recovery: Recovery {
+            end,
+            ..Recovery::default()
+        },
+        unindexed: 0..0,
+    };
+    let opened = build(found, base)?;
+    refresh(&opened.parts)?;
+    Ok(opened)
+}
+
+/// The files of a log that ends at `end`.
+fn mapped(found: &Found, files: &[FoundFile], end: u64) -> MappedFileQueue {
+    let directory = found.root.join(names::COMMIT_LOG);
+    let mapped = MappedFileQueue::new(found.disk(), directory, found.geometry.log_file_len);
+    mapped.load(files, found.access, |file| {
+        match end.saturating_sub(file.start) {
+            written if written >= file.len => Extent::Full,
+            written => Extent::Part(written),
+        }
+    });
+    mapped
+}
+
+/// The page with the marks of a log that was walked; in a store that is written it begins an epoch
+/// and is durable. Returned with it: from where on queues and index came with the page cache of a
+/// process that died.
+fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)> {
+    let (min, end) = (found.min_position(), walked.end);
+    let state = match found.access {
+        Access::ReadWrite => Arc::clone(&found.state),
+        // A page that may not be written tells of another's marks; ours are kept in memory.
+        Access::Read => Arc::new(StatePage::in_memory()?),
+    };
+    for mark in [Mark::Published, Mark::Dispatched, Mark::Durable] {
+        state.set(mark, end);
+    }
+    state.set(Mark::Minimum, min);
+    if found.access == Access::Read {
+        if found.state.is_halted() {
+            // Its writer died: what it had not flushed is in the page cache alone.
+            state.set(Mark::Durable, found.state.get(Mark::Durable).min(end));
+        }
+        return Ok((state, None));
+    }
+    if !walked.untouched_since_close {
+        doubt_caches(found, walked);
+    }
+    let whole = walked.untouched_since_close && !caches_are_behind(found, walked);
+    let in_doubt = state.is_halted().then(|| state.get(Mark::Settled).max(min));
+    state.set(Mark::Settled, if whole { end } else { min });
+    if state.epoch() == 0 && end > min {
+        // Another system's store: what its queues have used up stands in their files alone.
+        Inventory::of(end, &found.topics, &walked.queues, walked.index.as_deref())?
+            .save(found.disk(), &found.root)?;
+    }
+    state.set_unindexed(walked.index.is_none());
+    let now_ns = found.machine.clock.now_ns();
+    state.begin_epoch(end, found.options.checksum(), now_ns);
+    if walked.recovery.clean || found.cache != Cache::Unknown {
+        state.vouch();
+    }
+    state.sync(&**found.disk())?;
+    Ok((state, in_doubt))
+}
+
+/// Has the next full pass make durable what opening found in queues and index.
+fn doubt_caches(found: &Found, walked: &Walked) {
+    for (_, queue) in walked.queues.all(&found.topics) {
+        queue.doubt();
+    }
+    walked.index.iter().for_each(|index| index.doubt());
+}
+
+/// Whether opening has changed something in queues or index that is not durable yet.
+fn caches_are_behind(found: &Found, walked: &Walked) -> bool {
+    let queues = walked.queues.all(&found.topics);
+    let mut queues = queues.into_iter().map(|(_, queue)| queue);
+    queues.any(|queue| queue.is_behind())
+        || walked.index.as_ref().is_some_and(|index| index.is_behind())
+}
+
+fn build(found: Found, base: Base) -> Result<Opened> {
+    let (options, clock) = (&found.options, Arc::clone(&found.machine.clock));
+    let pool = pool(&found, base.tail_end)?;
+    let log = Arc::new(base.log);
+    let (queues, index) = (base.queues, base.index);
+    let populate =
+        found.access == Access::ReadWrite && options.flush() == Flush::Async && !options.warm_up;
+    let stored_ms = log.stored_ms.load(Ordering::Relaxed);
+    let mut tail = Tail::new(&log, base.tail_end, stored_ms, populate, pool.is_some())?;
+    for (topic, queue) in queues.all(&found.topics) {
+        tail.set_next_offset(&topic, queue.id, queue.max());
+    }
+    let dispatcher = Dispatcher::new(&log, &found.topics, &queues, index.as_ref(), &found.report);
+    let checkpoint = match found.access {
+        Access::ReadWrite => Some(Checkpoint::open(&**found.disk(), &found.root)?),
+        Access::Read => None,
+    };
+    let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&clock));
+    // Other than it is, so that the first look opens the files of that moment.
+    let exchanges = found.state.exchanges().wrapping_sub(1);
+    let parts = Parts {
+        allocator: Allocator::new(&found.machine, preparation(options), &found.report.warnings),
+        append_rules: append_rules(&found),
+        flushing: Flushing {
+            log: Mutex::new(()),
+            full_pass: Mutex::new(()),
+            in_doubt: Mutex::new(base.in_doubt),
+            checkpoint,
+            meter: FlushMeter::new(&found.report.warnings),
+        },
+        following: Following {
+            lock: Mutex::new(()),
+            exchanges: AtomicU32::new(exchanges),
+        },
+        root: found.root,
+        disk: found.machine.disk,
+        clock,
+        health: Health::default(),
+        log,
+        topics: found.topics,
+        queues,
+        index,
+        rebuilding: RwLock::default(),
+        dispatcher,
+        tail: CachePadded::new(tail),
+        pool,
+        table: Mutex::new(found.table),
+        table_dirty: AtomicBool::new(false),
+        bells: Bells::default(),
+        report: found.report,
+    };
+    Ok(Opened {
+        parts: Arc::new(parts),
+        options: found.options,
+        lock: found.lock,
+        recovery: base.recovery,
+        unindexed: base.unindexed,
+        live: found.is_live,
+    })
+}
+
+/// The buffers between the senders and the log, which ends at `end`, where there are any.
+fn pool(found: &Found, end: u64) -> Result<Option<TransientPool>> {
+    let options = &found.options;
+    let buffers = match options.flush() {
+        // What a group has gathered is written at once: a fraction of what it takes to fault
+        // its pages in, one by one, and to sync them.
+        Flush::Sync => SYNC_BUFFERS,
+        Flush::Async => options.transient_pool,
+    };
+    if buffers == 0 || found.access == Access::Read {
+        return Ok(None);
+    }
+    let made = TransientPool::new(buffers as usize, found.geometry.log_file_len, end);
+    let pool = made.map_err(|e| Error::io(Op::MakePool, &found.root, e))?;
+    if options.transient_pool > 0 {
+        pool.lock();
+    }
+    Ok(Some(pool))
+}
+
+fn preparation(options: &Options) -> Preparation {
+    Preparation {
+        warm_up: options.warm_up,
+        warm_up_pages: options.warm_up_flush_pages,
+        lock: options.lock_memory,
+        random_reads: !options.read_ahead,
+    }
+}
+
+fn append_rules(found: &Found) -> AppendRules {
+    let options = &found.options;
+    AppendRules {
+        style: RecordStyle {
+            host: found.host(),
+            checksum: options.checksum(),
+            max_message_size: options.max_message_size(),
+        },
+        default_queues: options.default_queues(),
+        busy_timeout: options.busy_timeout,
+        unique_ids: options.unique_ids(),
+        pool_fail_fast: options.transient_pool > 0 && options.transient_pool_fail_fast,
+    }
+}

@@ -1,0 +1,241 @@
+//! The queues as their files have them, before the walk: which there are, and up to where each is
+//! believed.
+
+use super::begin::Begin;
+use super::find::Found;
+use super::geometry;
+use crate::engine::Topic;
+use crate::engine::commit_log::index::Index;
+use crate::engine::commit_log::log::Log;
+use crate::engine::commit_log::queues::Queues;
+use crate::engine::commit_log::queues::queue::{
+    ConsumeQueue, QueueEntry, QueueStore, list_queues, list_topics,
+};
+use crate::engine::commit_log::read::meant::{Meant, is_meant, leads_home};
+use crate::engine::directory::names;
+use crate::error::Result;
+use crate::mapped::spill::Spill;
+use crate::region::Access;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// The log as it lies on disk, and what is built from it.
+pub struct Loaded {
+    /// The log, every byte readable.
+    pub log: Arc<Log>,
+    /// The queues, each with its bounds.
+    pub queues: Arc<Queues>,
+    /// Queues whose files hold entries after their bounds.
+    pub stale: Vec<Arc<ConsumeQueue>>,
+    /// The index, where keys are indexed. Its files are not opened yet.
+    pub index: Option<Arc<Index>>,
+}
+
+/// Opens the log, and every queue that has a directory, and finds the bounds of the queues.
+pub fn load(found: &Found, begin: &Begin) -> Result<Loaded> {
+    let len = found.geometry.log_file_len;
+    let log = Arc::new(Log::of_files(found.disk(), &found.root, &found.files, len)?);
+    let queues = queues(found);
+    let stale = load_queues(found, &queues, &log, begin)?;
+    Ok(Loaded {
+        log,
+        queues: Arc::new(queues),
+        stale,
+        index: index(found),
+    })
+}
+
+/// The queues, none of which is there yet.
+pub fn queues(found: &Found) -> Queues {
+    Queues::new(Arc::new(QueueStore {
+        disk: Arc::clone(found.disk()),
+        directory: found.root.join(names::QUEUES),
+        file_entries: found.geometry.queue_file_entries,
+        access: found.access,
+        spill: Spill::default(),
+        mapped: AtomicU64::new(0),
+    }))
+}
+
+/// The index without its files, where keys are indexed.
+pub fn index(found: &Found) -> Option<Arc<Index>> {
+    let sizes = (found.geometry.index_slots, found.geometry.index_entries);
+    let directory = found.root.join(names::INDEX);
+    let index = || Index::new(found.disk(), directory, sizes, found.access);
+    found.options.index().then(index).map(Arc::new)
+}
+
+/// Opens every queue that has a directory and finds its bounds. Returns those whose files hold
+/// entries after them.
+fn load_queues(
+    found: &Found,
+    queues: &Queues,
+    log: &Arc<Log>,
+    begin: &Begin,
+) -> Result<Vec<Arc<ConsumeQueue>>> {
+    let mut stale = Vec::new();
+    let known = Counted::of(begin);
+    let directory = &queues.store.directory;
+    let topics = match geometry::has_foreign_queues(&**found.disk(), &found.root)? {
+        true => Vec::new(),
+        false => list_topics(&**found.disk(), directory)?,
+    };
+    for name in topics {
+        for id in list_queues(&**found.disk(), &directory.join(&name))? {
+            let (topic, _) = found.topics.get_or_add(&name, id + 1);
+            let queue = Arc::new(ConsumeQueue::open(&queues.store, &name, id)?);
+            if find_bounds(&queue, &topic, log, known.next(&name, id))? {
+                stale.push(Arc::clone(&queue));
+            }
+            queues.add(&topic, queue);
+            queues.limit_maps();
+        }
+    }
+    for (name, id, min, next) in begin.inventory.iter().flat_map(|known| &known.queues) {
+        let (topic, _) = found.topics.get_or_add(name, id + 1);
+        let queue = queues.get_or_add(&topic, *id);
+        if min == next && queue.is_untouched()? {
+            queue.load_bounds(*next, *next);
+        }
+    }
+    Ok(stale)
+}
+
+/// Whether every queue that is known of is there to its end, as far as a look at the corners of
+/// its files shows.
+pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<bool> {
+    if begin.from <= found.min_position() {
+        return Ok(true);
+    }
+    let queues = loaded.queues.all(&found.topics);
+    let min_position = loaded.log.min_position();
+    match &begin.inventory {
+        // Without one, something has to be there; a mark says that Forebay wrote the store, and
+        // has flushed nothing as a whole yet.
+        None if begin.marked && !begin.clean => return Ok(false),
+        None if queues.iter().all(|(_, queue)| queue.max() == 0) => return Ok(false),
+        None => {}
+        Some(inventory) => {
+            for (name, id, min, next) in &inventory.queues {
+                let topic = found.topics.get(name);
+                let queue = topic.and_then(|topic| loaded.queues.get(&topic, *id));
+                let Some(queue) = queue.filter(|it| it.max() >= *next && it.covers(*min)) else {
+                    return Ok(false);
+                };
+                // Entries alone do not tell that more is retired: they may be damaged.
+                if !queue.is_filled(*min..queue.first_from(min_position)?)? {
+                    return Ok(false);
+                }
+                loaded.queues.limit_maps();
+            }
+        }
+    }
+    for (topic, queue) in queues {
+        for number in queue.corners() {
+            let sound = match queue.entry(number)? {
+                None => false,
+                Some(entry) => {
+                    entry.is_filler()
+                        || entry.end() <= min_position
+                        || leads_home(&loaded.log, (&topic, queue.id, number), entry)?
+                }
+            };
+            if !sound {
+                return Ok(false);
+            }
+        }
+        loaded.queues.limit_maps();
+    }
+    Ok(true)
+}
+
+/// Lets go of entries that were put into memory, for a walk from the first record on.
+pub fn forget_overlays(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<()> {
+    if found.access == Access::Read {
+        let known = Counted::of(begin);
+        for (topic, queue) in loaded.queues.all(&found.topics) {
+            if queue.forget_overlay() {
+                let counted = known.next(&topic.name, queue.id);
+                find_bounds(&queue, &topic, &loaded.log, counted)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The bounds of each queue at one position of the log, as the inventory tells them.
+pub struct Counted<'a> {
+    position: Option<u64>,
+    bounds: HashMap<(&'a str, u32), (u64, u64)>,
+}
+
+impl Counted<'_> {
+    /// As the inventory of `begin` tells.
+    pub fn of(begin: &Begin) -> Counted<'_> {
+        let queues = begin.inventory.iter().flat_map(|known| &known.queues);
+        Counted {
+            position: begin.inventory.as_ref().map(|known| known.position),
+            bounds: queues
+                .map(|(name, id, min, next)| ((name.as_str(), *id), (*min, *next)))
+                .collect(),
+        }
+    }
+
+    fn bounds(&self, topic: &str, queue: u32) -> (u64, u64) {
+        let bounds = self.bounds.get(&(topic, queue));
+        bounds.copied().unwrap_or_default()
+    }
+
+    /// First offset of the queue; 0 where nothing tells.
+    pub fn first(&self, topic: &str, queue: u32) -> u64 {
+        self.bounds(topic, queue).0
+    }
+
+    /// A position and the next offset of the queue there; `None` where nothing tells.
+    pub fn next(&self, topic: &str, queue: u32) -> Option<(u64, u64)> {
+        Some((self.position?, self.bounds(topic, queue).1))
+    }
+}
+
+/// Finds the bounds of a queue from its files: up to the last entry that leads to its own record,
+/// or to one that is retired. `counted` is a position and the next offset of the queue there: an
+/// entry that leads below the one must be below the other, or a crash has taken its message.
+/// Returns whether the files hold entries after the bounds.
+fn find_bounds(
+    queue: &ConsumeQueue,
+    topic: &Topic,
+    log: &Log,
+    counted: Option<(u64, u64)>,
+) -> Result<bool> {
+    let first = queue.first_on_disk().unwrap_or(0);
+    let last = queue.last_on_disk()?;
+    let mut max = last;
+    while max > first {
+        let taken = |entry: &QueueEntry| {
+            let below = |at| !entry.is_filler() && entry.position < at;
+            counted.is_some_and(|(position, next)| below(position) && max > next)
+        };
+        if let Some(entry) = queue.entry(max - 1)?.filter(|entry| !taken(entry))
+            && holds(log, (topic, queue.id, max - 1), entry)?
+        {
+            break;
+        }
+        max -= 1;
+    }
+    queue.load_bounds(first, max);
+    Ok(max < last)
+}
+
+/// Whether an entry says that its offset has been used: it leads to a record that claims it, or to
+/// one that is retired, or no message has it.
+fn holds(log: &Log, meant: Meant<'_>, entry: QueueEntry) -> Result<bool> {
+    if entry.is_filler() || entry.end() <= log.min_position() {
+        return Ok(true);
+    }
+    let Some(message) = log.record_at(entry.position)?.record() else {
+        return Ok(false);
+    };
+    let record = message.record();
+    Ok(is_meant(&record, meant) && record.layout().total_len == entry.size)
+}

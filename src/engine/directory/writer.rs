@@ -1,0 +1,146 @@
+//! Who may open a store, and the lock of the one process that writes it.
+//!
+//! A writer locks byte 0 of the file `lock`; the lock ends with its process. A reader takes no
+//! lock. It asks who holds it, and follows a writer of ours.
+
+use super::names;
+use super::page::StatePage;
+use super::recognise::{Maker, recognise};
+use crate::disk::{Disk, FileLock, Holder, LockState};
+use crate::error::{Error, Op, Result};
+use crate::options::{Mode, Options};
+use crate::region::Access;
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How long a reader waits for a writer that is about to open the store.
+const WRITER_OPENS_MAX: Duration = Duration::from_secs(2);
+
+/// Tells who made the store at `root`, which may be opened as the options say.
+///
+/// # Errors
+///
+/// [`Error::NotFound`] where there is nothing to read, [`Error::Exists`] where a store is to be
+/// created and there is one, [`Error::Foreign`] for another system's store that is not to be
+/// adopted; those of [`recognise`].
+pub fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
+    let path = || root.to_owned();
+    match (options.mode, recognise(disk, root)?) {
+        (Mode::Read, Maker::Nobody) => Err(Error::NotFound { path: path() }),
+        (Mode::Create, Maker::Forebay | Maker::Other) => Err(Error::Exists { path: path() }),
+        (Mode::Append, Maker::Other) if !options.adopt => Err(Error::Foreign { path: path() }),
+        (_, maker) => Ok(maker),
+    }
+}
+
+/// Takes the lock of a writer, in a directory that is there.
+///
+/// # Errors
+///
+/// [`Error::Locked`] where another process has it.
+pub fn lock(disk: &dyn Disk, root: &Path) -> Result<FileLock> {
+    let path = root.join(names::LOCK);
+    let taken = disk.lock(&path);
+    match taken.map_err(|e| Error::io(Op::Lock, &path, e))? {
+        LockState::Held(lock) => Ok(lock),
+        LockState::Taken => Err(locked(disk, root)?),
+    }
+}
+
+/// Fails where somebody writes the store.
+///
+/// # Errors
+///
+/// [`Error::Locked`].
+pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
+    match holder(disk, root)? {
+        Holder::Nobody => Ok(()),
+        _ => Err(locked(disk, root)?),
+    }
+}
+
+/// The error for a store that somebody writes.
+fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
+    let state = StatePage::open(disk, root, Access::Read)?;
+    Ok(Error::Locked {
+        path: root.to_owned(),
+        pid: state.and_then(|state| state.pid()),
+    })
+}
+
+fn holder(disk: &dyn Disk, root: &Path) -> Result<Holder> {
+    let path = root.join(names::LOCK);
+    let holder = disk.probe(&path);
+    holder.map_err(|e| Error::io(Op::Stat, &path, e))
+}
+
+/// Who holds the lock, and the state page. A writer of ours that is still opening the store is
+/// waited for a moment: once it writes, its marks can be followed.
+pub fn await_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StatePage>)> {
+    let deadline = Instant::now() + WRITER_OPENS_MAX;
+    loop {
+        let holder = holder(disk, root)?;
+        let state = StatePage::open(disk, root, Access::Read)?;
+        let ready = state.as_ref().is_some_and(StatePage::is_written_to);
+        if holder != Holder::Forebay || ready || Instant::now() > deadline {
+            return Ok((holder, state));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Makes the directory of a store, and where nobody made one before, the path to it durable.
+pub fn make_directory(disk: &dyn Disk, root: &Path, maker: Maker) -> Result<()> {
+    disk.create_directory(root)
+        .map_err(|e| Error::io(Op::Create, root, e))?;
+    match maker {
+        Maker::Nobody => sync_path(disk, root),
+        Maker::Forebay | Maker::Other => Ok(()),
+    }
+}
+
+/// Makes the path to the directory of a new store durable. Who made the directories above it does
+/// not tell whether they are, and may have died before they were.
+fn sync_path(disk: &dyn Disk, root: &Path) -> Result<()> {
+    for above in root.ancestors().skip(1) {
+        match disk.sync_directory(above) {
+            // A file system that has no sync for it.
+            Err(error) if cannot_be_synced(&error) => break,
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+                return sync_names(disk, root);
+            }
+            synced => synced.map_err(|e| Error::io(Op::Sync, above, e))?,
+        }
+    }
+    Ok(())
+}
+
+/// Makes the name of the directory durable. `state` is the page of the store.
+pub fn sync_name(disk: &dyn Disk, root: &Path, state: &StatePage) -> Result<()> {
+    let Some(parent) = root.parent() else {
+        return Ok(());
+    };
+    match disk.sync_directory(parent) {
+        // A store that was open before had its name made durable then.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied && state.epoch() > 0 => Ok(()),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => sync_names(disk, root),
+        synced => synced.map_err(|e| Error::io(Op::Sync, parent, e)),
+    }
+}
+
+/// Makes the names that lead to the store durable where a directory above it may be passed through
+/// and not be read, which a sync of it takes.
+fn sync_names(disk: &dyn Disk, root: &Path) -> Result<()> {
+    match disk.sync_file_system(root) {
+        Err(error) if cannot_be_synced(&error) => Ok(()),
+        synced => synced.map_err(|e| Error::io(Op::SyncFileSystem, root, e)),
+    }
+}
+
+fn cannot_be_synced(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::ReadOnlyFilesystem
+    )
+}
