@@ -51,8 +51,8 @@ impl Disk for CopyingDisk {
         RealDisk.list(path)
     }
 
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
-        RealDisk.look(path)
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
+        RealDisk.stat(path)
     }
 
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {

@@ -176,7 +176,7 @@ pub trait Disk: Send + Sync + Debug {
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
 
     /// What is at a path; `None` where nothing is.
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>>;
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>>;
 
     /// First run of bytes at or after `start` that may be other than zero; `None` where none is.
     /// What is loaded from behind a run costs memory, and counts as data from then on.
@@ -249,7 +249,7 @@ pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> 
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    if disk.look(&temporary)?.is_some() {
+    if disk.stat(&temporary)?.is_some() {
         disk.unlink(&temporary)?;
     }
     disk.write_at(&temporary, 0, contents)?;
@@ -272,7 +272,7 @@ pub fn reserve_open(file: &std::fs::File, len: u64) -> io::Result<()> {
 /// `InvalidData` where it is longer than `limit` bytes or not a file.
 pub fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     loop {
-        let Some(entry) = disk.look(path)? else {
+        let Some(entry) = disk.stat(path)? else {
             return Ok(None);
         };
         if entry.kind != Kind::File || entry.len > limit {

@@ -339,7 +339,7 @@ impl Disk for RealDisk {
         Ok(entries)
     }
 
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
         match fs::symlink_metadata(path) {
             Ok(metadata) => {
                 let name = path

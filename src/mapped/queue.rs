@@ -50,7 +50,7 @@ pub fn file_name(start: u64) -> String {
 /// lead out of the store, or hang.
 pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
     if disk
-        .look(directory)
+        .stat(directory)
         .map_err(|e| Error::io(Op::Stat, directory, e))?
         .is_none()
     {

@@ -612,7 +612,7 @@ impl Story {
         let mut names = vec![format!("commit-{}", self.batch)];
         names.extend(self.staged.iter().map(|stage| stage.name.clone()));
         let path = directory.join(&names[self.random.below(names.len() as u64) as usize]);
-        let look = |path: &Path| disk.look(path).unwrap_or_default();
+        let look = |path: &Path| disk.stat(path).unwrap_or_default();
         let Some(entry) = look(&path).filter(|it| it.len > 8 && look(&begun).is_none()) else {
             return Ok(());
         };

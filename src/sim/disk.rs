@@ -721,7 +721,7 @@ impl Disk for SimDisk {
         })
     }
 
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
         self.look_at(|state| {
             let node = state.names.get(path);
             Ok(node.map(|node| state.entry(path, node)))

@@ -242,7 +242,7 @@ impl StatePage {
     pub fn open(disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
         let path = root.join(FILE_NAME);
         match disk
-            .look(&path)
+            .stat(&path)
             .map_err(|e| Error::io(Op::Stat, &path, e))?
         {
             Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
@@ -299,7 +299,7 @@ impl StatePage {
                 match disk.identity(&path) {
                     Some(part) => part.is_beside(own),
                     // It is made later, beside the page.
-                    None => matches!(disk.look(&path), Ok(None)),
+                    None => matches!(disk.stat(&path), Ok(None)),
                 }
             })
         };

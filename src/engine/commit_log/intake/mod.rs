@@ -135,7 +135,7 @@ pub fn start(intake: &Arc<Intake>, store: &Arc<Parts>) {
 }
 
 fn is_asked_for(store: &Parts) -> bool {
-    let found = store.disk.look(&store.root.join(DIRECTORY));
+    let found = store.disk.stat(&store.root.join(DIRECTORY));
     found.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == Kind::Directory))
 }
 

@@ -243,7 +243,7 @@ impl Opening<'_> {
         let mut made = false;
         for name in [names::COMMIT_LOG, names::QUEUES, names::CONFIG] {
             let path = self.root.join(name);
-            let there = self.disk.look(&path);
+            let there = self.disk.stat(&path);
             if there.map_err(|e| Error::io(Op::Stat, &path, e))?.is_none() {
                 let created = self.disk.create_directory(&path);
                 created.map_err(|e| Error::io(Op::Create, &path, e))?;

@@ -79,7 +79,7 @@ pub(super) enum Found {
 
 /// Reads a table that is a JSON object.
 pub(super) fn read(parts: &Parts, path: &Path) -> Result<Found> {
-    let looked = parts.disk.look(path);
+    let looked = parts.disk.stat(path);
     let there = looked.map_err(|e| Error::io(Op::Stat, path, e))?;
     if there.is_none() {
         return Ok(Found::Nothing);

@@ -177,7 +177,7 @@ type Parts = (
 
 /// Reads a table; `None` where there is none, or no JSON object.
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Parts>> {
-    let there = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+    let there = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     let Some(there) = there else { return Ok(None) };
     if there.kind != Kind::File {
         let what = format!("{} is not a regular file", path.display());
