@@ -284,7 +284,7 @@ pub fn wait(
     let lock = root.join(names::LOCK);
     loop {
         let page = page(disk, root)?;
-        let seen = page.as_ref().map_or(0, |page| page.look(Word::Taken));
+        let seen = page.as_ref().map_or(0, |page| page.read_word(Word::Taken));
         patience.note(seen);
         let state = state(disk, root, query, batch)?;
         let holder = disk

@@ -1,5 +1,5 @@
-//! What every engine does to a directory: knows its names, tells whose store it is, keeps a page of
-//! marks in it.
+//! The directory of a store, for every engine: its names, the detection of its kind, and the state
+//! page.
 
 pub mod names;
 pub mod page;
