@@ -1,4 +1,4 @@
-//! What is known to be damaged.
+//! Known damage of a store.
 
 use crate::engine::Damage;
 use crate::warning::{Warning, Warnings};
@@ -6,20 +6,20 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// More places than this are counted, not kept.
+/// At most this many places are kept.
 const KEPT_MAX: usize = 10_000;
 
-/// Damage found since opening, each place once.
+/// Damage found since opening, without duplicates.
 #[derive(Debug, Default)]
 pub struct Report {
     damage: Mutex<Vec<Damage>>,
     stale: AtomicU64,
-    /// Where each place is told once.
+    /// Each place is reported here once.
     pub warnings: Arc<Warnings>,
 }
 
 impl Report {
-    /// Adds a place, unless it is known.
+    /// Adds a damaged place, or its lost messages if the place is known.
     pub fn add(&self, damage: Damage) {
         let mut known = self.damage.lock();
         let same = |other: &Damage| {
@@ -39,7 +39,7 @@ impl Report {
         }
     }
 
-    /// Forgets the places that `keep` does not hold for.
+    /// Removes the places for which `keep` returns `false`.
     pub fn retain(&self, keep: impl Fn(&Damage) -> bool) {
         self.damage.lock().retain(keep);
     }
@@ -54,7 +54,7 @@ impl Report {
         self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records met that had another record's checksum.
+    /// Number of records found with another record's checksum.
     pub fn stale_count(&self) -> u64 {
         self.stale.load(Ordering::Relaxed)
     }
