@@ -1,5 +1,6 @@
-//! Appending, asynchronous flush: messages a second until the last send returned, and until queues
-//! and index had caught up with it. Each alternates with its limit, or with what it is compared to.
+//! Appending with asynchronous flush: messages a second until the last send returned, and until
+//! queues and index had caught up. Each run alternates with its limit or with what it is compared
+//! to.
 //!
 //! Groups: `single`, `kib`, `batch`, `topics`, `threads`.
 
@@ -78,10 +79,10 @@ fn batch(report: &mut Report) {
     contest(report, &mut [&mut send]);
 }
 
-/// One message a call to each of many topics in turn, against the same load on one topic. The
-/// topics' queues are there before the clock starts: each has been sent one message.
+/// One message a call to each of many topics in turn, against the same load on one topic. Each
+/// topic gets one message before the clock starts, so that its queues exist.
 fn topics(report: &mut Report) {
-    // The names of the many are longer than the one; the load is the same number of messages.
+    // The names of the many topics are longer; the number of messages is the same.
     let keys = Keys::new(message_count(120));
     let run = |name: &str, topics: usize| {
         let (_scratch, store) = new_store(options());

@@ -1,7 +1,7 @@
-//! The seeds of the design, each against its alternative, in turn and in one table.
+//! The basic decisions of the design, each against its alternative, in turn and in one table.
 //!
 //! Groups: `lock` (append lock that sleeps or spins, 1 to 64 senders), `flushers` (one that syncs
-//! for all, or each for itself), `write` (stores to a map, `pwrite` of a record, of 1 MiB),
+//! for all, or one for each), `write` (stores to a map, `pwrite` of one record or of 1 MiB),
 //! `prepare` (warm-up and locked memory), `pool` (with and without, small and large bodies),
 //! `order` (sequential and random writes, each synced).
 
@@ -95,7 +95,7 @@ fn main() {
     }
 }
 
-/// Messages a second of `senders` threads for a moment.
+/// Messages a second of `senders` threads in a short run.
 fn locked(senders: usize, append_lock: AppendLockKind) -> Vec<Figure> {
     let (_scratch, store) = new_store(Options {
         append_lock,
@@ -130,8 +130,8 @@ fn locked(senders: usize, append_lock: AppendLockKind) -> Vec<Figure> {
     )]
 }
 
-/// Records a second that become durable: 64 wait, and one syncs for all, or `count` in turn each
-/// for its share.
+/// Records a second that become durable: 64 senders wait, and one flusher syncs for all, or `count`
+/// take turns, each for its share.
 fn flushers(count: usize) -> Vec<Figure> {
     const WAITING: usize = 64;
     let (scratch, record) = (Scratch::new(), vec![0xA5; record_len(100)]);
@@ -187,7 +187,7 @@ fn mapped() -> Vec<Figure> {
     vec![("records stored to a map".to_owned(), "records/s", rate)]
 }
 
-/// Records a second written by `pwrite`, so many a call.
+/// Records a second written by `pwrite`, `records` in each call.
 fn written(records: usize) -> Vec<Figure> {
     let (scratch, record) = (Scratch::new(), vec![0xA5; record_len(100)]);
     let chunk = record.repeat(records);
@@ -207,7 +207,7 @@ fn written(records: usize) -> Vec<Figure> {
     )]
 }
 
-/// Messages a second of one sender over a quarter of a run, and its slowest send in a thousand.
+/// Messages a second of one sender over a quarter of a run, and the 99.9th percentile of its sends.
 fn one_sender(name: &str, body: usize, options: Options) -> Vec<Figure> {
     let (_scratch, store): (_, Store) = new_store(options);
     let producer = store.producer(TOPIC, Some(0)).unwrap();
@@ -235,7 +235,7 @@ fn one_sender(name: &str, body: usize, options: Options) -> Vec<Figure> {
     ]
 }
 
-/// Writes of 4 KiB a second, each synced, one behind the other or anywhere in 1 GiB.
+/// Writes of 4 KiB a second, each synced, in sequence or at random places in 1 GiB.
 fn synced(random: bool) -> Vec<Figure> {
     let scratch = Scratch::new();
     let len = 1u64 << 30;

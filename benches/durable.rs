@@ -1,6 +1,6 @@
-//! Messages that are on the disk when the call returns, and what flushing and opening cost.
+//! Messages that are durable when the call returns, and the cost of flushing and opening.
 //!
-//! Groups: `sync`, `batch`, `async`, `reopen`. Each rate stands beside its limit, measured in turn
+//! Groups: `sync`, `batch`, `async`, `reopen`. Each rate is next to its limit, measured in turn
 //! with it: a record copied into a map with reserved blocks, and a sync of its range.
 
 #![allow(
@@ -24,7 +24,7 @@ use support::{Clock, Figure, Report, Scratch, contest, is_wanted, limit, run_byt
 
 const UNIT: &str = "messages/s";
 const BODY: &[u8] = &[0x5A; 100];
-/// How long a run of single sends takes.
+/// Duration of a run of single sends.
 const RUN: Duration = Duration::from_secs(1);
 const SENDERS: usize = 64;
 const TOPICS: usize = 10_000;
@@ -61,7 +61,7 @@ fn sync_options() -> Options {
     }
 }
 
-/// Syncs of one record's length a second: what the disk allows a single sender.
+/// Syncs a second of the length of one record: the limit of the disk for a single sender.
 fn raw_syncs() -> Vec<Figure> {
     let len = record_len(BODY.len());
     let scratch = Scratch::new();
@@ -82,7 +82,7 @@ fn raw_syncs() -> Vec<Figure> {
     vec![("raw sync of one record".to_owned(), UNIT, rate)]
 }
 
-/// Messages a second that `count` senders make durable, one a call, and how many shared a sync.
+/// Messages a second that `count` senders make durable, one per call, and how many share a sync.
 fn senders(count: usize) -> Vec<Figure> {
     let (_scratch, store) = new_store(sync_options());
     let before = store.stats().unwrap();
@@ -120,7 +120,7 @@ fn senders(count: usize) -> Vec<Figure> {
     ]
 }
 
-/// Batches of 1,000, each durable when the call returns, beside the same bytes written and synced.
+/// Batches of 1,000, each durable when the call returns, next to the same bytes written and synced.
 fn batches() -> Vec<Figure> {
     let keys = Keys::new((run_bytes() / 4) as usize / record_len(BODY.len()));
     let (_scratch, store) = new_store(sync_options());
@@ -140,8 +140,8 @@ fn batches() -> Vec<Figure> {
     ]
 }
 
-/// A million sends a second for some seconds, with the flush service at its work or without: the
-/// share of the time that sending took, and the slowest of a thousand sends after the first second.
+/// A million sends a second for some seconds, with or without the flush service: the share of the
+/// time spent sending, and the 99.9th percentile of sends after the first second.
 fn paced(flushed: bool) -> Vec<Figure> {
     const SECONDS: usize = 4;
     const STEP: usize = 100;
@@ -196,8 +196,8 @@ fn paced(flushed: bool) -> Vec<Figure> {
     ]
 }
 
-/// Milliseconds to open a store of 2 GiB (or twice the run), after a clean close and after a death
-/// of its process.
+/// Milliseconds to open a store of 2 GiB (or twice the run), after a clean close and after the
+/// process died.
 fn reopen(topics: usize) -> Vec<Figure> {
     let scratch = Scratch::new();
     let path = scratch.path().join("store");
@@ -214,7 +214,7 @@ fn reopen(topics: usize) -> Vec<Figure> {
         (store, began.elapsed().as_secs_f64() * 1e3)
     };
     let (store, clean) = opened(&path);
-    // As a process that dies leaves it: the page says that a writer is at work.
+    // As a process leaves it that dies: the page says that a writer is running.
     send(&store, 10_000);
     let state = std::fs::read(path.join("forebay.state")).unwrap();
     let abort = std::fs::read(path.join("abort")).unwrap();
@@ -222,7 +222,10 @@ fn reopen(topics: usize) -> Vec<Figure> {
     std::fs::write(path.join("forebay.state"), state).unwrap();
     std::fs::write(path.join("abort"), abort).unwrap();
     let (store, killed) = opened(&path);
-    assert!(!store.recovery().clean, "the death was not believed");
+    assert!(
+        !store.recovery().clean,
+        "the store was opened as if cleanly closed"
+    );
     store.close().unwrap();
     let of = match topics {
         1 => String::new(),

@@ -1,7 +1,7 @@
-//! What the machine allows for the bytes that the other benches move: the floor of their figures.
+//! The limits of the machine for the bytes that the other benches move: the floor of their figures.
 //!
-//! Messages a second for faulting reserved pages, both checksums and one copy; then these parts by
-//! themselves; and bytes a second for gathering bodies of 16 KiB.
+//! Messages a second for faulting in reserved pages, both checksums and one copy; each of these
+//! parts alone; and bytes a second for gathering bodies of 16 KiB.
 
 #![allow(
     clippy::unwrap_used,

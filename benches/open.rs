@@ -1,5 +1,5 @@
-//! Opening, and what a store costs that holds little: milliseconds to create and to open an empty
-//! store, its size on the disk, and memory outside the maps with 10,000 queues.
+//! Opening, and the cost of a small store: milliseconds to create and open an empty store, its size
+//! on the disk, and memory outside the maps with 10,000 queues.
 
 #![allow(
     clippy::unwrap_used,
@@ -26,7 +26,7 @@ const MIB: f64 = (1 << 20) as f64;
 fn main() {
     let mut report = Report::new("open");
     if is_wanted("memory") {
-        // Before all else: what other benches leave in the allocator would be counted.
+        // First of all: memory that other benches leave in the allocator would be counted.
         let anonymous = memory();
         report.add(
             "memory outside the maps, 10,000 queues",
@@ -66,7 +66,7 @@ fn empty() -> Vec<Figure> {
     ]
 }
 
-/// Bytes of blocks below a path.
+/// Bytes in blocks of all files below a path.
 fn blocks_of(path: &Path) -> u64 {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
     let size = |entry: fs::DirEntry| {
@@ -79,7 +79,7 @@ fn blocks_of(path: &Path) -> u64 {
     entries.map(size).sum()
 }
 
-/// MiB of private memory that a store with 10,000 queues has more than no store.
+/// MiB of private memory that a store with 10,000 queues adds to the process.
 fn memory() -> f64 {
     let scratch = Scratch::new();
     let before = anonymous_kib();

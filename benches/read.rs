@@ -1,7 +1,7 @@
 //! Reading: messages a second by `read`, latency of a query by key, rows and bytes a second of
 //! scans.
 //!
-//! The stores are in the page cache: what is measured is the code, not the disk.
+//! The stores are in the page cache, so this measures the code, not the disk.
 //! Groups: `read`, `query`, `scan`, `large`.
 
 #![allow(
@@ -53,7 +53,7 @@ fn filled(body: &[u8], keys: &Keys) -> (Scratch, Store) {
     (scratch, store)
 }
 
-/// Reads of 1,000 messages from the first to the last; each body is looked at.
+/// Reads of 1,000 messages from the first to the last, with a load from each body.
 fn read(store: &Store, count: usize) -> Vec<Figure> {
     let clock = Clock::start();
     let (mut offset, mut bytes) = (0, 0);
@@ -72,7 +72,7 @@ fn read(store: &Store, count: usize) -> Vec<Figure> {
         .rates("read(1,000), 100 B", "messages/s", count as f64)
 }
 
-/// Queries for single keys, each timed by itself, in an order without pattern.
+/// Queries for single keys in random order, each timed separately.
 fn query(store: &Store, keys: &Keys) -> Vec<Figure> {
     let mut times = Vec::with_capacity(QUERIES);
     let mut random = 0x9E37_79B9_7F4A_7C15_u64;
@@ -97,7 +97,7 @@ fn query(store: &Store, keys: &Keys) -> Vec<Figure> {
     ]
 }
 
-/// Scans offset and body once; returns how many rows that were.
+/// Scans offset and body once; returns the number of rows.
 fn scan(store: &Store, body_type: BodyType, verify: bool) -> (Span, f64) {
     let spec = ScanSpec {
         topics: Some(vec![TOPIC.to_owned()]),
@@ -134,7 +134,7 @@ fn scan_small(report: &mut Report, store: &Store) {
     );
 }
 
-/// Bodies of 16 KiB, gathered, against copying as many bytes out of memory.
+/// Gathers bodies of 16 KiB, against copying the same number of bytes from memory.
 fn scan_large(report: &mut Report) {
     const BODY_LEN: usize = 16 << 10;
     let keys = Keys::new(message_count(BODY_LEN));

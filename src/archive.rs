@@ -1,7 +1,7 @@
-//! Archives: what a store gives to be archived, and scans over bytes that were read from one.
+//! Archives: the log files to archive, and scans over bytes that were read from an archive.
 //!
-//! Where an archive lies, a directory or an object store, is not known here: `forebay.archive`
-//! copies the files and reads them by ranges.
+//! This module does not know whether an archive is a directory or an object store:
+//! `forebay.archive` copies the files and reads ranges of them.
 
 use crate::arrow::source::Source;
 use crate::arrow::stream::{DamageList, Stream};
@@ -16,30 +16,30 @@ pub use crate::engine::archive::blocks::{Block, QueueRange};
 pub use crate::engine::archive::{BlockTable, SealedFile, Survey, Wanted};
 pub use crate::engine::commit_log::read::bytes::ByteCursor;
 
-/// Rows of a chunk when offsets are looked for.
+/// Rows per chunk in a search for offsets.
 const CHUNK_ROWS: usize = 1024;
 
 /// Adjacent blocks of a log file that were read from an archive.
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks<'a> {
-    /// Their bytes, as many as could be read.
+    /// Their bytes, as far as they could be read.
     pub bytes: &'a [u8],
     /// Position of the first byte in the log.
     pub position: u64,
-    /// Where they were read from.
+    /// Path or URI that they were read from.
     pub path: &'a Path,
     /// Length and CRC-32 of each.
     pub expected: &'a [Expected],
 }
 
 impl Blocks<'_> {
-    /// The wanted messages, in the columns and batches of `spec`, in the order of their positions.
-    /// Topics, queues and bounds of `spec` have no meaning here. The stream holds a copy of the
-    /// bytes. What is damaged is passed over and told in `damage`.
+    /// The wanted messages in position order, in the columns and batches of `spec`. Topics, queues
+    /// and bounds of `spec` are ignored. The stream holds a copy of the bytes. Damaged messages are
+    /// skipped and reported in `damage`.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::InvalidOption`] for what is wrong in `spec`; [`crate::Error::Io`].
+    /// [`crate::Error::InvalidOption`] for an invalid `spec`; [`crate::Error::Io`].
     pub fn scan(&self, spec: &ScanSpec, wanted: Wanted, damage: &Damages) -> Result<Stream> {
         let shape = spec.shape()?;
         let cursor = self.cursor(wanted, spec.filter(), damage)?;
@@ -47,7 +47,7 @@ impl Blocks<'_> {
         Ok(Stream::new(source, shape, Arc::clone(&damage.0)))
     }
 
-    /// The least wanted offset of a message that was stored at or after `time_ms`.
+    /// The smallest wanted offset of a message that was stored at or after `time_ms`.
     ///
     /// # Errors
     ///
@@ -81,12 +81,12 @@ impl Blocks<'_> {
     }
 }
 
-/// Where scans of blocks tell what they passed over.
+/// Collects the damage found by scans of blocks.
 #[derive(Clone, Debug, Default)]
 pub struct Damages(DamageList);
 
 impl Damages {
-    /// What was told so far.
+    /// The damage so far.
     pub fn all(&self) -> Vec<Damage> {
         self.0.lock().clone()
     }

@@ -1,13 +1,13 @@
-//! The wall clock: where a store takes the time of day from.
+//! The wall clock of a store.
 //!
-//! An engine is given its clock with its machine, so that a test can set the time. How long
-//! something takes is measured by [`std::time::Instant`], which nobody sets.
+//! An engine gets its clock as part of its machine, so that a test can set the time. Durations are
+//! measured by [`std::time::Instant`], which cannot be set.
 
 use crate::disk::coarse_ms;
 use std::fmt::Debug;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// A wall clock. It may be set at any time, forward or back.
+/// A wall clock. It may be set forward or back at any time.
 pub trait Clock: Send + Sync + Debug {
     /// Nanoseconds since the Unix epoch; 0 for a time before it.
     fn now_ns(&self) -> u64;
@@ -18,8 +18,7 @@ pub trait Clock: Send + Sync + Debug {
         (self.now_ns() / 1_000_000).cast_signed()
     }
 
-    /// [`Clock::now_ms`] as of the last tick, which is 1 to 10 ms ago: a third of the price of the
-    /// exact time.
+    /// [`Clock::now_ms`] at the last tick, 1 to 10 ms ago: a third of the cost of the exact time.
     #[inline]
     fn coarse_ms(&self) -> i64 {
         self.now_ms()
@@ -55,12 +54,12 @@ mod manual {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    /// A clock that stands still until a test sets it.
+    /// A clock that changes only when a test sets it.
     #[derive(Debug)]
     pub struct ManualClock(AtomicU64);
 
     impl ManualClock {
-        /// A clock that shows this many milliseconds.
+        /// A clock that shows `now_ms`.
         pub fn at(now_ms: i64) -> Arc<ManualClock> {
             Arc::new(ManualClock(AtomicU64::new(now_ms.cast_unsigned())))
         }

@@ -1,9 +1,9 @@
-//! Damage: what a store reports of places that it cannot read.
+//! Damage: reports of places in a store that cannot be read.
 
 use std::ops::Range;
 use std::path::PathBuf;
 
-/// What a damaged place is part of.
+/// The kind of file that is damaged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum DamageKind {
     /// The log.
@@ -16,13 +16,13 @@ pub enum DamageKind {
     Topics,
     /// The checkpoint.
     Checkpoint,
-    /// The options that a store keeps.
+    /// The options saved in the store.
     Options,
-    /// Another table of Forebay's.
+    /// Another table of Forebay.
     Table,
-    /// A table of another system's.
+    /// A table of another system.
     ForeignTable,
-    /// No file: retention cannot go on.
+    /// No file: retention cannot continue.
     Retention,
     /// No file: the wall clock jumped.
     Clock,
@@ -42,29 +42,29 @@ impl DamageKind {
         (DamageKind::Clock, "clock"),
     ];
 
-    /// The name by which it goes to another process.
+    /// The name used between processes.
     pub fn name(self) -> &'static str {
         let mut names = DamageKind::NAMES.into_iter();
         names.find(|it| it.0 == self).map_or("", |it| it.1)
     }
 
-    /// The kind of a name.
+    /// The kind with this name.
     pub fn of_name(name: &str) -> Option<DamageKind> {
         let mut names = DamageKind::NAMES.into_iter();
         names.find(|it| it.1 == name).map(|it| it.0)
     }
 }
 
-/// A place in the store that is damaged, and what it costs.
+/// A damaged place in the store, and what is lost by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Damage {
-    /// What it is part of.
+    /// What is damaged.
     pub kind: DamageKind,
     /// The file.
     pub path: PathBuf,
-    /// First damaged byte: a position of the log in a log file, a byte of the file elsewhere.
+    /// First damaged byte: a log position in a log file, a byte of the file in any other.
     pub position: u64,
-    /// Bytes that are not readable.
+    /// Number of unreadable bytes.
     pub length: u64,
     /// What is wrong.
     pub reason: String,
@@ -73,7 +73,7 @@ pub struct Damage {
 }
 
 impl Damage {
-    /// Damage of these bytes, with which no message is known to be lost.
+    /// Damage of these bytes, with no message known to be lost.
     pub(crate) fn new(
         kind: DamageKind,
         path: impl Into<PathBuf>,
@@ -90,7 +90,7 @@ impl Damage {
         }
     }
 
-    /// The same damage, with which these messages are lost.
+    /// Adds lost messages.
     pub(crate) fn losing(mut self, lost: impl IntoIterator<Item = (String, u32, u64)>) -> Damage {
         self.lost.extend(lost);
         self
@@ -103,7 +103,7 @@ mod tests {
     use std::collections::HashSet;
 
     #[test]
-    fn each_kind_has_a_name_of_its_own() {
+    fn names_of_kinds_are_unique() {
         let names: HashSet<&str> = DamageKind::NAMES.iter().map(|it| it.1).collect();
         assert_eq!(names.len(), DamageKind::NAMES.len());
         for (kind, name) in DamageKind::NAMES {

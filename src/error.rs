@@ -1,7 +1,7 @@
-//! The one error type of the crate: variants say what the caller can do about it.
+//! The only error type of the crate. Variants say what the caller can do about it.
 //!
-//! Values are fields, so that each binding can hand them on as attributes. An ordinary outcome,
-//! such as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
+//! Values are fields, so that each binding can expose them as attributes. An ordinary outcome, such
+//! as "nothing to read yet", is a value ([`crate::ReadStatus`]) and never an error.
 
 mod op;
 
@@ -13,30 +13,30 @@ use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What a call returns when it can fail.
+/// The result of a call that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed. Nothing was appended unless the variant says otherwise.
 #[derive(Debug)]
 #[allow(
     missing_docs,
-    reason = "a field has the name of its value, and its variant says what it is about"
+    reason = "a field has the name of its value; the variant explains it"
 )]
 pub enum Error {
-    /// There is no store at this path and the mode does not create one.
+    /// There is no store at this path, and the mode does not create one.
     NotFound { path: PathBuf },
-    /// Mode `x` met a store that is already there.
+    /// Mode `x`, but the store exists already.
     Exists { path: PathBuf },
-    /// The path is something, but not a store.
+    /// The path exists, but is not a store.
     NotAStore { path: PathBuf, reason: String },
-    /// The directory was made by another system and was to be opened for writing.
+    /// The directory was created by another system and cannot be opened for writing.
     Foreign { path: PathBuf },
-    /// Another handle owns the writing; `pid` is the process that holds it, where it is known.
+    /// Another handle holds the store for writing; `pid` is its process, if known.
     Locked { path: PathBuf, pid: Option<u32> },
-    /// The store, or what hangs on it, was closed.
+    /// The store was closed.
     Closed,
-    /// A write to the disk failed for good; only opening the store again helps. `appended` says
-    /// whether the message of this call is in the log, its durability unknown.
+    /// A write to the disk failed for good; only reopening the store helps. `appended` says whether
+    /// the message of this call is in the log; it may or may not be durable.
     Failed { reason: String, appended: bool },
     /// The store was opened for reading, or the topic does not allow writing.
     ReadOnly { what: String },
@@ -50,7 +50,7 @@ pub enum Error {
         queue: u32,
         queues: u32,
     },
-    /// The name cannot be a topic's.
+    /// The name is not allowed for a topic.
     InvalidTopic { topic: String, reason: String },
     /// An argument or option has a value that is not allowed.
     InvalidOption {
@@ -58,7 +58,7 @@ pub enum Error {
         value: String,
         reason: String,
     },
-    /// A message, or a part of it, is larger than allowed.
+    /// A message or a part of it is larger than allowed.
     TooLarge { what: String, size: u64, limit: u64 },
     /// The offset is not in the queue.
     OffsetOutOfRange {
@@ -68,28 +68,28 @@ pub enum Error {
         min: u64,
         max: u64,
     },
-    /// Bytes on disk are not what they have to be.
+    /// Bytes on disk are invalid.
     Corrupt {
         path: PathBuf,
         position: u64,
         reason: String,
     },
-    /// The files are in a form that this version does not read or write.
+    /// This version does not read or write this format.
     Unsupported { what: String },
-    /// The file system has no room for the write.
+    /// The file system has no space for the write.
     Full {
         path: PathBuf,
         needed: u64,
         free: u64,
     },
-    /// The append lock was held too long by others: try again.
+    /// Other senders held the append lock for too long: retry.
     Busy { waited_ms: u64 },
-    /// The message is in the log, but was not durable within the time allowed.
+    /// The message is in the log, but did not become durable in time.
     FlushTimeout { timeout_ms: u64 },
-    /// One row of a batch was refused; nothing of its chunk was appended.
+    /// One row of a batch was rejected; nothing of its chunk was appended.
     Row { row: usize, source: Box<Error> },
-    /// The operating system refused an operation, or could not serve a load or store in a map: then
-    /// `position` is the byte of the file.
+    /// The operating system reported an error. For a failed load from or store to a map, `position`
+    /// is the byte of the file.
     Io {
         op: Op,
         path: PathBuf,
@@ -99,23 +99,23 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether a file was not there.
+    /// Whether a file does not exist.
     pub(crate) fn is_not_found(&self) -> bool {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
     }
 
-    /// Whether a load or store in a map failed.
+    /// Whether a load from or store to a map failed.
     pub(crate) fn is_fault(&self) -> bool {
         matches!(self, Error::Io { position, .. } if position.is_some())
     }
 
-    /// Whether a sync failed: the kernel may have marked the pages clean, so a second sync would
-    /// prove nothing. One that was not begun is an error of opening.
+    /// Whether a sync failed. The kernel may have marked the pages clean, so a second sync would
+    /// prove nothing. A sync that did not begin counts as an error of opening.
     pub(crate) fn is_of_sync(&self) -> bool {
         matches!(self, Error::Io { op, .. } if op.is_sync())
     }
 
-    /// Whether the file system has no room, or its owner may not use more of it.
+    /// Whether the file system has no space, or a quota is used up.
     pub(crate) fn is_out_of_room(&self) -> bool {
         match self {
             Error::Full { .. } => true,
@@ -124,10 +124,10 @@ impl Error {
         }
     }
 
-    /// Whether a service that meets this error ends the writing. It does not where the same call
-    /// may succeed in a moment: when room, descriptors or memory run out, nothing is broken.
+    /// Whether a service that gets this error stops all writing. It does not if the same call may
+    /// soon succeed: running out of space, descriptors or memory breaks nothing.
     ///
-    /// A sync that failed always ends it, whatever its error.
+    /// A failed sync always stops writing, whatever its error.
     pub(crate) fn ends_writing(&self) -> bool {
         match self {
             Error::Full { .. } | Error::Busy { .. } => false,
@@ -136,8 +136,8 @@ impl Error {
         }
     }
 
-    /// An operating system error with what was tried and where. A sync that was not begun could
-    /// not open what it is of.
+    /// An operating system error with operation and path. A sync that did not begin is reported as
+    /// an error of opening.
     pub fn io(op: Op, path: impl AsRef<Path>, source: io::Error) -> Error {
         let (op, source) = match NotBegun::cause(source) {
             Ok(cause) => (Op::Open, cause),
@@ -151,7 +151,8 @@ impl Error {
         }
     }
 
-    /// An argument that is not allowed.
+    /// An argument that is not allowed. A `reason` that begins with "must" says which values are
+    /// allowed; others say what is wrong.
     pub fn option(name: &str, value: impl fmt::Display, reason: impl Into<String>) -> Error {
         Error::InvalidOption {
             name: name.to_owned(),
@@ -169,7 +170,7 @@ impl Error {
         }
     }
 
-    /// The same error, told with the row of the batch that it belongs to.
+    /// Adds the row of the batch to the error.
     #[must_use]
     pub fn in_row(self, row: usize) -> Error {
         Error::Row {
@@ -179,12 +180,12 @@ impl Error {
     }
 }
 
-/// [`Error::is_out_of_room`] of an error of the operating system.
+/// [`Error::is_out_of_room`] for an error of the operating system.
 pub(crate) fn is_out_of_room(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
-/// Whether a call that is no sync may succeed in a moment: room, descriptors or memory ran out.
+/// Whether a call other than a sync may soon succeed: space, descriptors or memory ran out.
 pub(crate) fn is_transient(error: &io::Error) -> bool {
     let wanting = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
     is_out_of_room(error) || error.raw_os_error().is_some_and(|it| wanting.contains(&it))
@@ -205,6 +206,11 @@ impl fmt::Display for Error {
                 )
             }
             Error::InvalidTopic { topic, reason } => write!(f, "topic {topic:?}: {reason}"),
+            Error::InvalidOption {
+                name,
+                value,
+                reason,
+            } if reason.starts_with("must ") => write!(f, "{name} {reason}, got {value}"),
             Error::InvalidOption {
                 name,
                 value,
@@ -239,13 +245,13 @@ impl fmt::Display for Error {
             Error::Full { path, needed, free } => write!(
                 f,
                 "no space for {needed} bytes at {}: {free} bytes are free; nothing was appended, \
-                 sending works again when there is room",
+                 retry when there is space",
                 path.display()
             ),
             Error::FlushTimeout { timeout_ms } => write!(
                 f,
                 "not durable within {timeout_ms} ms: the message is in the log, do not send it \
-                 again, flush"
+                 again; call flush",
             ),
             Error::Row { row, source } => write!(f, "row {row}: {source}"),
             handle => handle.fmt_of_handle(f),
@@ -254,7 +260,7 @@ impl fmt::Display for Error {
 }
 
 impl Error {
-    /// What is wrong with a store or a handle as a whole.
+    /// Formats errors of the store or handle as a whole.
     fn fmt_of_handle(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::NotFound { path } => {
@@ -267,7 +273,7 @@ impl Error {
             Error::Exists { path } => {
                 write!(
                     f,
-                    "a store is already at {}: open it with mode \"a\"",
+                    "store {} exists already: open it with mode \"a\"",
                     path.display()
                 )
             }
@@ -276,8 +282,8 @@ impl Error {
             }
             Error::Foreign { path } => write!(
                 f,
-                "{} was not created by forebay: read it with mode=\"r\", or take it over for \
-                 writing with adopt=True",
+                "{} was not created by forebay: read it with mode=\"r\", or write to it with \
+                 adopt=True",
                 path.display()
             ),
             Error::Locked {
@@ -290,17 +296,16 @@ impl Error {
             ),
             Error::Locked { path, pid: None } => write!(
                 f,
-                "{} is being written by another process (which one is unknown): read it with \
-                 mode=\"r\"",
+                "{} is being written by another process (pid unknown): read it with mode=\"r\"",
                 path.display()
             ),
             Error::Closed => write!(f, "the store is closed"),
             Error::Failed { reason, appended } => write!(
                 f,
-                "the store has failed for writing: {reason}; {}reading goes on, open it again to \
-                 write",
+                "writing to the store has failed: {reason}; {}reading still works, reopen the \
+                 store to write",
                 if *appended {
-                    "the message is in the log, its durability unknown; "
+                    "the message is in the log, but may not be durable; "
                 } else {
                     ""
                 }
@@ -308,17 +313,17 @@ impl Error {
             Error::ReadOnly { what } => write!(f, "{what} is read-only"),
             Error::Forked => write!(
                 f,
-                "this handle was opened before fork: open the store again in the child process"
+                "this handle was opened before fork: reopen the store in the child process"
             ),
             Error::Busy { waited_ms } => write!(
                 f,
-                "the log has been busy for {waited_ms} ms: nothing was appended, try again"
+                "the log was busy for {waited_ms} ms: nothing was appended, retry"
             ),
             disk => disk.fmt_of_disk(f),
         }
     }
 
-    /// What is wrong with the disk.
+    /// Formats errors of the disk.
     fn fmt_of_disk(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::Io {

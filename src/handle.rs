@@ -1,9 +1,9 @@
-//! What a store and its producers share.
+//! The state shared by a store and its producers.
 
 use crate::clock::Clock;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
-use crate::meter::{Looks, PutMeter};
+use crate::meter::{PutMeter, RateSampler};
 use crate::options::{Mode, Options};
 use crate::warning::Warnings;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ pub(crate) struct Handle {
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
     pub(crate) meter: PutMeter,
-    pub(crate) looks: Looks,
+    pub(crate) rates: RateSampler,
     pub(crate) closed: AtomicBool,
     pub(crate) generation: u32,
 }
 
 impl Handle {
-    /// Looks at the counters, from which recent rates are told.
-    pub(crate) fn look(&self, now: Instant) {
-        self.looks.look(now, || self.engine.counters());
+    /// Samples the counters for the recent rates.
+    pub(crate) fn sample_rates(&self, now: Instant) {
+        self.rates.sample(now, || self.engine.counters());
     }
 
-    /// Where the store's warnings gather.
+    /// The collector of the store's warnings.
     pub(crate) fn warnings(&self) -> &Arc<Warnings> {
         &self.engine.report().warnings
     }
@@ -58,7 +58,7 @@ impl Handle {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        // Tidying up alone: whoever wants to know of errors calls `close`.
+        // Cleans up only: a caller that wants to see errors calls `close`.
         if self.generation == crate::disk::fork_generation()
             && !self.closed.swap(true, Ordering::AcqRel)
         {

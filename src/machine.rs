@@ -1,5 +1,4 @@
-//! What an engine is given of the machine: a disk, a clock, and threads of its own or a caller that
-//! steps.
+//! The environment of an engine: a disk, a clock, and its own threads or a caller that steps.
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, RealDisk};
@@ -8,13 +7,13 @@ use std::sync::Arc;
 /// Who runs the services of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Drive {
-    /// Threads of the engine.
+    /// The engine's own threads.
     Threads,
-    /// The caller, step by step: for a simulator. What is asked of the allocator is done at once.
+    /// The caller, step by step, for a simulator. Requests to the allocator are done at once.
     Steps,
 }
 
-/// The machine as an engine sees it.
+/// The environment of an engine.
 #[derive(Clone, Debug)]
 pub struct Machine {
     /// The disk.
@@ -26,7 +25,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// This machine: its file system, its clock, and threads.
+    /// The real environment: file system, clock and threads.
     pub fn real() -> Machine {
         Machine {
             disk: Arc::new(RealDisk),
@@ -35,7 +34,7 @@ impl Machine {
         }
     }
 
-    /// This machine with another disk, where the caller steps.
+    /// The real clock with another disk; the caller steps.
     #[cfg(test)]
     pub fn stepped(disk: Arc<dyn Disk>) -> Machine {
         Machine {

@@ -1,19 +1,19 @@
-//! Conversions between widths of integers, in one place, each with the reason that nothing is lost.
+//! Conversions between integer widths, each with the reason why it loses nothing.
 
 const _: () = assert!(
     size_of::<usize>() == 8,
-    "positions are 64 bits wide and index maps: the machine has to be a 64-bit one"
+    "positions are 64 bits wide and are used as indexes: Forebay needs a 64-bit machine"
 );
 
-/// A position or length as an index: both are 64 bits wide.
+/// A position or length as an index; both are 64 bits wide.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) const fn index(value: u64) -> usize {
     value as usize
 }
 
-/// A length or place within a record or a file of at most 2 GiB, which a `u32` holds; the largest
-/// `u32` for what is longer, which no record and no file is.
+/// A length or place in a record or a file of at most 2 GiB, which fits a `u32`. Larger values
+/// give the largest `u32`.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) const fn short(value: usize) -> u32 {
@@ -24,21 +24,21 @@ pub(crate) const fn short(value: usize) -> u32 {
     }
 }
 
-/// The low half, for fields that keep no more by their format.
+/// The low 32 bits, for fields whose format stores no more.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) const fn low_u32(value: u64) -> u32 {
     value as u32
 }
 
-/// The low 16 bits, for fields that keep no more by their format.
+/// The low 16 bits, for fields whose format stores no more.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) const fn low_u16(value: u32) -> u16 {
     value as u16
 }
 
-/// The low 8 bits, for fields that keep no more by their format.
+/// The low 8 bits, for fields whose format stores no more.
 #[inline]
 #[allow(clippy::cast_possible_truncation)]
 pub(crate) const fn low_u8(value: usize) -> u8 {

@@ -1,4 +1,5 @@
-//! How a store is opened. Names are those of the Python options; `docs/` maps them to RocketMQ's.
+//! Options for opening a store. Names are those of the Python options; `docs/` maps them to
+//! RocketMQ's.
 
 use crate::error::{Error, Result};
 use std::net::SocketAddr;
@@ -8,28 +9,28 @@ use std::time::Duration;
 /// What the caller may do with the store, and whether it may be created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Mode {
-    /// Write; create the store where there is none.
+    /// Write; create the store if there is none.
     #[default]
     Append,
-    /// Write; the store must not be there yet.
+    /// Write; the store must not exist yet.
     Create,
-    /// Read; not a byte of the directory changes.
+    /// Read; the directory is not modified.
     Read,
 }
 
-/// Which files, or none, hold the messages.
+/// The storage engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EngineKind {
     /// RocketMQ's store.
     CommitLog,
-    /// Nothing: messages live as long as the handle.
+    /// No files: messages live as long as the handle.
     Memory,
 }
 
 /// When a send returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Flush {
-    /// When the message is in the page cache; it becomes durable within the flush interval.
+    /// When the message is in the page cache. It becomes durable within the flush interval.
     #[default]
     Async,
     /// When the message is durable.
@@ -37,7 +38,7 @@ pub enum Flush {
 }
 
 impl Flush {
-    /// The word for it.
+    /// The name of the option value.
     pub fn word(self) -> &'static str {
         match self {
             Flush::Async => "async",
@@ -45,7 +46,7 @@ impl Flush {
         }
     }
 
-    /// What a word stands for.
+    /// The value with this name.
     pub fn of(word: &str) -> Option<Flush> {
         match word {
             "async" => Some(Flush::Async),
@@ -61,108 +62,105 @@ pub enum AppendLockKind {
     /// It spins briefly, then sleeps until it is woken.
     #[default]
     Mutex,
-    /// It spins, and lets others run now and then: for senders that have a processor each.
+    /// It spins, and yields now and then: for senders that each have their own processor.
     Spin,
 }
 
 /// All options, with the defaults of [`Options::default`].
 ///
-/// Six of them are the store's own and not the process's: `index`, `default_queues`,
-/// `max_message_size`, `flush`, `checksum` and `unique_ids`. A store keeps those that an opening
-/// for writing gives, and each opening for writing uses what is kept for those that are `None`.
-/// Where nothing is kept either, the default holds that is named with each.
+/// Six of them are saved in the store: `index`, `default_queues`, `max_message_size`, `flush`,
+/// `checksum` and `unique_ids`. Opening for writing saves those that are given, and uses the saved
+/// value of those that are `None`. If there is no saved value either, the default below is used.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How the store is opened.
     pub mode: Mode,
-    /// The engine; recognised from what is on disk where it is `None`.
+    /// The engine; `None` detects it from the files.
     pub engine: Option<EngineKind>,
-    /// Whether a directory that Forebay did not create is taken over for writing.
+    /// Whether a directory that another system created may be opened for writing.
     pub adopt: bool,
-    /// Bytes of a commit log file; `None`: 1 GiB for a new store, the file's length for an old one.
+    /// Bytes of a commit log file; `None`: 1 GiB for a new store, otherwise the existing length.
     pub commitlog_file_size: Option<u64>,
-    /// Entries of a queue file; `None`: 300,000, or what the files have.
+    /// Entries of a queue file; `None`: 300,000 for a new store, otherwise the existing number.
     pub queue_file_entries: Option<u64>,
-    /// Hash slots of an index file; `None`: 5,000,000, or what the files have.
+    /// Hash slots of an index file; `None`: 5,000,000 for a new store, otherwise as existing.
     pub index_slots: Option<u32>,
-    /// Entries of an index file; `None`: 20,000,000, or what the files have.
+    /// Entries of an index file; `None`: 20,000,000 for a new store, otherwise as existing.
     pub index_entries: Option<u32>,
-    /// Whether keys are indexed; by default they are.
+    /// Whether keys are indexed; `true` by default.
     pub index: Option<bool>,
-    /// Queues of a topic that was not created before it was sent to; by default 8.
+    /// Queues of a topic that is created by sending to it; 8 by default.
     pub default_queues: Option<u32>,
-    /// Longest body in bytes; by default 4 MiB.
+    /// Longest body in bytes; 4 MiB by default.
     pub max_message_size: Option<usize>,
-    /// When a send returns; by default [`Flush::Async`].
+    /// When a send returns; [`Flush::Async`] by default.
     pub flush: Option<Flush>,
-    /// Between two flushes of an asynchronous store.
+    /// Time between two flushes of an asynchronous store.
     pub flush_interval: Duration,
-    /// In an asynchronous store fewer written pages of 4 KiB than this wait for
+    /// In an asynchronous store, fewer unflushed pages of 4 KiB than this wait for
     /// `flush_thorough_interval`.
     pub flush_least_pages: u32,
-    /// How long written pages wait at most for a flush, however few they are.
+    /// Longest time that written pages wait for a flush, however few they are.
     pub flush_thorough_interval: Duration,
     /// How long a send waits for its flush.
     pub flush_timeout: Duration,
-    /// Between two flushes of queues, index and checkpoint.
+    /// Time between two flushes of queues, index and checkpoint.
     pub queue_flush_interval: Duration,
-    /// Buffers of the transient pool; 0: appends go to the map of the file at once.
+    /// Number of buffers of the transient pool; 0: appends store directly to the map of the file.
     pub transient_pool: u32,
-    /// Whether a send that finds the pool full fails instead of writing out itself.
+    /// Whether a send fails if the pool is full, instead of writing out itself.
     pub transient_pool_fail_fast: bool,
-    /// Between two looks of the write-out at the pool.
+    /// Time between two checks whether the pool needs a write-out.
     pub commit_interval: Duration,
-    /// Fewer pages of 4 KiB than this may wait in the pool for one more look.
+    /// Fewer pages of 4 KiB than this may wait in the pool until the next check.
     pub commit_least_pages: u32,
-    /// A log file is sealed when this time has passed since its first record was stored; `None`:
-    /// when it is full.
+    /// Seal a log file this long after its first record was stored; `None`: only when it is full.
     pub roll_after: Option<Duration>,
-    /// Write to each page of a log file before use.
+    /// Store to each page of a log file before it is used.
     pub warm_up: bool,
     /// Pages of 4 KiB between two syncs while a file is warmed up.
     pub warm_up_flush_pages: u32,
-    /// Lock the log file in use and the next one in memory; a warning where the system refuses.
+    /// Lock the current and the next log file in memory; gives a warning if the system refuses.
     pub lock_memory: bool,
-    /// Handle SIGBUS, so that a load or store in a map that fails is an error. A handler that is
-    /// installed stays: `false` in one store takes it from no other of the process.
+    /// Handle SIGBUS, so that a failed load from or store to a map is an error. An installed
+    /// handler stays for the whole process: `false` in one store does not remove it.
     pub guard_maps: bool,
     /// Let the kernel read ahead in log files.
     pub read_ahead: bool,
     /// How a sender waits for the append lock.
     pub append_lock: AppendLockKind,
-    /// How long a send waits for the append lock. Where another holds it for longer, a send fails
-    /// at once.
+    /// How long a send waits for the append lock. If another holder has had it for longer, a send
+    /// fails at once.
     pub busy_timeout: Duration,
-    /// Whether records carry the whole-record checksum; by default they do.
+    /// Whether records carry the whole-record checksum; `true` by default.
     pub checksum: Option<bool>,
-    /// Whether each message gets a unique id, as RocketMQ's clients give it; by default none does.
+    /// Whether each message gets a unique id, as RocketMQ's clients assign it; `false` by default.
     pub unique_ids: Option<bool>,
-    /// Address written into records; `None`: this host's, port 0, kept from creation.
+    /// Address written into records; `None`: this host's with port 0, fixed at creation.
     pub store_host: Option<SocketAddr>,
-    /// Log files go when this time has passed since their last record was stored; `None`: age takes
-    /// none away.
+    /// Retire log files this long after their last record was stored; `None`: never because of age.
     pub retention: Option<Duration>,
-    /// The oldest log files go while all of them together are longer than this many bytes.
+    /// Retire the oldest log files while the log is longer than this many bytes.
     pub retention_bytes: Option<u64>,
-    /// Whether messages stay that a group of `config/consumerOffset.json` has not consumed.
+    /// Keep messages that a group of `config/consumerOffset.json` has not consumed.
     pub keep_unconsumed: bool,
-    /// Whether messages stay that are not in every archive that `forebay.archived` names.
+    /// Keep messages that are missing from an archive listed in `forebay.archived`.
     pub keep_unarchived: bool,
-    /// Bytes of the file system that are kept free by taking the oldest log files, due or not. It
-    /// has a meaning only with `retention` or `retention_bytes`.
+    /// Bytes of the file system to keep free by retiring the oldest log files, even if not due.
+    /// Effective only with `retention` or `retention_bytes`.
     pub disk_reserve: u64,
-    /// Hours of the local day in which files that are due go: `"04"`, or several with `;` between.
+    /// Hours of the local day in which due files are retired: `"04"`, or several separated by `;`.
     pub delete_when: Option<String>,
-    /// Part of the file system in use, above 0 and at most 1, beyond which the oldest log files go,
-    /// due or not.
+    /// Fraction of the file system in use, above 0 and at most 1, above which the oldest log files
+    /// are retired, even if not due.
     pub disk_warning_ratio: Option<f64>,
 }
 
 /// A topic has at most this many queues. Records on a disk may name others, which can be read.
 pub const TOPIC_QUEUES_MAX: u32 = 65_536;
-/// What `default_queues` may be.
+/// Allowed values of `default_queues`.
 pub(crate) const DEFAULT_QUEUES: RangeInclusive<u32> = 1..=TOPIC_QUEUES_MAX;
-/// What `max_message_size` may be.
+/// Allowed values of `max_message_size`.
 pub(crate) const MAX_MESSAGE_SIZE: RangeInclusive<usize> = 1..=128 << 20;
 
 impl Default for Options {
@@ -211,7 +209,7 @@ impl Default for Options {
 }
 
 impl Options {
-    /// Checks every option by itself and those that depend on one another.
+    /// Checks every option and the combinations of options.
     ///
     /// # Errors
     ///
@@ -252,14 +250,14 @@ impl Options {
         let pages = u64::from(self.warm_up_flush_pages);
         check_range("warm_up_flush_pages", Some(pages), 1, 1 << 19)?;
         if self.roll_after.is_some_and(|age| age.is_zero()) {
-            let rule = "it is longer than 0; None seals a log file when it is full";
+            let rule = "must be longer than 0; None seals a log file only when it is full";
             return Err(Error::option("roll_after", 0, rule));
         }
         if self.transient_pool > 0 && self.flush() == Flush::Sync {
             return Err(Error::option(
                 "transient_pool",
                 self.transient_pool,
-                "flush=\"sync\" has no use for it: each send waits for the disk",
+                "has no effect with flush=\"sync\": each send waits for the disk",
             ));
         }
         if self
@@ -270,7 +268,7 @@ impl Options {
             return Err(Error::option(
                 "commitlog_file_size",
                 value,
-                "it is a multiple of 4096",
+                "must be a multiple of 4096",
             ));
         }
         self.check_retention()
@@ -281,7 +279,7 @@ impl Options {
         self.index.unwrap_or(true)
     }
 
-    /// Queues of a topic that was not created before it was sent to.
+    /// Queues of a topic that is created by sending to it.
     pub fn default_queues(&self) -> u32 {
         self.default_queues.unwrap_or(8)
     }
@@ -307,7 +305,7 @@ impl Options {
         self.unique_ids.unwrap_or(false)
     }
 
-    /// Whether log files may go at all.
+    /// Whether log files may be retired at all.
     pub fn retires(&self) -> bool {
         self.retention.is_some() || self.retention_bytes.is_some()
     }
@@ -316,7 +314,7 @@ impl Options {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] where it names something else.
+    /// [`Error::InvalidOption`] if it is malformed.
     pub fn delete_hours(&self) -> Result<Vec<u32>> {
         let Some(text) = &self.delete_when else {
             return Ok(Vec::new());
@@ -324,13 +322,13 @@ impl Options {
         let hour = |part: &str| part.trim().parse().ok().filter(|hour| *hour < 24);
         let hours: Option<Vec<u32>> = text.split(';').map(hour).collect();
         hours.ok_or_else(|| {
-            let rule = "it names hours of the day from 00 to 23, with ';' between them";
+            let rule = "must be hours of the day from 00 to 23, separated by ';'";
             Error::option("delete_when", format!("{text:?}"), rule)
         })
     }
 
     fn check_retention(&self) -> Result<()> {
-        const ALL: &str = "it is longer than 0; None keeps everything";
+        const ALL: &str = "must be greater than 0; None keeps everything";
         if self.retention.is_some_and(|age| age.is_zero()) {
             return Err(Error::option("retention", 0, ALL));
         }
@@ -340,10 +338,10 @@ impl Options {
         self.delete_hours()?;
         let within = |ratio: &f64| *ratio > 0.0 && *ratio <= 1.0;
         if let Some(ratio) = self.disk_warning_ratio.filter(|ratio| !within(ratio)) {
-            let rule = "it lies above 0 and is at most 1";
+            let rule = "must be above 0 and at most 1";
             return Err(Error::option("disk_warning_ratio", ratio, rule));
         }
-        let alone = "it takes nothing away without retention or retention_bytes";
+        let alone = "has no effect without retention or retention_bytes";
         match (&self.delete_when, self.disk_warning_ratio) {
             (Some(hours), _) if !self.retires() => {
                 Err(Error::option("delete_when", format!("{hours:?}"), alone))
@@ -361,7 +359,7 @@ fn check_range(name: &str, value: Option<u64>, min: u64, max: u64) -> Result<()>
         Some(value) if value < min || value > max => Err(Error::option(
             name,
             value,
-            format!("it lies between {min} and {max}"),
+            format!("must be between {min} and {max}"),
         )),
         _ => Ok(()),
     }

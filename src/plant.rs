@@ -1,64 +1,64 @@
-//! Planted bugs: mistakes that a store must not make, behind switches that exist in tests alone.
+//! Planted bugs: errors in the store that tests switch on to check the test harness.
 //!
-//! A harness that hunts bugs is believed only while it finds these. In a build that is no test
-//! [`planted`] is `false` as a constant, and nothing of the mistakes is left.
+//! A harness that looks for bugs can be trusted only as long as it finds these. In other builds
+//! [`planted`] is the constant `false`, and the compiler removes the bugs.
 
-/// A mistake.
+/// A bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
     /// Waiters are completed before the sync.
     AcknowledgeEarly,
-    /// A file's name is not made durable.
+    /// The name of a file is not made durable.
     NoDirectorySync,
-    /// Recovery believes a record whose checksums do not hold.
+    /// Recovery accepts records with wrong checksums.
     NoChecksum,
-    /// Recovery takes queues and index for whole, up to what the marks say after a power loss.
+    /// Recovery after a power loss trusts queues and index up to their marks.
     TrustIndex,
-    /// What lies after the end of the log stays there.
+    /// Old bytes after the end of the log are not erased.
     StaleTail,
-    /// Zeros after the end of the log are taken for durable, whoever stored them.
+    /// Zeros after the end of the log count as durable without a sync.
     TrustZeros,
-    /// A sync that failed is tried again, and counts when it then succeeds.
+    /// A failed sync is retried and counts as success if the retry succeeds.
     RetryFailedSync,
-    /// On opening what is in the page cache is taken for durable.
+    /// Opening treats bytes in the page cache as durable.
     TrustCache,
-    /// A sync that failed leaves the page cache vouched for.
+    /// A failed sync leaves the page cache marked as complete.
     VouchBlindly,
-    /// On opening the same start of the machine is taken for the same page cache.
+    /// Opening infers from the same boot that the page cache is the same.
     TrustBoot,
-    /// A flush covers the pages that are faulted in ahead.
+    /// A flush counts pages that were faulted in ahead as flushed.
     SyncPopulated,
-    /// The lists of those who wait change places after the sync.
+    /// The lists of waiters are swapped after the sync.
     SwapLate,
-    /// The mark of what is durable moves before the sync.
+    /// The mark of durable bytes moves before the sync.
     ProgressAhead,
-    /// The intake does not look whether a commit is in the log already.
+    /// The intake does not check whether a commit is in the log already.
     ForgetMarkers,
-    /// The files of a commit go before it is durable.
+    /// The files of a commit are removed before it is durable.
     FinishEarly,
-    /// A commit takes the place of an earlier one of the same batch that was begun.
+    /// A commit replaces an earlier one of the same batch that has begun.
     ReplaceManifest,
-    /// Retention takes the last marker of a query away.
+    /// Retention retires the last marker of a query.
     RetireMarkers,
-    /// A commit that finds no room stays begun, though nothing of it is in the log.
+    /// A commit that finds no space stays begun, although nothing of it is in the log.
     KeepBegun,
     /// Parts of a commit are appended before the names of its files are durable.
     BeginUnsynced,
-    /// Parts of a commit are appended before its manifest and its stages are durable.
+    /// Parts of a commit are appended before its manifest and stages are durable.
     StagesUnsynced,
-    /// A commit whose manifest is gone counts as appended, whatever the log holds.
+    /// A commit without a manifest counts as appended, whatever the log holds.
     TrustGone,
-    /// A commit that finds an earlier one of its batch counts as that one, and loses its stages.
+    /// A commit whose batch was committed earlier counts as that one, and loses its stages.
     EarlierWins,
-    /// A commit that is refused keeps its name, so that no other of its batch gets it.
+    /// A refused commit keeps its name, so that no other commit of its batch can use it.
     RefuseTorn,
-    /// A batch whose number is in the log counts as appended, whatever its rows are.
+    /// A batch whose number is in the log counts as appended, even with other rows.
     TrustNumbers,
-    /// A record that cannot be read is taken for one that is not there.
+    /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,
 }
 
-/// Whether a mistake is to be made.
+/// Whether this bug is active.
 #[cfg(not(test))]
 #[inline(always)]
 pub const fn planted(_: Bug) -> bool {
@@ -70,13 +70,13 @@ thread_local! {
     static PLANTED: std::cell::Cell<Option<Bug>> = const { std::cell::Cell::new(None) };
 }
 
-/// Whether this thread has been told to make a mistake.
+/// Whether this bug is active in this thread.
 #[cfg(test)]
 pub fn planted(bug: Bug) -> bool {
     PLANTED.get() == Some(bug)
 }
 
-/// Tells this thread which mistake to make.
+/// Activates a bug in this thread, or none.
 #[cfg(test)]
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);

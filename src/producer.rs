@@ -1,4 +1,4 @@
-//! Sending: one message a call, or batches.
+//! Sending single messages and batches.
 
 use crate::engine::{Appended, Atomicity, Durability, Engine, Topic, Waiter, topic};
 use crate::error::{Error, Result};
@@ -12,20 +12,20 @@ use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A batch goes under one lock and one flush up to this many encoded bytes.
+/// A chunk of a batch has at most this many encoded bytes: one lock and one flush.
 pub const BATCH_LEN_MAX: usize = 4 << 20;
 /// Most encoded bytes of an atomic batch.
 pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
 
 thread_local! {
-    /// The batch of single sends: kept, so that a send does not allocate.
+    /// The batch used for single sends, kept so that a send does not allocate.
     static SCRATCH: RefCell<Batch> = RefCell::new(Batch::new());
 }
 
-/// A scratch batch larger than this is given back after the send that needed it.
+/// A scratch batch larger than this is freed after the send.
 const SCRATCH_LEN_MAX: usize = 1 << 20;
 
-/// Sends to one topic: the fast path of a loop. Clones share the store.
+/// Sends to one topic; the fastest way to send in a loop. Clones share the store.
 #[derive(Clone)]
 pub struct Producer {
     shared: Arc<Handle>,
@@ -48,7 +48,7 @@ impl Producer {
     }
 
     /// Sends one message. With a delay level (1 to 18) it is stored under the schedule topic, for
-    /// the system that delivers it when the delay is over.
+    /// the system that delivers it after the delay.
     pub fn send(&self, draft: &Draft<'_>, delay_level: u8, durability: Durability) -> Result<Sent> {
         let engine = self.shared.writer()?;
         self.append_draft(engine, draft, delay_level, durability)
@@ -58,7 +58,7 @@ impl Producer {
     ///
     /// # Errors
     ///
-    /// As [`Producer::send`]; no ticket is given out for a message that is not in the log.
+    /// As [`Producer::send`]; there is no ticket for a message that is not in the log.
     pub fn send_nowait(&self, draft: &Draft<'_>, delay_level: u8) -> Result<Ticket> {
         let engine = self.shared.writer()?;
         let written = Durability::Written;
@@ -66,8 +66,8 @@ impl Producer {
         Ok(Ticket::new(sent, engine.enlist(sent.end)))
     }
 
-    /// A waiter for the durability of what was appended up to `end`, also where the store has been
-    /// closed since; see [`Engine::enlist`].
+    /// A waiter for the durability of the log up to `end`, even after the store was closed; see
+    /// [`Engine::enlist`].
     pub fn enlist(&self, end: u64) -> Arc<Waiter> {
         self.shared.engine.enlist(end)
     }
@@ -106,13 +106,13 @@ impl Producer {
             let appended = engine.append(&mut [(topic, batch)], Atomicity::Rows, durability)?;
             let len = batch.encoded_len();
             if let Some(now) = meter.end(&put, &topic.name, len, appended.waited) {
-                self.shared.look(now);
+                self.shared.sample_rates(now);
             }
             if batch.capacity() > SCRATCH_LEN_MAX {
                 *batch = Batch::new();
             }
             let Some(place) = appended.rows.first().copied() else {
-                unreachable!("an append of one row gives one place")
+                unreachable!("an append of one row returns one place")
             };
             Ok(Sent {
                 place,
@@ -123,7 +123,7 @@ impl Producer {
         })
     }
 
-    /// Encodes a row, with a unique id where the store gives one.
+    /// Encodes a row, with a unique id if the store is configured for them.
     #[inline]
     fn push(
         &self,
@@ -156,7 +156,7 @@ impl Producer {
     ) -> Result<Sent> {
         let levels = properties::DELAY_LEVELS_MS.len();
         if usize::from(delay_level) > levels {
-            let reason = format!("levels go from 1 to {levels}, 0 is no delay");
+            let reason = format!("must be between 1 and {levels}, or 0 for no delay");
             return Err(Error::option("delay_level", delay_level, reason));
         }
         let real_queue = self.queue_for(draft, self.queue)?.to_string();
@@ -180,7 +180,7 @@ impl Producer {
         Ok(sent)
     }
 
-    /// The queue of a message: the one asked for, else by the first key, else the next in turn.
+    /// The queue of a message: the requested one, else chosen by the first key, else the next.
     #[inline]
     fn queue_for(&self, draft: &Draft<'_>, fallback: Option<u32>) -> Result<u32> {
         let queues = self.topic.write_queues();
@@ -200,15 +200,15 @@ impl Producer {
         }
     }
 
-    /// Sends many messages. Rows without queue and key all go to one queue, the next in turn.
+    /// Sends many messages. Rows without queue and key all go to the same queue, the next in turn.
     ///
-    /// Up to [`BATCH_LEN_MAX`] encoded bytes go under one lock and one flush; a longer batch goes
-    /// in such chunks. With [`Atomicity::Whole`] (up to [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is
-    /// stored, also across a crash.
+    /// A chunk of up to [`BATCH_LEN_MAX`] encoded bytes takes one lock and one flush; a longer
+    /// batch is split into such chunks. With [`Atomicity::Whole`] (up to
+    /// [`ATOMIC_BATCH_LEN_MAX`]) all or nothing is stored, even across a crash.
     ///
     /// # Errors
     ///
-    /// [`Error::Row`] names the row that was refused: nothing of its chunk was appended, the chunks
+    /// [`Error::Row`] names the rejected row. Nothing of its chunk was appended, but all chunks
     /// before it were.
     pub fn send_batch<'a>(
         &self,
@@ -242,8 +242,8 @@ impl Producer {
         Ok(all)
     }
 
-    /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that do
-    /// not outlive their push.
+    /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that
+    /// live only as long as their push.
     pub fn batch_sender(
         &self,
         atomicity: Atomicity,
@@ -262,7 +262,7 @@ impl Producer {
             turn,
             now,
             row: 0,
-            // By the clock, so that short batches are not all timed, nor none.
+            // From the clock, so that of many short batches some are timed, but not all.
             first_sample: index(now.unsigned_abs()) % ROWS_A_SAMPLE,
             batch,
         })
@@ -280,8 +280,8 @@ impl Producer {
     }
 }
 
-/// A batch in the making; see [`Producer::batch_sender`]. What was pushed and not appended is
-/// given up when the sender is dropped.
+/// A batch under construction; see [`Producer::batch_sender`]. Dropping the sender discards rows
+/// that were pushed and not appended.
 pub struct BatchSender<'a> {
     producer: &'a Producer,
     engine: &'a dyn Engine,
@@ -296,12 +296,11 @@ pub struct BatchSender<'a> {
 }
 
 impl BatchSender<'_> {
-    /// Adds a row, and appends the chunk that is full with it: then the places of its rows are
-    /// returned.
+    /// Adds a row. If that fills a chunk, appends the chunk and returns the places of its rows.
     ///
     /// # Errors
     ///
-    /// As [`Producer::send_batch`]. After an error the sender is to be dropped.
+    /// As [`Producer::send_batch`]. After an error the sender must be dropped.
     #[inline]
     pub fn push(&mut self, draft: &Draft<'_>) -> Result<Option<Appended>> {
         if let Err(error) = self.encode(draft) {
@@ -312,7 +311,7 @@ impl BatchSender<'_> {
             Atomicity::Rows if self.batch.encoded_len() >= BATCH_LEN_MAX => self.append().map(Some),
             Atomicity::Whole if self.batch.encoded_len() > ATOMIC_BATCH_LEN_MAX => {
                 Err(Error::TooLarge {
-                    what: "atomic batch, encoded,".to_owned(),
+                    what: "encoded atomic batch".to_owned(),
                     size: self.batch.encoded_len() as u64,
                     limit: ATOMIC_BATCH_LEN_MAX as u64,
                 })
@@ -336,12 +335,12 @@ impl BatchSender<'_> {
         Ok(())
     }
 
-    /// The error of the row that comes next, told with its number.
+    /// Adds the number of the next row to its error.
     pub fn refuse(&self, error: Error) -> Error {
         error.in_row(self.row)
     }
 
-    /// Appends what is left; nothing is returned where nothing was.
+    /// Appends the remaining rows; `None` if there are none.
     pub fn finish(mut self) -> Result<Option<Appended>> {
         if self.batch.rows().is_empty() {
             return Ok(None);
@@ -361,7 +360,7 @@ impl BatchSender<'_> {
         let shared = &*self.producer.shared;
         let took = now.duration_since(began).saturating_sub(part.waited);
         shared.meter.batch(took, &topic.name, rows, len);
-        shared.look(now);
+        shared.sample_rates(now);
         Ok(part)
     }
 }

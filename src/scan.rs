@@ -1,16 +1,16 @@
-//! Scans: which messages, in which columns and batches. A [`Scan`] is a description; each
-//! [`Scan::stream`] looks at the store anew.
+//! Scans: a selection of messages, with columns and batch sizes. A [`Scan`] is only a description;
+//! each [`Scan::stream`] reads the current state of the store.
 //!
-//! | asked for | comes from | order |
+//! | selection | source | order |
 //! |---|---|---|
-//! | a key | the index | topic as asked for, queue, offset |
-//! | all topics whole | the log | position |
-//! | anything else | queue entries | topic as asked for, queue, offset |
+//! | a key | the index | topic as requested, queue, offset |
+//! | all topics entirely | the log | position |
+//! | anything else | queue entries | topic as requested, queue, offset |
 //!
-//! A stream is a snapshot: bounds are taken when it begins, half-open, and what is sent afterwards
-//! is not in it. Its cursors are made at once, one for each queue that has something to give,
-//! because a stream holds no handle of the store by which it could make them later: it must not
-//! keep the store from closing. So a cursor is cheap to make and small until it is first used.
+//! A stream is a snapshot: its half-open bounds are fixed when it begins, and later messages are
+//! not in it. All cursors are created at once, one for each queue that has messages to return. A
+//! stream cannot create them later because it holds no handle of the store, which it must not keep
+//! from closing. So a cursor is cheap to create and small until it is first used.
 
 use crate::arrow::schema::BatchShape;
 use crate::arrow::source::Source;
@@ -26,12 +26,12 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Most rows of a batch that can be asked for.
+/// Upper limit of rows per batch.
 pub const BATCH_ROWS_MAX: usize = 1 << 20;
-/// Most bytes of bodies in a batch that can be asked for; Arrow's offsets have 31 bits.
+/// Upper limit of body bytes per batch; Arrow's offsets have 31 bits.
 pub const BATCH_BYTES_MAX: usize = 1 << 30;
 
-/// What to scan and how it comes out.
+/// What to scan, and the form of the result.
 #[derive(Clone, Debug)]
 pub struct ScanSpec {
     /// Topics in order; `None`: all.
@@ -44,17 +44,17 @@ pub struct ScanSpec {
     pub start: Bound,
     /// Where each queue ends, exclusive.
     pub end: Bound,
-    /// Messages with one of these tags; all where it is empty.
+    /// Return messages with one of these tags; all if it is empty.
     pub tags: Vec<String>,
-    /// Messages with this key.
+    /// Return messages with this key.
     pub key: Option<String>,
-    /// Most rows of a batch, 1 to [`BATCH_ROWS_MAX`].
+    /// Most rows per batch, 1 to [`BATCH_ROWS_MAX`].
     pub batch_rows: usize,
-    /// Most bytes of bodies in a batch, 1 to [`BATCH_BYTES_MAX`]; one longer body is a batch alone.
+    /// Most body bytes per batch, 1 to [`BATCH_BYTES_MAX`]; a longer body gets its own batch.
     pub batch_bytes: usize,
-    /// How bodies come out.
+    /// Arrow type of bodies.
     pub body_type: BodyType,
-    /// Whose names and types the columns have.
+    /// Names and types of the columns.
     pub dialect: Dialect,
     /// Whether checksums are checked.
     pub verify: bool,
@@ -79,7 +79,7 @@ impl Default for ScanSpec {
     }
 }
 
-/// A scan of a store. It shares the store as any handle does; its streams do not.
+/// A scan of a store. It shares the store like any handle; its streams do not.
 #[derive(Clone)]
 pub struct Scan {
     store: Store,
@@ -90,11 +90,11 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// A scan by `spec`. Nothing is looked up: an unknown topic is met by [`Scan::stream`].
+    /// A scan with this `spec`. An unknown topic is reported only by [`Scan::stream`].
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for what is wrong in itself; [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::InvalidOption`] for an invalid `spec`; [`Error::Closed`], [`Error::Forked`].
     pub fn new(store: &Store, spec: ScanSpec) -> Result<Scan> {
         store.engine()?;
         let shape = spec.shape()?;
@@ -107,7 +107,7 @@ impl Scan {
         })
     }
 
-    /// What was asked for.
+    /// The description of the scan.
     pub fn spec(&self) -> &ScanSpec {
         &self.spec
     }
@@ -117,23 +117,23 @@ impl Scan {
         Arc::clone(&self.schema)
     }
 
-    /// Rows that streams of this scan passed over because their compressed bodies are damaged.
-    /// Other damage is in [`Store::damage`].
+    /// Rows that streams of this scan skipped because their compressed bodies are damaged. Other
+    /// damage is in [`Store::damage`].
     pub fn damage(&self) -> Vec<Damage> {
         self.damage.lock().clone()
     }
 
-    /// A stream over what is in the store at this moment.
+    /// A stream over the current contents of the store.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic, asked for by
-    /// name, does not have; [`Error::OffsetOutOfRange`] for a start that was removed or lies beyond
-    /// the end of its queue; [`Error::Closed`], [`Error::Forked`].
+    /// [`Error::UnknownTopic`]; [`Error::UnknownQueue`] for a queue that a topic requested by name
+    /// does not have; [`Error::OffsetOutOfRange`] for a start that was retired or lies after the
+    /// end of its queue; [`Error::Closed`], [`Error::Forked`].
     pub fn stream(&self) -> Result<Stream> {
         let engine = self.store.engine()?;
         match (&self.spec.topics, &self.spec.key) {
-            // To look at every topic of a store takes long where it has many.
+            // Refreshing every topic takes long in a store that has many.
             (Some(names), None) => names
                 .iter()
                 .try_for_each(|name| engine.refresh(Some(name)))?,
@@ -179,7 +179,7 @@ impl Scan {
         names.iter().map(topic).collect()
     }
 
-    /// The queues of a topic that are asked for.
+    /// The requested queues of a topic.
     fn queues(&self, engine: &dyn Engine, topic: &Topic) -> Result<Vec<u32>> {
         let mut there = engine.queues(topic);
         there.sort_unstable();
@@ -199,7 +199,7 @@ impl Scan {
         Ok(there)
     }
 
-    /// The offsets in the bounds of each queue of a topic that has some there, queues in order.
+    /// The requested offsets of each queue of a topic, without empty ranges, in queue order.
     fn ranges(&self, engine: &dyn Engine, topic: &Topic) -> Result<Vec<(u32, Range<u64>)>> {
         let mut ranges = Vec::new();
         for queue in self.queues(engine, topic)? {
@@ -218,7 +218,7 @@ impl Scan {
         Ok(ranges)
     }
 
-    /// The messages with this key, by the index.
+    /// The messages with this key, found by the index.
     fn by_key(
         &self,
         engine: &dyn Engine,
@@ -254,7 +254,7 @@ impl ScanSpec {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for an argument that is wrong in itself.
+    /// [`Error::InvalidOption`] for an invalid argument.
     pub fn schema(&self) -> Result<SchemaRef> {
         Ok(self.shape()?.schema())
     }
@@ -292,7 +292,11 @@ impl ScanSpec {
         check_range("batch_bytes", self.batch_bytes, BATCH_BYTES_MAX)?;
         if let Some(topics) = &self.topics {
             if topics.is_empty() {
-                return Err(Error::option("topics", "empty", "name at least one topic"));
+                return Err(Error::option(
+                    "topics",
+                    "[]",
+                    "must name at least one topic",
+                ));
             }
             check_distinct("topics", topics.iter())?;
         }
@@ -302,7 +306,7 @@ impl ScanSpec {
         if let Some(columns) = &self.columns {
             check_distinct("columns", columns.iter().map(|column| column.name()))?;
             if let Some(column) = columns.iter().find(|column| !column.is_of(self.dialect)) {
-                let reason = "it is a column of Spark's dialect alone";
+                let reason = "available only in Spark's dialect";
                 return Err(Error::option(
                     "columns",
                     format!("{:?}", column.name()),
@@ -311,20 +315,20 @@ impl ScanSpec {
             }
         }
         if self.dialect == Dialect::Spark && self.body_type == BodyType::BinaryView {
-            let reason = "Spark takes plain binary alone";
+            let reason = "must be \"binary\" for Spark";
             return Err(Error::option("body_type", "\"binary_view\"", reason));
         }
         if self.key.as_ref().is_some_and(String::is_empty) {
             return Err(Error::option(
                 "key",
-                "empty",
-                "a key has at least one character",
+                "\"\"",
+                "must have at least one character",
             ));
         }
         Ok(())
     }
 
-    /// Every queue that this names, by itself or by an offset in it.
+    /// All queues listed in `queues` or in an offset bound.
     fn named_queues(&self) -> Vec<u32> {
         let mut named = self.queues.clone().unwrap_or_default();
         for bound in [&self.start, &self.end] {
@@ -336,7 +340,7 @@ impl ScanSpec {
     }
 }
 
-/// Whether a record lies in one of these ranges, which are in the order of their queues.
+/// Whether a record lies in one of these ranges, which are sorted by queue.
 fn is_within(record: &Record<'_>, ranges: &[(u32, Range<u64>)]) -> bool {
     let (Ok(queue), Ok(offset)) = (
         u32::try_from(record.queue_id()),
@@ -356,7 +360,7 @@ fn check_range(name: &str, value: usize, max: usize) -> Result<()> {
     Err(Error::option(
         name,
         value,
-        format!("it lies between 1 and {max}"),
+        format!("must be between 1 and {max}"),
     ))
 }
 
@@ -368,7 +372,7 @@ fn check_distinct<T: Ord + std::fmt::Debug>(
     for value in values {
         let shown = format!("{value:?}");
         if !seen.insert(value) {
-            return Err(Error::option(name, shown, "it is named twice"));
+            return Err(Error::option(name, shown, "listed twice"));
         }
     }
     Ok(())

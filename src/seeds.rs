@@ -1,26 +1,26 @@
-//! Seeds of tests that draw their cases.
+//! Seeds of randomised tests.
 
 #![allow(clippy::unwrap_used, clippy::cast_possible_truncation)]
 
 use proptest::test_runner::{Config, RngSeed};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// The number in an environment variable.
+/// The value of an environment variable, as a number.
 pub fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
 }
 
-/// First of the seeds that every run begins with.
+/// First of the seeds used in every run.
 const FIXED: u64 = 1;
 
-/// A seed that nobody has chosen, far from the fixed ones.
+/// A seed from the clock, far from the fixed ones.
 fn draw() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
     1_000_000_000 + now.as_nanos() as u64 % 1_000_000_000_000
 }
 
-/// Has proptest draw by `FOREBAY_SEED`, or by a seed that a failure prints. Its own variables count
-/// for the rest, and nothing is written beside the source.
+/// Configures proptest with the seed `FOREBAY_SEED`, or else a random seed, which is printed.
+/// Other settings come from proptest's own variables. No regression files are written.
 pub fn proptest_config() -> Config {
     let seed = number("FOREBAY_SEED").unwrap_or_else(draw);
     println!("FOREBAY_SEED={seed}");
@@ -35,18 +35,19 @@ pub fn proptest_config() -> Config {
 #[derive(Clone, Copy, Debug)]
 pub struct Seeds {
     first: u64,
-    /// First of the seeds that every second story has.
+    /// First of the random seeds, used by every second story.
     drawn: Option<u64>,
 }
 
 impl Seeds {
-    /// Half of the stories are those of every run, so that a change is told from chance, the others
-    /// are drawn, so that every run tries something that none has tried. `FOREBAY_SEED` fixes all.
+    /// Half of the stories are the same in every run, so that regressions can be told from chance.
+    /// The others are random, so that every run tests something different. `FOREBAY_SEED` fixes
+    /// all.
     pub fn half_drawn() -> Seeds {
         let given = number("FOREBAY_SEED");
         let drawn = given.is_none().then(draw);
         if let Some(drawn) = drawn {
-            println!("every second story from FOREBAY_SEED={drawn} on");
+            println!("random stories start at FOREBAY_SEED={drawn}");
         }
         Seeds {
             first: given.unwrap_or(FIXED),
@@ -54,7 +55,7 @@ impl Seeds {
         }
     }
 
-    /// The stories are the same in every run, but for `FOREBAY_SEED`.
+    /// The stories are the same in every run, unless `FOREBAY_SEED` is set.
     pub fn fixed() -> Seeds {
         Seeds {
             first: number("FOREBAY_SEED").unwrap_or(FIXED),

@@ -9,7 +9,7 @@ use crate::engine::{
 use crate::error::{Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Machine;
-use crate::meter::{Looks, PutMeter};
+use crate::meter::{PutMeter, RateSampler};
 use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
 use crate::record::check::check_topic;
@@ -112,7 +112,7 @@ impl Store {
                 clock: Arc::clone(&machine.clock),
                 path,
                 options,
-                looks: Looks::default(),
+                rates: RateSampler::default(),
                 closed,
                 generation,
             }),
@@ -466,9 +466,9 @@ impl Store {
         let mut stats = self.engine()?.stats();
         let shared = &*self.shared;
         let now = Instant::now();
-        shared.look(now);
+        shared.sample_rates(now);
         let (messages, bytes) = (stats.messages_sent, stats.bytes_sent);
-        stats.rates = shared.looks.rates(now, messages, bytes);
+        stats.rates = shared.rates.rates(now, messages, bytes);
         stats.puts = shared.meter.read();
         Ok(stats)
     }

@@ -1,7 +1,7 @@
-//! Locks, atomics, threads and the clock, as the code takes them whose interleavings are modelled.
+//! Locks, atomics, threads and the clock for code that is checked with loom.
 //!
-//! `tests/models` compiles the sources of that code a second time, with a module of this name that
-//! has loom's primitives in the place of these.
+//! `tests/models` compiles that code a second time, with a module of the same name that exports
+//! loom's primitives.
 
 pub use parking_lot::{Condvar, Mutex, RwLock};
 pub use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering, fence};

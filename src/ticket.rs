@@ -1,11 +1,11 @@
-//! Tickets: messages that are in the log, whose durability is awaited later.
+//! Tickets: messages in the log whose durability is awaited later.
 
 use crate::engine::{Place, Waiter};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Where a message went, as [`crate::Producer::send`] returns it.
+/// The place of a sent message, as [`crate::Producer::send`] returns it.
 #[derive(Clone, Copy, Debug)]
 pub struct Sent {
     /// Position, queue and offset.
@@ -35,12 +35,12 @@ impl Ticket {
         }
     }
 
-    /// What the ticket waits with.
+    /// The waiter of the ticket.
     ///
     /// # Errors
     ///
-    /// [`Error::Forked`] in a child of the process that sent the message: who would wake it is in
-    /// the parent.
+    /// [`Error::Forked`] in a child of the process that sent the message: the thread that would
+    /// wake the waiter runs only in the parent.
     pub fn waiter(&self) -> Result<&Waiter> {
         match self.generation == crate::disk::fork_generation() {
             true => Ok(&self.waiter),
@@ -48,7 +48,7 @@ impl Ticket {
         }
     }
 
-    /// Where the message is; known from the start.
+    /// Place of the message; known at once.
     pub fn sent(&self) -> Sent {
         self.sent
     }
@@ -58,12 +58,12 @@ impl Ticket {
         self.waiter.is_done()
     }
 
-    /// Waits until the message is durable; `None` where that takes longer than `timeout`.
+    /// Waits until the message is durable. Returns `None` after `timeout`.
     ///
     /// # Errors
     ///
-    /// Why the flush failed, shared by all its tickets: the message is in the log, its durability
-    /// unknown. [`Error::Forked`] in a child of the process that sent it.
+    /// The error of the flush, shared by all its tickets: the message is in the log, but may not
+    /// be durable. [`Error::Forked`] in a child of the process that sent it.
     pub fn wait(&self, timeout: Duration) -> Option<std::result::Result<Sent, Arc<Error>>> {
         let durable = Sent {
             durable: true,

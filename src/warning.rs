@@ -1,7 +1,7 @@
-//! Warnings: what a store has to say that is no error of the call that met it.
+//! Warnings: problems that do not fail the call that finds them.
 //!
-//! The core keeps them until somebody takes them. It calls no logger: a sender that is in the
-//! append lock, or a thread of the core, would run foreign code there.
+//! The core keeps them until a caller takes them. It calls no logger: that would run foreign code
+//! under the append lock or in a thread of the core.
 
 use crate::damage::Damage;
 use crossbeam_utils::CachePadded;
@@ -11,15 +11,16 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Warnings that are kept until somebody takes them; more are counted alone.
+/// Number of warnings kept until a caller takes them. Further ones are only counted.
 pub const KEPT_MAX: usize = 100;
-/// Damaged places that are remembered, so that each is told once; of more none is told.
+/// Number of damaged places remembered, so that each is reported once. Further ones are not
+/// reported.
 const PLACES_MAX: usize = 10_000;
 
-/// One thing to tell.
+/// One warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Warning {
-    /// A damaged place that was met; each is told once.
+    /// A damaged place was found. Each is reported once.
     Damage(Damage),
     /// A put that took longer than 500 ms.
     SlowPut(SlowPut),
@@ -30,29 +31,30 @@ pub enum Warning {
         /// How long it took.
         took: Duration,
     },
-    /// A message was sent with a delay level, and Forebay delivers none. Told once a store.
+    /// A message was sent with a delay level, but Forebay does not deliver delayed messages.
+    /// Reported once per store.
     Undelivered {
-        /// Where the message was to go.
+        /// Topic to which the message is addressed.
         topic: Box<str>,
         /// Its delay level.
         level: u8,
     },
-    /// `lock_memory` cannot lock a file. Told once a store.
+    /// `lock_memory` cannot lock a file. Reported once per store.
     Unlocked {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: String,
     },
-    /// The disk is too full for the options that an opening was given: the next one does not find
-    /// them.
+    /// The options given at opening could not be saved because the disk is full. The next opening
+    /// will not know them.
     NotKept {
-        /// The file that would have them.
+        /// The file of the options.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         reason: String,
     },
-    /// This many more there were than are kept.
+    /// Number of warnings that were dropped because too many were kept.
     More(u64),
 }
 
@@ -61,18 +63,18 @@ pub enum Warning {
 pub struct SlowPut {
     /// The topic.
     pub topic: Box<str>,
-    /// Messages: more than one in a batch.
+    /// Number of messages: more than one in a batch.
     pub messages: usize,
     /// Bytes of their records.
     pub bytes: usize,
-    /// How long it took, some milliseconds more or less; without the wait for the disk.
+    /// How long it took without waiting for the disk, exact to a few milliseconds.
     pub took: Duration,
 }
 
-/// Warnings of one store that were not told yet.
+/// Warnings of one store that no caller has taken yet.
 #[derive(Debug, Default)]
 pub struct Warnings {
-    /// Read by every call and hardly ever written: nothing else shares its cache line.
+    /// Read by every call and rarely written; padded so that nothing else shares its cache line.
     any: CachePadded<AtomicBool>,
     kept: Mutex<Kept>,
 }
@@ -86,13 +88,13 @@ struct Kept {
 }
 
 impl Warnings {
-    /// Whether there is something to tell.
+    /// Whether there are warnings.
     #[inline]
     pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 
-    /// Adds a warning, unless it is one that is told once and was told.
+    /// Adds a warning, unless it is reported only once and already was.
     #[cold]
     pub fn add(&self, warning: Warning) {
         let mut kept = self.kept.lock();
@@ -114,7 +116,7 @@ impl Warnings {
         self.any.store(true, Ordering::Release);
     }
 
-    /// Takes what was added since the last call, in order.
+    /// Takes the warnings added since the last call, in order.
     pub fn take(&self) -> Vec<Warning> {
         let mut kept = self.kept.lock();
         self.any.store(false, Ordering::Release);
@@ -144,7 +146,7 @@ mod test {
     }
 
     #[test]
-    fn a_place_is_told_once() {
+    fn a_damaged_place_is_reported_once() {
         let warnings = Warnings::default();
         assert!(!warnings.any());
         warnings.add(damage(0));
@@ -156,14 +158,14 @@ mod test {
     }
 
     #[test]
-    fn warnings_that_nobody_takes_are_counted_and_do_not_pile_up() {
+    fn warnings_above_the_limit_are_only_counted() {
         let warnings = Warnings::default();
         for position in 0..2 * KEPT_MAX as u64 {
             warnings.add(damage(position));
         }
-        let told = warnings.take();
-        assert_eq!(told.len(), KEPT_MAX + 1);
-        assert_eq!(told.last(), Some(&Warning::More(KEPT_MAX as u64)));
+        let taken = warnings.take();
+        assert_eq!(taken.len(), KEPT_MAX + 1);
+        assert_eq!(taken.last(), Some(&Warning::More(KEPT_MAX as u64)));
         assert!(warnings.take().is_empty());
     }
 }

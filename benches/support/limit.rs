@@ -1,4 +1,4 @@
-//! What the machine allows: the work that no store of this format is spared, and nothing else.
+//! The limits of the machine: only the work that any store of this format must do.
 
 use super::load::record_len;
 use super::{Clock, Scratch, Span, run_bytes};
@@ -8,13 +8,13 @@ use std::hint::black_box;
 
 const LEN_OF_CHECKSUM: usize = 20;
 
-/// How many records a run has with bodies of this length.
+/// Number of records in a run with bodies of this length.
 pub(crate) fn count(body_len: usize) -> f64 {
     (run_bytes() as usize / record_len(body_len)) as f64
 }
 
-/// Writes a run of records: for each the checksum of the body, that of the record, and its copy
-/// into a map whose blocks are reserved and whose pages are not there yet.
+/// Writes a run of records: for each the checksum of the body, that of the record, and a copy to a
+/// map with reserved blocks and no pages yet.
 pub(crate) fn records(body_len: usize) -> Span {
     let len = record_len(body_len);
     let bytes = run_bytes() as usize;
@@ -42,7 +42,7 @@ fn reserved(scratch: &Scratch, bytes: usize) -> Region {
     disk.map(&path, bytes, Access::ReadWrite).unwrap()
 }
 
-/// The parts of the same work by themselves: faults and copy, the checksums.
+/// The parts of the same work alone: faults and copy, the checksums.
 pub(crate) fn parts(body_len: usize) -> (Span, Span) {
     let len = record_len(body_len);
     let bytes = run_bytes() as usize;
@@ -65,9 +65,9 @@ pub(crate) fn parts(body_len: usize) -> (Span, Span) {
     (copied, clock.stop())
 }
 
-/// Copies bodies of `body_len`, each `stride` bytes behind the one before, out of
-/// `source` into one buffer of 16 MiB that is used again and again.
-/// Returns how many bytes that were.
+/// Copies bodies of `body_len`, at distances of `stride` bytes, from `source` into one buffer of
+/// 16 MiB that is reused.
+/// Returns the number of bytes.
 pub(crate) fn gather(source: &[u8], body_len: usize, stride: usize) -> (Span, f64) {
     const BATCH_LEN: usize = 16 << 20;
     let mut batch: Vec<u8> = Vec::with_capacity(BATCH_LEN);

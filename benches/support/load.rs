@@ -1,10 +1,10 @@
-//! The load: messages with bodies of one length, each with a key of its own of 8 bytes.
+//! The load: messages with bodies of one length, each with its own key of 8 bytes.
 
 use super::{Clock, Figure, ON_CPU, Scratch, on_cpu_of, run_bytes};
 use forebay::{Atomicity, Draft, Durability, Options, Producer, Result, Store};
 use std::time::Duration;
 
-/// The topic that benches of one topic send to. [`record_len`] counts on its length.
+/// The topic of benches with one topic. [`record_len`] depends on its length.
 pub(crate) const TOPIC: &str = "bench";
 
 /// Bytes of a record with a body of this length, a key of 8 bytes and the whole-record checksum.
@@ -13,14 +13,14 @@ pub(crate) const fn record_len(body_len: usize) -> usize {
     91 + body_len + TOPIC.len() + keys + 20
 }
 
-/// Messages of a run: as many as fill it, less a little, so that they stay in one log file and a
-/// sender never waits for the next.
+/// Messages in a run. A run is slightly smaller than a log file, so that a sender never waits for
+/// the next file.
 pub(crate) fn message_count(body_len: usize) -> usize {
     let bytes = run_bytes() as usize;
     (bytes - bytes / 256) / record_len(body_len)
 }
 
-/// Keys `00000000`, `00000001` and so on, made before the clock starts.
+/// Keys `00000000`, `00000001` and so on, created before the clock starts.
 pub(crate) struct Keys(String);
 
 impl Keys {
@@ -43,7 +43,7 @@ impl Keys {
     }
 }
 
-/// Options of a bench: asynchronous flush and one queue a topic, otherwise the defaults.
+/// Options of a bench: asynchronous flush, one queue per topic, otherwise the defaults.
 pub(crate) fn options() -> Options {
     Options {
         default_queues: Some(1),
@@ -51,15 +51,15 @@ pub(crate) fn options() -> Options {
     }
 }
 
-/// A new store in a directory of its own.
+/// A new store in its own directory.
 ///
-/// It is *ready* as every store is that was just opened: its first log file has its full length and
-/// blocks for the first 64 MiB; the next blocks, and pages a little ahead, come while it is
+/// It is *ready* like any store that was just opened: its first log file has its full length and
+/// blocks for the first 64 MiB; further blocks, and pages a little ahead, are allocated while it is
 /// written.
 pub(crate) fn new_store(options: Options) -> (Scratch, Store) {
     let scratch = Scratch::new();
     let store = Store::open(scratch.path().join("store"), options).unwrap();
-    // The first message makes the log file, the queue and the index file.
+    // The first message creates the log file, the queue and the index file.
     let first = store.producer(TOPIC, Some(0)).unwrap();
     first
         .send(&Draft::default(), 0, Durability::Default)
@@ -68,7 +68,7 @@ pub(crate) fn new_store(options: Options) -> (Scratch, Store) {
     (scratch, store)
 }
 
-/// Waits until queues and index have caught up, without taking part in the work.
+/// Waits until queues and index have caught up, without helping.
 pub(crate) fn wait_dispatched(store: &Store) {
     loop {
         let stats = store.stats().unwrap();
@@ -79,14 +79,14 @@ pub(crate) fn wait_dispatched(store: &Store) {
     }
 }
 
-/// Sends one message a call, one for each key.
+/// Sends one message per call, one for each key.
 pub(crate) fn send_all(producer: &Producer, body: &[u8], keys: &Keys) {
     for number in 0..keys.len() {
         send_one(producer, body, keys.get(number));
     }
 }
 
-/// A producer for each of so many topics.
+/// A producer for each of `topics` topics.
 pub(crate) fn producers(store: &Store, topics: usize) -> Vec<Producer> {
     let producer = |number| {
         let name = format!("topic-{number:05}");
@@ -95,7 +95,7 @@ pub(crate) fn producers(store: &Store, topics: usize) -> Vec<Producer> {
     (0..topics).map(producer).collect()
 }
 
-/// Sends one message a call, one for each key, to each of the topics in turn.
+/// Sends one message per call, one for each key, to each of the topics in turn.
 pub(crate) fn send_in_turn(producers: &[Producer], body: &[u8], keys: &Keys) {
     for number in 0..keys.len() {
         send_one(&producers[number % producers.len()], body, keys.get(number));
@@ -136,7 +136,7 @@ pub(crate) fn send_batches(producer: &Producer, body: &[u8], keys: &Keys) {
 }
 
 /// Figures of a run: messages a second until `send` returned, until queues and index had caught up,
-/// and what the thread that dispatches spent.
+/// and the CPU time of the dispatch thread.
 pub(crate) fn rates(name: &str, store: &Store, count: usize, send: impl FnOnce()) -> Vec<Figure> {
     const UNIT: &str = "messages/s";
     let dispatch_before = on_cpu_of("forebay-dispatc");

@@ -1,7 +1,7 @@
-//! What all benches share: how much to run, where, medians of alternating runs, and the stores they
-//! fill.
+//! Support for all benches: the size and place of runs, medians of alternating runs, and the stores
+//! to measure.
 
-#![allow(dead_code, reason = "each bench is a crate of its own and uses a part")]
+#![allow(dead_code, reason = "each bench is its own crate and uses a part")]
 
 pub(crate) mod limit;
 pub(crate) mod load;
@@ -14,7 +14,7 @@ use std::time::Instant;
 
 /// Bytes of records in a run: 1 GiB, or `FOREBAY_BENCH_BYTES`.
 ///
-/// More would run into the kernel's limits for dirty pages and then measure the disk.
+/// More would reach the kernel's limits for dirty pages and measure the disk.
 pub(crate) fn run_bytes() -> u64 {
     number("FOREBAY_BENCH_BYTES").unwrap_or(1 << 30)
 }
@@ -32,16 +32,16 @@ fn number(variable: &str) -> Option<u64> {
     )
 }
 
-/// Whether a group of figures is asked for: all are, unless the command line names some.
+/// Whether a group of figures is requested: all are, unless the command line names some.
 pub(crate) fn is_wanted(group: &str) -> bool {
     let mut names = std::env::args().skip(1).filter(|arg| !arg.starts_with('-'));
     let first = names.next();
     first.is_none_or(|first| first == group || names.any(|name| name == group))
 }
 
-/// A directory on the disk that the sources are on, removed when it is dropped.
+/// A directory on the disk of the sources, removed when it is dropped.
 ///
-/// The folder for temporary files is no place for it: it may be memory.
+/// The directory for temporary files is not suitable: it may be in memory.
 pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
@@ -64,7 +64,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // What is left over is garbage of the build directory; there is nothing to do about it.
+        // A directory that cannot be removed stays in the build directory; nothing can be done.
         let _ = fs::remove_dir_all(&self.0);
     }
 }
@@ -73,13 +73,13 @@ fn target() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("target")
 }
 
-/// Figures of one bench: printed, and kept for the summary of `make bench`.
+/// Figures of one bench: printed, and saved for the summary of `make bench`.
 pub(crate) struct Report {
     file: fs::File,
 }
 
 impl Report {
-    /// A report under the bench's name. It goes on where another process of the same bench ended.
+    /// A report with the bench's name, which continues that of an earlier process of the bench.
     pub(crate) fn new(bench: &str) -> Report {
         let directory = target().join("bench");
         fs::create_dir_all(&directory).unwrap();
@@ -140,12 +140,12 @@ fn load() -> String {
     text.split(' ').next().unwrap_or("unknown").to_owned()
 }
 
-/// What is measured of one run: its name, unit and value.
+/// One measurement of a run: name, unit and value.
 pub(crate) type Figure = (String, &'static str, f64);
 
-/// Measures a stretch of one thread: by the clock, and the time that the thread was on a processor.
+/// Measures one thread: elapsed time and CPU time.
 ///
-/// The second says what the code costs where other processes want the processors too.
+/// The CPU time shows the cost of the code even if other processes compete for the CPUs.
 pub(crate) struct Clock {
     began: Instant,
     on_cpu: f64,
@@ -165,7 +165,7 @@ impl Clock {
     }
 }
 
-/// Seconds by the clock and seconds on a processor.
+/// Elapsed seconds and CPU seconds.
 #[derive(Clone, Copy)]
 pub(crate) struct Span {
     pub(crate) wall: f64,
@@ -173,7 +173,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Two figures: how many a second, and how many a second of the thread's time on a processor.
+    /// Two figures: how many per second elapsed, and how many per second of CPU time.
     pub(crate) fn rates(&self, name: &str, unit: &'static str, count: f64) -> Vec<Figure> {
         vec![
             (name.to_owned(), unit, count / self.wall),
@@ -182,10 +182,10 @@ impl Span {
     }
 }
 
-/// Marks a figure that counts time on a processor only.
+/// Marks a figure that counts CPU time only.
 pub(crate) const ON_CPU: &str = "[on CPU]";
 
-/// Seconds that a thread was on a processor, by its directory under `/proc`.
+/// CPU seconds of a thread, given its directory under `/proc`.
 fn on_cpu(task: &str) -> f64 {
     let text = fs::read_to_string(format!("{task}/schedstat")).unwrap_or_default();
     let first = text.split(' ').next();
@@ -195,7 +195,7 @@ fn on_cpu(task: &str) -> f64 {
         / 1e9
 }
 
-/// Seconds that the threads of this name were on a processor so far.
+/// CPU seconds so far of the threads with this name.
 pub(crate) fn on_cpu_of(thread: &str) -> f64 {
     let mut sum = 0.0;
     for task in fs::read_dir("/proc/self/task").unwrap().flatten() {
@@ -207,8 +207,8 @@ pub(crate) fn on_cpu_of(thread: &str) -> f64 {
     sum
 }
 
-/// Runs all contestants in turn, [`rounds`] times, and reports the median of each figure; so what
-/// the machine does meanwhile hits all of them alike. One round before warms up and is not counted.
+/// Runs all contestants in turn, [`rounds`] times, and reports the median of each figure, so that
+/// other load on the machine affects them equally. One round before is a warm-up and not counted.
 pub(crate) fn contest(report: &mut Report, contestants: &mut [&mut dyn FnMut() -> Vec<Figure>]) {
     let mut figures: Vec<(String, &str, Vec<f64>)> = Vec::new();
     for round in 0..=rounds() {

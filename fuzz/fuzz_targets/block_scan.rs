@@ -1,4 +1,4 @@
-//! Any bytes as blocks that were read from an archive.
+//! Arbitrary bytes as blocks that were read from an archive.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

@@ -1,4 +1,4 @@
-//! Any bytes as an archive's table of blocks.
+//! Arbitrary bytes as the block table of an archive.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

@@ -1,4 +1,4 @@
-//! Any bytes as the checkpoint.
+//! Arbitrary bytes as the checkpoint.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

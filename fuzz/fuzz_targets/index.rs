@@ -1,4 +1,4 @@
-//! Any bytes as an index file.
+//! Arbitrary bytes as an index file.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

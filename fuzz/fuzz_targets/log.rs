@@ -1,4 +1,4 @@
-//! Any bytes as the front of a log file.
+//! Arbitrary bytes at the start of a log file.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

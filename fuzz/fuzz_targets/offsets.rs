@@ -1,4 +1,4 @@
-//! Any bytes as the inventory of queues and index.
+//! Arbitrary bytes as the inventory of queues and index.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

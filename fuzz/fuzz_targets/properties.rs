@@ -1,4 +1,4 @@
-//! Any bytes as the properties of a record.
+//! Arbitrary bytes as the properties of a record.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

@@ -1,4 +1,4 @@
-//! Any bytes as the entries of a queue file.
+//! Arbitrary bytes as the entries of a queue file.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

@@ -1,4 +1,4 @@
-//! Any bytes as one record.
+//! Arbitrary bytes as one record.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

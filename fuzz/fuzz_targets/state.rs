@@ -1,4 +1,4 @@
-//! Any bytes as the state page.
+//! Arbitrary bytes as the state page.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

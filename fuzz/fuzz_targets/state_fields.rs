@@ -1,4 +1,4 @@
-//! Fields of the state page at the bounds of their values.
+//! Fields of the state page with extreme values.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

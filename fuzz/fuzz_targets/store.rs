@@ -1,4 +1,4 @@
-//! Any bytes as changes to a good store.
+//! Arbitrary changes to an intact store.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

@@ -1,4 +1,4 @@
-//! Any bytes as the table of topics.
+//! Arbitrary bytes as the table of topics.
 #![no_main]
 #![allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::cast_possible_truncation)]
 

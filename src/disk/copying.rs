@@ -1,5 +1,5 @@
-//! A disk that is read by copying: for a directory whose live owner may truncate its files, which a
-//! map would answer with a signal.
+//! A disk that reads by copying, for a directory whose live owner may truncate its files: loads
+//! from a map of a truncated file raise SIGBUS.
 
 use crate::disk::{Disk, Entry, RealDisk, Synced};
 use crate::num::index;
@@ -8,8 +8,8 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// Reads like [`RealDisk`], but a map is a copy of what the file held when it was made. It refuses
-/// to change anything.
+/// Reads like [`RealDisk`], but a map is a copy of the file's bytes at that time. All changes are
+/// refused.
 #[derive(Clone, Copy, Debug)]
 pub struct CopyingDisk;
 
@@ -51,8 +51,8 @@ impl Disk for CopyingDisk {
         RealDisk.list(path)
     }
 
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
-        RealDisk.look(path)
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
+        RealDisk.stat(path)
     }
 
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {

@@ -1,15 +1,15 @@
-//! The calls that make something durable. Each is made through here, so that a test can tell the
-//! places in the source that make them apart, and leave one out.
+//! The calls that make something durable. All syncs pass through here so that a test can tell
+//! their call sites apart and skip one of them.
 
 use super::Disk;
 use crate::region::Region;
 use std::io;
 use std::path::Path;
 
-/// What is to become durable.
+/// What to make durable.
 #[derive(Clone, Copy, Debug)]
 pub enum Synced<'a> {
-    /// `len` bytes from `start` on of a mapped file.
+    /// `len` bytes of a mapped file from `start`.
     Range {
         /// The map.
         region: &'a Region,
@@ -20,14 +20,14 @@ pub enum Synced<'a> {
     },
     /// Data and length of a file.
     File(&'a Path),
-    /// All that was stored to the file system of a directory, names and all.
+    /// Everything stored to the file system of a directory, including names.
     FileSystem(&'a Path),
     /// The names in a directory.
     Directory(&'a Path),
 }
 
 impl dyn Disk + '_ {
-    /// Makes the range of a mapped file durable.
+    /// Makes a range of a mapped file durable.
     #[cfg_attr(test, track_caller)]
     pub fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
         note_site();
@@ -41,7 +41,7 @@ impl dyn Disk + '_ {
         self.sync(Synced::File(path))
     }
 
-    /// Makes all that was stored to the file system of a directory durable, names and all.
+    /// Makes everything stored to the file system of a directory durable, including names.
     #[cfg_attr(test, track_caller)]
     pub fn sync_file_system(&self, path: &Path) -> io::Result<()> {
         note_site();
@@ -72,8 +72,8 @@ fn note_site() {
     SITE.set(Some(std::panic::Location::caller()));
 }
 
-/// Where in the source the sync that is under way was asked for. A function that asks on behalf of
-/// its caller hands the question on, with `track_caller`.
+/// The source location of the current sync call. A function that syncs on behalf of its caller is
+/// marked `track_caller`, so that the location is its caller's.
 #[cfg(test)]
 pub fn site() -> Option<&'static std::panic::Location<'static>> {
     SITE.take()

@@ -1,5 +1,5 @@
-//! The real disk with a word of the test before its calls: for faults and orders that no file
-//! system brings about when asked.
+//! The real disk with a test hook before its calls, for faults and orderings that no real file
+//! system produces on demand.
 
 use super::{Disk, Entry, NotBegun, RealDisk, Synced};
 use crate::region::{Access, Region};
@@ -19,9 +19,9 @@ pub enum Call {
     Map,
     /// A sync of a range of a map, which opens nothing.
     SyncRange,
-    /// The opening of a file, a directory or the file system for a sync.
+    /// Opening a file, a directory or the file system for a sync.
     Sync,
-    /// That sync itself.
+    /// The sync after [`Call::Sync`].
     Fsync,
     /// [`Disk::read_at`].
     Read,
@@ -31,7 +31,7 @@ pub enum Call {
 
 type Hook = dyn Fn(Call, &Path) -> io::Result<()> + Send + Sync;
 
-/// See the module's text.
+/// The real disk, with a hook; see the module header.
 pub struct HookedDisk {
     before: Box<Hook>,
 }
@@ -43,7 +43,7 @@ impl std::fmt::Debug for HookedDisk {
 }
 
 impl HookedDisk {
-    /// The real disk; a call for which `before` gives an error is not made and fails with it.
+    /// The real disk. If `before` returns an error, the call is not made and fails with it.
     pub fn shared(
         before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static,
     ) -> Arc<dyn Disk> {
@@ -117,8 +117,8 @@ impl Disk for HookedDisk {
         RealDisk.list(path)
     }
 
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
-        RealDisk.look(path)
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
+        RealDisk.stat(path)
     }
 
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {

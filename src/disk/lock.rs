@@ -14,7 +14,7 @@ pub struct FileLock {
 
 #[cfg(test)]
 impl FileLock {
-    /// The lock of a store on a simulated disk, where nobody else is.
+    /// A lock on a simulated disk, where nothing competes for it.
     pub fn simulated() -> FileLock {
         FileLock {
             file: None,
@@ -23,12 +23,12 @@ impl FileLock {
     }
 }
 
-/// What trying to lock found.
+/// The result of trying to lock.
 #[derive(Debug)]
 pub enum LockState {
-    /// The lock is ours.
+    /// The caller has the lock.
     Held(FileLock),
-    /// Another handle, here or in another process, holds it.
+    /// Another handle, in this process or another, holds it.
     Taken,
 }
 
@@ -56,10 +56,10 @@ fn open(path: &Path, write: bool) -> io::Result<File> {
     Ok(file)
 }
 
-/// Tries to take the lock at `path`, whose file is created where it is not there.
+/// Tries to lock the file at `path`, creating it if it is missing.
 ///
-/// The lock belongs to the open file description: no other close in the process drops it, and the
-/// real RocketMQ's lock of the same byte conflicts with it.
+/// The lock belongs to the open file description: closing another descriptor in this process does
+/// not drop it, and it conflicts with RocketMQ's lock of the same byte.
 pub fn lock(path: &Path) -> io::Result<LockState> {
     let file = open(path, true)?;
     if !syscall::lock_byte_zero(&file)? {
@@ -89,21 +89,21 @@ pub fn lock(path: &Path) -> io::Result<LockState> {
     }))
 }
 
-/// Who holds the lock of a store.
+/// The holder of a store's lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Nobody.
     Nobody,
-    /// A Forebay: the lock belongs to an open file.
+    /// A Forebay process: the lock belongs to an open file.
     Forebay,
-    /// Another system, as RocketMQ: the lock belongs to a process.
+    /// Another system, such as RocketMQ: the lock belongs to a process.
     Other,
 }
 
-/// Who holds the lock at `path`; nothing is changed. Nobody does where there is no file.
+/// Returns who holds the lock at `path`, without changing anything. A missing file is not locked.
 pub fn probe(path: &Path) -> io::Result<Holder> {
-    // A read lock could be tested on a read-only descriptor, but the question is for the write
-    // lock, and the kernel answers it for any descriptor.
+    // Opened read-only: taking a write lock needs a writable descriptor, but the kernel says who
+    // holds one for any descriptor.
     match open(path, false) {
         Ok(file) => syscall::holder_of_byte_zero(&file),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Holder::Nobody),
@@ -115,7 +115,7 @@ impl Drop for FileLock {
     fn drop(&mut self) {
         let Some(file) = self.file.take() else { return };
         if self.generation != syscall::fork_generation() {
-            // In a forked child the descriptor is closed already; its number may be another file's.
+            // A forked child has already closed the descriptor; its number may be another file's.
             std::mem::forget(file);
             return;
         }
@@ -124,8 +124,8 @@ impl Drop for FileLock {
             use std::os::fd::AsRawFd;
             syscall::forget_descriptor(file.as_raw_fd());
         }
-        // Said, and not left to the close: a process that is just being spawned has a copy of the
-        // descriptor until it becomes another program, and a copy keeps the lock.
+        // Unlocked explicitly, not by the close: a process that is being spawned holds a copy of
+        // the descriptor until its exec, and that copy would keep the lock.
         let _ = syscall::unlock_byte_zero(&file);
     }
 }

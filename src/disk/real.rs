@@ -1,4 +1,4 @@
-//! The file system of the machine.
+//! The real file system.
 
 use super::{Disk, Entry, Kind, NotBegun, Synced, syscall};
 use crate::num::index;
@@ -8,11 +8,11 @@ use std::io;
 use std::ops::Range;
 use std::path::Path;
 
-/// Files by the operating system's calls. Keeps no descriptor itself.
+/// The operating system's file calls. Keeps no descriptors.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RealDisk;
 
-/// How much is written at a time where blocks cannot be reserved by one call.
+/// Bytes written at a time where one call cannot reserve blocks.
 const COPY_LEN: usize = 1 << 20;
 
 fn options(read: bool, write: bool) -> OpenOptions {
@@ -51,8 +51,7 @@ fn make_private(file: &File, mode: u32) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates a file that has its length before it has its name. It takes a file system that can, and
-/// a `/proc`.
+/// Creates a file that gets its length before its name. Needs `O_TMPFILE` support and `/proc`.
 fn create_unnamed(path: &Path, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -72,7 +71,7 @@ fn create_unnamed(path: &Path, len: u64) -> io::Result<()> {
     }
 }
 
-/// A directory by the name that the system takes: the empty one is that of the current directory.
+/// A directory path for system calls: the empty path means the current directory.
 fn directory(path: &Path) -> &Path {
     match path.as_os_str().is_empty() {
         true => Path::new("."),
@@ -80,7 +79,7 @@ fn directory(path: &Path) -> &Path {
     }
 }
 
-/// Writes zeros over what is no hole, and so needs no room.
+/// Writes zeros over data only, and skips holes: it allocates no blocks.
 fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     let zeros = [0; PAGE];
     let end = start + len;
@@ -95,7 +94,7 @@ fn write_zeros(file: &File, start: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a range of an open file its blocks. A range beyond the end of the file is cut.
+/// Allocates blocks for a range of an open file. The range is clipped to the file.
 pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
     match syscall::reserve(file, start, len) {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => fill(file, start, len),
@@ -103,17 +102,17 @@ pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// Gives a range its blocks by writing zeros where it is zero, page by page: for file systems that
-/// cannot reserve any. What holds another byte has its block, and is left alone.
+/// Allocates blocks by writing zeros to pages that are zero, for file systems that cannot reserve.
+/// A page with a nonzero byte already has its block and is not written.
 ///
-/// Between the read and the write a page must not be stored to: see [`Disk::reserve`].
+/// Nobody may store to a page between the read and the write: see [`Disk::reserve`].
 fn fill(file: &File, start: u64, len: u64) -> io::Result<()> {
     let end = (start + len).min(file.metadata()?.len());
     let zeros = vec![0; COPY_LEN];
     let mut buffer = vec![0; COPY_LEN];
     let mut at = start;
     while at < end {
-        // Up to a bound of pages, so that no page is taken for two.
+        // Stop at a multiple of COPY_LEN, so that no page is split.
         let step = (COPY_LEN as u64 - at % COPY_LEN as u64).min(end - at);
         let have = match buffer.get_mut(..index(step)) {
             Some(part) => syscall::read_at(file, part, at)?,
@@ -132,7 +131,7 @@ fn fill(file: &File, start: u64, len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Runs of pages that are zero. The first byte is byte `offset` of its page.
+/// Runs of pages that are all zero. The first byte is byte `offset` of its page.
 fn zero_runs(bytes: &[u8], offset: usize) -> Vec<Range<usize>> {
     let mut runs: Vec<Range<usize>> = Vec::new();
     let mut at = 0;
@@ -165,15 +164,15 @@ fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
 
 impl Disk for RealDisk {
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
-        // A process that dies in between leaves no file without its length: RocketMQ 4 would refuse
-        // the whole directory.
+        // If the process dies in between, no file is left without its length: RocketMQ 4 would
+        // refuse the whole directory.
         if create_unnamed(path, len).is_ok() {
             return Ok(());
         }
         let file = options(true, true).create_new(true).open(path)?;
         let made = make_private(&file, 0o600).and_then(|()| file.set_len(len));
         if made.is_err() {
-            // A file of another length would stand in the way of the next try.
+            // A file of the wrong length would make the next attempt fail.
             let _ = fs::remove_file(path);
         }
         made
@@ -301,8 +300,8 @@ impl Disk for RealDisk {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {}
             done => return done,
         }
-        // A link fails where the name is taken, on every file system that has links at all. A
-        // process that dies here leaves both names.
+        // `link` fails if the name is taken, on every file system that has links. A process that
+        // dies here leaves both names.
         fs::hard_link(from, to)?;
         fs::remove_file(from).inspect_err(|_| drop(fs::remove_file(to)))
     }
@@ -331,7 +330,7 @@ impl Disk for RealDisk {
                 Ok(metadata) => {
                     entries.push(entry(found.file_name().into_string().ok(), &metadata))
                 }
-                // Taken away between the listing and the look.
+                // Removed between the listing and the stat.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                 Err(error) => return Err(error),
             }
@@ -339,7 +338,7 @@ impl Disk for RealDisk {
         Ok(entries)
     }
 
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
         match fs::symlink_metadata(path) {
             Ok(metadata) => {
                 let name = path
@@ -375,7 +374,7 @@ impl Disk for RealDisk {
 mod test {
     use super::*;
 
-    /// A file system without reservation has a range written over, and what the range holds stays.
+    /// Without a reserve call, a range is allocated by writing to it; its data must not change.
     #[test]
     fn filling_a_range_gives_it_blocks_and_changes_no_byte() {
         use std::os::unix::fs::MetadataExt;
@@ -398,12 +397,12 @@ mod test {
     }
 
     #[test]
-    fn only_pages_that_are_zero_as_a_whole_are_written() {
+    fn only_pages_that_are_all_zero_are_written() {
         let mut bytes = vec![0; 5 * PAGE];
         assert_eq!(zero_runs(&bytes, 0), std::slice::from_ref(&(0..5 * PAGE)));
         bytes[2 * PAGE] = 1;
         assert_eq!(zero_runs(&bytes, 0), [0..2 * PAGE, 3 * PAGE..5 * PAGE]);
-        // The byte is in the page that begins 100 bytes before it.
+        // The nonzero byte's page begins 100 bytes earlier.
         let runs = [0..2 * PAGE - 100, 3 * PAGE - 100..5 * PAGE];
         assert_eq!(zero_runs(&bytes, 100), runs);
         assert!(zero_runs(&[], 7).is_empty());

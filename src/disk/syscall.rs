@@ -1,8 +1,8 @@
-//! System calls that the standard library does not offer: the only `unsafe` of the disk.
+//! System calls that the standard library does not offer: the only `unsafe` code of the disk.
 //!
-//! On Linux each is the call itself; elsewhere the nearest thing that is right.
+//! On Linux each function is the call itself; on other systems it is the closest safe equivalent.
 
-// The casts are between the widths that the C structures use for one small constant.
+// The casts convert small constants between the widths that the C structures use.
 #![allow(
     unsafe_code,
     clippy::cast_possible_truncation,
@@ -17,11 +17,11 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
 
-/// Renames a file to a name that is free, in one step.
+/// Renames a file to an unused name, in one step.
 ///
 /// # Errors
 ///
-/// `AlreadyExists` where the name is taken; `Unsupported` where the file system has no such call.
+/// `AlreadyExists` if the name is taken; `Unsupported` if the file system has no such call.
 pub fn rename_new(from: &Path, to: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -64,7 +64,7 @@ pub fn write_all_at(file: &File, bytes: &[u8], start: u64) -> io::Result<()> {
     }
 }
 
-/// Reads some bytes at `start`.
+/// Reads at `start`; may return fewer bytes than asked for.
 pub fn read_at(file: &File, buffer: &mut [u8], start: u64) -> io::Result<usize> {
     #[cfg(unix)]
     return std::os::unix::fs::FileExt::read_at(file, buffer, start);
@@ -90,8 +90,7 @@ fn fallocate(file: &File, mode: i32, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// Gives a file that was made without a name the name `path`, which nothing may have. It takes a
-/// `/proc`.
+/// Names a file that was created without a name; fails if `path` exists. Needs `/proc`.
 #[cfg(target_os = "linux")]
 pub fn give_name(file: &File, path: &Path) -> io::Result<()> {
     use std::ffi::CString;
@@ -106,8 +105,8 @@ pub fn give_name(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// Gives a range its blocks without changing the file's length: those that it shares with another
-/// file become its own, where the file system can share any.
+/// Allocates blocks for a range without changing the file's length. On file systems with shared
+/// extents, blocks shared with another file are replaced by the file's own.
 pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -126,7 +125,7 @@ pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// Turns a range into zeros and keeps its blocks.
+/// Zeroes a range and keeps its blocks.
 pub fn erase(file: &File, start: u64, len: u64) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     return fallocate(
@@ -142,7 +141,7 @@ pub fn erase(file: &File, start: u64, len: u64) -> io::Result<()> {
     }
 }
 
-/// Begins to write what is dirty of a range, and waits for none of it.
+/// Starts writing the dirty pages of a range without waiting.
 pub fn write_back(file: &File, start: u64, len: u64) {
     #[cfg(target_os = "linux")]
     {
@@ -157,7 +156,7 @@ pub fn write_back(file: &File, start: u64, len: u64) {
     let _ = (file, start, len);
 }
 
-/// First run of bytes at or after `start` that is in no hole.
+/// First run of bytes at or after `start` that is not in a hole.
 pub fn next_data(file: &File, start: u64) -> io::Result<Option<Range<u64>>> {
     #[cfg(target_os = "linux")]
     {
@@ -185,15 +184,15 @@ fn seek(file: &File, start: u64, what: libc::c_int) -> io::Result<Option<u64>> {
     let error = io::Error::last_os_error();
     match error.raw_os_error() {
         Some(libc::ENXIO) => Ok(None),
-        // The file system cannot tell: everything may be data.
+        // The file system cannot tell: treat everything as data.
         Some(libc::EINVAL) if what == libc::SEEK_DATA => Ok(Some(start)),
         Some(libc::EINVAL) => Ok(Some(u64::MAX)),
         _ => Err(error),
     }
 }
 
-/// Whether a file has holes among its first `len` bytes, on a file system where a load from one
-/// takes room: tmpfs, whose files have no other place than memory.
+/// Whether a file has holes in its first `len` bytes, on a file system where a load from a hole
+/// allocates memory: tmpfs.
 pub fn has_costly_holes(file: &File, len: u64) -> io::Result<bool> {
     #[cfg(target_os = "linux")]
     {
@@ -216,7 +215,8 @@ pub fn has_costly_holes(file: &File, len: u64) -> io::Result<bool> {
     }
 }
 
-/// Makes everything on the file system of a directory durable, and reports what failed since.
+/// Makes everything on the file system of a directory durable. Reports write errors since the last
+/// call.
 pub fn sync_file_system(path: &Path) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {
@@ -242,16 +242,16 @@ pub fn sync_file_system(path: &Path) -> io::Result<()> {
     }
 }
 
-/// How full a file system is, in bytes.
+/// Usage of a file system, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct Space {
-    /// What an ordinary user may still write.
+    /// Bytes that an ordinary user may still write.
     pub free: u64,
-    /// What is taken. Blocks kept for the superuser are in neither.
+    /// Bytes in use. Blocks reserved for the superuser count as neither.
     pub used: u64,
 }
 
-/// How full the file system of `path` is.
+/// Usage of the file system of `path`.
 pub fn space(path: &Path) -> io::Result<Space> {
     #[cfg(unix)]
     {
@@ -280,7 +280,7 @@ pub fn space(path: &Path) -> io::Result<Space> {
 
 #[cfg(target_os = "linux")]
 fn byte_zero() -> libc::flock {
-    // SAFETY: the structure is plain integers, for which zero is a value.
+    // SAFETY: the structure is plain integers, for which zero is valid.
     let mut range: libc::flock = unsafe { std::mem::zeroed() };
     range.l_type = libc::F_WRLCK as libc::c_short;
     range.l_whence = libc::SEEK_SET as libc::c_short;
@@ -288,8 +288,8 @@ fn byte_zero() -> libc::flock {
     range
 }
 
-/// Tries to take an exclusive lock of byte 0 that belongs to the open file, so that no other close
-/// in this process drops it. Returns whether it was taken.
+/// Tries to take an exclusive lock of byte 0 that belongs to the open file description, so that
+/// closing another descriptor in this process does not drop it. Returns whether it was taken.
 #[cfg(target_os = "linux")]
 pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     use std::os::fd::AsRawFd;
@@ -305,7 +305,7 @@ pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     }
 }
 
-/// Gives the lock of byte 0 back, whoever has copies of the descriptor.
+/// Releases the lock of byte 0, even if other processes hold copies of the descriptor.
 #[cfg(target_os = "linux")]
 pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
     use std::os::fd::AsRawFd;
@@ -318,13 +318,13 @@ pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
     Err(io::Error::last_os_error())
 }
 
-/// See the Linux form.
+/// As on Linux.
 #[cfg(not(target_os = "linux"))]
 pub fn unlock_byte_zero(file: &File) -> io::Result<()> {
     file.unlock()
 }
 
-/// Who holds a lock of byte 0. A lock that belongs to an open file has no process.
+/// Returns who holds a lock of byte 0. A lock that belongs to an open file reports no process id.
 #[cfg(target_os = "linux")]
 pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
     use std::os::fd::AsRawFd;
@@ -340,7 +340,7 @@ pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
     })
 }
 
-/// See the Linux form; here the lock covers the whole file.
+/// As on Linux, but locks the whole file.
 #[cfg(not(target_os = "linux"))]
 pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     match file.try_lock() {
@@ -350,7 +350,7 @@ pub fn lock_byte_zero(file: &File) -> io::Result<bool> {
     }
 }
 
-/// See the Linux form; here nothing tells a Forebay from another holder.
+/// As on Linux, but cannot tell Forebay from another holder.
 #[cfg(not(target_os = "linux"))]
 pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
     if lock_byte_zero(file)? {
@@ -360,8 +360,8 @@ pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
     Ok(Holder::Forebay)
 }
 
-/// Milliseconds since the epoch by the wall clock as of its last tick, which is 1 to 10 ms ago: a
-/// third of the price of the exact time.
+/// Milliseconds since the epoch by the wall clock at its last tick, 1 to 10 ms ago: a third of the
+/// cost of the exact time.
 #[inline]
 pub fn coarse_ms() -> i64 {
     #[cfg(target_os = "linux")]
@@ -383,8 +383,8 @@ static GENERATION: AtomicU32 = AtomicU32::new(0);
 const NO_DESCRIPTOR: i32 = -1;
 static LOCKS: [AtomicI32; 1024] = [const { AtomicI32::new(NO_DESCRIPTOR) }; 1024];
 
-/// How many forks lie between the start of the first process and this one: a handle that remembers
-/// the number it was made under knows whether it was inherited.
+/// Number of forks between the first process and this one. A handle that remembers the number at
+/// its creation can tell whether it was inherited.
 #[inline]
 pub fn fork_generation() -> u32 {
     GENERATION.load(Ordering::Relaxed)
@@ -392,7 +392,7 @@ pub fn fork_generation() -> u32 {
 
 #[cfg(unix)]
 extern "C" fn after_fork_in_child() {
-    // Only what may be called in a signal handler: atomics and close.
+    // Only async-signal-safe operations: atomics and close.
     GENERATION.fetch_add(1, Ordering::Relaxed);
     for lock in &LOCKS {
         let descriptor = lock.swap(NO_DESCRIPTOR, Ordering::Relaxed);
@@ -404,7 +404,7 @@ extern "C" fn after_fork_in_child() {
     }
 }
 
-/// Makes [`fork_generation`] count from now on. Every store calls it before it opens anything.
+/// Makes [`fork_generation`] count. Every store calls it before it opens anything.
 pub fn watch_forks() {
     #[cfg(unix)]
     {
@@ -416,8 +416,8 @@ pub fn watch_forks() {
     }
 }
 
-/// Remembers the descriptor of a lock, which a forked child must close: it would keep the lock
-/// alive after the parent has let go. `false` where the table is full.
+/// Records the descriptor of a lock for a forked child to close: the child's copy would keep the
+/// lock after the parent releases it. Returns `false` if the table is full.
 pub fn watch_descriptor(descriptor: i32) -> bool {
     LOCKS.iter().any(|slot| {
         let order = Ordering::Relaxed;
@@ -426,7 +426,7 @@ pub fn watch_descriptor(descriptor: i32) -> bool {
     })
 }
 
-/// Forgets a descriptor that is about to be closed.
+/// Removes a descriptor that is about to be closed.
 pub fn forget_descriptor(descriptor: i32) {
     let order = Ordering::Relaxed;
     let _ = LOCKS.iter().any(|slot| {
@@ -435,7 +435,7 @@ pub fn forget_descriptor(descriptor: i32) {
     });
 }
 
-/// An address of this host that others may reach it by; loopback where there is none.
+/// An address at which others may reach this host; loopback if there is none.
 pub fn host_address() -> IpAddr {
     #[cfg(unix)]
     if let Some(found) = interface_addresses()
@@ -469,21 +469,20 @@ fn interface_addresses() -> Vec<IpAddr> {
         }
         next = interface.ifa_next;
     }
-    // SAFETY: the list came from `getifaddrs` and nothing refers to it any more.
+    // SAFETY: the list came from `getifaddrs` and nothing refers to it after this.
     unsafe { libc::freeifaddrs(list) };
     found
 }
 
-/// Identity of this boot of the machine: 16 bytes that a page in the page cache can be told by.
-/// Zeros where the system does not say.
+/// Identifies this boot of the machine, in 16 bytes. Zeros if the system does not say.
 pub fn boot_id() -> [u8; 16] {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
     u128::from_str_radix(&digits, 16).map_or([0; 16], u128::to_be_bytes)
 }
 
-/// Who a file is. `None` before Linux 6.8, which numbers mounts with numbers that it uses again,
-/// and on file systems that do not say when an inode was made.
+/// Identity of a file. `None` before Linux 6.8, which reuses mount numbers, and on file systems
+/// that do not record when an inode was created.
 pub fn identity(path: &Path) -> Option<Identity> {
     #[cfg(all(target_os = "linux", any(target_env = "gnu", target_env = "musl")))]
     {
@@ -491,7 +490,7 @@ pub fn identity(path: &Path) -> Option<Identity> {
         const NEEDED: u32 = libc::STATX_INO | libc::STATX_BTIME | libc::STATX_MNT_ID_UNIQUE;
         let path = std::ffi::CString::new(path.as_os_str().as_bytes()).ok()?;
         let mut found = std::mem::MaybeUninit::<libc::statx>::zeroed();
-        // By its number: a C library of before 2018 has no name for the call.
+        // Called by number: C libraries before 2018 have no wrapper.
         // SAFETY: the path ends in a zero byte and the result has room for what the call writes;
         // both outlive the call.
         let done = unsafe {

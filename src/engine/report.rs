@@ -6,7 +6,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// More places than this are counted, not kept.
+/// At most this many places are kept.
 const KEPT_MAX: usize = 10_000;
 
 /// What a store has to tell since it was opened.
@@ -20,7 +20,7 @@ pub struct Report {
 }
 
 impl Report {
-    /// Adds a place, unless it is known.
+    /// Adds a damaged place, or its lost messages if the place is known.
     pub fn add(&self, damage: Damage) {
         let mut known = self.damage.lock();
         let same = |other: &Damage| {
@@ -40,7 +40,7 @@ impl Report {
         }
     }
 
-    /// Forgets the places that `keep` does not hold for.
+    /// Removes the places for which `keep` returns `false`.
     pub fn retain(&self, keep: impl Fn(&Damage) -> bool) {
         self.damage.lock().retain(keep);
     }
@@ -60,7 +60,7 @@ impl Report {
         self.stale.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records met that had another record's checksum.
+    /// Number of records found with another record's checksum.
     pub fn stale_count(&self) -> u64 {
         self.stale.load(Ordering::Relaxed)
     }

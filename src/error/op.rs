@@ -1,29 +1,29 @@
-//! What the operating system was asked to do when it failed.
+//! Operations of the operating system that can fail.
 
 use std::fmt;
 
-/// An operation on a path. It is shown as the verb that stands before the path: `sync`, `look at`.
+/// An operation on a path. It is displayed as the verb before the path: `sync`, `rename`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Op {
     /// Load or store a word of a map.
     Access,
-    /// Get memory that is no file's.
+    /// Allocate memory.
     Allocate,
     /// Create a file or a directory.
     Create,
-    /// Turn a range into zeros.
+    /// Zero a range.
     Erase,
     /// Make a path absolute.
     Find,
-    /// Give a file its full length.
+    /// Extend a file to its full length.
     Lengthen,
     /// List a directory.
     List,
     /// Take a lock.
     Lock,
-    /// Make a buffer of the transient pool.
+    /// Allocate a buffer of the transient pool.
     Make,
-    /// Make the transient pool.
+    /// Allocate the transient pool.
     MakePool,
     /// Map a file.
     Map,
@@ -33,11 +33,11 @@ pub enum Op {
     Read,
     /// Rename a file.
     Rename,
-    /// Put a file in the place of another.
+    /// Replace a file by another.
     Replace,
-    /// Give a range its blocks.
+    /// Allocate blocks for a range.
     Reserve,
-    /// Write a log file anew for a repair.
+    /// Rewrite a log file for a repair.
     Rewrite,
     /// Save damaged bytes.
     Save,
@@ -45,7 +45,7 @@ pub enum Op {
     Start,
     /// Start the threads of a store.
     StartThreads,
-    /// Ask for the kind and the length of a file.
+    /// Read type and length of a file.
     Stat,
     /// Store to a map.
     Store,
@@ -53,9 +53,9 @@ pub enum Op {
     Sync,
     /// Make a file system durable.
     SyncFileSystem,
-    /// Take the mark of a running writer away.
+    /// Remove the mark of a running writer.
     TakeAway,
-    /// Take a name away.
+    /// Remove a name.
     Unlink,
     /// Use a temporary file.
     UseTemporary,
@@ -64,7 +64,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// Whether it makes something durable. One that failed is not tried again.
+    /// Whether it makes something durable. If that fails, it is not retried.
     pub fn is_sync(self) -> bool {
         matches!(self, Op::Sync | Op::SyncFileSystem)
     }
@@ -74,15 +74,15 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Op::Access => "access",
-            Op::Allocate => "get memory for",
+            Op::Allocate => "allocate memory for",
             Op::Create => "create",
             Op::Erase => "erase",
-            Op::Find => "find",
-            Op::Lengthen => "lengthen",
+            Op::Find => "resolve",
+            Op::Lengthen => "extend",
             Op::List => "list",
             Op::Lock => "lock",
-            Op::Make => "make",
-            Op::MakePool => "make the transient pool of",
+            Op::Make => "allocate",
+            Op::MakePool => "allocate the transient pool of",
             Op::Map => "map",
             Op::Open => "open",
             Op::Read => "read",
@@ -93,11 +93,11 @@ impl fmt::Display for Op {
             Op::Save => "save the damaged bytes of",
             Op::Start => "start",
             Op::StartThreads => "start the threads of",
-            Op::Stat => "look at",
+            Op::Stat => "stat",
             Op::Store => "store to",
             Op::Sync => "sync",
             Op::SyncFileSystem => "sync the file system of",
-            Op::TakeAway => "take away",
+            Op::TakeAway => "remove",
             Op::Unlink => "unlink",
             Op::UseTemporary => "use a temporary file in",
             Op::Write => "write",

@@ -1,12 +1,12 @@
-//! Files and blocks ahead of use: one thread, an ordered queue of requests, a latch for each.
+//! Prepares files and blocks before they are used: one thread, a queue of requests, a latch each.
 //!
 //! ```text
 //!   appender --> [requests, in order] --> allocator: create, reserve, warm up --> latch -->
 //!   appender
 //! ```
 //!
-//! A request that is made early enough costs the appender nothing; one that is not waits at the
-//! latch, or does the work itself where the allocator has gone.
+//! A request made early enough costs the appender nothing. Otherwise the appender waits at the
+//! latch, or does the work itself if the allocator thread has stopped.
 
 use super::MappedFile;
 use crate::disk::Disk;
@@ -26,26 +26,26 @@ use std::time::{Duration, Instant};
 /// How files are prepared for use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Preparation {
-    /// Store to each page of a new file before it is used. Reserves all blocks.
+    /// Store to each page of a created file before it is used. Reserves all blocks.
     pub warm_up: bool,
     /// Pages between two syncs while a file is warmed up; at least 1.
     pub warm_up_pages: u32,
-    /// Lock the files that are appended to in memory.
+    /// Lock the files being appended to in memory.
     pub lock: bool,
-    /// Tell the kernel that reads are not in order.
+    /// Tell the kernel that reads are random.
     pub random_reads: bool,
 }
 
-/// When a file is used that is asked for.
+/// When a requested file will be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Use {
-    /// When the one that is appended to is full: it is locked, where that is asked for.
+    /// As soon as the current file is full. It is locked in memory if that is configured.
     Next,
-    /// After another file that is made ahead; see [`Allocator::begin_coming`].
+    /// After another prepared file; see [`Allocator::begin_coming`].
     Later,
 }
 
-/// A result that is waited for: set once.
+/// A result to wait for, set once.
 #[derive(Debug)]
 pub struct Latch<T> {
     slot: Mutex<Option<io::Result<T>>>,
@@ -74,7 +74,7 @@ impl<T: Clone> Latch<T> {
     ///
     /// # Errors
     ///
-    /// What the work ended with, or `TimedOut`.
+    /// The error of the work, or `TimedOut`.
     pub fn wait(&self, timeout: Duration) -> io::Result<T> {
         let deadline = Instant::now() + timeout;
         let mut slot = self.slot.lock();
@@ -91,7 +91,7 @@ impl<T: Clone> Latch<T> {
     }
 }
 
-/// An `io::Error` is not `Clone`; its code or its kind is what matters.
+/// Copies an error: `io::Error` is not `Clone`, but its code or kind is enough.
 fn copy_error(error: &io::Error) -> io::Error {
     match error.raw_os_error() {
         Some(code) => io::Error::from_raw_os_error(code),
@@ -123,17 +123,17 @@ enum Request {
     Unlock(Arc<MappedFile>),
 }
 
-/// What preparing a file takes.
+/// Prepares files.
 #[derive(Clone, Debug)]
 pub struct Preparer {
     disk: Arc<dyn Disk>,
     preparation: Preparation,
     warnings: Arc<Warnings>,
-    /// Whether it was told that files cannot be locked.
-    told: Arc<AtomicBool>,
+    /// Whether the warning that files cannot be locked was given.
+    warned: Arc<AtomicBool>,
 }
 
-/// The allocator: a thread that is started by the first request.
+/// The allocator: a thread that the first request starts.
 #[derive(Debug)]
 pub struct Allocator {
     drive: Drive,
@@ -150,40 +150,39 @@ impl Allocator {
                 disk: Arc::clone(&machine.disk),
                 preparation,
                 warnings: Arc::clone(warnings),
-                told: Arc::default(),
+                warned: Arc::default(),
             },
             worker: Mutex::new(None),
         }
     }
 
-    /// Prepares files in the caller's thread.
+    /// The preparer, for work in the caller's thread.
     pub fn preparer(&self) -> &Preparer {
         &self.preparer
     }
 
-    /// Says that a file that was there before is appended to: it is locked, where that is asked
-    /// for.
+    /// Marks an existing file as being appended to: it is locked in memory if that is configured.
     pub fn begin(&self, file: &Arc<MappedFile>) {
         if self.preparer.preparation.lock {
             self.send(Request::Lock(Arc::clone(file)));
         }
     }
 
-    /// [`Allocator::begin`] of a file that was asked for earlier.
+    /// [`Allocator::begin`] for a file that was requested earlier.
     pub fn begin_coming(&self, file: &Arc<Latch<Arc<MappedFile>>>) {
         if self.preparer.preparation.lock {
             self.send(Request::LockComing(Arc::clone(file)));
         }
     }
 
-    /// Says that nothing more is appended to a file: it need not be locked any more.
+    /// Marks a file as no longer appended to: it is unlocked.
     pub fn end(&self, file: &Arc<MappedFile>) {
         if self.preparer.preparation.lock {
             self.send(Request::Unlock(Arc::clone(file)));
         }
     }
 
-    /// Asks for a file of `len` bytes with the blocks of its first `reserve` bytes.
+    /// Requests a file of `len` bytes with blocks for its first `reserve` bytes.
     pub fn create(
         &self,
         path: PathBuf,
@@ -204,7 +203,7 @@ impl Allocator {
         latch
     }
 
-    /// Asks for the blocks of `file` below `end`.
+    /// Requests blocks for `file` below `end`.
     pub fn reserve(&self, file: &Arc<MappedFile>, end: u64) -> Arc<Latch<()>> {
         let latch = Latch::new();
         self.send(Request::Reserve {
@@ -215,7 +214,7 @@ impl Allocator {
         latch
     }
 
-    /// Asks for pages to be faulted in. A hint: nobody waits for it.
+    /// Requests that pages be faulted in. A hint: nobody waits for it.
     pub fn populate(&self, file: &Arc<MappedFile>, start: u64, len: u64) {
         self.send(Request::Populate {
             file: Arc::clone(file),
@@ -238,7 +237,7 @@ impl Allocator {
                 .spawn(run)
             {
                 Ok(thread) => *worker = Some((sender, thread)),
-                // No thread can be had: the caller's own thread does the work.
+                // The thread cannot be started: the caller's own thread does the work.
                 Err(_) => return self.preparer.handle(request),
             }
         }
@@ -249,7 +248,7 @@ impl Allocator {
         }
     }
 
-    /// Does what was asked for and ends the thread.
+    /// Finishes all requests and ends the thread.
     pub fn stop(&self) {
         if let Some((sender, thread)) = self.worker.lock().take() {
             drop(sender);
@@ -281,7 +280,7 @@ impl Preparer {
                 }
             }
             Request::Lock(file) => self.lock(&file),
-            // Requests are handled in order, so it was made, or could not be.
+            // Requests are handled in order, so this file was created or has failed.
             Request::LockComing(latch) => {
                 if let Ok(file) = latch.wait(Duration::ZERO) {
                     self.lock(&file);
@@ -295,7 +294,7 @@ impl Preparer {
         }
     }
 
-    /// Creates and prepares a file now. On an error it is not there.
+    /// Creates and prepares a file in the caller's thread. On an error the file does not exist.
     pub fn create(
         &self,
         path: PathBuf,
@@ -325,13 +324,13 @@ impl Preparer {
         Ok(Arc::new(file))
     }
 
-    /// Touches every page, so many at a time, each synced, so that dirty pages never pile up.
+    /// Touches all pages. Syncs after each step, so that dirty pages never pile up.
     fn warm_up(&self, file: &MappedFile) -> io::Result<()> {
         let region = file.region()?;
         let step = self.preparation.warm_up_pages.max(1) as usize * PAGE;
         for at in (0..region.len()).step_by(step) {
             if region.populate(at, step).is_err() {
-                // A kernel before 5.14 does not know the question.
+                // Kernels before 5.14 do not have this advice.
                 region.rewrite(at, step)?;
             }
             self.disk.sync_range(&region, at, step)?;
@@ -339,14 +338,14 @@ impl Preparer {
         Ok(())
     }
 
-    /// Locks a file in memory, or warns once that it cannot be: messages are as safe as they were.
+    /// Locks a file in memory. A failure costs speed only, not safety, so it gives one warning.
     fn lock(&self, file: &MappedFile) {
         let lock = |region: Arc<Region>| {
-            // A part of it may be locked.
+            // The lock may have succeeded for a part.
             region.lock().inspect_err(|_| region.unlock())
         };
         if let Err(error) = file.region().and_then(lock)
-            && !self.told.swap(true, Ordering::Relaxed)
+            && !self.warned.swap(true, Ordering::Relaxed)
         {
             let (path, reason) = (file.path().to_path_buf(), error.to_string());
             self.warnings.add(Warning::Unlocked { path, reason });

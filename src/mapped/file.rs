@@ -1,10 +1,10 @@
 //! One file of fixed size, mapped when it is first used.
 //!
-//! Marks, in bytes of the file, each at most the one before it:
+//! Marks, in bytes of the file, each at most the one above it:
 //!
 //! ```text
 //! reserved     blocks exist: a store below cannot fail
-//! wrote        bytes are there and readable (written out at once: the map is the file)
+//! wrote        bytes are readable (and written out: the map is the file)
 //! flushed      bytes are durable
 //! ```
 
@@ -21,7 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// A file of a row of files; see the module's text for its marks.
+/// One file of a sequence of files; the module header explains its marks.
 #[derive(Debug)]
 pub struct MappedFile {
     path: PathBuf,
@@ -30,28 +30,28 @@ pub struct MappedFile {
     access: Access,
     disk: Arc<dyn Disk>,
     region: Mutex<Option<Arc<Region>>>,
-    /// Whether the map was asked for since the last look.
+    /// Whether the map was used since the last check.
     touched: AtomicBool,
-    /// The descriptor of a file that is written, and not stored to.
+    /// The descriptor, for a file that is written to instead of stored to through its map.
     written: Mutex<Option<File>>,
     wrote: AtomicU64,
     flushed: AtomicU64,
     reserved: AtomicU64,
-    /// Held while blocks are reserved, so that it is done above the mark alone.
+    /// Held while blocks are reserved, so that one thread at a time reserves above the mark.
     reserving: Mutex<()>,
 }
 
-/// How much of a file is there when it is opened.
+/// How much of a file is written when it is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
     /// All of it is written and durable.
     Full,
-    /// This many bytes are.
+    /// This many bytes are written and durable.
     Part(u64),
 }
 
 impl MappedFile {
-    /// A file that is on the disk, `len` bytes long, whose first byte is `start` of its row.
+    /// An existing file of `len` bytes whose first byte has position `start`.
     pub fn open(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -80,8 +80,9 @@ impl MappedFile {
         }
     }
 
-    /// Creates the file with its full length and the blocks of its first `reserve` bytes, durably:
-    /// blocks and length first, then the name. It is mapped on return; on an error it is not there.
+    /// Creates the file durably, with its full length and blocks for its first `reserve` bytes:
+    /// blocks and length first, then the name. It is mapped on return. On an error the file does
+    /// not exist.
     pub fn create(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -103,17 +104,17 @@ impl MappedFile {
         Ok(file)
     }
 
-    /// Takes away a file that was made and is not used: it would stand in the way of the next try.
+    /// Removes a created file that is not used: it would make the next attempt fail.
     pub fn discard(&self) {
         let _ = self.disk.unlink(&self.path);
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Position of the first byte in the row of files.
+    /// Position of the first byte in the sequence of files.
     #[inline]
     pub fn start(&self) -> u64 {
         self.start
@@ -131,7 +132,8 @@ impl MappedFile {
         self.start + self.len
     }
 
-    /// The map, made where there is none. It stays good for as long as the caller keeps it.
+    /// Returns the map, mapping the file if needed. The map is valid as long as the caller keeps
+    /// it.
     pub fn region(&self) -> io::Result<Arc<Region>> {
         let mut slot = self.region.lock();
         self.touched.store(true, Ordering::Relaxed);
@@ -145,8 +147,8 @@ impl MappedFile {
         Ok(region)
     }
 
-    /// Writes bytes at `start`, where the blocks are reserved and nothing is readable yet. Who
-    /// writes to a file does not store to its map, unless it cannot be written to at the moment.
+    /// Writes bytes at `start`, which must be reserved and not yet readable. A writer does not
+    /// also store to the map, except when a write fails for a transient reason.
     pub fn write(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
         let mut kept = self.written.lock();
         match self.disk.write_kept(&mut kept, &self.path, start, bytes) {
@@ -155,12 +157,12 @@ impl MappedFile {
         }
     }
 
-    /// Lets go of the descriptor that writing has left.
+    /// Closes the descriptor that writing keeps open.
     pub fn end_writing(&self) {
         *self.written.lock() = None;
     }
 
-    /// Lets go of the map; it is unmapped when its last user drops it.
+    /// Drops the map; the memory is unmapped when its last user drops it.
     pub fn unmap(&self) {
         let mut slot = self.region.lock();
         if let Some(region) = slot.take() {
@@ -169,7 +171,7 @@ impl MappedFile {
         }
     }
 
-    /// Lets go of the map where nobody else holds it; whether there is none now.
+    /// Drops the map if nobody else holds it. Returns whether the file is unmapped on return.
     pub fn unmap_idle(&self) -> bool {
         let idle = |region: &Arc<Region>| Arc::strong_count(region) == 1;
         if self.region.lock().as_ref().is_some_and(idle) {
@@ -178,7 +180,7 @@ impl MappedFile {
         !self.is_mapped()
     }
 
-    /// [`MappedFile::unmap_idle`] if the map was not asked for since the last call.
+    /// [`MappedFile::unmap_idle`] if the map was not used since the last call.
     pub fn unmap_unused(&self) {
         if !self.touched.swap(false, Ordering::Relaxed) {
             self.unmap_idle();
@@ -190,7 +192,7 @@ impl MappedFile {
         self.region.lock().is_some()
     }
 
-    /// The map, where there is one.
+    /// The map, if the file is mapped.
     pub fn mapped(&self) -> Option<Arc<Region>> {
         self.region.lock().clone()
     }
@@ -203,7 +205,7 @@ impl MappedFile {
         }
     }
 
-    /// Makes bytes below `end` of the file readable, mapped or not.
+    /// Makes bytes below `end` of the file readable, whether it is mapped or not.
     pub fn publish(&self, end: u64) {
         let slot = self.region.lock();
         self.wrote.fetch_max(end.min(self.len), Ordering::AcqRel);
@@ -218,17 +220,17 @@ impl MappedFile {
         self.reserved.load(Ordering::Acquire)
     }
 
-    /// Gives the bytes below `end` their blocks; those that have them keep them.
+    /// Allocates blocks for the bytes below `end` that lack them.
     ///
-    /// One thread at a time, from the mark on: nobody stores above the mark, and where reserving
-    /// is writing zeros it would take away what was stored.
+    /// One thread at a time, and only above the mark. Nobody stores above the mark; below it,
+    /// reserving by writing zeros could overwrite stored bytes.
     pub fn reserve(&self, end: u64) -> io::Result<()> {
         let end = end.min(self.len);
         if end <= self.reserved() {
             return Ok(());
         }
         let _alone = self.reserving.lock();
-        // Nothing is stored below what is written: blocks that it shares with a copy may stay so.
+        // Nothing is stored to written bytes again: their blocks may stay shared with a copy.
         let written = self.wrote() / PAGE as u64 * PAGE as u64;
         let from = self.reserved().max(written);
         if from < end {
@@ -238,7 +240,7 @@ impl MappedFile {
         Ok(())
     }
 
-    /// Runs of bytes in the range that are in no hole, in their order.
+    /// Runs of bytes in the range that are not in a hole, in order.
     pub fn data_runs(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         let mut at = range.start;
@@ -260,7 +262,7 @@ impl MappedFile {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], which says whether the map or the sync failed: the latter is final.
+    /// [`Error::Io`], which says whether the map or the sync failed. A failed sync is final.
     #[cfg_attr(test, track_caller)]
     pub fn flush(&self, start: u64, end: u64) -> Result<()> {
         let region = self.region();
@@ -281,8 +283,8 @@ mod test {
     use crate::disk::{Call, HookedDisk};
     use std::sync::Barrier;
 
-    /// The allocator's thread and the appender reserved one range at the same time. On a file
-    /// system that has to write for it, the slower one put zeros over records of the other.
+    /// The allocator thread and the appender once reserved the same range at the same time. On a
+    /// file system where reserving writes zeros, the slower one overwrote records of the other.
     #[test]
     fn no_block_is_reserved_twice() {
         const THREADS: u16 = 4;

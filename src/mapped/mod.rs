@@ -1,5 +1,5 @@
-//! Mapped files: regions of memory, files of fixed size in a row, and their allocation ahead of
-//! use. All `unsafe` over mapped bytes is in [`region`] and [`guard`].
+//! Mapped files: files of fixed size, sequences of them, and their allocation before use. All
+//! `unsafe` code for mapped bytes is in [`region`] and [`guard`].
 
 pub mod allocate;
 pub mod file;

@@ -1,4 +1,4 @@
-//! A row of files of one size, each named by the position of its first byte.
+//! A sequence of files of one size, each named by the position of its first byte.
 
 use super::{Extent, MappedFile};
 use crate::disk::{Disk, Kind};
@@ -11,24 +11,24 @@ use std::sync::Arc;
 /// Length of a file name: 20 decimal digits.
 pub const NAME_LEN: usize = 20;
 
-/// No file begins behind this position: what can be added to it is still a position.
+/// No file begins after this position, so that adding a length to a position cannot overflow.
 const START_MAX: u64 = 1 << 62;
 
-/// Bytes of files that are kept mapped where each map is a copy in memory.
+/// Limit for the bytes of mapped files on a disk whose maps are copies in memory.
 const COPIES_LEN_MAX: u64 = 2 << 30;
 
-/// The files of a directory that together are one long stretch of bytes. Only damage leaves gaps.
+/// The files of a directory, which form one range of bytes. Only damage leaves gaps.
 #[derive(Debug)]
 pub struct MappedFileQueue {
     directory: PathBuf,
     file_len: u64,
     disk: Arc<dyn Disk>,
     files: RwLock<Vec<Arc<MappedFile>>>,
-    /// Those that are kept mapped where maps are copies, in the order in which they were mapped.
+    /// Mapped files on a disk whose maps are copies, in the order in which they were mapped.
     copies: Mutex<Vec<Arc<MappedFile>>>,
 }
 
-/// A file found in a directory of such files.
+/// A file found in the directory of such a sequence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundFile {
     /// Position of its first byte, from its name.
@@ -42,15 +42,15 @@ pub fn file_name(start: u64) -> String {
     format!("{start:020}")
 }
 
-/// Files of `directory` whose names are positions, in their order. Other names are passed over.
+/// Lists the files of `directory` whose names are positions, in order. Ignores other names.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] where such a name is no regular file: a symbolic link or a FIFO would
-/// lead out of the store, or hang.
+/// [`Error::Unsupported`] if such a name is not a regular file: a symbolic link could lead out of
+/// the store, and a FIFO could hang.
 pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
     if disk
-        .look(directory)
+        .stat(directory)
         .map_err(|e| Error::io(Op::Stat, directory, e))?
         .is_none()
     {
@@ -81,7 +81,7 @@ pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
 }
 
 impl MappedFileQueue {
-    /// An empty row of files of `file_len` bytes in `directory`.
+    /// An empty sequence of files of `file_len` bytes in `directory`.
     pub fn new(disk: &Arc<dyn Disk>, directory: PathBuf, file_len: u64) -> MappedFileQueue {
         let files = RwLock::new(Vec::new());
         MappedFileQueue {
@@ -93,20 +93,20 @@ impl MappedFileQueue {
         }
     }
 
-    /// Adds files that are on the disk. `extent` says how much of each is written.
+    /// Adds existing files. `extent` says how much of each is written.
     pub fn load(&self, found: &[FoundFile], access: Access, extent: impl Fn(&FoundFile) -> Extent) {
         let mut files = self.files.write();
         for file in found {
             let path = self.directory.join(file_name(file.start));
             let (start, extent) = (file.start, extent(file));
-            // A file that was cut short is mapped as far as it goes.
+            // A truncated file is mapped up to its end.
             let len = file.len.min(self.file_len);
             let opened = MappedFile::open(&self.disk, path, start, len, access, extent);
             files.push(Arc::new(opened));
         }
     }
 
-    /// The disk that the files are on.
+    /// The disk of the files.
     pub fn disk(&self) -> &dyn Disk {
         &*self.disk
     }
@@ -122,7 +122,7 @@ impl MappedFileQueue {
         self.file_len
     }
 
-    /// Where the file that begins at `start` is, or would be.
+    /// Path of the file that begins at `start`, whether it exists or not.
     pub fn path_of(&self, start: u64) -> PathBuf {
         self.directory.join(file_name(start))
     }
@@ -150,13 +150,13 @@ impl MappedFileQueue {
         found.filter(|file| position < file.end()).cloned()
     }
 
-    /// The map of one of the files.
+    /// Maps one of the files.
     ///
-    /// Where maps are copies, few are kept that nobody uses.
+    /// On a disk whose maps are copies, unused ones are dropped above a limit.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where it cannot be mapped.
+    /// [`Error::Io`] if it cannot be mapped.
     #[inline]
     pub fn map(&self, file: &Arc<MappedFile>) -> Result<Arc<Region>> {
         if self.disk.copies() {
@@ -166,8 +166,8 @@ impl MappedFileQueue {
             .map_err(|e| Error::io(Op::Map, file.path(), e))
     }
 
-    /// Makes a file one of those whose copies are kept. The oldest go, but for those that are in
-    /// use: they would be copied a second time.
+    /// Adds a file to the mapped copies. Above the limit, drops the oldest that are not in use:
+    /// dropping a copy in use would only make another copy of it.
     #[cold]
     fn keep_copy(&self, file: &Arc<MappedFile>) {
         let mut copies = self.copies.lock();
@@ -176,15 +176,15 @@ impl MappedFileQueue {
         }
         let mut len = file.len() + copies.iter().map(|kept| kept.len()).sum::<u64>();
         copies.retain(|kept| {
-            let goes = len > COPIES_LEN_MAX && kept.unmap_idle();
-            len -= if goes { kept.len() } else { 0 };
-            !goes
+            let dropped = len > COPIES_LEN_MAX && kept.unmap_idle();
+            len -= if dropped { kept.len() } else { 0 };
+            !dropped
         });
         copies.push(Arc::clone(file));
     }
 
-    /// Lets go of the maps of files that lie below `position` as a whole, if nobody has asked for
-    /// them since the last call.
+    /// Unmaps files that lie entirely below `position`, if nobody has used their maps since the
+    /// last call.
     pub fn unmap_unused(&self, position: u64) {
         let files = self.files.read().clone();
         let below = files.iter().filter(|file| file.end() <= position);
@@ -201,7 +201,7 @@ impl MappedFileQueue {
         self.files.read().last().cloned()
     }
 
-    /// All files in their order.
+    /// All files in order.
     pub fn all(&self) -> Vec<Arc<MappedFile>> {
         self.files.read().clone()
     }
@@ -213,8 +213,8 @@ impl MappedFileQueue {
         files.push(file);
     }
 
-    /// Puts a file in the place of the one that begins where it does, or where one is missing. Maps
-    /// of the other stay good for those who hold them.
+    /// Replaces the file with the same start, or fills a gap. Maps of the replaced file stay valid
+    /// for their holders.
     pub fn replace(&self, file: &Arc<MappedFile>) {
         let mut files = self.files.write();
         let at = files.partition_point(|other| other.start() < file.start());
@@ -228,7 +228,7 @@ impl MappedFileQueue {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; the failure is final for the pages it met, see the flush service.
+    /// [`Error::Io`]; the failure is final for the affected pages, see the flush service.
     pub fn flush(&self, from: u64, to: u64) -> Result<()> {
         let files = self.files.read().clone();
         for file in files
@@ -242,18 +242,18 @@ impl MappedFileQueue {
         Ok(())
     }
 
-    /// Takes the first file away if it lies below `position` as a whole and is not the last: its
-    /// name is gone durably, and only then it leaves the row. Maps of it stay good for those who
-    /// hold them. `None` where there is no such file.
+    /// Removes the first file if it lies entirely below `position` and is not the last. The file
+    /// leaves the sequence only when its unlink is durable. Its maps stay valid for their holders.
+    /// Returns `None` if there is no such file.
     ///
-    /// One file a call, for names that go together may come back one by one after a power loss, and
-    /// what is left would have a gap.
+    /// Removes one file per call: of several unlinked together, any may reappear after a power
+    /// loss, which would leave a gap.
     pub fn retire_first(&self, position: u64) -> Result<Option<Arc<MappedFile>>> {
         let Some(file) = self.first_below(position) else {
             return Ok(None);
         };
         match self.disk.unlink(file.path()) {
-            // A call before this one got no further.
+            // An earlier call failed after the unlink.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             gone => gone.map_err(|e| Error::io(Op::Unlink, file.path(), e))?,
         }
@@ -263,8 +263,7 @@ impl MappedFileQueue {
         Ok(Some(file))
     }
 
-    /// Lets go of the files that another process took away: those below `position`, but never the
-    /// last.
+    /// Forgets files that another process removed: those below `position`, but never the last.
     pub fn forget_below(&self, position: u64) {
         while self.first_below(position).is_some() {
             self.files.write().remove(0);

@@ -1,5 +1,5 @@
-//! Memory for queue entries that are missing on a disk that may not be written: plain memory up to
-//! a bound, beyond it temporary files elsewhere.
+//! Memory for queue entries that are missing on a read-only disk: plain memory up to a limit, then
+//! temporary files in another directory.
 
 use crate::clock::{Clock, RealClock};
 use crate::error::{Error, Op, Result};
@@ -10,16 +10,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Plain memory that is used before temporary files.
+/// Plain memory in use before temporary files are created.
 pub const MEMORY_MAX: usize = 64 << 20;
 const MEMORY_BLOCK: usize = 1 << 20;
 const FILE_BLOCK: usize = 64 << 20;
 
-/// Hands out zeroed bytes that are accessed as words.
+/// Allocates zeroed bytes that are accessed as words.
 #[derive(Debug, Default)]
 pub struct Spill {
     used: Mutex<Used>,
-    /// Queue entries without a message, which many queues share.
+    /// Queue entries without a message, shared by many queues.
     pub fillers: Mutex<Option<(Arc<Region>, usize)>>,
 }
 
@@ -31,7 +31,8 @@ struct Used {
 }
 
 impl Spill {
-    /// `len` zero bytes, a multiple of 4 below 1 MiB: a region, and the first of them in it.
+    /// Allocates `len` zero bytes, a multiple of 4 below 1 MiB. Returns a region and their place in
+    /// it.
     pub fn take(&self, len: usize) -> Result<(Arc<Region>, usize)> {
         let mut used = self.used.lock();
         match &used.block {
@@ -69,7 +70,7 @@ fn new_block(in_memory: usize) -> Result<Region> {
     .map_err(io)
 }
 
-/// A file without a name, which goes when it is no longer mapped.
+/// An unlinked file, which is deleted when it is no longer mapped.
 fn temporary_file(directory: &Path) -> std::io::Result<File> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);

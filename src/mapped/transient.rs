@@ -6,12 +6,12 @@
 //!                  +------- ring <---------+
 //! ```
 //!
-//! Appends touch no page of a file and so wait for none. What is not *written out* is lost when the
-//! process dies, and nobody but the process can see it. Marks, each at most the one before it:
-//! wrote (end of what was appended), written-out (the published end), flushed.
+//! Appends touch no page of a file and so never wait for one. Bytes that are not *written out* are
+//! lost when the process dies and are invisible to other processes. Marks, in falling order: wrote
+//! (end of appended bytes), written-out (the published end), flushed.
 //!
-//! A file that is written from the pool is not stored to through its map meanwhile: a store into a
-//! page that a large write brought dirties far more than the page.
+//! A file that is written from the pool is not stored to through its map: a store to a page that
+//! came in by a large write dirties far more than that page.
 
 use super::MappedFile;
 use crate::error::{Error, Op, Result};
@@ -24,19 +24,19 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Length of a buffer, but no longer than a file.
+/// Length of a buffer, or of a file if that is shorter.
 const BUFFER_LEN: u64 = 4 << 20;
 
-/// Bytes of one file that are not all written out.
+/// Bytes of one file, not all of which are written out.
 #[derive(Debug)]
 struct Chunk {
     file: Arc<MappedFile>,
-    /// Byte of the file that the first of the buffer belongs to.
+    /// Byte of the file where the buffer begins.
     start: u64,
     buffer: Arc<Region>,
     /// Bytes of the buffer that are written out.
     done: usize,
-    /// Whether nothing more of the file comes behind it.
+    /// Whether this is the last chunk of the file.
     last: bool,
 }
 
@@ -52,26 +52,26 @@ impl Chunk {
         }
     }
 
-    /// Position after the bytes that are in the buffer.
+    /// Position after the last byte in the buffer.
     fn end(&self) -> u64 {
         self.file.start() + self.start + self.filled() as u64
     }
 }
 
-/// The ring, and what is on its way through it.
+/// The ring of buffers, and the chunks not yet written out.
 #[derive(Debug)]
 pub struct TransientPool {
     buffer_len: usize,
     count: usize,
     free: Mutex<Vec<Arc<Region>>>,
     chunks: Mutex<VecDeque<Chunk>>,
-    /// Held while chunks are written out, in their order.
+    /// Held while chunks are written out, in order.
     writing: Mutex<()>,
     wrote: AtomicU64,
 }
 
 impl TransientPool {
-    /// A ring of `count` buffers for files of `file_len` bytes, of a log that ends at `end`.
+    /// A ring of `count` buffers for a log of files of `file_len` bytes that ends at `end`.
     pub fn new(count: usize, file_len: u64, end: u64) -> io::Result<TransientPool> {
         let buffer_len = index(BUFFER_LEN.min(file_len));
         let pool = TransientPool {
@@ -89,7 +89,8 @@ impl TransientPool {
         Ok(pool)
     }
 
-    /// Locks the buffers in memory, as far as the process may; `forebay doctor` tells how far.
+    /// Locks the buffers in memory as far as the process is allowed to; `forebay doctor` reports
+    /// the limit.
     pub fn lock(&self) {
         for buffer in self.free.lock().iter() {
             let _ = buffer.lock();
@@ -101,40 +102,40 @@ impl TransientPool {
         Region::anonymous(self.buffer_len, name).map(Arc::new)
     }
 
-    /// End of what was appended.
+    /// End of the appended bytes.
     #[inline]
     pub fn wrote(&self) -> u64 {
         self.wrote.load(Ordering::Acquire)
     }
 
-    /// Says that all below `end` was appended. The caller holds the append lock.
+    /// Sets the end of the appended bytes. The caller holds the append lock.
     #[inline]
     pub fn set_wrote(&self, end: u64) {
         self.wrote.store(end, Ordering::Release);
     }
 
-    /// Buffers that are missing for `bytes` that go over into the next file `rolls` times.
+    /// Number of buffers missing to append `bytes` bytes that roll to another file `rolls` times.
     pub fn lacking(&self, bytes: usize, rolls: usize) -> usize {
         let room = match rolls {
             0 => self.chunks.lock().back().map_or(0, Chunk::room),
             _ => 0,
         };
-        // Each file ends in a buffer of its own, and its filler may need one more.
+        // Each file ends its last buffer, and its BLANK may need one more.
         let need = bytes.saturating_sub(room).div_ceil(self.buffer_len) + 2 * rolls;
         need.saturating_sub(self.free.lock().len())
     }
 
-    /// Whether nothing is on its way: all is written out.
+    /// Whether everything is written out.
     pub fn is_idle(&self) -> bool {
         let written = |chunk: &Chunk| chunk.done == chunk.filled();
         self.chunks.lock().iter().all(written)
     }
 
-    /// Makes buffers beyond the ring; they are not kept.
+    /// Adds buffers above the size of the ring; they are freed after use.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where there is no memory.
+    /// [`Error::Io`] if memory is exhausted.
     pub fn add(&self, buffers: usize) -> Result<()> {
         for _ in 0..buffers {
             let made = self.buffer();
@@ -144,13 +145,13 @@ impl TransientPool {
         Ok(())
     }
 
-    /// Whether a buffer is full: time for a large write.
+    /// Whether a buffer is full and should be written out.
     pub fn has_full(&self) -> bool {
         self.chunks.lock().len() > 1
     }
 
-    /// Takes the bytes that belong at `start` of `file`, behind those taken before. The caller has
-    /// seen to it that nothing is [`TransientPool::lacking`].
+    /// Appends bytes that belong at `start` of `file`, after those of the last call. The caller has
+    /// made sure that no buffer is [`TransientPool::lacking`].
     pub fn take(&self, file: &Arc<MappedFile>, start: usize, mut bytes: &[u8]) -> io::Result<()> {
         let mut chunks = self.chunks.lock();
         let mut start = start as u64;
@@ -162,7 +163,7 @@ impl TransientPool {
             };
             let Some(chunk) = chunks.back_mut().filter(fits) else {
                 let Some(buffer) = self.free.lock().pop() else {
-                    unreachable!("buffers were secured")
+                    unreachable!("the caller added missing buffers")
                 };
                 chunks.push_back(Chunk {
                     file: Arc::clone(file),
@@ -183,7 +184,7 @@ impl TransientPool {
         Ok(())
     }
 
-    /// Says that nothing more of `file` comes.
+    /// Marks `file` as complete.
     pub fn end_file(&self, file: &Arc<MappedFile>) {
         if let Some(chunk) = self.chunks.lock().back_mut()
             && Arc::ptr_eq(&chunk.file, file)
@@ -192,8 +193,8 @@ impl TransientPool {
         }
     }
 
-    /// Lets go of the buffer of a file that is given up, all of which is written out. Nobody
-    /// appends meanwhile.
+    /// Drops the buffer of an abandoned file, whose bytes are all written out. Nobody may append
+    /// meanwhile.
     pub fn let_go(&self) {
         let _alone = self.writing.lock();
         let chunks = std::mem::take(&mut *self.chunks.lock());
@@ -203,7 +204,7 @@ impl TransientPool {
         }
     }
 
-    /// Puts a buffer back into the ring, unless it is one beyond it.
+    /// Returns a buffer to the ring, or frees it if the ring is full.
     fn give_back(&self, mut chunk: Chunk) {
         let mut free = self.free.lock();
         if free.len() < self.count
@@ -214,29 +215,29 @@ impl TransientPool {
         }
     }
 
-    /// Writes out what was appended so far and calls `publish` with its end, unless others have
-    /// done so.
+    /// Writes out everything appended so far and calls `publish` with its end. Skips what other
+    /// callers have written out.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]; what was not written out stays in the buffers.
+    /// [`Error::Io`]; bytes that were not written out stay in the buffers.
     pub fn write_out(&self, publish: impl FnOnce(u64)) -> Result<()> {
         let _alone = self.writing.lock();
         let end = self.wrote();
         loop {
-            // Chunks are taken from the front here alone, so the first stays where it is.
+            // Only this function removes chunks from the front, so the first one stays in place.
             let mut chunks = self.chunks.lock();
             let Some(chunk) = chunks.front_mut() else {
                 break;
             };
             let upto = index(end.min(chunk.end()) - chunk.file.start() - chunk.start);
-            // A file that has just ended goes on with a filler that is not appended yet.
+            // A file that has just ended continues with a BLANK that is not appended yet.
             if upto <= chunk.done {
                 break;
             }
             let (file, start) = (Arc::clone(&chunk.file), chunk.start + chunk.done as u64);
             let (buffer, done) = (Arc::clone(&chunk.buffer), chunk.done);
-            // The lock is not held over a write: senders go on meanwhile.
+            // The lock is not held during the write, so that senders can continue.
             drop(chunks);
             let bytes = buffer.slice_again(done, upto - done).unwrap_or_default();
             let written = file.write(start, bytes);
@@ -249,7 +250,7 @@ impl TransientPool {
         Ok(())
     }
 
-    /// Takes the first chunk for written out up to byte `done`.
+    /// Marks the first chunk as written out up to byte `done`.
     fn finish(&self, done: usize) {
         let mut chunks = self.chunks.lock();
         let Some(chunk) = chunks.front_mut() else {
@@ -273,7 +274,7 @@ mod tests {
     use crate::disk::{Disk, RealDisk};
 
     #[test]
-    fn a_file_that_ends_during_a_write_out_does_not_hold_it_up() {
+    fn a_file_that_ends_during_a_write_out_does_not_block_it() {
         let dir = tempfile::tempdir().unwrap();
         let disk: Arc<dyn Disk> = Arc::new(RealDisk);
         let path = dir.path().join("file");
@@ -281,7 +282,7 @@ mod tests {
         let pool = TransientPool::new(2, 4096, 0).unwrap();
         pool.take(&file, 0, &[7; 100]).unwrap();
         pool.set_wrote(100);
-        // The filler is there, and the appender has not said so yet.
+        // The BLANK is in the buffer, but the appender has not moved the mark.
         pool.take(&file, 100, &[9; 8]).unwrap();
         pool.end_file(&file);
         let mut published = 0;

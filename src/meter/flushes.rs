@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Measures flushes. All are timed: next to a sync a look at the clock costs nothing.
+/// Measures flushes. All are timed: reading the clock costs nothing compared to a sync.
 #[derive(Debug, Default)]
 pub struct FlushMeter {
     count: AtomicU64,
@@ -16,7 +16,7 @@ pub struct FlushMeter {
     warnings: Arc<Warnings>,
 }
 
-/// What a [`FlushMeter`] has measured.
+/// The measurements of a [`FlushMeter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Flushes {
     /// Syncs of the log.
@@ -38,7 +38,7 @@ impl FlushMeter {
         }
     }
 
-    /// Counts a sync of `bytes` bytes of the log; one above 500 ms is a warning.
+    /// Counts a sync of `bytes` bytes of the log. One that takes longer than 500 ms adds a warning.
     pub fn flushed(&self, bytes: u64, took: Duration) {
         if took > SLOW {
             self.warnings.add(Warning::SlowFlush { bytes, took });
@@ -49,12 +49,12 @@ impl FlushMeter {
         self.longest_ns.fetch_max(took, Ordering::Relaxed);
     }
 
-    /// Counts one who waited for a sync.
+    /// Counts a sender that waited for a sync.
     pub fn waited(&self, time: Duration) {
         self.waits.add(time, 1);
     }
 
-    /// What was measured so far.
+    /// The measurements so far.
     pub fn read(&self) -> Flushes {
         let time = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
         Flushes {
@@ -71,15 +71,15 @@ mod test {
     use super::*;
 
     #[test]
-    fn a_flush_that_takes_longer_than_half_a_second_is_told_once() {
+    fn a_flush_longer_than_half_a_second_warns_once() {
         let warnings = Arc::default();
         let meter = FlushMeter::new(&warnings);
         meter.flushed(100, Duration::from_millis(500));
         assert!(!warnings.any());
         let took = Duration::from_millis(501);
         meter.flushed(4096, took);
-        let told = warnings.take();
-        assert_eq!(told, [Warning::SlowFlush { bytes: 4096, took }]);
+        let found = warnings.take();
+        assert_eq!(found, [Warning::SlowFlush { bytes: 4096, took }]);
         assert!(warnings.take().is_empty());
         assert_eq!(meter.read().count, 2);
     }

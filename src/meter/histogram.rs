@@ -1,15 +1,15 @@
-//! Durations in buckets: each power of two of nanoseconds in four equal parts.
+//! A histogram of durations: each power of two of nanoseconds is divided into four equal buckets.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Parts of a power of two, as a power of two.
+/// Buckets per power of two, as a power of two.
 const PART_BITS: u32 = 2;
 const PARTS: u64 = 1 << PART_BITS;
-/// Buckets: the last one takes what is above 2^40 ns, 18 minutes.
+/// Number of buckets. The last one also counts durations above 2^40 ns (18 minutes).
 const BUCKETS: usize = (41 - PART_BITS as usize) << PART_BITS;
 
-/// Counts of durations; any number of threads add to it.
+/// Counts of durations. Any number of threads may add to it.
 #[derive(Debug)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
@@ -17,17 +17,16 @@ pub struct Histogram {
     max_ns: AtomicU64,
 }
 
-/// Durations counted in buckets, as they were when the histogram was read.
+/// A snapshot of a [`Histogram`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
-    /// How many durations.
+    /// Number of durations.
     pub count: u64,
-    /// All of them together.
+    /// Sum of the durations.
     pub total: Duration,
-    /// The longest.
+    /// The longest duration.
     pub max: Duration,
-    /// Buckets that are not empty, in order: a duration that the bucket's are shorter than, and how
-    /// many there are.
+    /// Buckets that are not empty, in order: the exclusive upper bound of each, and its count.
     pub buckets: Vec<(Duration, u64)>,
 }
 
@@ -42,7 +41,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// Adds a duration that stands for `count` like it.
+    /// Adds a duration `count` times.
     pub fn add(&self, duration: Duration, count: u64) {
         let ns = nanos(duration);
         if let Some(bucket) = self.buckets.get(bucket_of(ns)) {
@@ -53,8 +52,8 @@ impl Histogram {
         self.max_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
-    /// What has been added so far. Each bucket is exact; one that is added meanwhile may be in its
-    /// bucket and not yet in the sum.
+    /// The contents so far. Each bucket is exact, but a concurrent addition may be in its bucket
+    /// and not yet in the sum.
     pub fn read(&self) -> Latency {
         let counts = self.buckets.iter().map(|it| it.load(Ordering::Relaxed));
         let buckets: Vec<_> = counts
@@ -72,8 +71,8 @@ impl Histogram {
 }
 
 impl Latency {
-    /// A duration that `share` (0 to 1) of all are not longer than: the end of a bucket, so up to a
-    /// quarter too long, and never above [`Latency::max`]. Zero where there are none.
+    /// The quantile `share` (0 to 1) of the durations: the upper bound of its bucket, so up to a
+    /// quarter too long, and never above [`Latency::max`]. Zero if the histogram is empty.
     pub fn quantile(&self, share: f64) -> Duration {
         #[allow(
             clippy::cast_possible_truncation,
@@ -89,7 +88,7 @@ impl Latency {
     }
 }
 
-/// Whole nanoseconds; what is above 18 minutes counts as that.
+/// Whole nanoseconds, at most 2^40 (18 minutes).
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).map_or(1 << 40, |ns| ns.min(1 << 40))
 }
@@ -115,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_duration_lies_below_the_end_of_its_bucket_and_not_below_the_one_before() {
+    fn every_duration_lies_within_the_bounds_of_its_bucket() {
         let around = (2..40).flat_map(|power| {
             let middle = 1_u64 << power;
             [middle - 1, middle, middle + 1, middle + middle / 3]
@@ -150,12 +149,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_added_has_quantiles_of_zero() {
+    fn an_empty_histogram_has_quantiles_of_zero() {
         assert_eq!(Histogram::default().read().quantile(0.99), Duration::ZERO);
     }
 
     #[test]
-    fn a_duration_may_stand_for_many() {
+    fn a_duration_may_be_added_many_times() {
         let histogram = Histogram::default();
         histogram.add(Duration::from_nanos(100), 64);
         histogram.add(Duration::from_millis(10), 1);

@@ -9,25 +9,25 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// One put in so many is timed; a power of two.
+/// One put of this many is timed; a power of two.
 const PUTS_A_SAMPLE: u32 = 64;
-/// Of the rows of a batch, one in so many has its encoding timed.
+/// One row of this many in a batch has its encoding timed.
 pub const ROWS_A_SAMPLE: usize = 256;
-/// The first puts of a store are all timed, so that few of them give a picture too.
+/// The first puts of a store are all timed, so that a short run also has statistics.
 const ALL_TIMED: u32 = 1024;
-/// A put that goes on while the coarse clock counts this many ms has stalled.
+/// A put has stalled if the coarse clock advances by this many ms meanwhile.
 const STALL_MS: i64 = 2;
-/// By how much the wall clock and the steady one may disagree before the former was set.
+/// If the wall clock deviates from the steady clock by more than this, it was set.
 const CLOCK_SET_MS: i64 = 10;
 
 /// Measures puts.
 ///
-/// Each put is timed exactly, or not at all and checked by the coarse clock. Those that stalled
-/// count once each, timed or not; of the others each timed one counts for all that were not. So
-/// nothing is counted twice, and what is rare and long is exact.
+/// Each put is either timed exactly or only checked by the coarse clock. A put that stalled counts
+/// once, whether timed or not. Every other timed put also counts for the untimed ones. So nothing
+/// is counted twice, and rare long puts are exact.
 #[derive(Debug)]
 pub struct PutMeter {
-    /// Nothing else shares its cache lines.
+    /// Padded, so that nothing else shares its cache lines.
     begin: CachePadded<Begin>,
     latency: Histogram,
     encode_ns: AtomicU64,
@@ -35,25 +35,25 @@ pub struct PutMeter {
     slow: AtomicU64,
     warnings: Arc<Warnings>,
     opened: Instant,
-    /// The wall clock when the meter was made, in ms; moved when that clock is set.
+    /// The wall clock when the meter was created, in ms; adjusted when that clock is set.
     opened_ms: AtomicI64,
 }
 
-/// What every put reads and hardly any writes.
+/// Fields that every put reads and that are rarely written.
 #[derive(Debug)]
 struct Begin {
-    /// How many puts are still all timed.
+    /// How many of the next puts are all timed.
     all_timed: AtomicU32,
     clock: Arc<dyn Clock>,
 }
 
-/// What a [`PutMeter`] has measured.
+/// The measurements of a [`PutMeter`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Puts {
-    /// How long puts took, without waiting for the disk. The number of them is an estimate once
-    /// there were more than 1,024; `max` is the longest put, exact to some milliseconds.
+    /// How long puts took, without waiting for the disk. The count is an estimate above 1,024 puts;
+    /// `max` is the longest put, exact to a few milliseconds.
     pub latency: Latency,
-    /// Puts that took longer than 500 ms; none is missed.
+    /// Puts that took longer than 500 ms; exact.
     pub slow: u64,
     /// Time spent encoding, over all threads; an estimate.
     pub encoding: Duration,
@@ -61,7 +61,7 @@ pub struct Puts {
     pub appending: Duration,
 }
 
-/// A put that is under way.
+/// A put in progress.
 #[derive(Debug)]
 pub struct Put {
     clock_ms: i64,
@@ -72,7 +72,7 @@ pub struct Put {
 struct Timed {
     began: Instant,
     encoded: Instant,
-    /// How many puts this one stands for.
+    /// How many puts this one counts for.
     weight: u64,
 }
 
@@ -83,7 +83,7 @@ impl Put {
         self.clock_ms
     }
 
-    /// The message is encoded; what follows is the append.
+    /// Marks the message as encoded; the append follows.
     #[inline]
     pub fn encoded(&mut self) {
         if let Some(timed) = &mut self.timed {
@@ -93,15 +93,15 @@ impl Put {
 }
 
 /// Whether a put that began at this nanosecond of its second is timed: one in [`PUTS_A_SAMPLE`],
-/// whatever rhythm the sender has and however coarse the clock's nanoseconds are.
+/// independent of the sender's rhythm and of the resolution of the clock.
 #[inline]
 fn is_sample(nanos: u32) -> bool {
     const SPREAD: u32 = 0x9E37_79B1;
     nanos.wrapping_mul(SPREAD) < u32::MAX / PUTS_A_SAMPLE
 }
 
-/// The steady clock and the wall clock, in ms, of one moment. They are read again where the thread
-/// was interrupted in between, for that would look as if the wall clock were set.
+/// Reads the steady clock and the wall clock (ms) at one moment. Reads them again if the thread was
+/// interrupted in between, since that would look as if the wall clock had been set.
 fn clocks(clock: &dyn Clock) -> (Instant, i64) {
     loop {
         let (now, wall_ms) = (Instant::now(), clock.now_ms());
@@ -112,8 +112,8 @@ fn clocks(clock: &dyn Clock) -> (Instant, i64) {
 }
 
 impl PutMeter {
-    /// A meter, of a store that is opened at this moment, that adds slow puts to `warnings`. Puts
-    /// begin by `clock`.
+    /// A meter for a store that opens at this moment. Slow puts are added to `warnings`; `clock`
+    /// gives the wall-clock times.
     pub fn new(warnings: &Arc<Warnings>, clock: Arc<dyn Clock>) -> PutMeter {
         let (opened, opened_ms) = clocks(&*clock);
         let begin = Begin {
@@ -132,13 +132,13 @@ impl PutMeter {
         }
     }
 
-    /// Begins the put of one message. The wall clock is read here, once for all purposes.
+    /// Begins the put of one message. This is the only read of the wall clock for a message.
     #[inline]
     pub fn begin(&self) -> Put {
         self.begin_at(self.begin.clock.now_ns())
     }
 
-    /// [`PutMeter::begin`] so long after the epoch.
+    /// [`PutMeter::begin`] at `now_ns` after the epoch.
     #[inline]
     fn begin_at(&self, now_ns: u64) -> Put {
         let all_timed = self.begin.all_timed.load(Ordering::Relaxed) > 0;
@@ -166,15 +166,15 @@ impl PutMeter {
         }
     }
 
-    /// Ends a put of one message of `bytes` that `waited` for the disk meanwhile. Returns the time
-    /// where it was looked at.
+    /// Ends a put of one message of `bytes`, `waited` of which was spent waiting for the disk.
+    /// Returns the exact time if it was read.
     #[inline]
     pub fn end(&self, put: &Put, topic: &str, bytes: usize, waited: Duration) -> Option<Instant> {
         let took_ms = self.begin.clock.coarse_ms() - put.clock_ms;
         self.end_after(took_ms, put, topic, bytes, waited)
     }
 
-    /// [`PutMeter::end`] so many ms after the put began, by the coarse clock.
+    /// [`PutMeter::end`] of a put that took `took_ms` by the coarse clock.
     #[inline]
     fn end_after(
         &self,
@@ -187,11 +187,11 @@ impl PutMeter {
         if took_ms < STALL_MS && put.timed.is_none() {
             return None;
         }
-        Some(self.look_at(put, topic, bytes, waited, took_ms))
+        Some(self.record(put, topic, bytes, waited, took_ms))
     }
 
     #[cold]
-    fn look_at(
+    fn record(
         &self,
         put: &Put,
         topic: &str,
@@ -202,7 +202,7 @@ impl PutMeter {
         let (now, wall_ms) = clocks(&*self.begin.clock);
         let waited_ms = i64::try_from(waited.as_millis()).unwrap_or(i64::MAX);
         let stalled = took_ms.saturating_sub(waited_ms) >= STALL_MS;
-        // The time up to here by the wall clock is true only if nobody has set it meanwhile.
+        // The elapsed wall-clock time counts only if the clock was not set meanwhile.
         let stalled = stalled && self.clock_is_steady(now, wall_ms);
         let (took, weight, encoding) = match &put.timed {
             Some(timed) => {
@@ -226,13 +226,13 @@ impl PutMeter {
         now
     }
 
-    /// Counts a batch, or a chunk of one: its append is timed exactly.
+    /// Counts a batch or a chunk of one. Its append is timed exactly.
     pub fn batch(&self, took: Duration, topic: &str, messages: usize, bytes: usize) {
         self.append_ns.fetch_add(nanos(took), Ordering::Relaxed);
         self.took(took, 1, topic, messages, bytes);
     }
 
-    /// Counts the encoding of a row of a batch, of which one in [`ROWS_A_SAMPLE`] is timed.
+    /// Counts the encoding of one timed row of a batch; see [`ROWS_A_SAMPLE`].
     pub fn encoded_row(&self, took: Duration) {
         let took = nanos(took).saturating_mul(ROWS_A_SAMPLE as u64);
         self.encode_ns.fetch_add(took, Ordering::Relaxed);
@@ -251,7 +251,7 @@ impl PutMeter {
         }
     }
 
-    /// Whether the wall clock has gone on like the steady one since the last call of this.
+    /// Whether the wall clock has advanced like the steady clock since the last call.
     fn clock_is_steady(&self, now: Instant, wall_ms: i64) -> bool {
         let steady = now.saturating_duration_since(self.opened).as_millis();
         let steady_ms = i64::try_from(steady).unwrap_or(i64::MAX);
@@ -264,7 +264,7 @@ impl PutMeter {
         steady
     }
 
-    /// What was measured so far.
+    /// The measurements so far.
     pub fn read(&self) -> Puts {
         let time = |ns: &AtomicU64| Duration::from_nanos(ns.load(Ordering::Relaxed));
         Puts {
@@ -287,7 +287,7 @@ mod tests {
         PutMeter::new(&Arc::default(), Arc::new(RealClock))
     }
 
-    /// Ends a put that was not chosen to be timed, so many ms after it began.
+    /// Ends an untimed put, `took_ms` after it began.
     fn end_untimed(meter: &PutMeter, took_ms: i64, waited: Duration) -> Option<Instant> {
         let put = Put {
             clock_ms: 0,
@@ -296,8 +296,8 @@ mod tests {
         meter.end_after(took_ms, &put, "orders", 123, waited)
     }
 
-    /// Puts that begin at each tick of a clock of this grain, in ns, and take no time by the coarse
-    /// clock; how many of them were timed.
+    /// Begins a put at each tick of a clock with this resolution, in ns. The puts take no time by
+    /// the coarse clock. Returns how many were timed.
     fn put_at_ticks(meter: &PutMeter, grain: u64) -> u64 {
         let put = |tick: u64| {
             let mut put = meter.begin_at(tick * grain);
@@ -313,7 +313,7 @@ mod tests {
     fn the_first_puts_are_all_timed_and_count_once() {
         let meter = meter();
         for _ in 0..ALL_TIMED {
-            // This moment is none of those that are chosen.
+            // A put at this nanosecond is not sampled.
             let put = meter.begin_at(1);
             assert!(meter.end_after(0, &put, "t", 100, NO_WAIT).is_some());
         }
@@ -323,9 +323,9 @@ mod tests {
         assert_eq!(meter.read().latency.count, u64::from(ALL_TIMED));
     }
 
-    /// The choice follows from the nanosecond alone, so the numbers are exact.
+    /// Sampling depends only on the nanosecond, so the numbers are exact.
     #[test]
-    fn one_put_in_sixty_four_is_timed_and_stands_for_all_whatever_the_clocks_grain() {
+    fn one_put_in_sixty_four_is_timed_at_any_clock_resolution() {
         let grains = [
             (1, 1000),
             (3, 1001),
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_of_a_put_that_is_not_timed_is_found() {
+    fn a_stall_of_an_untimed_put_is_found() {
         let meter = meter();
         assert!(end_untimed(&meter, STALL_MS - 1, NO_WAIT).is_none());
         end_untimed(&meter, 40, NO_WAIT).unwrap();
@@ -357,13 +357,13 @@ mod tests {
     }
 
     #[test]
-    fn a_put_that_takes_longer_than_half_a_second_is_told_once() {
+    fn a_put_longer_than_half_a_second_warns_once() {
         let meter = meter();
         end_untimed(&meter, 700, NO_WAIT).unwrap();
         assert_eq!(meter.read().slow, 1);
-        let told = meter.warnings.take();
-        let [Warning::SlowPut(put)] = told.as_slice() else {
-            panic!("{told:?}");
+        let found = meter.warnings.take();
+        let [Warning::SlowPut(put)] = found.as_slice() else {
+            panic!("{found:?}");
         };
         assert_eq!((&*put.topic, put.bytes), ("orders", 123));
         assert_eq!(put.took, Duration::from_millis(700));
@@ -379,9 +379,9 @@ mod tests {
         assert_eq!((found.slow, found.latency.count), (0, 0));
     }
 
-    /// A clock that is set forward by a minute during a put made that put look a minute long.
+    /// Setting the clock forward by a minute during a put once made the put look a minute long.
     #[test]
-    fn a_clock_that_is_set_makes_no_slow_put() {
+    fn setting_the_clock_makes_no_slow_put() {
         let meter = meter();
         let set_by_ms = 60_000;
         meter.opened_ms.fetch_sub(set_by_ms, Ordering::Relaxed);

@@ -3,39 +3,39 @@
 use crate::sync::{AtomicUsize, Ordering};
 use crossbeam_utils::CachePadded;
 
-/// A mark that hands bytes over: whoever sees it sees all that was stored below it before it moved.
+/// Publishes bytes: a reader that sees the mark sees everything stored below it before it moved.
 ///
-/// On a cache line of its own: the appender moves it with every record, and whoever reads needs the
-/// fields beside it.
+/// It has a cache line of its own because the appender moves it with every record, while readers
+/// need the fields next to it.
 #[derive(Debug, Default)]
 pub struct ReadableMark(CachePadded<AtomicUsize>);
 
 impl ReadableMark {
-    /// Where it is. The bytes below it are there.
+    /// Returns the mark. All bytes below it are readable.
     #[inline]
     pub fn get(&self) -> usize {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Where it is, for the one who moves it and has no need of what others stored.
+    /// Returns the mark to the thread that moves it, which needs no ordering with other threads.
     #[inline]
     pub fn get_own(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Moves it up to `end`, over the bytes that this thread has stored. It never moves down.
+    /// Raises the mark to `end`, past bytes that this thread has stored. It never moves down.
     #[inline]
     pub fn raise(&self, end: usize) {
         self.0.fetch_max(end, Ordering::AcqRel);
     }
 
-    /// [`ReadableMark::raise`] by the only thread that moves it: a plain store.
+    /// [`ReadableMark::raise`] for the only thread that moves the mark: a plain store.
     #[inline]
     pub fn raise_alone(&self, end: usize) {
         self.0.store(end, Ordering::Release);
     }
 
-    /// Moves it to the begin, for its only owner.
+    /// Resets the mark to 0. `&mut self` proves that nobody else uses it.
     pub fn reset(&mut self) {
         self.0.store(0, Ordering::Release);
     }

@@ -1,20 +1,19 @@
-//! A mapped file, or anonymous memory that stands for one: the only place that touches mapped
-//! bytes.
+//! A mapped file, or anonymous memory in its place: the only module that touches mapped bytes.
 //!
 //! Two kinds of access, never mixed in one range:
 //!
 //! - **Records.** Bytes are written once, at or above the *readable* mark ([`Region::write`]), and
-//!   become readable by [`Region::publish`], which only grows. [`Region::slice`] hands out `&[u8]`
-//!   below the mark alone: those bytes never change again.
+//!   become readable by [`Region::publish`], which only raises the mark. [`Region::slice`] returns
+//!   a `&[u8]` only below the mark: those bytes never change again.
 //! - **Words.** Queue entries, index slots and marks change in place. They are read and written as
-//!   aligned atomic words, so a race gives an old or a new word and never undefined behaviour.
+//!   aligned atomic words, so a race yields an old or a new word and never undefined behaviour.
 //!
-//! A mapped file is never shrunk while it can be mapped (retirement is unlink), its blocks are
-//! reserved before they are stored to, and where a load needs room too it is asked for first (see
-//! `presence.rs`). A device that fails, extents that are shared on a full disk and files that
-//! others truncate make an access fault all the same: each is made by [`guard`] and gives an error
-//! that holds a [`Fault`]. A slice that is handed out is touched first, page by page; what loads
-//! from it later is not guarded, so it is used at once.
+//! Three rules avoid faults: a mapped file is never shrunk while it can be mapped (it is retired
+//! by unlink); its blocks are reserved before they are stored to; where a load can also allocate a
+//! page, the page is populated first (see `presence.rs`). An access can still fault: the device
+//! fails, a shared extent needs a block on a full disk, or another process truncates the file. So
+//! each access runs under [`guard`] and returns an error that holds a [`Fault`]. A returned slice
+//! has been touched page by page; later loads from it are not guarded, so it is used at once.
 
 #![allow(unsafe_code)]
 
@@ -35,7 +34,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The mapped bytes. On the simulated disk the maps of one file are one memory.
+/// The mapped bytes. On the simulated disk all maps of a file share one memory.
 #[cfg(not(test))]
 type Memory = MmapRaw;
 #[cfg(test)]
@@ -58,7 +57,7 @@ pub struct Region {
     path: PathBuf,
     readable: ReadableMark,
     writable: bool,
-    /// Where a load may find no room for a page.
+    /// Tracks populated pages, where a load may find no room for a page.
     presence: Option<Box<Presence>>,
 }
 
@@ -72,12 +71,12 @@ pub enum Access {
 }
 
 impl Region {
-    /// Maps the first `len` bytes of `file`, which has at least that length. Nothing is readable
-    /// yet.
+    /// Maps the first `len` bytes of `file`, which must have at least that length. The readable
+    /// mark starts at 0.
     pub fn map(file: &File, path: &Path, len: usize, access: Access) -> io::Result<Region> {
         let have = file.metadata()?.len();
         if have < len as u64 {
-            let text = format!("file has {have} bytes, {len} were to be mapped");
+            let text = format!("cannot map {len} bytes of a file of {have} bytes");
             return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
         }
         guard::renew();
@@ -97,12 +96,12 @@ impl Region {
         })
     }
 
-    /// Asks for each page before it is loaded from: for files whose holes take room when read.
+    /// Populates each page before it is loaded from, for files whose holes allocate memory on read.
     pub fn ask_for_pages(&mut self) {
         self.presence = Some(Box::new(Presence::new(self.len())));
     }
 
-    /// How many of the bytes, which lie within the map, can be loaded from the first on.
+    /// Returns how many bytes from the start of the range can be loaded. The range is in the map.
     #[inline]
     fn reach(&self, bytes: Range<usize>) -> usize {
         match &self.presence {
@@ -111,8 +110,8 @@ impl Region {
         }
     }
 
-    /// Faults pages in for loads; `false` for a hole that there is no room for, which holds zeros.
-    /// What fails for another reason may hold bytes: it is no hole, and loading from it tells.
+    /// Faults pages in for loads. Returns `false` for a hole, which reads as zeros, that cannot get
+    /// a page. On any other failure the page may hold data: the load itself reports the error.
     #[cold]
     fn populate_read(&self, pages: Range<usize>) -> bool {
         #[cfg(target_os = "linux")]
@@ -121,7 +120,7 @@ impl Region {
             let asked = self
                 .map
                 .advise_range(Advice::PopulateRead, pages.start, len);
-            // A kernel before 5.14 does not know the question.
+            // Kernels before 5.14 do not have this advice.
             match asked {
                 Err(no) if no.raw_os_error() != Some(libc::EINVAL) => {
                     len <= PAGE && !self.reads_as_zeros(pages.start, len)
@@ -136,8 +135,8 @@ impl Region {
         }
     }
 
-    /// Whether the file holds zeros in a range of a page, as far as it can be read: reading takes
-    /// no room, even from a hole.
+    /// Whether the file holds zeros in a range within one page, as far as it can be read. `read`
+    /// allocates nothing, even in a hole.
     #[cfg(target_os = "linux")]
     fn reads_as_zeros(&self, start: usize, len: usize) -> bool {
         use std::os::unix::fs::FileExt;
@@ -160,7 +159,7 @@ impl Region {
         })
     }
 
-    /// The file, for error messages.
+    /// Path of the file, for error messages.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -181,50 +180,50 @@ impl Region {
         self.map.as_ptr() as usize
     }
 
-    /// End of the bytes that [`Region::slice`] hands out.
+    /// End of the bytes that [`Region::slice`] can return.
     #[inline]
     pub fn readable(&self) -> usize {
         self.readable.get()
     }
 
-    /// Makes all bytes below `end` readable. A lower end than before changes nothing.
+    /// Makes all bytes below `end` readable. Does nothing if they already are.
     #[inline]
     pub fn publish(&self, end: usize) {
         debug_assert!(end <= self.len());
         self.readable.raise(end.min(self.len()));
     }
 
-    /// [`Region::publish`] by the only thread that publishes: a plain store.
+    /// [`Region::publish`] for the only thread that publishes: a plain store.
     #[inline]
     pub fn publish_alone(&self, end: usize) {
         debug_assert!(end <= self.len() && end >= self.readable.get_own());
         self.readable.raise_alone(end.min(self.len()));
     }
 
-    /// Forgets what was written, so that the region can be filled again. Nobody else has it.
+    /// Resets the readable mark so that the region can be filled again.
     pub fn reuse(&mut self) {
         self.readable.reset();
     }
 
-    /// The error that tells of an access that faulted at an address of this map.
+    /// The error for an access that faulted at an address of this map.
     #[cold]
     fn fault(&self, at: Faulted) -> io::Error {
         let position = at.saturating_sub(self.address()) as u64;
         io::Error::other(Fault { position })
     }
 
-    /// The readable bytes at `start`, each page of which was just loaded from; `None` where a part
-    /// of them is not readable.
+    /// Returns the readable bytes at `start`, each page of which was just loaded from; `None` if
+    /// some of them are not readable.
     ///
     /// # Errors
     ///
-    /// One that holds a [`Fault`], where a page cannot be had.
+    /// An error that holds a [`Fault`] if a page cannot be loaded.
     #[inline]
     pub fn slice(&self, start: usize, len: usize) -> io::Result<Option<&[u8]>> {
         self.slice_below(self.readable(), start, len)
     }
 
-    /// The bytes at `start` below `mark`, a value that the readable mark of this region has had.
+    /// Returns the bytes at `start` below `mark`, an earlier or the current readable mark.
     #[inline]
     fn slice_below(&self, mark: usize, start: usize, len: usize) -> io::Result<Option<&[u8]>> {
         let Some(bytes) = self.untouched_below(mark, start, len) else {
@@ -236,7 +235,7 @@ impl Region {
         Ok(Some(bytes))
     }
 
-    /// [`Region::slice`] of bytes that the caller, or who handed them to it, has just had as one.
+    /// [`Region::slice`] without touching the pages: the caller has just had them from `slice`.
     #[inline]
     pub fn slice_again(&self, start: usize, len: usize) -> Option<&[u8]> {
         self.untouched_below(self.readable(), start, len)
@@ -248,13 +247,13 @@ impl Region {
         if end > mark || self.reach(start..end) < len {
             return None;
         }
-        // SAFETY: `start..end` lies within the map, for `publish` keeps the mark within it, and
-        // below the mark no byte is stored to again: `write` refuses it. The mark only grows, so an
-        // earlier value serves too. The map lives as long as `self`.
+        // SAFETY: `start..end` lies within the map because `publish` keeps the mark within it. No
+        // byte below the mark is stored to again: `write` refuses it. The mark only grows, so an
+        // earlier value is also valid. The map lives as long as `self`.
         Some(unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(start), len) })
     }
 
-    /// Readable bytes from `start` on, at most `len`; empty at or above the mark.
+    /// Returns readable bytes from `start`, at most `len`; empty at or above the mark.
     ///
     /// # Errors
     ///
@@ -272,11 +271,11 @@ impl Region {
         Ok(bytes.unwrap_or_default())
     }
 
-    /// Copies the readable bytes at `start` to `to`; whether all of them are readable.
+    /// Copies the readable bytes at `start` to `to`. Returns `false` if not all are readable.
     ///
     /// # Errors
     ///
-    /// As [`Region::slice`]; part of `to` may be filled then.
+    /// As [`Region::slice`]; `to` may then be partly filled.
     pub fn copy_out(&self, start: usize, to: &mut [u8]) -> io::Result<bool> {
         let Some(from) = self.untouched_below(self.readable(), start, to.len()) else {
             return Ok(false);
@@ -287,16 +286,16 @@ impl Region {
         Ok(true)
     }
 
-    /// Copies `bytes` to `start`. The caller is the only writer: it holds the append lock.
+    /// Copies `bytes` to `start`. The caller must be the only writer: it holds the append lock.
     ///
     /// # Errors
     ///
-    /// One that holds a [`Fault`], where the kernel finds no room for a page or cannot read it. A
-    /// part of the bytes may be there.
+    /// An error that holds a [`Fault`] if the kernel has no room for a page or cannot read it. The
+    /// bytes may then be partly written.
     ///
     /// # Panics
     ///
-    /// Where the range is readable already, or outside the map: a bug of the caller that would
+    /// If part of the range is already readable or outside the map: a bug of the caller that would
     /// otherwise change bytes that readers hold.
     #[inline]
     #[allow(clippy::panic)]
@@ -312,13 +311,13 @@ impl Region {
             );
         }
         let to = self.map.as_mut_ptr().wrapping_add(start);
-        // SAFETY: the range lies within the map, is writable and above the readable mark, so that
-        // no `&[u8]` covers it; the one writer is the caller.
+        // SAFETY: the range lies within the map, is writable and is above the readable mark, so no
+        // `&[u8]` covers it; the caller is the only writer.
         let copied = unsafe { guard::copy(bytes.as_ptr(), to, bytes.len()) };
         copied.map_err(|at| self.fault(at))
     }
 
-    /// The address of a word that lies within the map and is aligned.
+    /// The address of a word, if it lies within the map and is aligned.
     #[inline]
     fn word_at<T>(&self, at: usize) -> Option<*mut T> {
         let end = at.checked_add(size_of::<T>())?;
@@ -326,13 +325,13 @@ impl Region {
             .then(|| self.map.as_mut_ptr().wrapping_add(at).cast::<T>())
     }
 
-    /// The address of a word that may be stored to.
+    /// The address of a word for stores, if the map is writable.
     #[inline]
     fn place_of<T>(&self, at: usize) -> Option<*mut T> {
         self.word_at(at).filter(|_| self.writable)
     }
 
-    /// Loads the 4-byte word at `at`, acquiring; 0 where it is no multiple of 4 within the map.
+    /// Loads the 4-byte word at `at`, acquiring. Returns 0 if it is unaligned or outside the map.
     ///
     /// # Errors
     ///
@@ -346,7 +345,7 @@ impl Region {
         unsafe { guard::load_u32(word) }.map_err(|at| self.fault(at))
     }
 
-    /// Loads the 8-byte word at `at`, acquiring; 0 where it is no multiple of 8 within the map.
+    /// Loads the 8-byte word at `at`, acquiring. Returns 0 if it is unaligned or outside the map.
     ///
     /// # Errors
     ///
@@ -360,8 +359,8 @@ impl Region {
         unsafe { guard::load_u64(word) }.map_err(|at| self.fault(at))
     }
 
-    /// Stores the 8-byte word at `at`, releasing. Nothing is stored to a read-only map or where it
-    /// is no multiple of 8 within the map.
+    /// Stores the 8-byte word at `at`, releasing. Does nothing on a read-only map, or if the word
+    /// is unaligned or outside the map.
     ///
     /// # Errors
     ///
@@ -375,8 +374,7 @@ impl Region {
         unsafe { guard::store_u64(word, value) }.map_err(|at| self.fault(at))
     }
 
-    /// Changes the 8-byte word at `at` as `change` says, as one atomic step; `None` of it changes
-    /// nothing.
+    /// Replaces the 8-byte word at `at` by `change` of it, in one atomic step. `None` leaves it.
     ///
     /// # Errors
     ///
@@ -397,14 +395,14 @@ impl Region {
         Ok(())
     }
 
-    /// Whether the map may be stored to.
+    /// Whether the map can be stored to.
     pub fn is_writable(&self) -> bool {
         self.writable
     }
 
-    /// Reads `N` bytes at `at` as words: for ranges that change in place. `N` and `at` are
-    /// multiples of 4; zeros where they do not lie within the map, or in a hole that there is no
-    /// room to read.
+    /// Reads `N` bytes at `at` as words, for ranges that change in place. `N` and `at` are
+    /// multiples of 4. Returns zeros if the range is not in the map, or is in a hole that cannot be
+    /// populated.
     ///
     /// # Errors
     ///
@@ -417,14 +415,14 @@ impl Region {
             return Ok(bytes);
         }
         let from = self.map.as_ptr().wrapping_add(at).cast();
-        // SAFETY: the words lie within `at..at + N` and so within the map, and are aligned; as many
-        // bytes are in `bytes`.
+        // SAFETY: the words lie within `at..at + N` and so within the map, and are aligned; `bytes`
+        // has the same length.
         let loaded = unsafe { guard::load_words(from, bytes.as_mut_ptr(), N / 4) };
         loaded.map_err(|at| self.fault(at))?;
         Ok(bytes)
     }
 
-    /// Asks the processor for the cache lines of a range that is about to be used. A hint.
+    /// Prefetches the cache lines of a range that is about to be used. A hint.
     #[inline]
     pub fn prefetch(&self, start: usize, len: usize) {
         #[cfg(target_arch = "x86_64")]
@@ -437,10 +435,10 @@ impl Region {
         let _ = (start, len);
     }
 
-    /// Stores bytes as words, from the last to the first: who sees a word (by an acquiring load)
-    /// sees those behind it.
+    /// Stores bytes as words, from the last to the first: a reader that sees a word (by an
+    /// acquiring load) also sees all words after it.
     ///
-    /// Nothing is stored to a read-only map or outside the map.
+    /// Does nothing on a read-only map or outside the map.
     ///
     /// # Errors
     ///
@@ -453,14 +451,14 @@ impl Region {
         let Some(to) = self.place_of::<u32>(at).filter(|_| fits) else {
             return Ok(());
         };
-        // SAFETY: the words lie within the map, which is writable, and are aligned; `bytes` has as
-        // many.
+        // SAFETY: the words lie within the map, which is writable, and are aligned; `bytes` has the
+        // same length.
         let stored = unsafe { guard::store_words(bytes.as_ptr(), to, bytes.len() / 4) };
         stored.map_err(|at| self.fault(at))
     }
 
-    /// Sleeps until the word at `at` is rung, unless it is other than `seen`; at most for
-    /// `timeout`, and perhaps less. The word may be shared with other processes.
+    /// Sleeps until [`Region::ring`] wakes the word at `at`, at most for `timeout`. Returns at once
+    /// if the word is not `seen`, and may return early. The word may be shared between processes.
     pub fn sleep_on(&self, at: usize, seen: u32, timeout: Duration) {
         let Some(word) = self.word_at::<u32>(at) else {
             return;
@@ -472,21 +470,21 @@ impl Region {
                 tv_nsec: i64::from(timeout.subsec_nanos()),
             };
             // SAFETY: the word is aligned, lies within the map and outlives the call, and so does
-            // the time; the kernel only reads them, and a page that it cannot have is an error of
-            // the call. Every early return is one that callers expect.
+            // the time; the kernel only reads them, and reports a page it cannot load as an error.
+            // Callers expect early returns.
             unsafe {
                 libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAIT, seen, &time);
             }
         }
-        // Elsewhere the word is looked at now and then.
+        // Without a futex: a short sleep, after which the caller checks the word again.
         #[cfg(not(target_os = "linux"))]
         if !word.is_null() && self.load_u32(at).is_ok_and(|now| now == seen) {
             std::thread::sleep(timeout.min(Duration::from_millis(20)));
         }
     }
 
-    /// Changes the word at `at` of a writable map and wakes all who sleep on it. Where it cannot be
-    /// changed they wake by themselves in time.
+    /// Changes the word at `at` of a writable map and wakes all sleepers on it. If it cannot be
+    /// changed, they wake by their timeouts.
     pub fn ring(&self, at: usize) {
         let Some(word) = self.place_of::<u32>(at) else {
             return;
@@ -501,8 +499,8 @@ impl Region {
         }
     }
 
-    /// Waits until the bytes of the range are on the disk (`msync`, which on a shared map is
-    /// `fdatasync` of the range). A range beyond the map is cut.
+    /// Waits until the bytes of the range are durable (`msync`, which on a shared map is
+    /// `fdatasync` of the range). The range is clipped to the map.
     pub fn sync(&self, start: usize, len: usize) -> io::Result<()> {
         let end = start.saturating_add(len).min(self.len());
         let start = start.min(end);
@@ -522,15 +520,15 @@ impl Region {
         let end = start.saturating_add(len).min(self.len());
         for page in (start / PAGE * PAGE..end).step_by(PAGE) {
             if let Some(word) = self.place_of::<u32>(page) {
-                // SAFETY: the word lies within the map, which is writable, and is aligned; to add
-                // nothing changes nothing.
+                // SAFETY: the word lies within the map, which is writable, and is aligned; adding 0
+                // changes nothing.
                 unsafe { guard::add_u32(word, 0) }.map_err(|at| self.fault(at))?;
             }
         }
         Ok(())
     }
 
-    /// Faults in the pages of the range for writing, ahead of use. It fails where the system knows
+    /// Faults in the pages of the range for writing, before they are used. Fails if the system has
     /// no such call.
     pub fn populate(&self, start: usize, len: usize) -> io::Result<()> {
         let end = start.saturating_add(len).min(self.len());
@@ -546,13 +544,13 @@ impl Region {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Tells the kernel how the map is read. A hint.
+    /// Tells the kernel that the map is read in random order. A hint.
     pub fn advise_random(&self) {
         #[cfg(unix)]
         let _ = self.map.advise(Advice::Random);
     }
 
-    /// Locks the map in memory, all of which is read in.
+    /// Locks the map in memory, which reads in all of it.
     pub fn lock(&self) -> io::Result<()> {
         #[cfg(unix)]
         return self.map.lock();
@@ -560,14 +558,14 @@ impl Region {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// Undoes [`Region::lock`], of a part perhaps.
+    /// Undoes [`Region::lock`], even if only a part is locked.
     pub fn unlock(&self) {
         #[cfg(unix)]
         let _ = self.map.unlock();
     }
 }
 
-/// What the simulated disk needs: the bytes as they are in the page cache, whatever is readable.
+/// For the simulated disk: the bytes as the page cache holds them, below or above the mark.
 #[cfg(test)]
 impl Region {
     /// Another map of the same bytes, named `path`.
@@ -581,13 +579,13 @@ impl Region {
         }
     }
 
-    /// All bytes. The simulator runs on one thread, which stores nothing while it looks at them.
+    /// All bytes. The simulator runs on one thread, which stores nothing while it holds them.
     pub fn contents(&self) -> &[u8] {
         // SAFETY: the range is the map, which lives as long as `self`; nobody stores meanwhile.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr(), self.map.len()) }
     }
 
-    /// Stores bytes anywhere, as a write to the file does.
+    /// Stores bytes anywhere in the map, like a write to the file.
     pub fn overwrite(&self, start: usize, bytes: &[u8]) {
         assert!(start + bytes.len() <= self.len());
         // SAFETY: the range lies within the map; the simulator holds no slice of it meanwhile.
@@ -598,8 +596,8 @@ impl Region {
     }
 }
 
-/// A region with its readable mark as it was at some time: for a walk right behind the appender,
-/// which would wait for the mark's cache line at every record if it looked at the mark itself.
+/// A region with a saved readable mark. A reader that closely follows the appender would fetch the
+/// mark's cache line for every record if it loaded the mark itself.
 #[derive(Debug)]
 pub struct Window {
     region: Arc<Region>,
@@ -607,13 +605,13 @@ pub struct Window {
 }
 
 impl Window {
-    /// The region as far as it is readable.
+    /// A window up to the current readable mark.
     pub fn new(region: Arc<Region>) -> Window {
         let mark = region.readable();
         Window { region, mark }
     }
 
-    /// Looks at the mark again.
+    /// Loads the mark again.
     pub fn refresh(&mut self) {
         self.mark = self.region.readable();
     }

@@ -1,25 +1,25 @@
-//! Which pages of a map are there, for file systems where a load can fault for want of room.
+//! Tracks populated pages of a map, on file systems where a load can fault because memory is full.
 //!
-//! On tmpfs a hole of a file is given a page by the first load from it, through whatever map, and
-//! where there is no room the load ends in SIGBUS. So each page is asked for before it is loaded
-//! from, by a call that can say no (`MADV_POPULATE_READ`), and remembered: a page that is there
-//! stays, for files of a store are never shrunk while they can be mapped.
+//! On tmpfs the first load from a hole allocates its page, through any map of the file. If there is
+//! no room the load ends in SIGBUS. So each page is populated before it is loaded from, by a call
+//! that can fail (`MADV_POPULATE_READ`), and the result is remembered. A page that exists stays,
+//! because files of a store are never shrunk while they can be mapped.
 
 use super::guard::PAGE;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Pages of one map, a bit each: 32 KiB for a file of 1 GiB.
+/// One bit for each page of a map: 32 KiB for a file of 1 GiB.
 #[derive(Debug)]
 pub struct Presence {
     pages: Box<[AtomicU64]>,
 }
 
-/// Bits of a word.
+/// Bits in a word.
 const BITS: usize = u64::BITS as usize;
 
 impl Presence {
-    /// Of a map of `len` bytes, nothing of which was asked for.
+    /// For a map of `len` bytes, with no page populated yet.
     pub fn new(len: usize) -> Presence {
         let words = len.div_ceil(PAGE).div_ceil(BITS);
         Presence {
@@ -27,8 +27,8 @@ impl Presence {
         }
     }
 
-    /// How many of the bytes are there from the start of the range on. `ask` populates a range of
-    /// whole pages and says whether it could.
+    /// Returns how many bytes from the start of the range are present. `ask` populates a range of
+    /// whole pages and returns whether it could.
     #[inline]
     pub fn reach(&self, bytes: &Range<usize>, ask: impl Fn(Range<usize>) -> bool) -> usize {
         let pages = bytes.start / PAGE..bytes.end.div_ceil(PAGE);
@@ -41,7 +41,7 @@ impl Presence {
         }
     }
 
-    /// Asks for the pages, all at once or one by one; the first that could not be had.
+    /// Populates the pages, all at once or else one by one. Returns the first that failed.
     #[cold]
     fn ask_from(&self, pages: Range<usize>, ask: impl Fn(Range<usize>) -> bool) -> usize {
         if ask(pages.start * PAGE..pages.end * PAGE) {

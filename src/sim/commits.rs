@@ -1,17 +1,16 @@
-//! Stories of commits: a driver stages the rows of one batch after another and commits them, a
-//! writer takes them up, and either may die at any call of the disk.
+//! Stories about commits: a driver stages the rows of one batch after another and commits them, a
+//! writer takes the commits up, and either may die at any call of the disk.
 //!
 //! The driver does what `forebay.spark.sink` does. It may live in the process of the writer or
-//! outlive it, and it stages and publishes where there is no writer, too. After a crash of its own
-//! it runs the batch again that was not acknowledged, as Spark does: the rows are the same, their
-//! cut into stages is not. Now and then another driver has a copy of an older checkpoint: it
-//! repeats a batch, or has other rows under its number. Somebody withdraws a commit, or damages,
-//! cuts or removes a file of one.
+//! outlive it, and it stages and publishes even without a writer. After its own crash it repeats
+//! the batch that was not acknowledged, as Spark does: with the same rows, but other stages. Now
+//! and then another driver starts from an older checkpoint: it repeats a batch, or has other rows
+//! under its number. A third party withdraws a commit, or damages, truncates or removes a file of
+//! one.
 //!
-//! The law: a row is in the log once; what was acknowledged is there; the rows of a part are all
-//! there or none; what was refused is not there. A commit is refused or vanishes only where
-//! somebody has meddled with it or the power has gone, and the batch that is run again gets
-//! through.
+//! The law: a row is in the log at most once; acknowledged rows are there; of the rows of a part
+//! all are there or none; refused rows are not there. A commit is refused or disappears only
+//! after somebody has tampered with it or the power has failed, and the repeated batch succeeds.
 
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
@@ -37,20 +36,20 @@ use std::time::{Duration, Instant};
 
 const ROOT: &str = "/store";
 const QUERY: &str = "query-1";
-/// Topics that rows go to.
+/// Topics of the rows.
 const TOPICS: [&str; 3] = ["orders", "bills", "mail"];
-/// Topic of the rows that nobody commits.
+/// Topic of messages that are not part of a commit.
 const NOISE: &str = "noise";
-/// Milliseconds of the first message.
+/// Store time of the first message, in ms.
 const EPOCH_MS: i64 = 1_700_000_000_000;
 /// Bytes of a part.
 const PART_LEN: u64 = 900;
-/// Rows of another batch of the same number are counted from here.
+/// Numbers of rows that another driver commits under the same batch number begin here.
 const FORKED: u64 = 1000;
 /// Bytes of a stretch.
 const WRITE_LEN: usize = 300;
 
-/// What happens to one store and its driver.
+/// A store and its driver.
 pub struct Story {
     random: Random,
     options: Options,
@@ -60,18 +59,18 @@ pub struct Story {
     batch: u64,
     /// Its stages, as far as the driver knows them.
     staged: Vec<Stage>,
-    /// Whose manifest the driver waits for, once it has published its own.
+    /// After publishing its own manifest: the manifest that the driver waits for.
     published: Option<Published>,
-    /// Whether somebody has withdrawn the commit, or damaged a file of one.
+    /// Whether somebody has withdrawn a commit or damaged a file of one.
     meddled: bool,
-    /// Whether the writer may have checked the stages, and waits for room.
+    /// Whether the writer may have checked the stages and waits for space.
     checked: bool,
     /// Rows of each batch, acknowledged or not.
     rows: Vec<u64>,
-    /// Positions at which rows were seen; a power loss takes those away that were not durable.
+    /// Positions at which rows were seen. A power loss removes those that were not durable.
     seen: BTreeMap<(u64, u64), u64>,
     retires: bool,
-    /// What a driver saw that must not be.
+    /// A violation that a driver saw.
     wrong: Option<Breach>,
 }
 
@@ -108,14 +107,14 @@ impl Story {
         }
     }
 
-    /// Tells it to the end; how many crashes it has.
+    /// Runs the story; returns its number of crashes.
     pub fn tell(mut self) -> std::result::Result<u64, Breach> {
         let lives = 3 + self.random.below(5);
         let random = Random::new(self.random.next());
         let faults = self.faults(false);
         let mut disk = Arc::new(SimDisk::new(random, faults));
         let (mut life, mut died) = (0, false);
-        // The last one does not die, but of a sync that was left out.
+        // The last life ends by a crash only if a sync was left out.
         while life < lives || died && life < 2 * lives {
             life += 1;
             self.live(&disk, life >= lives)?;
@@ -144,7 +143,7 @@ impl Story {
         }
     }
 
-    /// The driver dies, or the attempt at its batch has failed.
+    /// The driver dies, or its attempt at the batch has failed.
     fn forget(&mut self) {
         self.staged.clear();
         self.published = None;
@@ -154,7 +153,7 @@ impl Story {
 
     fn live(&mut self, disk: &Arc<SimDisk>, last: bool) -> std::result::Result<(), Breach> {
         if self.random.chance(30) {
-            // Nobody writes the store.
+            // No process writes the store.
             let done = self.stage(disk).and_then(|()| self.publish(disk));
             if disk.is_dead() {
                 return Ok(());
@@ -164,9 +163,9 @@ impl Story {
         let engine = match self.open(disk) {
             Ok(engine) => engine,
             Err(_) if disk.is_dead() => return Ok(()),
-            Err(error) => return Err(format!("it does not open: {error}")),
+            Err(error) => return Err(format!("opening failed: {error}")),
         };
-        self.look(&engine, disk, true)?;
+        self.check_rows(&engine, disk, true)?;
         let mut time = Instant::now();
         for _ in 0..self.random.below(60) {
             time += Duration::from_secs(2);
@@ -174,8 +173,8 @@ impl Story {
             if disk.is_dead() {
                 return Ok(());
             }
-            done.map_err(|error| format!("it fails: {error}"))?;
-            self.look(&engine, disk, false)?;
+            done.map_err(|error| format!("a step failed: {error}"))?;
+            self.check_rows(&engine, disk, false)?;
         }
         if last {
             let ended = self.end(&engine, disk);
@@ -186,7 +185,7 @@ impl Story {
         Ok(())
     }
 
-    /// One thing that driver, writer or somebody else does.
+    /// One action of the driver, the writer or a third party.
     fn work(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>, time: Instant) -> Result<()> {
         self.clock.advance(10);
         match self.random.below(100) {
@@ -202,7 +201,7 @@ impl Story {
                     true => Ok(()),
                     false => Err(error),
                 })?;
-                // The driver hears of it, or dies first.
+                // The driver learns the outcome, or dies first.
                 if self.random.chance(60) {
                     self.hear(engine, disk)?;
                 }
@@ -218,8 +217,8 @@ impl Story {
         Ok(())
     }
 
-    /// A batch is committed that can never be appended, for its rows were damaged, or one that is
-    /// withdrawn. Once it is dealt with it never comes back.
+    /// A committed batch can never be appended because its rows were damaged, or it is withdrawn.
+    /// Once that is done, the batch never comes back.
     pub fn is_dealt_with(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let withdrawn = story.random.chance(50);
@@ -230,7 +229,7 @@ impl Story {
         let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
         if withdrawn {
             let done = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
-            hold!(done, "it cannot be withdrawn");
+            hold!(done, "the batch could not be withdrawn");
         } else {
             disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
             if story.random.chance(50) {
@@ -245,25 +244,25 @@ impl Story {
         let found = state(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
         if !ended {
             let before = before.map_err(said)?;
-            let told = match &before {
+            let as_expected = match &before {
                 CommitState::Gone => withdrawn,
                 CommitState::Refused(_) => !withdrawn,
                 _ => false,
             };
-            hold!(told, "withdrawn: {withdrawn}, and it was {before:?}");
-            // Why it was refused may be lost with the power.
+            hold!(as_expected, "withdrawn: {withdrawn}, state: {before:?}");
+            // A power loss may remove the reason of the refusal.
             let waits = matches!(found, CommitState::Pending | CommitState::Begun);
-            hold!(!waits, "it was {before:?} and is {found:?}");
+            hold!(!waits, "the state changed from {before:?} to {found:?}");
         }
         let left = disk.list(&directory).unwrap_or_default();
         let names = left.iter().filter_map(|entry| entry.name.as_deref());
         let manifests = names.filter(|name| name.starts_with("commit-") && !name.ends_with(".tmp"));
-        hold!(manifests.count() == 0 || ended, "its manifest came back");
+        hold!(manifests.count() == 0 || ended, "the manifest came back");
         Ok(())
     }
 
-    /// The writer dies while it refuses a batch whose rows were damaged, or just after that. Once
-    /// the driver has heard of the refusal, no loss of power brings the manifest back.
+    /// The writer dies during or just after the refusal of a batch whose rows were damaged. Once
+    /// the driver has learned of the refusal, no power loss brings the manifest back.
     pub fn is_heard(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
@@ -282,16 +281,19 @@ impl Story {
         let (heard, _) = heard.map_err(said)?;
         let disk = disk.restart(faults(Stop::Power));
         let found = state(&disk, root, QUERY, 0).map_err(said)?;
-        // Why it was refused may be lost with the power.
+        // A power loss may remove the reason of the refusal.
         let waits = matches!(found, CommitState::Pending | CommitState::Begun);
         let refused = matches!(heard, CommitState::Refused(_));
-        hold!(!refused || !waits, "it was {heard:?} and is {found:?}");
+        hold!(
+            !refused || !waits,
+            "the state changed from {heard:?} to {found:?}"
+        );
         Ok(())
     }
 
-    /// The power goes while a batch is published, or just after that, to a store whose writer died
-    /// when it made it perhaps. What is left of the commit is taken up or not, as a whole, and who
-    /// runs the batch again is through.
+    /// The power fails during or just after the publication of a batch to a store whose writer may
+    /// have died while it created the store. The rest of the commit is taken up entirely or not at
+    /// all, and repeating the batch succeeds.
     pub fn is_run_again(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
@@ -304,8 +306,8 @@ impl Story {
         story.is_through(&disk)
     }
 
-    /// The power goes while a batch is taken up. One that was begun cannot be withdrawn: some of
-    /// its rows may be in the log.
+    /// The power fails while a batch is taken up. A batch that has begun cannot be withdrawn: some
+    /// of its rows may be in the log.
     pub fn is_begun(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
@@ -321,14 +323,14 @@ impl Story {
             return story.is_through(&disk);
         }
         let engine = story.open(&disk).map_err(said)?;
-        story.look(&engine, &disk, true)?;
+        story.check_rows(&engine, &disk, true)?;
         let rows = story.seen.len();
-        hold!(rows == 0, "{rows} rows of a batch that was withdrawn");
+        hold!(rows == 0, "{rows} rows of a withdrawn batch are in the log");
         Ok(())
     }
 
-    /// The only batch of a query was taken up, and retention takes it away. It is not taken up
-    /// again after a power loss.
+    /// The only batch of a query was taken up, and retention retires it. It is not taken up again
+    /// after a power loss.
     pub fn is_over(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         story.options.retention_bytes = Some(1 << 13);
@@ -355,24 +357,24 @@ impl Story {
         Ok(())
     }
 
-    /// The first batch is there as a whole or not at all, and is run again: each row is there once.
+    /// Repeats the first batch, which is in the log entirely or not at all: each row is there once.
     fn is_through(&mut self, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
         let engine = self.open(disk).map_err(said)?;
         if self.random.chance(50) {
             engine.take_commits().map_err(said)?;
-            self.look(&engine, disk, true)?;
+            self.check_rows(&engine, disk, true)?;
         }
         let found = self.seen.len() as u64;
         let rows = self.rows.first().copied().unwrap_or_default();
-        hold!(found == 0 || found == rows, "{found} rows of {rows}");
+        hold!(found == 0 || found == rows, "{found} of {rows} rows");
         self.end(&engine, disk)?;
         let (rows, found) = (self.rows[0], self.seen.len() as u64);
-        hold!(found == rows, "{found} rows of {rows}, run again");
+        hold!(found == rows, "{found} of {rows} rows after the repetition");
         Ok(())
     }
 
-    /// A batch finds no room. As long as nothing of it is in the log it can be withdrawn, and then
-    /// never appears; else it is ended once there is room.
+    /// A batch finds no space. While none of it is in the log it can be withdrawn, and then never
+    /// appears; otherwise it completes once there is space.
     pub fn is_out_of_room(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         story.retires = false;
@@ -392,9 +394,9 @@ impl Story {
         };
         let root = Path::new(ROOT);
         if let Some(error) = step(&disk) {
-            return Err(format!("without room: {error}"));
+            return Err(format!("without space: {error}"));
         }
-        story.look(&engine, &disk, false)?;
+        story.check_rows(&engine, &disk, false)?;
         let (there, rows) = (story.seen.len() as u64, story.rows[0]);
         let withdrawn = withdraw(&*disk, root, QUERY, 0).map_err(said)?;
         hold!(
@@ -402,7 +404,7 @@ impl Story {
             "{there} of {rows} rows, withdrawn: {withdrawn}"
         );
         disk.fill(0);
-        // The process may have died as well, and the room come back with the next one.
+        // The process may also have died; the next one then finds space.
         let engine = match story.random.chance(50) {
             true => engine,
             false => {
@@ -411,17 +413,17 @@ impl Story {
             }
         };
         engine.take_commits().map_err(said)?;
-        story.look(&engine, &disk, false)?;
+        story.check_rows(&engine, &disk, false)?;
         let (there, rows) = (story.seen.len() as u64, if withdrawn { 0 } else { rows });
         hold!(
             there == rows,
-            "{there} rows of {rows}, withdrawn: {withdrawn}"
+            "{there} of {rows} rows, withdrawn: {withdrawn}"
         );
         Ok(())
     }
 
-    /// A driver dies while it publishes, the manifest is taken up all the same, and the power goes
-    /// between two parts. The batch that is run again can be ended.
+    /// A driver dies while it publishes, its manifest is taken up nevertheless, and the power fails
+    /// between two parts. The repeated batch can be completed.
     pub fn is_left_by_the_dead(seed: u64) -> std::result::Result<(), Breach> {
         let mut story = Story::new(seed);
         let disk = story.publish_and_die(seed, Stop::Process)?;
@@ -450,7 +452,7 @@ impl Story {
         CommitLog::open(&machine, Path::new(ROOT), &self.options)
     }
 
-    /// Begins an attempt at the batch: stages its rows, cut as it comes.
+    /// Begins an attempt at the batch: stages its rows, randomly divided.
     fn stage(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
         self.forget();
         if self.rows.len() as u64 <= self.batch {
@@ -501,7 +503,7 @@ impl Story {
         let published = self.publish_batch(CommitKind::Stream, disk, self.batch, &self.staged)?;
         self.published = Some(published);
         if self.random.chance(30) {
-            // The file system stores the names by itself.
+            // The file system makes the names durable by itself.
             let top = Path::new(ROOT).join(intake::DIRECTORY);
             for path in [Path::new(ROOT), &top, &top.join(QUERY)] {
                 let _ = disk.sync(Synced::Directory(path));
@@ -510,7 +512,7 @@ impl Story {
         Ok(())
     }
 
-    /// The disk of a driver that dies while it publishes a batch, or just after that.
+    /// Returns the disk of a driver that dies during or just after the publication of a batch.
     fn publish_and_die(
         &mut self,
         seed: u64,
@@ -541,16 +543,16 @@ impl Story {
         publish_cut(&**disk, Path::new(ROOT), &commit, PART_LEN)
     }
 
-    /// A driver with an older checkpoint commits a batch that was acknowledged: the same rows,
-    /// which are passed over, or other ones, which are refused. Where the marker is retired nobody
-    /// can tell, and both are.
+    /// A driver with an older checkpoint commits an acknowledged batch again: with the same rows,
+    /// which are skipped, or with other rows, which are refused. If retention has retired the
+    /// marker, both are possible.
     fn go_back(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> Result<()> {
         let batch = self.random.below(self.batch);
         let repeats = self.random.chance(50);
         let begin = if repeats { 0 } else { FORKED };
         let rows = begin..begin + self.rows[batch as usize];
         let staged = self.stage_rows(disk, batch, rows)?;
-        // What a driver that died has left of the batch is dealt with first.
+        // The remains of the batch from a dead driver are handled first.
         while self.publish_batch(CommitKind::Stream, disk, batch, &staged)? == Published::Earlier {
             engine.take_commits()?;
         }
@@ -567,9 +569,8 @@ impl Story {
         Ok(())
     }
 
-    /// The driver looks what became of the manifest that it waits for. If it was an earlier one of
-    /// the batch its own follows. A commit that is gone is done if the log says so; else it has
-    /// failed.
+    /// The driver checks the manifest that it waits for. If that was an earlier one of the batch,
+    /// its own follows. A missing commit is complete if the log says so; otherwise it has failed.
     fn hear(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> Result<()> {
         let Some(published) = self.published else {
             return Ok(());
@@ -592,13 +593,13 @@ impl Story {
             self.batch += 1;
         } else if (is_cut || !self.meddled) && !disk.is_dead() && self.wrong.is_none() {
             let batch = self.batch;
-            self.wrong = Some(format!("batch {batch} is not through, it is {state:?}"));
+            self.wrong = Some(format!("batch {batch} did not succeed: {state:?}"));
         }
         self.forget();
         Ok(())
     }
 
-    /// Somebody withdraws the commit, or damages, cuts or removes a file of one that is not begun.
+    /// Withdraws the commit, or damages, truncates or removes a file of one that has not begun.
     fn meddle(&mut self, disk: &Arc<SimDisk>) -> Result<()> {
         if self.random.chance(30) {
             self.meddled = true;
@@ -612,8 +613,8 @@ impl Story {
         let mut names = vec![format!("commit-{}", self.batch)];
         names.extend(self.staged.iter().map(|stage| stage.name.clone()));
         let path = directory.join(&names[self.random.below(names.len() as u64) as usize]);
-        let look = |path: &Path| disk.look(path).unwrap_or_default();
-        let Some(entry) = look(&path).filter(|it| it.len > 8 && look(&begun).is_none()) else {
+        let stat = |path: &Path| disk.stat(path).unwrap_or_default();
+        let Some(entry) = stat(&path).filter(|it| it.len > 8 && stat(&begun).is_none()) else {
             return Ok(());
         };
         let at = self.random.below(entry.len - 8) as usize;
@@ -644,13 +645,13 @@ impl Story {
         Ok(())
     }
 
-    /// Ends the batch that is under way, and looks at everything.
+    /// Completes the current batch and checks everything.
     fn end(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
-        let failed = |error| format!("the end fails: {error}");
+        let failed = |error| format!("the end failed: {error}");
         let batch = self.batch;
         self.stage(disk).map_err(failed)?;
         self.publish(disk).map_err(failed)?;
-        // That of an earlier attempt may go first.
+        // The manifest of an earlier attempt may be handled first.
         for _ in 0..2 {
             engine.take_commits().map_err(failed)?;
             self.hear(engine, disk).map_err(failed)?;
@@ -661,9 +662,9 @@ impl Story {
         let published = self.published;
         hold!(
             self.batch > batch,
-            "the last commit is not through: {published:?}"
+            "the last commit did not succeed: {published:?}"
         );
-        self.look(engine, disk, false)?;
+        self.check_rows(engine, disk, false)?;
         let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
         let left = disk.list(&directory).unwrap_or_default();
         let pending = left.iter().filter(|entry| {
@@ -673,13 +674,13 @@ impl Story {
         hold!(pending.count() == 0, "manifests are left: {left:?}");
         let verified = engine.verify(&mut |_, _| true);
         let damage = verified.map_err(|error| format!("verify: {error}"))?.damage;
-        hold!(damage.is_empty(), "verify finds {damage:?}");
+        hold!(damage.is_empty(), "verify found {damage:?}");
         Ok(())
     }
 
-    /// Holds the log against what was committed. `opened`: what was seen and is gone may have been
-    /// lost with the power, unless it was acknowledged.
-    fn look(
+    /// Compares the log with what was committed. With `opened`, rows seen before may be missing
+    /// after a power loss, unless they were acknowledged.
+    fn check_rows(
         &mut self,
         engine: &CommitLog,
         disk: &SimDisk,
@@ -689,7 +690,7 @@ impl Story {
             return Err(wrong);
         }
         if opened {
-            // What is not found again was never durable, unless it is retired.
+            // Rows that are missing were never durable, or were retired.
             let (acknowledged, min) = (self.batch, engine.stats().min_position);
             self.seen
                 .retain(|(batch, _), at| *batch < acknowledged || *at < min);
@@ -718,11 +719,11 @@ impl Story {
                 let text = String::from_utf8_lossy(record.stored_body()).into_owned();
                 let mut words = text.split(' ').map_while(|word| word.parse::<u64>().ok());
                 let id = (words.next().unwrap(), words.next().unwrap());
-                hold!(id.1 < FORKED, "row {id:?} was refused, and is there");
+                hold!(id.1 < FORKED, "refused row {id:?} is in the log");
                 let position = record.position() as u64;
                 hold!(
                     now.insert(id, position).is_none(),
-                    "row {id:?} is there twice"
+                    "row {id:?} is in the log twice"
                 );
             }
         }
@@ -733,7 +734,7 @@ impl Story {
             let before = *self.seen.entry(*id).or_insert(*position);
             hold!(
                 before == *position,
-                "row {id:?} was at {before} and is at {position}"
+                "row {id:?} moved from {before} to {position}"
             );
         }
         let min = engine.stats().min_position;
@@ -743,7 +744,7 @@ impl Story {
                 let retired = || self.seen.get(&(batch, row)).is_some_and(|at| *at < min);
                 hold!(
                     now.contains_key(&(batch, row)) || self.retires && retired(),
-                    "row {row} of batch {batch} was acknowledged and is gone"
+                    "acknowledged row {row} of batch {batch} is missing"
                 );
             }
         }

@@ -1,15 +1,15 @@
 //! A disk in memory that loses what was not synced.
 //!
-//! For each file there are three images: the *cache*, which maps share and reads see; what of it
-//! the kernel takes for *clean*; and what the *platter* holds. A sector is dirty where cache and
-//! clean differ. A sync copies the dirty sectors of its range to the platter and calls them clean;
-//! one that fails calls them clean too and stores only some. At any call some dirty sectors may go
-//! to the platter by themselves. Names are kept twice as well: as they are, and as of the last sync
-//! of their directory.
+//! Each file has three images: the *cache*, which maps share and reads see; the bytes that the
+//! kernel considers *clean*; and the contents of the *platter*. A sector is dirty where cache and
+//! clean image differ. A sync copies the dirty sectors of its range to the platter and marks them
+//! clean. A sync that fails also marks them clean, but stores only some. At any call some dirty
+//! sectors may reach the platter by themselves. Names are kept twice as well: the current ones, and
+//! those at the last sync of their directory.
 //!
-//! When the power goes each dirty sector and each name that was not synced is tossed for; so it is
-//! when the device alone goes away and comes back. When the process dies nothing is lost, but for
-//! sectors that are clean and not on the platter: the kernel may have dropped them meanwhile.
+//! When the power fails, each dirty sector and each unsynced name survives at random; the same
+//! happens when only the device disappears and comes back. When the process dies nothing is lost,
+//! except sectors that are clean but not on the platter: the kernel may have dropped them.
 
 use super::inode::{Inode, survivor};
 use super::names::{Names, Node, move_names};
@@ -24,31 +24,31 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// After a sync that was left out the power goes within at most so many calls.
+/// The power fails at most this many calls after a sync that was left out.
 const CALLS_AFTER_LIE: [u64; 3] = [8, 60, 400];
 
-/// What a disk does badly, and how its machine stops.
+/// The faults of a disk, and how its machine stops.
 #[derive(Clone, Copy, Debug)]
 pub struct Faults {
     /// How the machine stops.
     pub stop: Stop,
-    /// The power goes at this call from here on, or never.
+    /// The power fails at this call, counted from here; `None` for never.
     pub dies_at: Option<u64>,
-    /// Syncs that fail, of 1,000.
+    /// How many syncs of 1,000 fail.
     pub failing_syncs: u64,
-    /// Calls that find no room, of 1,000.
+    /// How many calls of 1,000 find no space.
     pub full: u64,
-    /// Calls on a file or a name that fail and do nothing, of 1,000: for want of descriptors or of
-    /// memory, or because the device fails.
+    /// How many calls of 1,000 on a file or name fail without effect: out of descriptors or memory,
+    /// or because the device fails.
     pub failing_calls: u64,
-    /// One map of a file that fails likewise, counted from here on.
+    /// The number of one map of a file that fails in the same way, counted from here.
     pub failing_map: Option<u64>,
-    /// Sectors that may go to the platter by themselves at a call.
+    /// How many sectors at most reach the platter by themselves at a call.
     pub written_back: u64,
 }
 
 impl Faults {
-    /// Whether calls fail that do nothing then.
+    /// Whether some calls fail without effect.
     fn fail_calls(&self) -> bool {
         self.failing_calls > 0 || self.failing_map.is_some()
     }
@@ -57,15 +57,15 @@ impl Faults {
 /// How a machine stops.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stop {
-    /// The process dies: the page cache stays.
+    /// The process dies: the page cache is kept.
     Process,
     /// The process dies, and the next one reaches the disk through another mount, as in another
-    /// container: the page cache stays, and nothing shows that it does.
+    /// container: the page cache is kept, but nothing proves that.
     Moved,
-    /// The power goes: what was not synced is tossed for.
+    /// The power fails: what was not synced survives at random.
     Power,
-    /// The device goes away and comes back, or a copy of it is mounted: as with the power, but the
-    /// machine was not started again.
+    /// The device disappears and comes back, or a copy of it is mounted: as with a power failure,
+    /// but the machine was not restarted.
     Device,
 }
 
@@ -76,29 +76,29 @@ struct State {
     inodes: Vec<Inode>,
     names: Names,
     synced_names: Names,
-    /// Directories that were given other names, which are not durable yet, in their order.
+    /// Renames of directories that are not durable yet, in order.
     moved: Vec<(PathBuf, PathBuf)>,
-    /// Files that were given other names.
+    /// Renames of files.
     renamed: BTreeSet<usize>,
     calls: u64,
     maps: u64,
-    /// What is left, once the machine has stopped.
+    /// The surviving image, once the machine has stopped.
     left: Option<Box<State>>,
     boot: u8,
-    /// Number of the mount, within a boot.
+    /// Number of the mount within a boot.
     mount: u64,
-    /// Whether all that the last process stored is there.
+    /// Whether everything that the last process stored is present.
     kept: bool,
-    /// Files that were synced, and up to where.
+    /// Synced files, and the ends of the synced ranges.
     syncs: Vec<(PathBuf, usize)>,
-    /// A directory that may be passed through and not be read.
+    /// A directory that can be traversed but not read.
     unreadable: Option<PathBuf>,
 }
 
-/// The bytes of every file, `None` for a directory.
+/// The bytes of every file; `None` for a directory.
 pub type Image = BTreeMap<PathBuf, Option<Vec<u8>>>;
 
-/// What other senders do while a sync is on its way.
+/// What other senders do during a sync.
 type DuringSync = Box<dyn FnMut() + Send>;
 
 /// The disk.
@@ -130,21 +130,21 @@ impl SimDisk {
         }
     }
 
-    /// What to do in the middle of the next sync of a range.
+    /// Sets an action to run in the middle of the next sync of a range.
     pub fn during_sync(&self, act: DuringSync) {
         *self.during_sync.lock() = Some(act);
     }
 
-    /// Stops the machine here, unless it has stopped already, and starts it again: the disk as the
-    /// next process finds it, with other faults. What still uses this one gets errors.
+    /// Stops the machine here, unless it has stopped already, and restarts it. Returns the disk as
+    /// the next process finds it, with other faults. Users of the old disk get errors.
     pub fn restart(&self, faults: Faults) -> SimDisk {
-        // It holds the engine that holds this disk.
+        // The action holds the engine, which holds this disk.
         let unheard = self.during_sync.lock().take();
         drop(unheard);
         let mut state = self.state.lock();
         state.die();
         let Some(mut left) = state.left.replace(Box::new(State::empty(faults))) else {
-            unreachable!("it has just stopped")
+            unreachable!("the machine has just stopped")
         };
         left.faults = faults;
         SimDisk::holding(*left)
@@ -155,12 +155,12 @@ impl SimDisk {
         self.state.lock().left.is_some()
     }
 
-    /// Whether all that the last process wrote is in the page cache.
+    /// Whether everything that the last process wrote is in the page cache.
     pub fn was_kept(&self) -> bool {
         self.state.lock().kept
     }
 
-    /// What it does badly.
+    /// The faults of the disk.
     pub fn faults(&self) -> Faults {
         self.state.lock().faults
     }
@@ -171,33 +171,33 @@ impl SimDisk {
         faults.failing_syncs > 0 || faults.full > 0 || faults.fail_calls()
     }
 
-    /// Has so many of 1,000 syncs fail from here on.
+    /// From here on, makes this many of 1,000 syncs fail.
     pub fn fail_syncs(&self, of_1000: u64) {
         self.state.lock().faults.failing_syncs = of_1000;
     }
 
-    /// Has so many of 1,000 calls find no room from here on.
+    /// From here on, makes this many of 1,000 calls find no space.
     pub fn fill(&self, of_1000: u64) {
         self.state.lock().faults.full = of_1000;
     }
 
-    /// Lets a directory be passed through and not be read from here on.
+    /// From here on, a directory can be traversed but not read.
     pub fn make_unreadable(&self, path: &Path) {
         self.state.lock().unreadable = Some(path.to_path_buf());
     }
 
-    /// Calls so far that could have been the last.
+    /// Number of calls so far at which the machine could have stopped.
     pub fn calls(&self) -> u64 {
         self.state.lock().calls
     }
 
-    /// Has the machine stop at the `calls`th call from here on.
+    /// Stops the machine at the `calls`th call from here.
     pub fn end_within(&self, calls: u64) {
         let mut state = self.state.lock();
         state.faults.dies_at = Some(state.calls + calls);
     }
 
-    /// Does what `act` does while no call fails that would do nothing then.
+    /// Runs `act` with [`Faults::fail_calls`] switched off.
     pub fn without_failing_calls<T>(&self, act: impl FnOnce() -> T) -> T {
         let faults = self.state.lock().faults;
         self.set_failing_calls(0, None);
@@ -206,7 +206,7 @@ impl SimDisk {
         done
     }
 
-    /// Has so many of 1,000 calls fail from here on, and one map.
+    /// From here on, makes this many of 1,000 calls fail, and one map.
     pub fn set_failing_calls(&self, of_1000: u64, map: Option<u64>) {
         let mut state = self.state.lock();
         state.faults.failing_calls = of_1000;
@@ -214,17 +214,17 @@ impl SimDisk {
         state.maps = 0;
     }
 
-    /// Maps of files since the last call of [`SimDisk::set_failing_calls`].
+    /// Number of maps since the last call of [`SimDisk::set_failing_calls`].
     pub fn maps(&self) -> u64 {
         self.state.lock().maps
     }
 
-    /// Files that were synced since the last call, and up to where.
+    /// Files that were synced since the last call, with the ends of the ranges.
     pub fn take_syncs(&self) -> Vec<(PathBuf, usize)> {
         std::mem::take(&mut self.state.lock().syncs)
     }
 
-    /// Changes bytes of a file, on the platter too.
+    /// Changes bytes of a file, in the cache and on the platter.
     pub fn damage(&self, path: &Path, start: usize, bytes: &[u8]) {
         let mut state = self.state.lock();
         let number = state.file(path).unwrap();
@@ -233,7 +233,7 @@ impl SimDisk {
         inode.sync(start, start + bytes.len());
     }
 
-    /// Cuts a file that nobody maps, on the platter too.
+    /// Truncates a file that is not mapped, in the cache and on the platter.
     pub fn cut(&self, path: &Path, len: usize) {
         let mut state = self.state.lock();
         let number = state.file(path).unwrap();
@@ -241,7 +241,7 @@ impl SimDisk {
         state.inodes[number] = Inode::holding(bytes);
     }
 
-    /// Bytes of every file as they are seen.
+    /// Bytes of every file as processes see them.
     pub fn contents(&self) -> Image {
         self.state.lock().cached()
     }
@@ -253,7 +253,7 @@ impl SimDisk {
         act(&mut state)
     }
 
-    fn look_at<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
+    fn peek<T>(&self, act: impl FnOnce(&mut State) -> io::Result<T>) -> io::Result<T> {
         let mut state = self.state.lock();
         if state.left.is_some() {
             return Err(dead());
@@ -291,7 +291,7 @@ impl State {
         Err(self.refusal())
     }
 
-    /// The error of a call that fails for no fault of the caller's.
+    /// The error of a call that fails without fault of the caller.
     fn refusal(&mut self) -> io::Error {
         let number = self.random.pick(&[libc::EMFILE, libc::ENOMEM, libc::EIO]);
         io::Error::from_raw_os_error(number)
@@ -327,7 +327,7 @@ impl State {
         }
     }
 
-    /// Syncs a range of a file, or fails at it.
+    /// Syncs a range of a file, or fails to.
     fn sync(&mut self, number: usize, start: usize, end: usize) -> io::Result<()> {
         let fails = self.random.below(1000) < self.faults.failing_syncs;
         let inode = &mut self.inodes[number];
@@ -372,7 +372,7 @@ impl State {
             return Err(io::Error::from_raw_os_error(libc::EIO));
         }
         let inside = |name: &Path| name.parent() == Some(path);
-        // They reach the journal of the file system in their order.
+        // The renames reach the journal of the file system in order.
         let last = self
             .moved
             .iter()
@@ -387,7 +387,7 @@ impl State {
         Ok(())
     }
 
-    /// Has the power go within some calls: what a sync left out is soon asked for.
+    /// Makes the power fail within a few calls, before a later sync can make up for the omission.
     fn end_soon(&mut self) {
         let most = self.random.pick(&CALLS_AFTER_LIE);
         let end = self.calls + 1 + self.random.below(most);
@@ -413,7 +413,7 @@ impl State {
         State::of_image(Image::new(), Random::new(0), faults, 0)
     }
 
-    /// A disk whose platter holds an image, at the machine's `boot`th start.
+    /// A disk whose platter holds an image, at the `boot`th boot of the machine.
     fn of_image(image: Image, random: Random, faults: Faults, boot: u8) -> State {
         let mut inodes = Vec::new();
         let mut names = Names::new();
@@ -447,7 +447,7 @@ impl State {
         }
     }
 
-    /// Stops the machine and keeps what is left of its disk.
+    /// Stops the machine and keeps the surviving image of its disk.
     fn die(&mut self) {
         if self.left.is_some() {
             return;
@@ -484,7 +484,7 @@ impl State {
     }
 
     fn survivors(&mut self) -> Image {
-        // How much of what is dirty survives differs from crash to crash, from nothing to all.
+        // The share of dirty sectors that survives differs from crash to crash, from none to all.
         let kept = self.random.pick(&[0, 10, 50, 90, 100]);
         let durable = self.random.below(self.moved.len() as u64 + 1) as usize;
         for (from, to) in self.moved.drain(durable..).rev() {
@@ -501,7 +501,7 @@ impl State {
             let (now, synced) = (self.names.get(path), self.synced_names.get(path));
             let mut random = || self.random.chance(50);
             let survives = match now.or(synced) {
-                // A file that was renamed has its old name or its new one.
+                // A renamed file has its old name or its new one.
                 Some(Node::File(number)) if self.renamed.contains(number) => {
                     *renames.entry(*number).or_insert_with(random)
                 }
@@ -565,7 +565,7 @@ impl Disk for SimDisk {
     }
 
     fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region> {
-        self.look_at(|state| {
+        self.peek(|state| {
             state.fails_to_map()?;
             let inode = &state.inodes[state.file(path)?];
             match inode.len < len {
@@ -577,7 +577,7 @@ impl Disk for SimDisk {
 
     fn sync(&self, what: Synced<'_>) -> io::Result<()> {
         let lies = sites::lies(&what);
-        // What was dirty when the sync began is written; what others store meanwhile is not.
+        // The sync writes what was dirty when it began, and not what others store meanwhile.
         let act = match what {
             Synced::Range { .. } => self.during_sync.lock().take(),
             _ => None,
@@ -617,7 +617,7 @@ impl Disk for SimDisk {
     }
 
     fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        self.look_at(|state| {
+        self.peek(|state| {
             let inode = &state.inodes[state.file(path)?];
             let start = (start as usize).min(inode.len);
             let len = buffer.len().min(inode.len - start);
@@ -706,7 +706,7 @@ impl Disk for SimDisk {
     }
 
     fn list(&self, path: &Path) -> io::Result<Vec<Entry>> {
-        self.look_at(|state| {
+        self.peek(|state| {
             match state.names.get(path) {
                 Some(Node::Directory) => {}
                 Some(Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
@@ -721,15 +721,15 @@ impl Disk for SimDisk {
         })
     }
 
-    fn look(&self, path: &Path) -> io::Result<Option<Entry>> {
-        self.look_at(|state| {
+    fn stat(&self, path: &Path) -> io::Result<Option<Entry>> {
+        self.peek(|state| {
             let node = state.names.get(path);
             Ok(node.map(|node| state.entry(path, node)))
         })
     }
 
     fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>> {
-        self.look_at(|state| {
+        self.peek(|state| {
             let inode = &state.inodes[state.file(path)?];
             let start = (start as usize).min(inode.len);
             let rest = &inode.cache.contents()[start..inode.len];
@@ -744,15 +744,15 @@ impl Disk for SimDisk {
     }
 
     fn free_space(&self, _: &Path) -> io::Result<u64> {
-        self.look_at(|_| Ok(1 << 40))
+        self.peek(|_| Ok(1 << 40))
     }
 
     fn lock(&self, _: &Path) -> io::Result<LockState> {
-        self.look_at(|_| Ok(LockState::Held(FileLock::simulated())))
+        self.peek(|_| Ok(LockState::Held(FileLock::simulated())))
     }
 
     fn probe(&self, _: &Path) -> io::Result<Holder> {
-        self.look_at(|_| Ok(Holder::Nobody))
+        self.peek(|_| Ok(Holder::Nobody))
     }
 
     fn boot_id(&self) -> [u8; 16] {
@@ -790,7 +790,7 @@ impl State {
     }
 }
 
-/// Another handle of a disk that is shared with an engine.
+/// Another handle of a disk that an engine also uses.
 pub fn shared(disk: &Arc<SimDisk>) -> Arc<dyn Disk> {
     Arc::clone(disk) as Arc<dyn Disk>
 }

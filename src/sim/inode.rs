@@ -1,5 +1,4 @@
-//! One file of the simulated disk: what the cache holds, what the kernel takes for clean, what the
-//! platter holds.
+//! One file of the simulated disk: the cache, what the kernel considers clean, and the platter.
 
 use super::random::Random;
 use crate::region::Region;
@@ -11,15 +10,15 @@ pub const SECTOR: usize = 512;
 /// A file of the disk: its cache, and what is stored of it.
 #[derive(Debug)]
 pub struct Inode {
-    /// What maps share and reads see.
+    /// The bytes that maps share and reads see.
     pub cache: Region,
     /// Bytes of the file.
     pub len: usize,
-    /// What of the cache the kernel takes for stored.
+    /// The bytes of the cache that the kernel considers stored.
     pub clean: Vec<u8>,
-    /// What is stored.
+    /// The stored bytes.
     pub platter: Vec<u8>,
-    /// Bytes of the file as stored.
+    /// Length of the file as stored.
     pub platter_len: usize,
 }
 
@@ -34,7 +33,7 @@ impl Inode {
         }
     }
 
-    /// A file that the platter holds as it is.
+    /// A file whose platter holds these bytes.
     pub fn holding(bytes: Vec<u8>) -> Inode {
         let inode = Inode::new(bytes.len());
         inode.cache.overwrite(0, &bytes);
@@ -46,7 +45,7 @@ impl Inode {
         }
     }
 
-    /// The file with a cache of its own, that no map of this one reaches.
+    /// A copy of the file with its own cache, which existing maps do not share.
     pub fn apart(&self) -> Inode {
         let inode = Inode::new(self.len);
         inode.cache.overwrite(0, &self.cache.contents()[..self.len]);
@@ -77,7 +76,7 @@ impl Inode {
             .collect()
     }
 
-    /// Sends a sector to the platter.
+    /// Writes a sector to the platter.
     pub fn write_back(&mut self, at: usize) {
         let to = (at + SECTOR).min(self.len);
         let sector = &self.cache.contents()[at..to];
@@ -85,7 +84,7 @@ impl Inode {
         self.clean[at..to].copy_from_slice(sector);
     }
 
-    /// Drops some of the sectors that are clean and not on the platter; whether any was.
+    /// Drops some sectors that are clean but not on the platter. Returns whether there were any.
     pub fn evict(&mut self, random: &mut Random) -> bool {
         let mut evicted = false;
         for at in (0..self.len).step_by(SECTOR) {
@@ -101,7 +100,7 @@ impl Inode {
         evicted
     }
 
-    /// Calls a sector clean without storing it.
+    /// Marks a sector clean without storing it.
     pub fn forget(&mut self, at: usize) {
         let to = (at + SECTOR).min(self.len);
         self.clean[at..to].copy_from_slice(&self.cache.contents()[at..to]);
@@ -115,7 +114,7 @@ impl Inode {
     }
 }
 
-/// What a loss of power leaves of a file, where each dirty sector survives `kept` times of 100.
+/// What a power failure leaves of a file: each dirty sector survives in `kept` of 100 cases.
 pub fn survivor(inode: &Inode, kept: u64, random: &mut Random) -> Vec<u8> {
     let mut bytes = inode.platter.clone();
     let cache = inode.cache.contents();

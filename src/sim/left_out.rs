@@ -1,7 +1,7 @@
-//! Every place that makes something durable is left out in turn, and a story notices.
+//! Leaves out each sync of the source in turn, and checks that a story notices.
 //!
-//! A place that no story reaches fails the test, so a sync that is added needs a story that shows
-//! what it is for, or an entry in [`UNSHOWN`] that says why there is none.
+//! A sync that no story reaches fails the test. So each added sync needs a story that shows its
+//! purpose, or an entry in [`UNSHOWN`] that says why there is none.
 
 use super::model::Breach;
 use super::{commits, rare, repairs, settled, sites, tell_commits, tell_lives};
@@ -9,7 +9,7 @@ use crate::seeds::Seeds;
 use sites::{Site, What};
 use std::collections::BTreeMap;
 
-/// Stories of one kind: tells that of a seed, and returns how many crashes it has.
+/// Stories of one kind: runs the story of a seed, and returns its number of crashes.
 type Tell = fn(u64) -> Result<u64, Breach>;
 
 macro_rules! steps {
@@ -18,8 +18,8 @@ macro_rules! steps {
     };
 }
 
-/// All kinds, and whether the power may go soon after a sync that is left out: a story of a few
-/// steps has its own crashes.
+/// All kinds, and whether the power should fail soon after a sync that is left out. Short stories
+/// have their own crashes.
 const KINDS: [(&str, Tell, bool); 33] = [
     steps!(settled::at_its_end),
     steps!(settled::meddled_with),
@@ -56,57 +56,57 @@ const KINDS: [(&str, Tell, bool); 33] = [
     ("commits", tell_commits, true),
 ];
 
-/// Seeds of each kind by which all places are met.
+/// Number of seeds of each kind that together reach all syncs.
 const SEEDS_TO_MEET: u64 = 25;
-/// Seeds of each kind that are tried in turn, until one notices; then more of them.
+/// Number of seeds of each kind to try in turn until one notices; then more of them.
 const ROUNDS: [u64; 5] = [2, 6, 24, 100, 400];
 /// Rounds of the long run.
 const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
-/// Places that no story shows the need of, and why: file, function and number there, and what is
-/// left out.
+/// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
+/// durable.
 const UNSHOWN: [(&str, &str, What, &str); 6] = [
     (
         "src/engine/commit_log/tables/checkpoint.rs",
         "open 1",
         What::File,
-        "a checkpoint that is cut short is made again on opening, and tells nothing yet; but for \
-         `test_power.py`, where a verification before that takes it for damage",
+        "opening rebuilds a truncated checkpoint, which holds nothing yet; except for \
+         `test_power.py`, where an earlier verification reports it as damage",
     ),
     (
         "src/engine/commit_log/tables/checkpoint.rs",
         "open 1",
         What::Directory,
-        "one that is not there is made again",
+        "opening rebuilds a missing one",
     ),
     (
         "src/engine/directory/page.rs",
         "create 1",
         What::File,
-        "the page is synced again before `abort` is left, and so before anything is built on it",
+        "the page is synced again before `abort` is created, so before anything depends on it",
     ),
     (
         "src/engine/directory/page.rs",
         "create 1",
         What::Directory,
-        "its name becomes durable with that of `abort`, before there is a directory for the log",
+        "its name becomes durable with that of `abort`, before the directory of the log exists",
     ),
     (
         "src/table/file.rs",
         "replace_with_backup 1",
         What::Directory,
-        "the table itself comes next, and its sync is of the same directory; until then there is \
-         the one before it, whatever the backup is",
+        "the table itself follows, with a sync of the same directory; until then the old table \
+         exists, whatever the backup is",
     ),
     (
         "src/mapped/allocate.rs",
         "warm_up 1",
         What::Range,
-        "the pages are zeros: it keeps dirty ones from piling up",
+        "the pages are zeros: the sync only keeps dirty pages from piling up",
     ),
 ];
 
-/// Places that one kind of story shows, in one of hundreds; no other is told of them.
+/// Syncs that one kind of story shows in one of hundreds; only that kind is tried.
 const SELDOM: [(&str, &str, What, &str); 4] = [
     (
         "src/engine/commit_log/intake/manifest.rs",
@@ -134,7 +134,7 @@ const SELDOM: [(&str, &str, What, &str); 4] = [
     ),
 ];
 
-/// Kinds of stories that meet each place.
+/// Kinds of stories that reach each sync.
 fn meet() -> BTreeMap<Site, Vec<usize>> {
     let mut met: BTreeMap<Site, Vec<usize>> = BTreeMap::new();
     for (number, (name, tell, _)) in KINDS.iter().enumerate() {
@@ -151,21 +151,21 @@ fn meet() -> BTreeMap<Site, Vec<usize>> {
     met
 }
 
-/// Leaves a place out until a story notices: which, and in the how manieth.
+/// Leaves a sync out until a story notices: returns which, and after how many stories.
 fn notice(site: &Site, kinds: &[usize], seeds: Seeds, rounds: &[u64]) -> Option<String> {
-    let (mut told, mut from) = (0, 0);
+    let (mut count, mut from) = (0, 0);
     for round in rounds {
         for (name, tell, hasty) in kinds.iter().map(|kind| KINDS[*kind]) {
             for number in from..from + round {
                 sites::leave_out(Some(site), hasty);
                 let found = tell(seeds.of(number));
                 sites::leave_out(None, false);
-                told += 1;
+                count += 1;
                 if let Err(breach) = found {
-                    // Else it would notice whatever is left out.
+                    // Without the omission the story must succeed.
                     let kept = tell(seeds.of(number));
                     assert!(kept.is_ok(), "{name}, seed {}: {kept:?}", seeds.of(number));
-                    return Some(format!("{name}, after {told} stories: {breach}"));
+                    return Some(format!("{name}, after {count} stories: {breach}"));
                 }
             }
         }
@@ -174,7 +174,7 @@ fn notice(site: &Site, kinds: &[usize], seeds: Seeds, rounds: &[u64]) -> Option<
     None
 }
 
-/// Whether an excuse is of one place in the source.
+/// Whether an excuse names exactly one sync of the source.
 fn names_one(source: &BTreeMap<Site, String>, excuse: &(&str, &str, What, &str)) -> bool {
     let (file, of, what, _) = *excuse;
     let is_meant =
@@ -201,13 +201,13 @@ fn every_sync_that_is_left_out_is_noticed() {
         .collect();
     assert!(
         of_no_place.is_empty(),
-        "an entry is of no place, or of two: {of_no_place:#?}"
+        "entries that do not match exactly one sync: {of_no_place:#?}"
     );
     let unmet = source
         .keys()
         .filter(|site| !met.contains_key(site) && !is_excused(site));
     let unmet: Vec<_> = unmet.map(Site::to_string).collect();
-    assert!(unmet.is_empty(), "no story meets {unmet:#?}");
+    assert!(unmet.is_empty(), "no story reaches {unmet:#?}");
     let unknown = met.keys().filter(|site| !source.contains_key(site));
     let unknown: Vec<_> = unknown.map(Site::to_string).collect();
     assert!(unknown.is_empty(), "not found in the source: {unknown:#?}");
@@ -228,5 +228,5 @@ fn every_sync_that_is_left_out_is_noticed() {
             None => unnoticed.push(site.to_string()),
         }
     }
-    assert!(unnoticed.is_empty(), "nobody notices {unnoticed:#?}");
+    assert!(unnoticed.is_empty(), "no story notices {unnoticed:#?}");
 }

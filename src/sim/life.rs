@@ -1,4 +1,4 @@
-//! A story: several lives of a store, each ended by a crash, each begun by a recovery.
+//! A story: several lives of a store. Each ends with a crash and begins with a recovery.
 
 use super::disk::{Faults, Image, SimDisk, Stop, shared};
 use super::model::{Breach, Model, QUEUES, Sent, TOPICS, hold};
@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Says what happens, where that is asked for.
+/// Prints what happens, if tracing is on.
 macro_rules! trace {
     ($($text:tt)+) => {
         if std::env::var_os("FOREBAY_SIM_TRACE").is_some() {
@@ -26,7 +26,7 @@ macro_rules! trace {
 }
 
 const ROOT: &str = "/store";
-/// Milliseconds of the first message.
+/// Store time of the first message, in ms.
 const EPOCH_MS: i64 = 1_700_000_000_000;
 
 /// How the machines of the stories stop.
@@ -39,7 +39,7 @@ const STOPS: [Stop; 6] = [
     Stop::Moved,
 ];
 
-/// What happens to one store.
+/// A store over several lives.
 pub struct Story {
     random: Random,
     options: Options,
@@ -49,21 +49,21 @@ pub struct Story {
     crashes: u64,
     /// Whether the last life ended at a call of the disk.
     died: bool,
-    /// Whether only processes died since the store was last checked.
+    /// Whether only processes have died since the last check of the store.
     kept: bool,
 }
 
-/// A message on its way, and who waits for it.
+/// A message that was appended, and its waiter.
 type Enlisted = (Vec<Sent>, Option<Arc<Waiter>>);
 
-/// A store that is open.
+/// An open store.
 struct Life {
     disk: Arc<SimDisk>,
     engine: Arc<CommitLog>,
     service: FlushService,
     time: Instant,
     waiters: Vec<(usize, Arc<Waiter>)>,
-    /// What another sender did during a sync.
+    /// Messages that another sender appended during a sync.
     meanwhile: Arc<Mutex<Vec<Enlisted>>>,
 }
 
@@ -107,13 +107,13 @@ impl Story {
         }
     }
 
-    /// Tells it to the end; how many crashes it has.
+    /// Runs the story; returns its number of crashes.
     pub fn tell(mut self) -> std::result::Result<u64, Breach> {
         let lives = 2 + self.random.below(6);
         let random = Random::new(self.random.next());
         let mut disk = SimDisk::new(random, self.faults());
         let mut life = 0;
-        // The last one does not die, but of a sync that was left out.
+        // The last life ends by a crash only if a sync was left out.
         while life < lives || self.died && life < 2 * lives {
             life += 1;
             disk = self.live(disk, life >= lives)?;
@@ -134,7 +134,7 @@ impl Story {
         }
     }
 
-    /// What the next life finds, and how it ends. The last one has no faults: it must open.
+    /// Sets the state that the next life finds, and how it ends. The last one has no faults.
     fn restart(&mut self, disk: &SimDisk, last: bool) -> SimDisk {
         self.crashes += 1;
         self.died = disk.is_dead();
@@ -160,7 +160,7 @@ impl Story {
         CommitLog::open(&machine, Path::new(ROOT), &self.options)
     }
 
-    /// One life: open, check, work, crash. Returns the disk as the next life finds it.
+    /// One life: open, check, work, crash. Returns the disk that the next life finds.
     fn live(&mut self, disk: SimDisk, last: bool) -> std::result::Result<SimDisk, Breach> {
         self.kept &= disk.was_kept();
         trace!("life: kept {} faults {:?}", self.kept, disk.faults());
@@ -168,14 +168,14 @@ impl Story {
         let engine = match self.open(&disk) {
             Ok(engine) => engine,
             Err(_) if disk.is_dead() || disk.has_faults() => return Ok(self.restart(&disk, last)),
-            Err(error) => return Err(format!("it does not open: {error}")),
+            Err(error) => return Err(format!("opening failed: {error}")),
         };
         trace!("open: {:?}", engine.recovery());
         if !disk.is_dead() {
-            // What the store holds is looked at without faults, however it was opened.
+            // The check runs without faults, even if opening had some.
             let check = || self.model.check(&engine, self.kept);
             let checked = disk.without_failing_calls(check);
-            // The check itself may meet the end.
+            // The machine may stop during the check itself.
             if !disk.is_dead() {
                 checked?;
                 self.kept = true;
@@ -212,7 +212,7 @@ impl Story {
         Ok(self.restart(&life.disk, last))
     }
 
-    /// Opens a store twice in a row: the second time changes nothing of what holds messages.
+    /// Opens a store twice in a row: the second time changes no file that holds messages.
     fn open_again(
         &mut self,
         disk: &Arc<SimDisk>,
@@ -242,7 +242,7 @@ impl Story {
         };
         hold!(
             log(&before) == log(&after),
-            "the second opening changes the log"
+            "the second opening changed the log"
         );
         drop(engine);
         Ok(self.restart(&next, last))
@@ -284,7 +284,7 @@ impl Story {
                     let all = self.model.sent.iter().filter(|sent| sent.certain).count();
                     hold!(
                         self.model.acknowledged >= all,
-                        "flush left something behind"
+                        "flush did not make everything durable"
                     );
                 }
             }
@@ -304,7 +304,7 @@ impl Story {
         Ok(())
     }
 
-    /// Messages of one topic and queue, encoded.
+    /// Encodes messages of one topic and queue.
     fn encode(&mut self, rows: u64, engine: &CommitLog, whole: bool) -> (Batch, Vec<Sent>) {
         let topic = match self.model.alike {
             Some(_) => TOPICS[0],
@@ -326,7 +326,7 @@ impl Story {
                 ..Draft::default()
             };
             let pushed = batch.push(topic, queue, &draft, engine.style(), self.clock.now_ms());
-            assert!(pushed.is_ok(), "a message that fits is refused");
+            assert!(pushed.is_ok(), "a message within the limits was rejected");
             sent.push(Sent {
                 id,
                 queue: (topic, queue),
@@ -359,7 +359,7 @@ impl Story {
         self.take(life, (sent, waiter))
     }
 
-    /// Has another sender append and enlist in the middle of the next sync.
+    /// Makes another sender append and enlist in the middle of the next sync.
     fn send_during_sync(&mut self, life: &Life) {
         let (mut batch, sent) = self.encode(1, &life.engine, false);
         let engine = Arc::clone(&life.engine);
@@ -383,7 +383,7 @@ impl Story {
         }));
     }
 
-    /// Takes messages that are in the log into account.
+    /// Adds messages that are in the log to the model.
     fn take(&mut self, life: &mut Life, enlisted: Enlisted) -> std::result::Result<(), Breach> {
         let (sent, waiter) = enlisted;
         for mut sent in sent {
@@ -393,7 +393,7 @@ impl Story {
             }
             hold!(
                 sent.offset == expected,
-                "offset {} was given where {expected} was due",
+                "got offset {} instead of {expected}",
                 sent.offset
             );
             self.model.sent.push(sent);
@@ -403,7 +403,7 @@ impl Story {
         Ok(())
     }
 
-    /// Takes into account what a step has acknowledged.
+    /// Adds what a step has acknowledged to the model.
     fn settle(&mut self, life: &mut Life) -> std::result::Result<(), Breach> {
         let meanwhile = std::mem::take(&mut *life.meanwhile.lock());
         for enlisted in meanwhile {
@@ -436,7 +436,7 @@ impl Story {
                 let end = name.parse::<u64>().unwrap_or(0) + end as u64;
                 hold!(
                     end <= published,
-                    "a sync reaches to {end}, the log to {published}"
+                    "a sync ends at {end}, the log at {published}"
                 );
             }
         }
@@ -454,7 +454,7 @@ fn append(
     engine.append(&mut [(&topic, batch)], atomicity, Durability::Written)
 }
 
-/// Messages of a call that failed: those that it says are in the log may be there.
+/// Messages of a failed call: those that the error reports as appended may be in the log.
 fn uncertain(mut sent: Vec<Sent>, error: &Error) -> Vec<Sent> {
     if !matches!(error, Error::Failed { appended: true, .. }) {
         sent.clear();
@@ -465,8 +465,8 @@ fn uncertain(mut sent: Vec<Sent>, error: &Error) -> Vec<Sent> {
     sent
 }
 
-/// Messages with the places that they were given. Those of a machine that stopped meanwhile may or
-/// may not be in the log.
+/// Messages with their assigned places. If the machine stopped meanwhile, they may or may not be in
+/// the log.
 fn placed(mut sent: Vec<Sent>, appended: &Appended, disk: &SimDisk) -> Vec<Sent> {
     let certain = !disk.is_dead();
     for (sent, place) in sent.iter_mut().zip(&appended.rows) {

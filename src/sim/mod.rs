@@ -1,5 +1,5 @@
-//! The power-loss simulator: the engine that ships, on a disk in memory that loses what was not
-//! synced, step by step and crash by crash.
+//! The power-loss simulator: runs the real engine step by step and crash by crash, on a disk in
+//! memory that loses what was not synced.
 //!
 //! ```text
 //!   seed --> lives: open, check the law, work, crash --> open, check the law, ...
@@ -7,12 +7,11 @@
 //!                     at a call of the disk, or between two steps
 //! ```
 //!
-//! [`disk`] is the disk, [`life`] what one process does until it dies, [`model`] what is known of
-//! the messages and must hold of the store, [`tests`](self) the runs. [`commits`] tells stories of
-//! another kind: of rows that are staged, committed and taken up, each exactly once. [`rare`],
-//! [`settled`] and [`repairs`] tell
-//! what these meet too seldom. [`left_out`] leaves each sync out, and [`seeds`] says which stories
-//! are told.
+//! [`disk`] is the disk, [`life`] runs one process until it dies, [`model`] knows the messages and
+//! checks the store, and this module has the tests. [`commits`] has stories of another kind: about
+//! rows that are staged, committed and taken up, each exactly once. [`rare`], [`settled`] and
+//! [`repairs`] cover cases that these reach too seldom. [`left_out`] leaves out each sync, and
+//! [`seeds`] chooses the stories.
 
 #![allow(
     clippy::cast_possible_truncation,
@@ -39,15 +38,15 @@ use crate::plant::{Bug, plant};
 use crate::seeds::{Seeds, number};
 use model::Breach;
 
-/// Crashes of the short run; the long one reads `FOREBAY_SIM_CRASHES`.
+/// Crashes of the short run; the long run reads `FOREBAY_SIM_CRASHES`.
 const CRASHES: u64 = 20_000;
-/// Stories of a few steps, of each kind; the long run reads `FOREBAY_SIM_STORIES`.
+/// Short stories of each kind; the long run reads `FOREBAY_SIM_STORIES`.
 const STORIES: u64 = 300;
-/// Within so many crashes every planted bug has to show.
+/// Every planted bug must be found within this many crashes.
 const CRASHES_TO_FIND: u64 = 40_000;
 
-/// Tells stories until `crashes` have happened; their number, or the seed and the breach of the
-/// first that breaks the law.
+/// Runs stories until `crashes` have happened. Returns their number, or the seed and the breach of
+/// the first story that breaks the law.
 fn run(
     seeds: Seeds,
     crashes: u64,
@@ -88,7 +87,7 @@ fn what_was_acknowledged_outlives_every_power_loss() {
     }
 }
 
-/// Tells a story of a few steps with many seeds.
+/// Runs a short story with many seeds.
 fn tell_all(story: fn(u64) -> Result<(), Breach>) {
     let seeds = Seeds::half_drawn();
     let stories = number("FOREBAY_SIM_STORIES").unwrap_or(STORIES);
@@ -99,22 +98,22 @@ fn tell_all(story: fn(u64) -> Result<(), Breach>) {
     }
 }
 
-/// Sees that a story finds a planted bug within so many seeds.
+/// Checks that a story finds a planted bug within this many seeds.
 fn find(bug: Bug, seeds: u64, story: fn(u64) -> Result<(), Breach>) {
     plant(Some(bug));
     let found = (0..seeds).any(|seed| story(seed).is_err());
     plant(None);
-    assert!(found, "{bug:?} is not found");
+    assert!(found, "{bug:?} was not found");
 }
 
 #[test]
-fn what_a_close_or_a_full_pass_leaves_is_durable() {
+fn close_and_full_pass_leave_everything_durable() {
     tell_all(settled::at_its_end);
     tell_all(settled::meddled_with);
 }
 
 #[test]
-fn what_opening_keeps_of_the_log_is_durable() {
+fn the_log_kept_by_opening_is_durable() {
     tell_all(settled::at_its_begin);
     tell_all(settled::behind_an_erased_end);
     tell_all(settled::behind_an_end_that_the_dead_erased);
@@ -127,24 +126,24 @@ fn what_opening_keeps_of_the_log_is_durable() {
 }
 
 #[test]
-fn directories_that_are_made_again_are_durable() {
+fn recreated_directories_are_durable() {
     tell_all(settled::without_a_directory);
     tell_all(settled::made_by_the_dead);
     tell_all(settled::renamed);
 }
 
 #[test]
-fn options_that_an_opening_was_given_outlive_a_power_loss() {
+fn saved_options_survive_a_power_loss() {
     tell_all(settled::given_options);
 }
 
 #[test]
-fn what_another_system_stored_counts_after_a_power_loss_in_opening() {
+fn messages_of_another_system_survive_a_power_loss_during_opening() {
     tell_all(settled::left_by_another);
 }
 
 #[test]
-fn a_repair_that_dies_loses_nothing_and_the_next_one_ends_it() {
+fn an_interrupted_repair_loses_nothing_and_the_next_one_completes_it() {
     tell_all(repairs::of_a_record);
     tell_all(repairs::of_a_queue);
     tell_all(repairs::of_the_index);
@@ -152,24 +151,24 @@ fn a_repair_that_dies_loses_nothing_and_the_next_one_ends_it() {
 }
 
 #[test]
-fn queues_and_index_that_are_being_exchanged_are_built_again() {
+fn queues_and_index_that_are_being_replaced_are_rebuilt() {
     tell_all(repairs::by_parts);
 }
 
 #[test]
-fn a_commit_that_is_refused_or_withdrawn_does_not_come_back() {
+fn a_refused_or_withdrawn_commit_does_not_come_back() {
     tell_all(commits::Story::is_dealt_with);
     tell_all(commits::Story::is_heard);
 }
 
 #[test]
-fn a_commit_without_room_can_be_withdrawn_unless_a_part_is_there() {
+fn a_commit_without_space_can_be_withdrawn_before_its_first_part() {
     tell_all(commits::Story::is_out_of_room);
     find(Bug::KeepBegun, 300, commits::Story::is_out_of_room);
 }
 
 #[test]
-fn a_commit_whose_driver_died_can_be_ended_after_a_power_loss() {
+fn a_commit_of_a_dead_driver_can_be_completed_after_a_power_loss() {
     tell_all(commits::Story::is_left_by_the_dead);
     for bug in [Bug::BeginUnsynced, Bug::StagesUnsynced] {
         find(bug, 1000, commits::Story::is_left_by_the_dead);
@@ -177,7 +176,7 @@ fn a_commit_whose_driver_died_can_be_ended_after_a_power_loss() {
 }
 
 #[test]
-fn what_was_committed_when_the_power_went_is_there_once_when_it_is_run_again() {
+fn a_batch_committed_during_a_power_loss_is_in_the_log_once_after_repetition() {
     tell_all(commits::Story::is_run_again);
     for bug in [Bug::EarlierWins, Bug::RefuseTorn] {
         find(bug, 300, commits::Story::is_run_again);
@@ -193,7 +192,7 @@ fn what_a_dead_process_failed_to_sync_is_stored_by_the_next() {
 }
 
 #[test]
-fn an_index_file_that_was_removed_does_not_come_back() {
+fn a_removed_index_file_does_not_come_back() {
     tell_all(rare::returning_index_file);
 }
 
@@ -203,28 +202,28 @@ fn a_log_file_that_comes_back_has_its_queue_entries() {
 }
 
 #[test]
-fn a_torn_index_is_not_believed_after_a_life_without_index() {
+fn a_torn_index_is_not_trusted_after_a_life_without_index() {
     tell_all(rare::index_behind_a_life_without);
 }
 
 #[test]
-fn the_directories_above_a_store_are_durable_with_it() {
+fn the_directories_above_a_store_become_durable_with_it() {
     tell_all(rare::directories_made_above);
 }
 
 #[test]
-fn an_index_that_was_being_built_is_built_again() {
+fn an_index_whose_rebuild_was_interrupted_is_rebuilt() {
     tell_all(rare::killed_rebuild);
     tell_all(rare::torn_rebuild);
 }
 
 #[test]
-fn a_sync_of_dispatch_that_failed_is_never_tried_again() {
+fn a_failed_sync_of_dispatch_is_never_retried() {
     tell_all(rare::unheard_failure_of_dispatch);
 }
 
 #[test]
-fn a_map_that_fails_on_opening_costs_no_message() {
+fn a_failed_map_during_opening_loses_no_message() {
     tell_all(rare::failing_map_on_opening);
     find(Bug::TakeErrorForAbsence, 300, rare::failing_map_on_opening);
 }
@@ -248,7 +247,7 @@ fn the_simulator_finds_every_planted_bug() {
         Bug::TakeErrorForAbsence,
     ] {
         let tell = match bug {
-            // Random stories meet it once in some thousand.
+            // Random stories find it once in some thousand.
             Bug::StaleTail => tell_erased_ends,
             _ => tell_lives,
         };
@@ -264,7 +263,7 @@ fn the_simulator_finds_every_planted_bug() {
 }
 
 #[test]
-fn what_was_committed_is_in_the_log_exactly_once() {
+fn every_committed_row_is_in_the_log_exactly_once() {
     let crashes = number("FOREBAY_SIM_CRASHES").unwrap_or(CRASHES) / 10;
     match run(Seeds::half_drawn(), crashes, tell_commits) {
         Ok(stories) => println!("{crashes} crashes in {stories} stories"),
@@ -273,7 +272,7 @@ fn what_was_committed_is_in_the_log_exactly_once() {
 }
 
 #[test]
-fn the_simulator_finds_what_makes_commits_go_wrong() {
+fn the_simulator_finds_planted_bugs_of_commits() {
     let mut missed = Vec::new();
     for bug in [
         Bug::ForgetMarkers,

@@ -1,4 +1,4 @@
-//! What is known of the messages that were sent, and what must hold of a store that was opened.
+//! The messages that were sent, and the checks of an opened store against them.
 
 use super::random::Random;
 use crate::engine::commit_log::CommitLog;
@@ -7,43 +7,43 @@ use std::collections::BTreeMap;
 
 /// Names of the topics.
 pub const TOPICS: [&str; 3] = ["orders", "bills", "mail"];
-/// Queues that are sent to.
+/// Queues of each topic.
 pub const QUEUES: u32 = 2;
 /// Topic of the records around an atomic batch.
 const MARKERS: &str = "rmq_sys_forebay_atomic";
 
-/// A message that was sent.
+/// A sent message.
 #[derive(Clone, Debug)]
 pub struct Sent {
-    /// Its number; the body says it.
+    /// Its number, which is also in the body.
     pub id: u64,
     /// Topic and queue.
     pub queue: (&'static str, u32),
-    /// Offset that it was given.
+    /// Its offset.
     pub offset: u64,
     /// Position of its record.
     pub position: u64,
-    /// Position after its record, or behind the records of its batch.
+    /// Position after its record, or after the records of its batch.
     pub end: u64,
-    /// The atomic batch that it belongs to.
+    /// Its atomic batch.
     pub batch: Option<u64>,
     /// Whether it was in the log before the machine stopped.
     pub certain: bool,
 }
 
-/// The messages in the order of the log.
+/// The messages in log order.
 #[derive(Debug, Default)]
 pub struct Model {
-    /// All that may be there.
+    /// All that may be in the log.
     pub sent: Vec<Sent>,
-    /// Where the log was last seen to end: what lies behind is in buffers of the process.
+    /// The last known end of the log: later bytes are in buffers of the process.
     pub published: u64,
-    /// How many of them must be there, or are retired.
+    /// How many of them must be in the log or retired.
     pub acknowledged: usize,
-    /// How many of them retention has taken away.
+    /// How many of them are retired.
     pub retired: usize,
-    /// Length of every body, where all records are alike: what a life leaves after the end of the
-    /// log then fits what the next one puts before it.
+    /// Length of every body, if all records have the same length: old records after the end of the
+    /// log then line up with the records of the next life.
     pub alike: Option<usize>,
     /// Bodies are shorter than this.
     pub body_max: u64,
@@ -66,7 +66,7 @@ macro_rules! hold {
 pub(super) use hold;
 
 impl Model {
-    /// The body of a message: its number, then bytes that follow from it.
+    /// The body of a message: its number, then bytes derived from it.
     pub fn body(&self, id: u64) -> Vec<u8> {
         let mut random = Random::new(id);
         let len = self
@@ -80,50 +80,53 @@ impl Model {
         body
     }
 
-    /// The key of a message; two of three have one, where records need not be alike.
+    /// The key of a message; one of three has none, unless all records have the same length.
     pub fn key(&self, id: u64) -> Option<String> {
         (self.alike.is_none() && !id.is_multiple_of(3)).then(|| format!("key-{id}"))
     }
 
-    /// The offset that the next message of a queue has to get.
+    /// The expected offset of the next message of a queue.
     pub fn next_offset(&self, queue: (&str, u32)) -> u64 {
         self.sent.iter().filter(|sent| sent.queue == queue).count() as u64
     }
 
-    /// Everything that ends at or below `durable` must outlive a power loss.
+    /// Everything that ends at or below `durable` must survive a power loss.
     pub fn acknowledge(&mut self, durable: u64) {
         let covered = self.sent.partition_point(|sent| sent.end <= durable);
         self.acknowledged = self.acknowledged.max(covered);
     }
 
-    /// Checks a store that was just opened for writing, and takes what it holds for what there is.
-    /// `kept`: nothing that was written may be missing, for only the process died.
+    /// Checks a store that was just opened for writing, and adopts its contents as the current
+    /// state. With `kept`, nothing that was written may be missing, because only the process died.
     pub fn check(&mut self, engine: &CommitLog, kept: bool) -> Result<(), Breach> {
         let damage = engine.report().damage();
-        hold!(damage.is_empty(), "damage is reported: {damage:?}");
+        hold!(damage.is_empty(), "reported damage: {damage:?}");
         self.retire(engine);
         let (found, markers) = self.check_log(engine)?;
         hold!(
             found >= self.acknowledged,
-            "{found} messages are there, {} were acknowledged",
+            "{found} messages in the log, {} acknowledged",
             self.acknowledged
         );
         let certain = |sent: &&Sent| sent.certain && sent.end <= self.published;
         let certain = self.sent.iter().filter(certain).count();
         hold!(
             !kept || found >= certain,
-            "{found} of {certain} outlived the process"
+            "{found} of {certain} survived the process"
         );
         let torn = found
             .checked_sub(1)
             .and_then(|last| self.sent.get(last)?.batch);
         let next = self.sent.get(found).and_then(|sent| sent.batch);
-        hold!(torn.is_none() || torn != next, "an atomic batch is torn");
+        hold!(
+            torn.is_none() || torn != next,
+            "an atomic batch is incomplete"
+        );
         self.sent.truncate(found);
         let (durable, published) = (engine.durable_position(), engine.stats().published);
         hold!(
             durable == published,
-            "{published} is served, {durable} called durable"
+            "published is {published}, durable is {durable}"
         );
         self.acknowledged = found;
         self.published = published;
@@ -135,16 +138,16 @@ impl Model {
         self.check_caches(engine, markers)
     }
 
-    /// Takes note of what retention has taken away, all of which was durable. A power loss may
-    /// bring a file back whose directory was not synced.
+    /// Records what was retired, all of which was durable. A power loss may restore a
+    /// file whose directory was not synced.
     pub fn retire(&mut self, engine: &CommitLog) {
         let min = engine.stats().min_position;
         self.retired = self.sent.partition_point(|sent| sent.position < min);
         self.acknowledged = self.acknowledged.max(self.retired);
     }
 
-    /// Holds the log against what was sent; how many messages it has with those that are retired,
-    /// and how many markers.
+    /// Compares the log with the sent messages. Returns the number of messages, including retired
+    /// ones, and of markers.
     fn check_log(&mut self, engine: &CommitLog) -> Result<(usize, u64), Breach> {
         let failed = |error| format!("the log cannot be read: {error}");
         let mut cursor = engine.log_cursor(Check::Full).map_err(failed)?;
@@ -174,22 +177,22 @@ impl Model {
                 let body = message.body().map_err(failed)?;
                 hold!(
                     body == self.body(sent.id) && queue == (sent.queue.0.into(), sent.queue.1),
-                    "message {found} of the log is not the one that was sent"
+                    "message {found} differs from the one that was sent"
                 );
                 let offset = record.queue_offset() as u64;
-                hold!(offset == sent.offset, "message {found} stands at {offset}");
+                hold!(offset == sent.offset, "message {found} is at {offset}");
                 found += 1;
             }
         }
     }
 
-    /// Queues and index agree with the log, entry by entry.
+    /// Checks that queues and index agree with the log, entry by entry.
     fn check_caches(&self, engine: &CommitLog, markers: u64) -> Result<(), Breach> {
         let verified = engine.verify(&mut |_, _| true);
-        let verified = verified.map_err(|error| format!("verify fails: {error}"))?;
+        let verified = verified.map_err(|error| format!("verify failed: {error}"))?;
         hold!(
             verified.damage.is_empty(),
-            "verify finds {:?}",
+            "verify found {:?}",
             verified.damage
         );
         let messages = (self.sent.len() - self.retired) as u64;
@@ -217,12 +220,12 @@ impl Model {
         }
         for (queue, (min, max)) in counts {
             let topic = engine.topics().get(queue.0);
-            let topic = topic.ok_or_else(|| format!("topic {} is gone", queue.0))?;
+            let topic = topic.ok_or_else(|| format!("topic {} is missing", queue.0))?;
             let bounds = engine.bounds(&topic, queue.1);
             let bounds = bounds.map_err(|error| format!("no bounds: {error}"))?;
             hold!(
                 bounds == Some(min..max),
-                "{queue:?} has {bounds:?} and not {min}..{max}"
+                "bounds of {queue:?} are {bounds:?}, expected {min}..{max}"
             );
         }
         Ok(())
@@ -235,27 +238,23 @@ impl Model {
         };
         let failed = |error| format!("message {number} cannot be read: {error}");
         let Some(topic) = engine.topics().get(sent.queue.0) else {
-            return Err(format!("topic {} is gone", sent.queue.0));
+            return Err(format!("topic {} is missing", sent.queue.0));
         };
         let found = engine
             .get(&topic, sent.queue.1, sent.offset)
             .map_err(failed)?;
         let Some(found) = found else {
-            return Err(format!("message {number} is not there"));
+            return Err(format!("message {number} is missing"));
         };
         let body = found.body().map_err(failed)?;
         hold!(
             body == self.body(sent.id),
-            "message {number} has another's body"
+            "message {number} has the wrong body"
         );
         if let Some(key) = self.key(sent.id) {
             let found = engine.query(&topic, &key, i64::MIN, i64::MAX, 8);
             let found = found.map_err(failed)?;
-            hold!(
-                found.len() == 1,
-                "key {key} leads to {} messages",
-                found.len()
-            );
+            hold!(found.len() == 1, "key {key} finds {} messages", found.len());
         }
         Ok(())
     }

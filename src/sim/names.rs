@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// What a name stands for.
+/// The object that a name refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Node {
     /// A directory.
     Directory,
-    /// The file of this number.
+    /// The file with this number.
     File(usize),
 }
 
-/// What each name of the disk stands for.
+/// All names of the disk.
 pub type Names = BTreeMap<PathBuf, Node>;
 
-/// Gives a file, or a directory with all that is in it, another name.
+/// Renames a file, or a directory with everything in it.
 pub fn move_names(names: &mut Names, from: &Path, to: &Path) {
     let below = names.keys().filter(|name| name.starts_with(from));
     let below: Vec<PathBuf> = below.cloned().collect();

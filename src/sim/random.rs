@@ -1,11 +1,11 @@
-//! Random numbers that depend on a seed alone.
+//! Random numbers that depend only on a seed.
 
 /// SplitMix64: Steele, Lea and Flood, "Fast splittable pseudorandom number generators" (2014).
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// Numbers of a seed.
+    /// The numbers of a seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }

@@ -1,5 +1,5 @@
-//! Stories of a few steps, which the random ones meet once in some hundred thousand crashes. After
-//! each queues and index agree with the log.
+//! Short stories that random ones reach once in some hundred thousand crashes. After each, queues
+//! and index must agree with the log.
 
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
@@ -58,18 +58,18 @@ pub(super) fn open_by(
     options: &Options,
 ) -> Result<CommitLog, Breach> {
     let engine = CommitLog::open(&Machine::stepped(shared(disk)), root, options);
-    engine.map_err(|error| format!("it does not open: {error}"))
+    engine.map_err(|error| format!("opening failed: {error}"))
 }
 
-/// Sends messages, with a key each or without, and dispatches them.
+/// Sends messages, each with or without a key, and dispatches them.
 pub(super) fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::error::Result<()> {
     append(engine, keys, keyed)?;
     engine.step_dispatch();
     engine.parts().save_table()
 }
 
-/// A store gets the messages of `keys` and is flushed, and the power goes: it has them, and those
-/// before them.
+/// Sends the messages of `keys`, flushes, and lets the power fail: the store still has them and
+/// all earlier ones.
 pub(super) fn flushed_is_kept(
     disk: &Arc<SimDisk>,
     root: &Path,
@@ -85,7 +85,7 @@ pub(super) fn flushed_is_kept(
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
     hold!(
         found.records == count,
-        "{} records of {count}",
+        "{} of {count} records",
         found.records
     );
     Ok(())
@@ -125,17 +125,17 @@ pub(super) fn said(error: Error) -> Breach {
 
 fn check(disk: &Arc<SimDisk>) -> Result<Verification, Breach> {
     let found = open(disk)?.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.damage.is_empty(), "verify finds {:?}", found.damage);
+    hold!(found.damage.is_empty(), "verify found {:?}", found.damage);
     Ok(found)
 }
 
-/// A disk refuses to sync a queue or the index, and the process dies of it. The next one finds
-/// everything in the page cache, and then the power goes.
+/// A disk refuses to sync a queue or the index, so the process dies. The next one finds everything
+/// in the page cache, and then the power fails.
 pub fn refused_sync(seed: u64) -> Result<(), Breach> {
     refuse(seed, false)
 }
 
-/// [`refused_sync`], with queues that are durable.
+/// [`refused_sync`] with durable queues.
 pub fn refused_sync_of_the_index(seed: u64) -> Result<(), Breach> {
     refuse(seed, true)
 }
@@ -148,7 +148,7 @@ fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
     if queues_are_durable {
         engine.parts().queues.flush().map_err(said)?;
     }
-    // Some seeds fail at the queue, some at a file of the index, some nowhere.
+    // Some seeds fail at the queue, some at an index file, some nowhere.
     disk.fail_syncs(if queues_are_durable { 1000 } else { 300 });
     let _ = engine.parts().full_pass();
 
@@ -162,15 +162,15 @@ fn refuse(seed: u64, queues_are_durable: bool) -> Result<(), Breach> {
     let found = check(&disk)?;
     hold!(
         (found.queue_entries, found.index_entries) == (120, 120),
-        "{} queue entries and {} of the index",
+        "{} queue entries and {} index entries",
         found.queue_entries,
         found.index_entries
     );
     Ok(())
 }
 
-/// The power takes messages away of which the index tells. Its file is removed, and comes back when
-/// the power goes again.
+/// A power failure removes messages that the index covers. The index file is removed, and comes
+/// back in the next power failure.
 pub fn returning_index_file(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
     let engine = open(&disk)?;
@@ -189,8 +189,8 @@ pub fn returning_index_file(seed: u64) -> Result<(), Breach> {
     check(&disk).map(|_| ())
 }
 
-/// A process dies while retention takes log files away, the next one finds them gone, and the power
-/// brings one back: the queues have not lost the entries that lead into it.
+/// A process dies while retention retires log files. The next one finds them retired, and a power
+/// failure restores one: the queues still have the entries that point to it.
 pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let dies_at = Some(20 + random.below(24));
@@ -227,12 +227,12 @@ pub fn returning_log_file(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(disk.restart(faults(Stop::Power)));
     let engine = open_by(&disk, root, &kept)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.damage.is_empty(), "verify finds {:?}", found.damage);
+    hold!(found.damage.is_empty(), "verify found {:?}", found.damage);
     Ok(())
 }
 
-/// The power tears the index, a writer without index closes the store in order, and the next one
-/// with index has every key.
+/// A power failure tears the index, a writer without index closes the store cleanly, and the next
+/// writer with index finds every key.
 pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
     let engine = open(&disk)?;
@@ -251,20 +251,20 @@ pub fn index_behind_a_life_without(seed: u64) -> Result<(), Breach> {
     let found = check(&disk)?;
     hold!(
         found.index_entries + 40 == found.queue_entries,
-        "{} index entries beside {} of queues",
+        "{} index entries, but {} queue entries",
         found.index_entries,
         found.queue_entries
     );
     Ok(())
 }
 
-/// A store is made in directories that are made with it, and the power goes once a message is
+/// A store is created together with its parent directories, and the power fails once a message is
 /// durable. One of the directories may be unreadable.
 pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
     let root = Path::new("/data/of/an/application");
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
     if let Some(above) = root.ancestors().nth(Random::new(seed).below(5) as usize) {
-        // The store itself is read.
+        // The store itself can be read.
         disk.make_unreadable(if above == root {
             Path::new("/none")
         } else {
@@ -274,7 +274,7 @@ pub fn directories_made_above(seed: u64) -> Result<(), Breach> {
     flushed_is_kept(&disk, root, 0..10)
 }
 
-/// The index is gone, and the process that builds it again dies while it does.
+/// The index is missing, and the process that rebuilds it dies meanwhile.
 pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
@@ -311,22 +311,22 @@ pub fn killed_rebuild(seed: u64) -> Result<(), Breach> {
     Ok(())
 }
 
-/// The index is damaged, the table that lists its files is gone, and the power goes while the index
-/// is built again: by an opening after a death, since what was closed in order is looked at as a
-/// whole, or by a repair. Half an index is no index.
+/// The index is damaged, the table of its files is missing, and the power fails during the rebuild:
+/// by an opening after a crash, since only then the whole index is checked, or by a repair. Half an
+/// index must not be trusted.
 pub fn torn_rebuild(seed: u64) -> Result<(), Breach> {
-    // As often as not when the index is there and not yet durable, shortly before the end.
+    // In half of the cases shortly before the end, when the index exists but is not durable.
     let (damaged, calls, _) = torn_within(seed, 1000)?;
     let last = if damaged.is_some() { 10 } else { 5 };
     let within = calls - 1 - Random::new(seed).below(last);
     let (damaged, _, disk) = torn_within(seed, within)?;
     let engine = open_by(&disk, Path::new("/store"), &torn_options())?;
     if damaged.is_some_and(|file| disk.contents().contains_key(&file)) {
-        // The repair has not begun with it.
+        // The repair has not begun the rebuild.
         return Ok(());
     }
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.damage.is_empty(), "verify finds {:?}", found.damage);
+    hold!(found.damage.is_empty(), "verify found {:?}", found.damage);
     hold!(
         found.index_entries == found.queue_entries,
         "{} index entries of {}",
@@ -338,14 +338,14 @@ pub fn torn_rebuild(seed: u64) -> Result<(), Breach> {
 
 fn torn_options() -> Options {
     Options {
-        // Of many sectors.
+        // Larger than one sector.
         index_entries: Some(400),
         ..options(true)
     }
 }
 
-/// [`torn_rebuild`] with the power going within so many calls: the file that a repair has to build
-/// again, the calls until then, and the disk after the power loss.
+/// [`torn_rebuild`] with a power failure within this many calls. Returns the file that a repair has
+/// to rebuild, the calls until then, and the disk after the power failure.
 fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDisk>), Breach> {
     let mut random = Random::new(seed);
     let open = |disk| open_by(disk, Path::new("/store"), &torn_options());
@@ -364,7 +364,7 @@ fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDi
     let file = files.next().ok_or("there is no index")?;
     let begun;
     if repairs {
-        // Opening does not look at the entries between the first one and the last one.
+        // Opening checks only the first and the last entry.
         disk.damage(&file, 40 + 4 * 8 + 20 * 50, &[0xEE; 20]);
         let engine = open(&disk)?;
         lose_table(&disk)?;
@@ -383,14 +383,14 @@ fn torn_within(seed: u64, calls: u64) -> Result<(Option<PathBuf>, u64, Arc<SimDi
     Ok((repairs.then_some(file), after, left))
 }
 
-/// Takes the table of queues and index files away.
+/// Removes the table of queues and index files.
 fn lose_table(disk: &SimDisk) -> Result<(), Breach> {
     let gone = disk.unlink(Path::new("/store/forebay.offsets"));
     let gone = gone.and_then(|()| disk.sync(Synced::Directory(Path::new("/store"))));
     gone.map_err(|error| error.to_string())
 }
 
-/// A sync of dispatch fails where nobody hears of it. Nothing is taken for durable afterwards.
+/// A sync of dispatch fails unnoticed. Afterwards nothing may count as durable.
 pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
     let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
     let engine = open(&disk)?;
@@ -399,18 +399,21 @@ pub fn unheard_failure_of_dispatch(seed: u64) -> Result<(), Breach> {
     disk.fail_syncs(1000);
     let _ = append(&engine, 60..100, true);
     let failed = engine.parts().dispatcher.try_step();
-    hold!(failed.is_err(), "the full index file is not synced");
+    hold!(
+        failed.is_err(),
+        "the sync of the full index file did not fail"
+    );
     disk.fail_syncs(0);
     hold!(
         engine.parts().dispatcher.step().is_err(),
-        "the sync that failed passes when it is tried again"
+        "the failed sync succeeded when retried"
     );
     Ok(())
 }
 
-/// A process dies whose log and queues are in the page cache, and the next ones open the store
-/// while a map fails, another one each time: an opening that succeeds finds every message all the
-/// same, and one that fails has taken none away.
+/// A process dies with log and queues in the page cache. The next ones open the store while a map
+/// fails, a different one each time: an opening that succeeds finds every message, and one that
+/// fails removes none.
 pub fn failing_map_on_opening(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let settled = 1 + random.below(60) as u32;

@@ -1,9 +1,9 @@
-//! Stories of repairs: something of a store is damaged, who puts it right dies at any call of the
-//! disk, and the next one finishes.
+//! Stories of repairs: a part of a store is damaged, the process that repairs it dies at any call
+//! of the disk, and the next one completes the repair.
 //!
-//! The law: the store opens; no message outside the damage is lost, nor one that was acknowledged
-//! after the repair; damaged bytes of the log are saved before others are in their place; a second
-//! repair leaves nothing; and what a repair has done is durable.
+//! The law: the store opens; no message outside the damage is lost, nor any acknowledged after the
+//! repair; damaged bytes of the log are saved before they are overwritten; a second repair finds
+//! nothing to do; and the result of a repair is durable.
 
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
@@ -24,7 +24,7 @@ const TOPIC: &str = "orders";
 /// Length of a log file.
 const FILE_LEN: u64 = 4096;
 
-/// What is damaged.
+/// The damaged part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Record,
@@ -33,12 +33,12 @@ enum Part {
     Checkpoint,
 }
 
-/// A store that is damaged.
+/// A damaged store.
 struct Story {
     random: Random,
-    /// Where the records of the messages are.
+    /// Positions of the records.
     records: Vec<Range<u64>>,
-    /// The message that is lost with the damage, and the bytes of its record then.
+    /// The message lost by the damage, and the damaged bytes of its record.
     lost: Option<(usize, Vec<u8>)>,
 }
 
@@ -82,7 +82,7 @@ impl Story {
         Ok(())
     }
 
-    /// A store that was closed in order, in whose disk something then changes.
+    /// A cleanly closed store on whose disk something then changes.
     fn begin(seed: u64, part: Option<Part>) -> Result<(Story, Arc<SimDisk>), Breach> {
         let disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Process)));
         let engine = open(&disk)?;
@@ -116,7 +116,7 @@ impl Story {
         let root = Path::new(ROOT);
         match part {
             Part::Record => {
-                // Records in front of it tell that it was a record.
+                // Earlier records show that this was a record.
                 let number = number.clamp(1, self.records.len() - 2);
                 let record = self.records[number].clone();
                 let at = (record.start % FILE_LEN) as usize + 30;
@@ -134,7 +134,7 @@ impl Story {
                 let files = disk.list(&index).map_err(ended)?;
                 let name = files.into_iter().filter_map(|file| file.name).max();
                 let file = index.join(name.unwrap_or_default());
-                // Opening looks at the first entry and the last one, and not at those in between.
+                // Opening checks only the first and the last entry.
                 let in_file = match (self.records.len() - 1) % 69 {
                     0..3 => 1,
                     last => 1 + self.random.below(last as u64) as usize,
@@ -146,16 +146,19 @@ impl Story {
         Ok(())
     }
 
-    /// No message outside the damage is lost, and what is damaged is kept.
+    /// Checks that no message outside the damage is lost, and that the damaged bytes are saved.
     fn check(&self, disk: &SimDisk, engine: &CommitLog) -> Result<(), Breach> {
-        let topic = engine.topics().get(TOPIC).ok_or("the topic is gone")?;
+        let topic = engine.topics().get(TOPIC).ok_or("the topic is missing")?;
         let lost = self.lost.as_ref().map(|(number, _)| *number);
         for number in (0..self.records.len()).filter(|number| Some(*number) != lost) {
             let found = engine.get(&topic, 0, number as u64);
             let found = found.map_err(|error| format!("message {number}: {error}"))?;
-            let found = found.ok_or_else(|| format!("message {number} is gone"))?;
+            let found = found.ok_or_else(|| format!("message {number} is missing"))?;
             let stored = found.body().map_err(said)?;
-            hold!(stored == body(number), "message {number} is another");
+            hold!(
+                stored == body(number),
+                "message {number} has the wrong body"
+            );
         }
         let Some((number, damaged)) = &self.lost else {
             return Ok(());
@@ -171,7 +174,7 @@ impl Story {
         let is_saved = saved.any(|(_, bytes)| bytes.as_ref().is_some_and(has));
         hold!(
             there == *damaged || is_saved,
-            "the damaged bytes are neither in the log nor beside it"
+            "the damaged bytes are neither in the log nor saved"
         );
         Ok(())
     }
@@ -184,7 +187,7 @@ fn read(disk: &SimDisk, path: &Path, record: &Range<u64>) -> Result<Vec<u8>, Bre
     Ok(bytes)
 }
 
-/// A repair that dies, then another.
+/// An interrupted repair, then another.
 fn repair(seed: u64, part: Part) -> Result<(), Breach> {
     let (mut story, disk) = Story::begin(seed, Some(part))?;
     if let Ok(engine) = open(&disk)
@@ -205,10 +208,10 @@ fn repair(seed: u64, part: Part) -> Result<(), Breach> {
     let repaired = engine.repair(&mut |_, _| true);
     let repaired = repaired.map_err(|error| format!("the second repair: {error}"))?;
     let left = repaired.left;
-    hold!(left.is_empty(), "the second repair leaves {left:?}");
+    hold!(left.is_empty(), "the second repair left {left:?}");
     story.check(&sane, &engine)?;
     drop(engine);
-    // Where nothing was left to do, what opening has built again waits for the next full pass.
+    // If nothing was left to repair, what opening has rebuilt waits for the next full pass.
     let did = !repaired.steps.is_empty();
     let truth = |path: &Path| {
         ["commitlog", "damaged"]
@@ -219,11 +222,11 @@ fn repair(seed: u64, part: Part) -> Result<(), Breach> {
     let engine = open(&sane)?;
     story.check(&sane, &engine)?;
     let damage = engine.verify(&mut |_, _| true).map_err(said)?.damage;
-    hold!(damage.is_empty(), "verify finds {damage:?}");
+    hold!(damage.is_empty(), "verify found {damage:?}");
     Ok(())
 }
 
-/// A record in the midst of the log is damaged.
+/// A record in the middle of the log is damaged.
 pub fn of_a_record(seed: u64) -> Result<(), Breach> {
     repair(seed, Part::Record)
 }
@@ -243,7 +246,7 @@ pub fn of_the_checkpoint(seed: u64) -> Result<(), Breach> {
     repair(seed, Part::Checkpoint)
 }
 
-/// Queues and index are built beside a store and put in the place of its own.
+/// Queues and index are built outside a store, and then replace its own.
 pub fn by_parts(seed: u64) -> Result<(), Breach> {
     let (mut story, disk) = Story::begin(seed, None)?;
     let dynamic = shared(&disk);
@@ -266,7 +269,7 @@ pub fn by_parts(seed: u64) -> Result<(), Breach> {
             let sane = outlives_power(&disk, |path| put(path) || is_table(path))?;
             let engine = open(&sane)?;
             let rebuilt = engine.recovery().queue_entries_rebuilt;
-            hold!(rebuilt == 0 || !listed, "{rebuilt} entries are built again");
+            hold!(rebuilt == 0 || !listed, "{rebuilt} entries were rebuilt");
             sane
         }
         (_, true) => Arc::new(disk.restart(faults(Stop::Power))),
@@ -274,11 +277,11 @@ pub fn by_parts(seed: u64) -> Result<(), Breach> {
     let engine = open(&sane)?;
     story.check(&sane, &engine)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.damage.is_empty(), "verify finds {:?}", found.damage);
+    hold!(found.damage.is_empty(), "verify found {:?}", found.damage);
     let count = story.records.len() as u64;
     hold!(
         (found.queue_entries, found.index_entries) == (count, count),
-        "{} queue entries and {} of the index for {count} messages",
+        "{} queue entries and {} index entries for {count} messages",
         found.queue_entries,
         found.index_entries
     );

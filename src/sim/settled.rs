@@ -1,4 +1,4 @@
-//! Stories at whose end everything is durable: a power loss then changes no byte of any file.
+//! Stories that end with everything durable: a power failure then changes no byte of any file.
 
 use super::disk::{Faults, Image, SimDisk, Stop};
 use super::model::{Breach, hold};
@@ -17,12 +17,12 @@ fn new_disk(seed: u64, stop: Stop) -> Arc<SimDisk> {
     Arc::new(SimDisk::new(Random::new(seed), faults(stop)))
 }
 
-/// The next life on a disk, which ends with the power or the process.
+/// The next life on a disk, which ends with a power failure or the death of the process.
 fn next(disk: &SimDisk, stop: Stop) -> Arc<SimDisk> {
     Arc::new(disk.restart(faults(stop)))
 }
 
-/// The power goes, and every file that `counts` is as it was.
+/// The power fails, and every file that `counts` is unchanged.
 pub(super) fn outlives_power(
     disk: &SimDisk,
     counts: impl Fn(&Path) -> bool,
@@ -36,9 +36,9 @@ pub(super) fn outlives_power(
     let mut after = part(disk.contents());
     for (path, bytes) in before {
         let found = after.remove(&path);
-        hold!(found == Some(bytes), "{} is not as it was", path.display());
+        hold!(found == Some(bytes), "{} has changed", path.display());
     }
-    // A file of zeros is as good as none.
+    // A file of zeros is equivalent to a missing one.
     let holds = |bytes: &Option<Vec<u8>>| !bytes.iter().flatten().all(|byte| *byte == 0);
     after.retain(|_, bytes| holds(bytes));
     let came_back: Vec<PathBuf> = after.into_keys().collect();
@@ -46,7 +46,7 @@ pub(super) fn outlives_power(
     Ok(disk)
 }
 
-/// What somebody does to a store, most of which is not durable when it ends.
+/// Actions on a store that mostly are not durable when they end.
 fn unsettled(random: &mut Random, engine: &CommitLog) -> Result<(), Breach> {
     let mut sent = 0;
     for _ in 0..1 + random.below(4) {
@@ -62,8 +62,8 @@ fn unsettled(random: &mut Random, engine: &CommitLog) -> Result<(), Breach> {
     Ok(())
 }
 
-/// A store has a life that ends anyhow, then another. What a close leaves is durable, and so is
-/// what a full pass leaves behind which nothing comes.
+/// A store has a life that ends in any way, then another. Everything is durable after a close, and
+/// after a final full pass.
 pub fn at_its_end(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, random.pick(&[Stop::Power, Stop::Process]));
@@ -76,7 +76,7 @@ pub fn at_its_end(seed: u64) -> Result<(), Breach> {
     match random.chance(50) {
         true => engine.close().map_err(said)?,
         false => {
-            // A full pass has nothing to do where nothing was sent.
+            // A full pass has nothing to do if nothing was sent.
             send(&engine, 0..1, true).map_err(said)?;
             engine.parts().full_pass().map_err(said)?;
         }
@@ -84,8 +84,8 @@ pub fn at_its_end(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |_| true).map(drop)
 }
 
-/// Something other than a store has changed queue, index or checkpoint of one that was closed. What
-/// the next opening makes of them is durable once it is closed again, or after a full pass.
+/// Queue, index or checkpoint of a closed store are changed from outside. What the next opening
+/// makes of them is durable after the next close or full pass.
 pub fn meddled_with(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Process);
@@ -122,9 +122,9 @@ fn meddle(random: &mut Random, disk: &SimDisk, sent: usize) -> Result<(), Breach
         named.map_err(|error| error.to_string())
     };
     match random.below(6) {
-        // Entries after the end of the queue that lead to messages with other offsets.
+        // Entries after the end of the queue that point to messages with other offsets.
         0 => disk.damage(&first, 20 * sent, &entries[entry..entry + 20]),
-        // The last entries are gone.
+        // The last entries are missing.
         1 => disk.damage(&first, entry, &vec![0; 20 * sent - entry]),
         2 => add_file(entries.len(), &entries[..20 * sent])?,
         3 => add_file(entries.len() * (1 + random.below(70) as usize), &entries)?,
@@ -145,7 +145,7 @@ fn meddle(random: &mut Random, disk: &SimDisk, sent: usize) -> Result<(), Breach
     Ok(())
 }
 
-/// A store is opened after a crash. What it keeps of the log, and its marks, are durable then.
+/// A store is opened after a crash. The log that it keeps, and its marks, are then durable.
 pub fn at_its_begin(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, random.pick(&[Stop::Power, Stop::Process]));
@@ -158,7 +158,7 @@ pub fn at_its_begin(seed: u64) -> Result<(), Breach> {
     let disk = next(&disk, Stop::Power);
     drop(engine);
     if closed && random.chance(50) {
-        // As a store has it that another system closed.
+        // Like a store that another system has closed.
         let gone = disk.unlink(&Path::new(ROOT).join("forebay.idle"));
         gone.map_err(|error| error.to_string())?;
     }
@@ -168,7 +168,7 @@ pub fn at_its_begin(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |path| !cache(path)).map(drop)
 }
 
-/// A log file was cut short. It has its length again, durably, once the store is open.
+/// A log file was truncated. Once the store is open, its length is durably restored.
 pub fn cut_short(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Process);
@@ -188,7 +188,7 @@ pub fn cut_short(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |path| path.starts_with("/store/commitlog")).map(drop)
 }
 
-/// A directory of a closed store was removed. It is durable with what is put into it again.
+/// A directory of a closed store was removed. Its replacement and the contents are durable.
 pub fn without_a_directory(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Process);
@@ -223,8 +223,8 @@ pub fn without_a_directory(seed: u64) -> Result<(), Breach> {
     outlives_power(&disk, |path| path.starts_with(&directory)).map(drop)
 }
 
-/// The process that makes a store dies while it does, or the power goes. The next one finds it,
-/// sends, and the power goes once that is durable.
+/// The process that creates a store dies meanwhile, or the power fails. The next one finds the
+/// store and sends, and the power fails once that is durable.
 pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let root = Path::new("/data/store");
@@ -238,7 +238,7 @@ pub fn made_by_the_dead(seed: u64) -> Result<(), Breach> {
     flushed_is_kept(&disk, root, 0..10)
 }
 
-/// A closed store gets another name, and the power goes once a message is durable under it.
+/// A closed store is renamed, and the power fails once a message is durable under the new name.
 pub fn renamed(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Power);
     let (from, to) = (Path::new("/data/one"), Path::new("/data/two"));
@@ -250,9 +250,9 @@ pub fn renamed(seed: u64) -> Result<(), Breach> {
     flushed_is_kept(&disk, to, 10..20)
 }
 
-/// The state page and the table as a writer of ours leaves them that dies; another system, whose
-/// records carry no checksum, then writes, and is closed or dies. The power goes while the store is
-/// opened: what the other system stored counts for the next one all the same.
+/// Another system writes to a store after a writer of ours died, and closes it or dies. Its records
+/// carry no checksum. The state page and the table are ours. The power fails while the store is
+/// opened: the next opening still accepts the messages of the other system.
 pub fn left_by_another(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let root = Path::new(ROOT);
@@ -290,13 +290,13 @@ pub fn left_by_another(seed: u64) -> Result<(), Breach> {
     let disk = next(&disk, Stop::Power);
     let engine = open(&disk)?;
     let found = engine.verify(&mut |_, _| true).map_err(said)?;
-    hold!(found.records == all, "{} records of {all}", found.records);
+    hold!(found.records == all, "{} of {all} records", found.records);
     Ok(())
 }
 
-/// A store is opened with another option than it keeps, and dies in that or after it. Where the
-/// opening returned the new value is kept, else one of the two; and what an opening has found there
-/// the next one finds.
+/// A store is opened with an option that differs from the saved one, and dies meanwhile or
+/// afterwards. If the opening returned, the new value is saved; otherwise one of the two. The next
+/// opening finds the same value.
 pub fn given_options(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let root = Path::new(ROOT);
@@ -326,12 +326,12 @@ pub fn given_options(seed: u64) -> Result<(), Breach> {
     };
     hold!(
         allowed.iter().any(|it| *it == *found),
-        "{found:?}, and not one of {allowed:?}"
+        "found {found:?}, expected one of {allowed:?}"
     );
     Ok(())
 }
 
-/// So many queues have entries that a full pass syncs the file system once.
+/// Queues with entries, so many that a full pass syncs the whole file system.
 pub fn of_many_queues(seed: u64) -> Result<(), Breach> {
     let disk = new_disk(seed, Stop::Power);
     let engine = open(&disk)?;
@@ -366,8 +366,8 @@ pub fn behind_an_end_that_the_dead_erased(seed: u64) -> Result<(), Breach> {
     outlives_a_longer_log(&mut random, &disk)
 }
 
-/// The power goes in the midst of a log whose end is erased on opening; what comes behind what is
-/// sent then is not an old record.
+/// The power fails in a log whose end was erased on opening: after the messages sent then, no old
+/// record follows.
 pub fn behind_an_erased_end(seed: u64) -> Result<(), Breach> {
     let mut random = Random::new(seed);
     let disk = new_disk(seed, Stop::Power);
@@ -387,14 +387,14 @@ fn outlives_a_longer_log(random: &mut Random, disk: &Arc<SimDisk>) -> Result<(),
     let count = 1 + random.below(4) as u32;
     send(&engine, 0..count, true).map_err(said)?;
     let durable = engine.flush().map_err(said)?;
-    hold!(durable > end, "nothing is sent");
+    hold!(durable > end, "nothing was sent");
     let disk = next(disk, Stop::Power);
     drop(engine);
     let engine = open(&disk)?;
     let published = engine.stats().published;
     hold!(
         published == durable,
-        "the log ends at {published}, and not at {durable}"
+        "the log ends at {published}, expected {durable}"
     );
     Ok(())
 }

@@ -1,8 +1,7 @@
-//! The places in the source that make something durable, and what becomes of a store that leaves
-//! one of them out.
+//! The places in the source that make something durable, and a switch to leave one of them out.
 //!
-//! [`of_the_source`] reads them from the source, so that one which no story reaches is noticed.
-//! [`leave_out`] has the simulated disk report success at one of them and store nothing.
+//! [`of_the_source`] finds them in the source, so that one that no story reaches is noticed.
+//! [`leave_out`] makes the simulated disk report success for one of them and store nothing.
 
 use crate::disk::{Synced, site};
 use std::cell::{Cell, RefCell};
@@ -22,14 +21,14 @@ pub enum What {
     Directory,
 }
 
-/// A place that makes something durable.
+/// A place in the source that makes something durable.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Site {
-    /// Path of its file, from `src` on.
+    /// Path of its file, relative to `src`.
     pub file: String,
     /// Number of its line.
     pub line: u32,
-    /// What it makes durable: a function that stands for its caller may do several things.
+    /// What it makes durable: a function that syncs for its callers may make several calls.
     pub what: What,
 }
 
@@ -45,24 +44,24 @@ thread_local! {
     static MET: RefCell<BTreeSet<Site>> = const { RefCell::new(BTreeSet::new()) };
 }
 
-/// Has this thread's disks leave the syncs of one place out, or of none. `hasty`: the power goes
+/// Makes this thread's disks leave out the syncs of one place, or of none. `hasty`: the power fails
 /// soon after each.
 pub fn leave_out(site: Option<&Site>, hasty: bool) {
     LEFT_OUT.set(site.cloned());
     HASTY.set(hasty);
 }
 
-/// Places that this thread has met since the last call.
+/// Places that this thread has reached since the last call.
 pub fn take_met() -> BTreeSet<Site> {
     MET.take()
 }
 
-/// Whether the power is to go soon after a sync that was left out.
+/// Whether the power should fail soon after a sync that was left out.
 pub fn is_hasty() -> bool {
     HASTY.get()
 }
 
-/// Takes note of a sync; whether it is to be left out.
+/// Records a sync; returns whether to leave it out.
 pub fn lies(what: &Synced<'_>) -> bool {
     let Some(location) = site() else {
         return false;
@@ -82,13 +81,13 @@ pub fn lies(what: &Synced<'_>) -> bool {
     lies
 }
 
-/// How a sync is asked for: the text of the call, and what it makes durable.
+/// The text of each sync call, and what it makes durable.
 const CALLS: [(&str, &[What]); 10] = [
     (".sync_range(", &[What::Range]),
     (".sync_file(", &[What::File]),
     (".sync_file_system(", &[What::FileSystem]),
     (".sync_directory(", &[What::Directory]),
-    // Functions that stand for their callers.
+    // Functions that sync for their callers.
     ("replace(disk, ", &[What::File, What::Directory]),
     ("replace(&**disk, ", &[What::File, What::Directory]),
     (".sync(&*", &[What::Range]),
@@ -97,11 +96,11 @@ const CALLS: [(&str, &[What]); 10] = [
     ("last.flush(", &[What::Range]),
 ];
 
-/// Calls that pass by the disk: none is to be seen above it.
+/// Calls that bypass the disk: code above the disk must not use them.
 const PAST_THE_DISK: [&str; 4] = [".sync_all(", ".sync_data(", "region.sync(", "fsync("];
 
-/// The places in the code that ships. Each is named by its function and its number among those
-/// of that name in the file that make the same durable, such as `create 1`.
+/// The places in production code. Each is named by its function and its number among the calls of
+/// the same kind in functions of that name in the file, such as `create 1`.
 pub fn of_the_source() -> BTreeMap<Site, String> {
     let mut sites = BTreeMap::new();
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -125,7 +124,7 @@ fn gather(root: &Path, directory: &Path, sites: &mut BTreeMap<Site, String>) {
 }
 
 fn of_file(file: &str, text: &str, sites: &mut BTreeMap<Site, String>) {
-    // A function that stands for its caller is no place of its own.
+    // A function that syncs for its callers is not a place itself.
     let mut passed_to = None;
     let (mut function, mut numbers) = (String::new(), BTreeMap::new());
     for (number, line) in (1..).zip(text.lines()) {
@@ -150,7 +149,7 @@ fn of_file(file: &str, text: &str, sites: &mut BTreeMap<Site, String>) {
             continue;
         }
         let past = PAST_THE_DISK.iter().find(|call| code.contains(**call));
-        assert!(past.is_none(), "{file}:{number} syncs past the disk");
+        assert!(past.is_none(), "{file}:{number} syncs without the disk");
         let calls = CALLS.iter().filter(|(call, _)| line.contains(call));
         for what in calls.flat_map(|(_, what)| *what) {
             let site = Site {

@@ -147,7 +147,7 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     let written = disk.write_at(&temporary, 0, &manifest.text());
     written.map_err(io(Op::Write))?;
     let taken = directory.join(Name::Taken(manifest.batch).text());
-    let begun = disk.look(&taken).map_err(io(Op::Stat))?.is_some();
+    let begun = disk.stat(&taken).map_err(io(Op::Stat))?.is_some();
     let published = match begun {
         true if planted(Bug::ReplaceManifest) => {
             disk.rename(&temporary, &taken).map_err(io(Op::Rename))?;
@@ -218,7 +218,7 @@ pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<Co
     let directory = directory_of(root, query)?;
     let is_there = |name: Name| {
         let path = directory.join(name.text());
-        let found = disk.look(&path).map_err(|e| Error::io(Op::Stat, &path, e));
+        let found = disk.stat(&path).map_err(|e| Error::io(Op::Stat, &path, e));
         found.map(|entry| entry.is_some())
     };
     // In the order in which it gets the names, so that none is missed between two looks: pending,
@@ -284,7 +284,7 @@ pub fn wait(
     let lock = root.join(names::LOCK);
     loop {
         let page = page(disk, root)?;
-        let seen = page.as_ref().map_or(0, |page| page.look(Word::Taken));
+        let seen = page.as_ref().map_or(0, |page| page.read_word(Word::Taken));
         patience.note(seen);
         let state = state(disk, root, query, batch)?;
         let holder = disk
@@ -322,7 +322,7 @@ pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result
         return Ok(false);
     };
     let taken = directory.join(Name::Taken(batch).text());
-    let begun = disk.look(&taken);
+    let begun = disk.stat(&taken);
     if begun.map_err(|e| Error::io(Op::Stat, &taken, e))?.is_some() {
         // Where no file can be renamed to a free name in one step, a dead writer may leave both.
         return Ok(false);

@@ -74,7 +74,7 @@ fn make_directory(disk: &dyn Disk, root: &Path, query: &str) -> Result<PathBuf> 
     for path in [&top, &directory] {
         disk.create_directory(path)
             .map_err(|e| Error::io(Op::Create, path, e))?;
-        let found = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+        let found = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
         if found.is_some_and(|entry| entry.kind != crate::disk::Kind::Directory) {
             let what = format!("{} is not a directory", path.display());
             return Err(Error::Unsupported { what });

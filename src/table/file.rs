@@ -79,7 +79,7 @@ pub fn load<T>(
     parse: impl Fn(&[u8]) -> Result<T, Reason>,
 ) -> Result<Loaded<T>> {
     let damaged = |reason| Ok(Loaded::Damaged(path.to_owned(), reason));
-    let there = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+    let there = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     let Some(there) = there else {
         return Ok(Loaded::Nothing);
     };

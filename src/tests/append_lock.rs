@@ -1,4 +1,4 @@
-//! Senders that meet at the append lock.
+//! Senders that compete for the append lock.
 
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::log::append::Tail;
@@ -48,7 +48,7 @@ fn send(engine: &CommitLog) -> Result<Appended> {
     )
 }
 
-/// Takes the lock as a sender does, for a call that began so long ago.
+/// Takes the lock like a sender whose call began `ago`.
 fn hold(engine: &CommitLog, ago: Duration) -> MutexGuard<'_, Tail> {
     let ago_ms = i64::try_from(ago.as_millis()).unwrap();
     let tail = &engine.parts().tail;
@@ -63,11 +63,11 @@ fn busy_for(sent: Result<Appended>) -> Option<u64> {
     }
 }
 
-/// A holder that is stuck, in a write-back say, made each sender wait for its whole time-out,
+/// A stuck holder, in a write-back for example, once made each sender wait for its full timeout,
 /// one after the other.
 #[test]
-fn a_sender_fails_at_once_where_the_holder_has_been_at_it_for_too_long() {
-    // A sender that waited for it would not come back.
+fn a_sender_fails_at_once_if_the_holder_has_taken_too_long() {
+    // A sender that waited for the holder would never return.
     let hour = Duration::from_secs(3600);
     for kind in KINDS {
         let dir = tempfile::tempdir().unwrap();
@@ -89,7 +89,7 @@ fn a_sender_fails_at_once_where_the_holder_has_been_at_it_for_too_long() {
 }
 
 #[test]
-fn a_sender_waits_for_a_holder_until_its_call_has_gone_on_for_the_timeout() {
+fn a_sender_waits_until_the_holders_call_has_taken_the_timeout() {
     for kind in KINDS {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine(&dir, kind);
@@ -102,10 +102,10 @@ fn a_sender_waits_for_a_holder_until_its_call_has_gone_on_for_the_timeout() {
     }
 }
 
-/// A repair took the lock and did not say since when: the time since the last send was taken
-/// for the time that the repair held it, and a sender failed after 10 ms.
+/// A repair once took the lock without storing when. Senders took the time since the last send for
+/// the time that it held the lock, and failed after 10 ms.
 #[test]
-fn a_holder_that_sends_nothing_is_waited_for_as_long_as_one_that_does() {
+fn senders_wait_for_a_holder_that_sends_nothing_for_the_full_timeout() {
     for kind in KINDS {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine(&dir, kind);
@@ -124,7 +124,7 @@ fn a_holder_that_sends_nothing_is_waited_for_as_long_as_one_that_does() {
 }
 
 #[test]
-fn a_sender_that_waits_gets_the_lock_when_it_is_free() {
+fn a_waiting_sender_gets_the_lock_when_it_is_free() {
     for kind in KINDS {
         let dir = tempfile::tempdir().unwrap();
         let engine = engine(&dir, kind);
@@ -140,10 +140,10 @@ fn a_sender_that_waits_gets_the_lock_when_it_is_free() {
     }
 }
 
-/// Beside a long append a sender gave its processor away, for a slice of time of others each
-/// time, before it slept.
+/// During a long append, a sender once yielded its CPU for whole time slices of other threads
+/// before it slept.
 #[test]
-fn a_sender_sleeps_beside_a_long_append_and_gets_the_lock_when_that_has_ended() {
+fn a_sender_sleeps_during_a_long_append_and_then_gets_the_lock() {
     let dir = tempfile::tempdir().unwrap();
     let engine = engine(&dir, AppendLockKind::Mutex);
     let lock = &engine.parts().tail;
@@ -157,11 +157,11 @@ fn a_sender_sleeps_beside_a_long_append_and_gets_the_lock_when_that_has_ended() 
         });
     }
     let (held, long) = (hold(&engine, Duration::ZERO), lock.begin_long());
-    // One that does not end is waited for no longer than any other.
+    // A long append that does not end is waited for only until the timeout.
     assert!(busy_for(send(&engine)).is_some());
     drop((held, long));
     assert_eq!(engine.stats().messages_sent, 100);
-    // Nobody waits for what has ended.
+    // Nobody waits for an append that has ended.
     lock.long.wait(Duration::MAX);
     engine.close().unwrap();
 }
@@ -184,7 +184,7 @@ fn many_spinning_senders_lose_no_message() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         append_lock: AppendLockKind::Spin,
-        // On a machine that does other things a holder may be off its processor for long.
+        // On a busy machine the holder may be off its CPU for long.
         busy_timeout: Duration::from_secs(60),
         ..Options::default()
     };

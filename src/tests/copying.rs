@@ -1,4 +1,4 @@
-//! Logs that are read by copying.
+//! Logs on a disk whose maps are copies.
 
 use crate::disk::copying::CopyingDisk;
 use crate::disk::{Disk, RealDisk};
@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 #[test]
-fn a_walk_over_many_files_keeps_few_copies_and_finds_those_that_are_used() {
+fn a_walk_over_many_files_keeps_few_copies_and_reuses_those_in_use() {
     const LEN: u64 = 1 << 30;
     let dir = tempfile::tempdir().unwrap();
     for number in 0..6 {
@@ -36,12 +36,12 @@ fn a_walk_over_many_files_keeps_few_copies_and_finds_those_that_are_used() {
     let again = files.map(&files.first().unwrap()).unwrap();
     assert!(
         Arc::ptr_eq(&first, &again),
-        "what is in use is copied twice"
+        "a file in use was copied twice"
     );
 }
 
 #[test]
-fn a_record_is_read_alone() {
+fn reading_a_record_copies_only_its_bytes() {
     let dir = tempfile::tempdir().unwrap();
     let root = dir.path().join("store");
     let options = Options {

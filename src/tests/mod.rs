@@ -1,4 +1,4 @@
-//! Tests of one part that reach it through those above it.
+//! Tests of lower layers that need the layers above them.
 
 #![allow(
     clippy::unwrap_used,

@@ -1,16 +1,16 @@
-//! What is left after the end of a log.
+//! The bytes after the end of a log.
 
 use crate::disk::{Disk, RealDisk};
 use crate::{Draft, Durability, Mode, Options, Store};
 
 #[test]
-fn behind_the_end_of_a_closed_log_there_is_nothing_to_look_through() {
+fn opening_a_closed_log_finds_no_data_after_its_end() {
     let dir = tempfile::tempdir().unwrap();
     let probe = dir.path().join("probe");
     std::fs::write(&probe, [1; 4096]).unwrap();
     RealDisk.drop_zeros(&probe, 0, 4096);
     if RealDisk.next_data(&probe, 0).unwrap().is_some() {
-        return eprintln!("skipped: the file system cannot turn blocks into zeros");
+        return eprintln!("skipped: the file system cannot zero blocks");
     }
     let root = dir.path().join("store");
     let open = |mode| {

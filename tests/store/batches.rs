@@ -1,4 +1,4 @@
-//! Batches, each row for itself and all or nothing.
+//! Batches whose rows are independent, and atomic batches.
 
 use crate::bed::{Bed, body, to_queue};
 use forebay::Appended;
@@ -36,7 +36,7 @@ suite! {
         });
     }
 
-    fn rows_with_a_key_go_where_it_leads_and_the_others_all_to_one_queue(bed) {
+    fn rows_with_a_key_go_to_its_queue_and_the_others_all_to_one_queue(bed) {
         let keyed = Draft { keys: &["k1"], ..body(b"x") };
         let plain = body(b"y");
         let sent = send_batch(bed, &[keyed, plain, plain, keyed, plain], Atomicity::Rows).unwrap();
@@ -55,7 +55,7 @@ suite! {
         assert_eq!(bed.store.stats().unwrap().messages_sent, 0);
     }
 
-    fn a_batch_far_larger_than_a_file_and_than_a_chunk_is_whole(bed) {
+    fn a_batch_far_larger_than_a_file_and_a_chunk_is_complete(bed) {
         let large = [5; 10 << 10];
         let count = (6 << 20) / large.len();
         both(|atomicity| {
@@ -72,7 +72,7 @@ suite! {
         });
     }
 
-    fn a_refused_row_is_named_and_nothing_of_its_chunk_is_there(bed) {
+    fn a_rejected_row_is_numbered_and_nothing_of_its_chunk_is_stored(bed) {
         both(|atomicity| {
             let drafts = [body(b"x"), body(b"x"), Draft { keys: &["a b"], ..body(b"x") }];
             let error = send_batch(bed, &drafts, atomicity).unwrap_err();
@@ -86,7 +86,7 @@ suite! {
         assert_eq!(bed.send("orders", &to_queue(0, b"x")).place.offset, 0);
     }
 
-    fn a_row_that_cannot_be_made_is_named_too(bed) {
+    fn a_row_that_cannot_be_drafted_is_numbered_too(bed) {
         let producer = bed.store.producer("orders", Some(0)).unwrap();
         let drafts = [Ok(body(b"x")), Err(Error::Closed), Ok(body(b"y"))].into_iter();
         let sent = producer.send_batch(drafts, Atomicity::Rows, Durability::Default);
@@ -94,7 +94,7 @@ suite! {
         assert_eq!(bed.bodies("orders", 0), [[0u8; 0]; 0]);
     }
 
-    fn the_chunks_before_a_refused_row_are_there_unless_the_batch_is_atomic(bed) {
+    fn the_chunks_before_a_rejected_row_are_stored_unless_the_batch_is_atomic(bed) {
         let large = [5; 10 << 10];
         let mut drafts = vec![to_queue(0, &large); (5 << 20) / large.len()];
         drafts.push(Draft { tags: Some(""), ..to_queue(0, b"x") });
@@ -111,7 +111,7 @@ suite! {
         assert!((chunk - 10..=chunk).contains(&there), "{there}");
     }
 
-    fn an_atomic_batch_above_its_limit_is_refused_and_leaves_nothing(bed) {
+    fn an_atomic_batch_above_its_limit_is_rejected_and_stores_nothing(bed) {
         let large = [5; 16 << 10];
         let drafts = vec![to_queue(0, &large); (64 << 20) / large.len() + 1];
         let error = send_batch(bed, &drafts, Atomicity::Whole).unwrap_err();

@@ -1,4 +1,4 @@
-//! A store to test, and short words for what tests do with it.
+//! A store under test, with short helpers.
 
 use crate::world::Place;
 use forebay::{Draft, Durability, EngineKind, Filter, Options, ReadBatch, Result, Sent, Store};
@@ -13,7 +13,7 @@ pub(crate) enum Kind {
     CommitLog,
 }
 
-/// A store in a directory of its own.
+/// A store in its own directory.
 pub(crate) struct Bed {
     pub(crate) kind: Kind,
     pub(crate) store: Store,
@@ -62,7 +62,7 @@ impl Bed {
         }
     }
 
-    /// A second bed of the same engine, with options of its own. Some tests make many.
+    /// A second bed of the same engine with other options. Some tests create many.
     pub(crate) fn another(&self, change: impl FnOnce(&mut Options)) -> Bed {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let mut options = small_options();
@@ -76,7 +76,7 @@ impl Bed {
         self.dir.is_some()
     }
 
-    /// Closes the store and opens it again, where the engine keeps its messages.
+    /// Closes and reopens the store, if the engine keeps its messages.
     pub(crate) fn reopen(&mut self) {
         if self.persists() {
             self.store.close().unwrap();
@@ -84,7 +84,7 @@ impl Bed {
         }
     }
 
-    /// Sends to `topic`, which it makes where it is not there.
+    /// Sends to `topic`, creating it if it is missing.
     pub(crate) fn try_send(&self, topic: &str, draft: &Draft<'_>) -> Result<Sent> {
         let producer = self.store.producer(topic, None)?;
         producer.send(draft, 0, Durability::Default)
@@ -109,7 +109,7 @@ impl Bed {
             .unwrap()
     }
 
-    /// All bodies of a queue, read in as many steps as it takes.
+    /// All bodies of a queue, read in as many steps as needed.
     pub(crate) fn bodies(&self, topic: &str, queue: u32) -> Vec<Vec<u8>> {
         let mut bodies = Vec::new();
         let mut offset = 0;

@@ -1,4 +1,4 @@
-//! Bits that flip: no way of reading hands out what was not sent, and all agree on what was.
+//! Flipped bits: no way of reading returns what was not sent, and all ways agree.
 
 use crate::recovery::{crashed, edit, log_file};
 use crate::world::{Place, Sent, World, write};
@@ -13,7 +13,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
-/// What a reader found: positions and bodies.
+/// Positions and bodies that a reader found.
 type Found = BTreeMap<u64, Vec<u8>>;
 
 /// Streams that began before the damage.
@@ -61,12 +61,12 @@ impl Streams {
         }
     }
 
-    /// What each way of reading finds, by its name.
+    /// The result of each way of reading, by its name.
     fn read(self, store: &Store, world: &World) -> Vec<(&'static str, Found)> {
         let topics = self.topics.into_iter().flat_map(rows_of).collect();
         let mut tails = Found::new();
         for topic in TOPICS {
-            // It reads ahead, so what it was to check must be damaged before.
+            // The stream reads ahead, so the damage must exist before it reads on.
             let mut tail = Tail::new(store, topic, &Bound::Earliest, AtEnd::Stop).unwrap();
             while let Step::Message(message) = tail.next(Duration::ZERO).unwrap() {
                 add(&mut tails, &message);
@@ -101,13 +101,13 @@ impl Streams {
     }
 }
 
-/// Errors are left to the caller, who sees what is missing.
+/// Ignores errors: the caller sees which messages are missing.
 fn take(found: &mut Found, message: Result<Message, Error>) {
     message.iter().for_each(|message| add(found, message));
 }
 
 #[test]
-fn no_way_of_reading_hands_out_a_flipped_bit() {
+fn no_way_of_reading_returns_a_flipped_bit() {
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
     world.send(&store, 40);
@@ -122,7 +122,7 @@ fn no_way_of_reading_hands_out_a_flipped_bit() {
         .record()
         .bytes()
         .len();
-    // The last property is the checksum's own; with another name it is one that nobody knows.
+    // The last property is the checksum itself; with another name it is an unknown property.
     for at in 0..len - 20 {
         let streams = Streams::begin(&store);
         let (position, mut byte) = (victim.position + at as u64, [0]);
@@ -133,7 +133,7 @@ fn no_way_of_reading_hands_out_a_flipped_bit() {
             for sent in world.sent.values() {
                 let expected = match sent.position == victim.position {
                     true => None,
-                    // Without a key there is no question that leads to it.
+                    // Without a key no query can find it.
                     false if way == "query" && sent.keys.is_empty() => None,
                     false => Some(&sent.body),
                 };
@@ -147,10 +147,10 @@ fn no_way_of_reading_hands_out_a_flipped_bit() {
     store.close().unwrap();
 }
 
-/// A process dies, and the checksum of a record that was whole goes bad. Opening takes the record
-/// by its body as every later reader does, so the store is the same each time it is opened.
+/// A process dies, and the checksum of an intact record goes bad. Opening accepts the record by its
+/// body, as every later reader does, so each opening finds the same messages.
 #[test]
-fn a_checksum_that_is_missing_where_nothing_was_torn_costs_no_message() {
+fn a_missing_checksum_of_an_intact_record_loses_no_message() {
     let (place, world) = crashed(100);
     let ((topic, queue, offset), first) = world.sent.first_key_value().unwrap();
     let (path, at) = log_file(&place.root(), first.position);

@@ -1,5 +1,5 @@
-//! Damage anywhere: what is whole is there, what is not gives a typed error, and nothing panics,
-//! hangs or leads out of the store.
+//! Damage anywhere: intact messages are found, damaged ones give a typed error, and nothing panics,
+//! hangs or follows a link out of the store.
 
 use crate::draw::{Draw, Random};
 use crate::folder;
@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::Duration;
 
-/// Longer than any opening here takes by far: one that is not done by then hangs.
+/// Far longer than any opening here takes: after that, opening hangs.
 const HANGS: Duration = Duration::from_secs(60);
 
-/// A small store, closed in order or left as by a crash; with all its messages.
+/// A small store, closed cleanly or left as by a crash, and all its messages.
 pub(crate) fn small(clean: bool, count: usize) -> (Place, World) {
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
@@ -36,8 +36,8 @@ pub(crate) fn open(root: &Path, mode: Mode) -> Result<Store> {
     receiver.recv_timeout(HANGS).expect("opening hangs")
 }
 
-/// Looks at everything in an open store. Messages of which `lost` says nothing have to be there.
-pub(crate) fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
+/// Reads everything in an open store. All messages must be found, except those that `lost` accepts.
+pub(crate) fn check_all(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
     let mut missing = 0;
     for ((topic, queue, offset), sent) in &world.sent {
         match store.get(topic, *queue, *offset as i64) {
@@ -85,7 +85,8 @@ pub(crate) fn look(store: &Store, world: &World, lost: &dyn Fn(u64) -> bool) {
     assert!(count + missing >= world.sent.len());
 }
 
-/// Rows that a walk over the whole log gives. Each that stands where a message was is that message.
+/// Number of rows in a walk over the whole log. A row at the position of a message must be that
+/// message.
 fn count_in_log(store: &Store, world: &World) -> usize {
     let engine = store.engine().unwrap();
     let mut cursor = engine.log_cursor(forebay::Check::Full).unwrap();
@@ -102,7 +103,7 @@ fn count_in_log(store: &Store, world: &World) -> usize {
         for row in &rows.rows {
             let record = rows.record(row).unwrap();
             let sent = by_position.get(&(record.position() as u64));
-            // Where the log was cut, others stand.
+            // After a cut of the log, other messages have these positions.
             if let Some(sent) = sent.filter(|_| record.topic() != b"more") {
                 let same = record.stored_body() == sent.body;
                 assert!(same, "another body at {}", sent.position);
@@ -115,12 +116,13 @@ fn count_in_log(store: &Store, world: &World) -> usize {
     }
 }
 
-/// What a verification in parts finds: each part alone, and entries again where there are holes.
+/// The result of a verification in parts: each part alone, and queue entries again if there are
+/// holes.
 pub(crate) fn in_parts(store: &Store) -> forebay::Verification {
     let files = store.files().unwrap();
     let parts = files.stretches().unwrap();
     let check = |holes: &[Range<u64>]| -> Vec<Finding> {
-        // Nobody checks them in their order.
+        // The parts may be checked in any order.
         let each = parts.iter().rev();
         let found = each.map(|part| files.verify_stretches(std::slice::from_ref(part), holes));
         let mut found: Vec<_> = found.flat_map(Result::unwrap).collect();
@@ -142,13 +144,13 @@ pub(crate) fn in_parts(store: &Store) -> forebay::Verification {
     files.join_findings(found).unwrap()
 }
 
-/// Opens a damaged store for reading and for writing and looks at everything, twice.
+/// Opens a damaged store for reading and for writing and reads everything, twice.
 pub(crate) fn survives(root: &Path, world: &World, lost: &dyn Fn(u64) -> bool) {
     for mode in [Mode::Read, Mode::Append, Mode::Append] {
         let store = open(root, mode).unwrap();
-        look(&store, world, lost);
+        check_all(&store, world, lost);
         if mode == Mode::Read {
-            // As it was left, before opening for writing puts right what it can.
+            // First as it was left, before opening for writing repairs what it can.
             let whole = store.verify(&mut |_, _| true).unwrap();
             assert_eq!(in_parts(&store), whole);
         }
@@ -173,7 +175,7 @@ pub(crate) fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     fs::write(path, bytes).unwrap();
 }
 
-/// Files of a store, by their names from its root.
+/// Paths of the files of a store, relative to its root.
 pub(crate) fn names(root: &Path) -> Vec<PathBuf> {
     let files = folder::files(root).into_iter();
     files
@@ -181,8 +183,8 @@ pub(crate) fn names(root: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The messages that bytes `at..at + len` of a log file are part of; and where the log ends by the
-/// last message before them, after a crash.
+/// Whether the message at a position may be lost by damage to bytes `at..at + len` of a log file:
+/// the damage overlaps the bytes from its record to that of the next message.
 pub(crate) fn hit(world: &World, name: &Path, at: u64, len: u64) -> impl Fn(u64) -> bool + use<> {
     let start: Option<u64> = name
         .to_str()
@@ -215,7 +217,7 @@ fn every_bit_of_the_first_records_may_flip() {
             });
             let lost = hit(&world, name, bit as u64 / 8, 1);
             let store = open(&copy.root(), Mode::Read).unwrap();
-            look(&store, &world, &lost);
+            check_all(&store, &world, &lost);
             store.close().unwrap();
             if bit % 7 == 0 {
                 survives(&copy.root(), &world, &lost);
@@ -241,7 +243,7 @@ fn every_bit_of_the_state_page_may_flip() {
                 bytes[byte] ^= 1 << bit
             });
             let store = open(&copy.root(), Mode::Read).unwrap();
-            look(&store, &world, &never);
+            check_all(&store, &world, &never);
             store.close().unwrap();
             if byte % 3 == 0 {
                 survives(&copy.root(), &world, &never);
@@ -277,7 +279,7 @@ fn bits_of_the_other_files_may_flip() {
 }
 
 #[test]
-fn files_may_be_cut_at_any_length() {
+fn files_may_be_truncated_to_any_length() {
     let mut draw = Draw::new();
     for clean in [true, false] {
         let (place, world) = small(clean, 60);
@@ -389,7 +391,7 @@ fn log_files_may_be_missing_swapped_or_doubled() {
             )
         };
         for number in 0..files.len() - 1 {
-            // A missing first file is a retired one.
+            // A missing first file counts as retired.
             let copy = Place::fast_copy_of(&place.root());
             fs::remove_file(log(&copy.root(), number)).unwrap();
             survives(&copy.root(), &world, &file(number));
@@ -430,7 +432,7 @@ fn log_files_may_be_missing_swapped_or_doubled() {
 }
 
 #[test]
-fn names_that_cost_memory_are_not_believed() {
+fn names_that_imply_huge_queues_are_not_trusted() {
     let (place, world) = small(true, 100);
     let queue = |root: &Path| root.join("consumequeue/orders/0/00000000000000000000");
     for odd in [
@@ -485,10 +487,10 @@ fn names_that_cost_memory_are_not_believed() {
     }
 }
 
-/// What stands in place of a file or folder, and how it is put there.
+/// Something in place of a file or folder, and how it is created.
 type Impostor = (&'static str, Box<dyn Fn(&Path)>);
 
-/// What may stand where a file or a directory should be.
+/// Things that may be in place of a file or a directory.
 fn impostors(copy: &Path) -> Vec<Impostor> {
     let elsewhere = copy.with_file_name("elsewhere");
     let link = move |path: &Path| {
@@ -536,7 +538,7 @@ fn impostors(copy: &Path) -> Vec<Impostor> {
 }
 
 #[test]
-fn links_pipes_and_others_in_place_of_files_are_refused() {
+fn links_and_pipes_in_place_of_files_are_rejected() {
     let (place, _) = small(true, 200);
     fs::write(place.root().join("abort"), b"1").unwrap();
     let all: Vec<PathBuf> = folder::listing(&place.root()).into_keys().collect();
@@ -555,7 +557,7 @@ fn links_pipes_and_others_in_place_of_files_are_refused() {
                 match result {
                     Err(Error::Unsupported { .. } | Error::NotAStore { .. }) => {}
                     Err(Error::Exists { .. }) if mode == Mode::Create => {}
-                    // The backup is looked at only where the table is bad.
+                    // The backup is read only if the table is bad.
                     Ok(store) if backup => drop(store),
                     other => panic!("{kind} at {name:?}, {mode:?}: {:?}", other.err()),
                 }
@@ -568,7 +570,7 @@ fn links_pipes_and_others_in_place_of_files_are_refused() {
 }
 
 #[test]
-fn what_is_no_store_is_refused_and_left_alone() {
+fn a_directory_that_is_not_a_store_is_rejected_and_unchanged() {
     let place = Place::fast();
     let root = place.root();
     fs::create_dir(&root).unwrap();
@@ -601,7 +603,7 @@ fn what_is_no_store_is_refused_and_left_alone() {
 }
 
 #[test]
-fn layouts_that_are_not_read_are_refused_by_name() {
+fn unsupported_layouts_are_rejected_by_name() {
     type Make = fn(&Path);
     let layouts: [(&str, Make); 3] = [
         ("DLedger", |root| {
@@ -653,14 +655,14 @@ fn queues_in_a_database_are_read_from_the_log_and_not_written() {
     assert_eq!(folder::listing(&place.root()), before);
 }
 
-/// Bytes of a directory, blocks that are reserved and never written aside.
+/// Bytes of a directory, without blocks that are reserved and never written.
 fn size_of(root: &Path) -> u64 {
     folder::listing(root).values().map(|fact| fact.len).sum()
 }
 
 #[test]
-fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
-    // As RocketMQ writes by default, only bodies have checksums: any field of a head may lie.
+fn a_flipped_bit_in_a_head_without_checksum_loses_no_other_message() {
+    // RocketMQ by default writes checksums of bodies only: any field of a head may be wrong.
     let (place, mut world) = (Place::fast(), World::default());
     let plain = forebay::Options {
         checksum: Some(false),
@@ -678,7 +680,7 @@ fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
     let size = size_of(&place.root());
     let mut points = Vec::new();
     for record in [0, 7, 30, positions.len() - 2] {
-        // All bits of lengths, queue, offset and position; one of each byte of the rest.
+        // All bits of lengths, queue, offset and position; one bit of each other byte.
         let bits = (0..48).flat_map(|byte| (0..8).map(move |bit| (byte, bit)));
         let rest = (48..96).map(|byte| (byte, byte % 8));
         points.extend(bits.chain(rest).map(|(byte, bit)| (record, byte, bit)));
@@ -693,7 +695,7 @@ fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
                 fs::remove_dir_all(copy.root().join("consumequeue")).unwrap();
                 fs::write(copy.root().join("abort"), b"1").unwrap();
             }
-            // Another message may lose its place in a queue that is rebuilt: two claim it.
+            // Another message may lose its place in a rebuilt queue, if two claim the same one.
             let other = std::cell::Cell::new(None);
             let lost = |position| {
                 let hit = position == positions[record];
@@ -704,11 +706,11 @@ fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
                 hit || robbed
             };
             let store = open(&copy.root(), Mode::Read).unwrap();
-            look(&store, &world, &lost);
+            check_all(&store, &world, &lost);
             store.close().unwrap();
             if (byte + bit) % 5 == 0 {
                 let store = open(&copy.root(), Mode::Append).unwrap();
-                look(&store, &world, &lost);
+                check_all(&store, &world, &lost);
                 store.close().unwrap();
                 assert!(size_of(&copy.root()) < size + (300 << 10));
             }
@@ -716,8 +718,8 @@ fn a_flipped_bit_in_a_head_without_checksum_costs_no_other_message() {
     }
 }
 
-/// A search for the next record goes through the log in chunks of a MiB. None may be missed where
-/// two of them meet.
+/// A search for the next record reads the log in chunks of a MiB. It must not miss a record on the
+/// border of two chunks.
 #[test]
 fn a_record_on_the_border_of_a_chunk_is_found_again() {
     const MIB: usize = 1 << 20;

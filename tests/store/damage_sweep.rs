@@ -1,10 +1,10 @@
 //! Damage, point by point: every bit of the headers, every length of a file, every number at its
-//! limits, pages and files in each other's place.
+//! limits, pages and files swapped with others.
 //!
-//! Each test runs in a process of its own whose address space is limited, so that a length that is
-//! believed ends it.
+//! Each test runs in its own process with a limited address space, so that trusting a damaged
+//! length ends the process.
 
-use crate::damage::{change, hit, look, names, never, open, small, survives};
+use crate::damage::{change, check_all, hit, names, never, open, small, survives};
 use crate::draw::Draw;
 use crate::world::{Place, World, options};
 use forebay::{Draft, Durability, Mode, Options, Store};
@@ -12,13 +12,13 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Points that a test draws in its short form.
+/// Number of points that a test draws in its short form.
 const DRAWN: usize = 40;
-/// KiB of address space for a store whose files take less than one MiB.
+/// KiB of address space, for a store whose files take less than one MiB.
 const ADDRESS_SPACE_KIB: u64 = 2 << 20;
 const PAGE: usize = 4096;
 
-/// Runs a test in a process of its own; there, `work` with what draws its points.
+/// Runs a test in its own process; `work` runs there with the source of its points.
 fn bounded(name: &str, work: impl Fn(&mut Draw)) {
     const CHILD: &str = "FOREBAY_TEST_BOUNDED";
     if std::env::var_os(CHILD).is_some() {
@@ -40,7 +40,7 @@ fn bounded(name: &str, work: impl Fn(&mut Draw)) {
     assert!(said.contains("1 passed"), "{said}");
 }
 
-/// A store with damage: the directory and what was in it before.
+/// A damaged store: the directory and its files before the damage.
 struct Damaged {
     place: Place,
 }
@@ -60,14 +60,14 @@ impl Damaged {
         change(&self.root().join(name), how);
     }
 
-    /// Nothing in a log file was touched: everything is there, by offset and by key.
+    /// For damage outside log files: everything is found, by offset and by key.
     fn loses_nothing(&self, world: &World) {
         survives(&self.root(), world, &never);
         self.finds_keys(world);
     }
 
-    /// What a key leads to is right, by any time and by its own; if something is missing, a
-    /// verification says that there is damage.
+    /// Messages found by key are right, at any time and at their own. If one is missing, a
+    /// verification must report damage.
     fn finds_keys(&self, world: &World) {
         let store = open(&self.root(), Mode::Read).unwrap();
         let mut missed = Vec::new();
@@ -97,7 +97,7 @@ fn is_log(name: &Path) -> bool {
     name.starts_with("commitlog")
 }
 
-/// Bytes at the front of a file that say what is in it.
+/// Length of the part of a file to damage bit by bit: its header and first entries.
 fn head_of(name: &Path, len: usize) -> usize {
     let text = name.to_str().unwrap();
     let head = match text {
@@ -116,8 +116,8 @@ fn len_of(place: &Place, name: &Path) -> usize {
 }
 
 #[test]
-fn every_bit_at_the_front_of_a_file_may_flip() {
-    bounded("every_bit_at_the_front_of_a_file_may_flip", |sweep| {
+fn every_bit_at_the_start_of_a_file_may_flip() {
+    bounded("every_bit_at_the_start_of_a_file_may_flip", |sweep| {
         for clean in [true, false] {
             let (place, world) = small(clean, 300);
             let mut points = Vec::new();
@@ -141,13 +141,13 @@ fn every_bit_at_the_front_of_a_file_may_flip() {
 }
 
 #[test]
-fn every_length_of_every_file_may_be_left() {
-    bounded("every_length_of_every_file_may_be_left", |sweep| {
+fn every_file_may_be_truncated_to_any_length() {
+    bounded("every_file_may_be_truncated_to_any_length", |sweep| {
         for clean in [true, false] {
             let (place, world) = small(clean, 60);
             let mut points = Vec::new();
             for name in names(&place.root()) {
-                // Behind its last byte a file holds zeros, and one length is as good as another.
+                // After the last byte a file holds zeros, so all larger lengths are equivalent.
                 let bytes = fs::read(place.root().join(&name)).unwrap();
                 let used = bytes
                     .iter()
@@ -170,8 +170,8 @@ fn every_length_of_every_file_may_be_left() {
 }
 
 #[test]
-fn pages_may_stand_in_any_other_place() {
-    bounded("pages_may_stand_in_any_other_place", |sweep| {
+fn pages_may_be_in_any_other_place() {
+    bounded("pages_may_be_in_any_other_place", |sweep| {
         for clean in [true, false] {
             let (place, world) = small(clean, 300);
             let mut pages = Vec::new();
@@ -186,7 +186,7 @@ fn pages_may_stand_in_any_other_place() {
                 }
             }
             if sweep.all {
-                // The square of all pages takes hours: each meets some.
+                // All pairs of pages take hours: each page is combined with some.
                 let random = &mut sweep.random;
                 points.retain(|_| random.below(8) == 0);
             }
@@ -208,8 +208,8 @@ fn pages_may_stand_in_any_other_place() {
 }
 
 #[test]
-fn files_may_hold_what_another_held() {
-    bounded("files_may_hold_what_another_held", |sweep| {
+fn files_may_have_the_contents_of_others() {
+    bounded("files_may_have_the_contents_of_others", |sweep| {
         for clean in [true, false] {
             let (place, world) = small(clean, 300);
             let all = names(&place.root());
@@ -231,7 +231,7 @@ fn files_may_hold_what_another_held() {
     });
 }
 
-/// Values that a length, a number or a position may take and must not be believed.
+/// Extreme values of a length, a number or a position that must not be trusted.
 fn limits(width: usize, len: u64) -> Vec<u64> {
     let (top, sign) = match width {
         4 => (u64::from(u32::MAX), 1 << 31),
@@ -252,8 +252,8 @@ fn limits(width: usize, len: u64) -> Vec<u64> {
 }
 
 #[test]
-fn numbers_may_be_huge_negative_or_nothing() {
-    bounded("numbers_may_be_huge_negative_or_nothing", |sweep| {
+fn numbers_may_be_huge_negative_or_zero() {
+    bounded("numbers_may_be_huge_negative_or_zero", |sweep| {
         for clean in [true, false] {
             let (place, world) = small(clean, 300);
             let mut points = Vec::new();
@@ -266,7 +266,7 @@ fn numbers_may_be_huge_negative_or_nothing() {
                     }
                 }
             }
-            // The numbers of the state page stand in the machine's order, all others not.
+            // The numbers of the state page are in native byte order, all others are big-endian.
             sweep.each(DRAWN, points, |(name, at, width, value)| {
                 let copy = Damaged::copy_of(&place);
                 copy.change(name, |bytes| {
@@ -289,14 +289,14 @@ fn numbers_may_be_huge_negative_or_nothing() {
 }
 
 #[test]
-fn chains_of_the_index_may_lead_anywhere() {
-    bounded("chains_of_the_index_may_lead_anywhere", |sweep| {
+fn chains_of_the_index_may_point_anywhere() {
+    bounded("chains_of_the_index_may_point_anywhere", |sweep| {
         for clean in [true, false] {
             let (place, world) = small(clean, 300);
             let mut points = Vec::new();
             for name in names(&place.root().join("index")) {
                 for entry in 1..100u32 {
-                    // To itself, up and down the file, out of it, and back to where it came from.
+                    // To itself, up and down the file, out of it, and back to its origin.
                     let targets = [entry, entry + 1, entry - 1, 127, 128, 1 << 30, u32::MAX];
                     points.extend(targets.map(|target| (name.clone(), entry, target)));
                 }
@@ -315,7 +315,7 @@ fn chains_of_the_index_may_lead_anywhere() {
     });
 }
 
-/// Bytes that are no UTF-8, each of another kind: stray, cut, overlong, a surrogate, too high.
+/// Invalid UTF-8 of each kind: stray, truncated, overlong, a surrogate, too large.
 const NO_TEXT: [[u8; 4]; 5] = [
     [0x80, b'a', b'b', b'c'],
     [b'a', b'b', b'c', 0xF0],
@@ -327,7 +327,7 @@ const NO_TEXT: [[u8; 4]; 5] = [
 #[test]
 fn text_may_be_any_bytes() {
     bounded("text_may_be_any_bytes", |sweep| {
-        // Without a checksum over the whole nothing stands between these bytes and their reader.
+        // Without a whole-record checksum nothing protects these bytes.
         let place = Place::fast();
         let plain = Options {
             checksum: Some(false),
@@ -366,7 +366,7 @@ fn text_may_be_any_bytes() {
                     fs::write(copy.root().join("abort"), b"1").unwrap();
                 }
                 let store = open(&copy.root(), Mode::Read).unwrap();
-                look(&store, &world, &never);
+                check_all(&store, &world, &never);
                 if let Ok(message) = store.message_at(0) {
                     let _ = (message.topic(), message.keys(), message.tags());
                     assert_eq!(message.body().unwrap().as_ref(), b"body");
@@ -377,15 +377,15 @@ fn text_may_be_any_bytes() {
                 }
                 store.close().unwrap();
                 let store = open(&copy.root(), Mode::Append).unwrap();
-                look(&store, &world, &never);
+                check_all(&store, &world, &never);
                 store.close().unwrap();
             }
         });
     });
 }
 
-/// A clean close leaves marks that say where the log ends, so nothing is walked on opening. With
-/// the inventory gone, nothing but a walk tells that a queue is gone as well.
+/// After a clean close the marks say where the log ends, so opening walks nothing. Without the
+/// inventory, only a walk can find that a queue is missing as well.
 #[test]
 fn a_queue_that_is_lost_with_the_inventory_is_rebuilt() {
     let (place, world) = small(true, 300);

@@ -1,5 +1,5 @@
-//! Queues are caches of the log: what of their files is damaged decides nothing. No message that is
-//! whole in the log is hidden, and no offset is given twice.
+//! Queues are caches of the log: damage in their files decides nothing. No intact message of the
+//! log is hidden, and no offset is assigned twice.
 
 use crate::bed::small_options;
 use crate::world::{Place, body_of};
@@ -69,14 +69,14 @@ fn read_all(store: &Store) -> Messages {
     found
 }
 
-/// The file of a queue that holds an entry, and the byte of it.
+/// The file of a queue that holds an entry, and the byte where the entry begins.
 fn place_of(root: &Path, queue: u32, number: u64) -> (PathBuf, u64) {
     let start = number / FILE_ENTRIES * FILE_ENTRIES;
     let name = format!("consumequeue/orders/{queue}/{:020}", start * ENTRY);
     (root.join(name), (number - start) * ENTRY)
 }
 
-/// A store of which retention has taken the begin away, closed.
+/// A closed store, the beginning of which is retired.
 fn retired(root: &Path) -> Messages {
     let store = open(root, Mode::Append, |options| {
         options.retention_bytes = Some(3 * FILE_LEN);
@@ -98,13 +98,13 @@ fn retired(root: &Path) -> Messages {
     found
 }
 
-/// How bytes of a queue go bad.
+/// The kinds of damage to a queue.
 #[derive(Clone, Copy, Debug)]
 enum Damage {
     Zeros,
-    /// Copies of the entries that lie before them in the file.
+    /// Copies of the entries before them in the file.
     Older,
-    /// Copies of those behind.
+    /// Copies of the entries after them.
     Newer,
 }
 
@@ -128,14 +128,14 @@ fn damage(root: &Path, queue: u32, numbers: std::ops::Range<u64>, how: Damage) {
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// Every message is read in each mode, offsets go on where they ended, and nothing is lost.
+/// Every message is read in each mode, offsets continue, and nothing is lost.
 fn check(root: &Path, expected: &Messages, what: &str) {
     let store = open(root, Mode::Read, |_| {});
-    assert_eq!(read_all(&store), *expected, "{what}, for reading");
+    assert_eq!(read_all(&store), *expected, "{what}, opened for reading");
     store.close().unwrap();
     let store = open(root, Mode::Append, |_| {});
-    assert_eq!(read_all(&store), *expected, "{what}, for writing");
-    // An entry whose record the log gives back may be named, but nothing is lost.
+    assert_eq!(read_all(&store), *expected, "{what}, opened for writing");
+    // Damage may be reported for an entry whose record the log still has, but nothing is lost.
     let found = store.verify(&mut |_, _| true).unwrap().damage;
     assert!(
         found.iter().all(|it| it.lost.is_empty()),
@@ -157,11 +157,11 @@ fn check(root: &Path, expected: &Messages, what: &str) {
     );
 }
 
-/// In a closed store with retention, entries at the head of a queue are overwritten by zeros or by
-/// copies of others. Those that lead below the log look retired: only the log says that they are
+/// In a closed store with retention, entries at the start of a queue are overwritten by zeros or by
+/// copies of others. Those that point below the log look retired: only the log shows that they are
 /// not.
 #[test]
-fn a_damaged_head_of_a_queue_hides_no_message() {
+fn a_damaged_start_of_a_queue_hides_no_message() {
     let place = Place::new();
     let expected = retired(&place.root());
     for queue in 0..QUEUES {
@@ -182,10 +182,10 @@ fn a_damaged_head_of_a_queue_hides_no_message() {
     }
 }
 
-/// A process dies whose queues were made durable once, and the last entries of one go bad. They are
-/// the only ones to tell of their messages and next offsets, but for the log.
+/// A process dies whose queues were made durable once, and the last entries of one go bad. Besides
+/// the log, only they record their messages and the next offset.
 #[test]
-fn a_damaged_end_of_a_queue_of_a_dead_store_hides_no_message() {
+fn a_damaged_end_of_a_queue_after_a_crash_hides_no_message() {
     let place = Place::new();
     let root = place.root();
     let keep = |options: &mut Options| options.queue_flush_interval = Duration::from_secs(3600);

@@ -1,18 +1,18 @@
-//! Draws: numbers that nobody has chosen, and some of many points that a test could try.
+//! Random numbers, and random choices from many points that a test could try.
 //!
-//! The gate tries some points, `FOREBAY_PROOF` all. Half of those that are drawn are the same each
-//! time; the other half are drawn by `FOREBAY_SEED`, or by a seed that the test prints.
+//! The gate tries some points, `FOREBAY_PROOF` all. Half of the drawn points are the same each
+//! time; the other half depend on `FOREBAY_SEED`, or on a seed that the test prints.
 
 use proptest::test_runner::{Config, RngSeed};
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 
-/// Bits of a number that nobody has chosen.
+/// A random number generator.
 pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     fn of_seed(seed: u64) -> Random {
-        // Small seeds leave the generator's state nearly empty: it is stirred.
+        // Small seeds leave the generator's state nearly empty, so it is stirred.
         let mut random = Random((seed ^ 0x9E37_79B9_7F4A_7C15).max(1));
         for _ in 0..20 {
             random.next();
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// Draws the points of a test, and says by which seed.
+/// Draws the points of a test, and prints the seed.
 pub(crate) struct Draw {
     fixed: Random,
     pub(crate) random: Random,
@@ -40,7 +40,7 @@ pub(crate) struct Draw {
     pub(crate) all: bool,
 }
 
-/// `FOREBAY_SEED`, or a seed that nobody has chosen; a failure prints it.
+/// `FOREBAY_SEED`, or a random seed; a failure prints it.
 fn seed() -> u64 {
     let seed = match std::env::var("FOREBAY_SEED") {
         Ok(text) => text.parse().unwrap(),
@@ -50,8 +50,8 @@ fn seed() -> u64 {
     seed
 }
 
-/// Has proptest draw by the same seed. Its own variables count for the rest, and nothing is written
-/// beside the source.
+/// Configures proptest with the same seed. Other settings come from proptest's own variables. No
+/// regression files are written.
 pub(crate) fn proptest_config() -> Config {
     Config {
         rng_seed: RngSeed::Fixed(seed()),

@@ -1,4 +1,4 @@
-//! Files that somebody truncates while a store is open: an error with path and position.
+//! Files that are truncated while a store is open: an error with path and position.
 
 use crate::bed::{small_options, to_queue};
 use forebay::{Durability, Error, Filter, Mode, Options, Result, Sent, Store};
@@ -23,7 +23,7 @@ fn place(error: &Error) -> Option<(&Path, u64)> {
 }
 
 #[test]
-fn a_log_that_is_truncated_under_a_reader_is_an_error_and_the_rest_is_read() {
+fn a_log_truncated_under_a_reader_is_an_error_and_the_rest_is_readable() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), small_options()).unwrap();
     for _ in 0..1000 {
@@ -37,7 +37,7 @@ fn a_log_that_is_truncated_under_a_reader_is_an_error_and_the_rest_is_read() {
     let reader = Store::open(dir.path(), options).unwrap();
     let log = dir.path().join("commitlog/00000000000000000000");
     let read = |offset| reader.read("orders", 0, offset, 10, None, &Filter::default());
-    // It is mapped from the first read on.
+    // The first read maps the file.
     assert_eq!(read(0).unwrap().messages.len(), 10);
     cut(&log, 4096);
     let error = read(100).unwrap_err();
@@ -48,7 +48,7 @@ fn a_log_that_is_truncated_under_a_reader_is_an_error_and_the_rest_is_read() {
 }
 
 #[test]
-fn a_log_that_is_truncated_under_a_writer_ends_the_writing() {
+fn a_log_truncated_under_a_writer_fails_the_store() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), small_options()).unwrap();
     send(&store, b"first").unwrap();

@@ -1,4 +1,4 @@
-//! Directories of stores as tests look at them: copies, listings, and what is in them.
+//! Directories of stores: copies, listings, and contents.
 
 use crate::world::Place;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What a file system knows of a name; two listings are equal if nothing was touched.
+/// Metadata of a file; two listings are equal if nothing was touched.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fact {
     pub(crate) inode: u64,
@@ -18,7 +18,7 @@ pub(crate) struct Fact {
     pub(crate) crc: u32,
 }
 
-/// Every name below `root`, with its facts and a checksum of its bytes.
+/// All files below `root`, with metadata and checksum.
 pub(crate) fn listing(root: &Path) -> BTreeMap<PathBuf, Fact> {
     try_listing(root).unwrap()
 }
@@ -56,7 +56,7 @@ fn collect(root: &Path, at: &Path, found: &mut BTreeMap<PathBuf, Fact>) -> io::R
     Ok(())
 }
 
-/// Checksums of all files below `root` but those that each opening writes.
+/// Checksums of all files below `root`, except those that each opening writes.
 pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, u32> {
     const RUNNING: [&str; 7] = [
         "lock",
@@ -79,7 +79,7 @@ pub(crate) fn contents(root: &Path) -> BTreeMap<PathBuf, u32> {
     .collect()
 }
 
-/// Copies a directory as a whole, in which nobody writes.
+/// Copies a whole directory that nobody writes to.
 pub(crate) fn copy(from: &Path, to: &Path) {
     try_copy(from, to).unwrap();
 }
@@ -98,18 +98,18 @@ fn try_copy(from: &Path, to: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Names, kinds, lengths and checksums: what a copy has in common with what it is a copy of.
+/// Names, kinds, lengths and checksums, which a copy has in common with its original.
 fn bytes(root: &Path) -> io::Result<BTreeMap<PathBuf, (u32, u64, u32)>> {
     let all = try_listing(root)?.into_iter();
     let facts = all.map(|(path, it)| (path, (it.mode & libc::S_IFMT, it.len, it.crc)));
     Ok(facts.collect())
 }
 
-/// Copies the directory of a live store as it is at one moment, which is what a process leaves that
-/// dies then.
+/// Copies the directory of a live store as it is at one moment, like a process that dies then would
+/// leave it.
 ///
-/// The threads of the store write, rename and remove files meanwhile. A copy is taken again until
-/// nothing has changed between its begin and its end; nobody may send to the store.
+/// The threads of the store write, rename and remove files meanwhile. Copies until nothing has
+/// changed during a copy; nobody may send to the store.
 pub(crate) fn snapshot(from: &Path, to: &Path) {
     const TRIES: usize = 1000;
     let taken = (0..TRIES).any(|_| {
@@ -117,18 +117,18 @@ pub(crate) fn snapshot(from: &Path, to: &Path) {
         match same {
             Err(error) if error.kind() != io::ErrorKind::NotFound => panic!("{error}"),
             Ok(true) => true,
-            // A file that is gone by now may have another name.
+            // A missing file may have been renamed.
             _ => {
                 fs::remove_dir_all(to).unwrap();
                 false
             }
         }
     });
-    assert!(taken, "{} does not come to rest", from.display());
+    assert!(taken, "{} keeps changing", from.display());
 }
 
-/// Of two files that are replaced one after the other, the second is never ahead of the first: at
-/// no moment and in no copy.
+/// Two files are replaced one after the other. The second must never be ahead of the first, at any
+/// moment and in any copy.
 #[test]
 fn a_copy_of_a_live_store_shows_one_moment() {
     let (place, copies) = (Place::fast(), Place::fast());

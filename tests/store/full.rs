@@ -1,7 +1,7 @@
-//! A memory file system without room: loads from holes fault there, and so do stores.
+//! A full file system in memory: loads from holes fault there, and so do stores.
 //!
-//! A small tmpfs is mounted for each test, which takes a privilege; where it cannot be had, the
-//! tests say so and pass.
+//! Each test mounts a small tmpfs, which needs a privilege. Without it, the tests print that they
+//! are skipped, and pass.
 
 use crate::bed::{small_options, to_queue};
 use crate::golden::{Golden, read_all};
@@ -43,14 +43,14 @@ impl SmallDisk {
         self.dir.path().join("store")
     }
 
-    /// Takes all room that is left.
+    /// Uses up all free space.
     fn fill(&self) {
         let mut file = fs::File::create(self.dir.path().join("filler")).unwrap();
         let zeros = [0; 4096];
         while file.write_all(&zeros).is_ok() {}
     }
 
-    /// Gives room back: a MiB and what filling took.
+    /// Frees some space: a MiB and the space used by `fill`.
     fn free(&self) {
         for name in ["filler", "ballast"] {
             let _ = fs::remove_file(self.dir.path().join(name));
@@ -60,7 +60,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: a map that a failed test has leaked must not keep it.
+        // Lazily: a map that a failed test has leaked must not prevent it.
         let _ = Command::new("umount")
             .arg("-l")
             .arg(self.dir.path())
@@ -68,7 +68,7 @@ impl Drop for SmallDisk {
     }
 }
 
-/// Copies a file as a sparse one: pages of zeros are holes.
+/// Copies a file as a sparse one: pages of zeros become holes.
 fn copy_sparse(from: &Path, to: &Path) {
     let bytes = fs::read(from).unwrap();
     let file = fs::File::create(to).unwrap();
@@ -96,9 +96,9 @@ fn read_everything(store: &Store) -> usize {
     read_all(store).len()
 }
 
-/// A store that fills its disk goes on reading, and goes on sending when there is room again.
+/// A store on a full disk can still be read, and can send again when there is space.
 #[test]
-fn a_full_disk_refuses_sends_and_nothing_else() {
+fn a_full_disk_only_prevents_sends() {
     let Some(disk) = SmallDisk::new(3 << 20) else {
         return;
     };
@@ -125,7 +125,7 @@ fn a_full_disk_refuses_sends_and_nothing_else() {
     }
     assert_eq!(read_everything(&store), 100);
     disk.fill();
-    // What has blocks takes some more; queues and index may wait for room of their own.
+    // Reserved blocks take some more messages; queues and index may wait for space of their own.
     let (sent, error) = (100..)
         .find_map(|number| send(number).err().map(|error| (number, error)))
         .unwrap();
@@ -146,9 +146,9 @@ fn a_full_disk_refuses_sends_and_nothing_else() {
     assert_eq!(read_everything(&store), sent + 1);
 }
 
-/// A reader beside the writer, which has no room either.
+/// A reader next to the writer, both without free space.
 #[test]
-fn a_reader_on_a_full_disk_sees_what_is_there() {
+fn a_reader_on_a_full_disk_sees_all_messages() {
     let Some(disk) = SmallDisk::new(24 << 20) else {
         return;
     };
@@ -186,9 +186,9 @@ fn a_reader_on_a_full_disk_sees_what_is_there() {
     assert_eq!(read_everything(&reader), 200);
 }
 
-/// Stores of another system are sparse wherever nothing was written, and are read without room.
+/// Stores of another system are sparse wherever nothing was written, and can be read without space.
 #[test]
-fn sparse_stores_are_read_without_room() {
+fn sparse_stores_are_read_without_space() {
     for name in ["clean", "crashed", "lost-queues", "torn-hole", "torn-tail"] {
         let Some(disk) = SmallDisk::new(256 << 20) else {
             return;
@@ -211,7 +211,7 @@ fn sparse_stores_are_read_without_room() {
         store.verify(&mut |_, _| true).unwrap();
         drop(store);
         assert_eq!(blocks(&disk.root()), before, "{name}");
-        // Taking it over needs room, and says so.
+        // Adopting it needs space, which the error says.
         let options = Options {
             adopt: true,
             ..Options::default()
@@ -237,9 +237,9 @@ fn blocks(root: &Path) -> u64 {
     sum
 }
 
-/// With room, nothing differs from an ordinary disk.
+/// With space, tmpfs behaves like an ordinary disk.
 #[test]
-fn a_tmpfs_with_room_is_like_any_disk() {
+fn a_tmpfs_with_space_is_like_any_disk() {
     let Some(disk) = SmallDisk::new(64 << 20) else {
         return;
     };

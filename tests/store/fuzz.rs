@@ -1,4 +1,4 @@
-//! The fuzz targets with bytes that proptest draws: raw ones, and good ones with changes.
+//! The fuzz targets with bytes from proptest: random ones, and valid ones with changes.
 
 use crate::draw::proptest_config;
 use crate::fuzz_targets::{TARGETS, run};
@@ -12,7 +12,7 @@ fn config() -> ProptestConfig {
     }
 }
 
-/// Bytes as they are found on disks: many zeros, many at their limits, some text of tables.
+/// Bytes typical of damaged disks: many zeros, many extreme values, some text of tables.
 fn bytes() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![3 => Just(0u8), 1 => Just(0xFF), 1 => Just(0x7F), 3 => any::<u8>()];
     let text = "(queue|position|index|orders|bills|[{}\",:\\[\\]]|-?[0-9]{1,20}| |\n){0,40}";
@@ -26,7 +26,7 @@ proptest! {
     #![proptest_config(config())]
 
     #[test]
-    fn any_bytes_anywhere_end_in_no_panic(bytes in bytes(), target in 0..TARGETS.len()) {
+    fn arbitrary_bytes_anywhere_cause_no_panic(bytes in bytes(), target in 0..TARGETS.len()) {
         let name = TARGETS[target].0;
         let outcome = std::panic::catch_unwind(|| run(name, &bytes));
         prop_assert!(outcome.is_ok(), "target {}", name);

@@ -1,8 +1,8 @@
-//! Fuzz targets: any bytes where a decoder meets them, in a store that is otherwise good.
+//! Fuzz targets: arbitrary bytes for each decoder, in an otherwise intact store.
 //!
-//! A target takes bytes and returns; a panic or a hang is a finding, an error is none. It needs no
-//! more than the crate and `tempfile`: `fuzz/` includes this file to run each target under
-//! cargo-fuzz, and `fuzz.rs` beside it lets proptest draw the bytes.
+//! A target takes bytes and returns. A panic or a hang is a finding; an error is not. This file
+//! uses only the crate and `tempfile`: `fuzz/` includes it to run each target under cargo-fuzz, and
+//! `fuzz.rs` runs the targets with bytes from proptest.
 
 use forebay::{BlockTable, Blocks, Damages, Wanted};
 use forebay::{Check, Draft, Durability, Filter, Mode, Options, ScanSpec, Store};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 use tempfile::TempDir;
 
-/// A target.
+/// One fuzz target.
 type Target = fn(&[u8]);
 
 /// All targets, by name.
@@ -31,7 +31,7 @@ pub(crate) const TARGETS: &[(&str, Target)] = &[
     ("block_scan", block_scan),
 ];
 
-/// Runs a target.
+/// Runs one target.
 pub(crate) fn run(name: &str, bytes: &[u8]) {
     let found = TARGETS.iter().find(|(known, _)| *known == name);
     found.unwrap().1(bytes);
@@ -46,7 +46,7 @@ fn options(mode: Mode) -> Options {
         index_entries: Some(64),
         default_queues: Some(2),
         max_message_size: Some(8 << 10),
-        // What no checksum covers is what a decoder has to judge.
+        // Without checksums, the decoders must check everything themselves.
         checksum: Some(false),
         ..Options::default()
     }
@@ -73,7 +73,7 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// The good store that each target begins from.
+/// The intact store from which each target begins.
 fn good() -> &'static Path {
     static GOOD: OnceLock<TempDir> = OnceLock::new();
     let made = GOOD.get_or_init(|| {
@@ -98,7 +98,7 @@ fn good() -> &'static Path {
     made.path()
 }
 
-/// Files of the good store whose names begin so, in order.
+/// Files of the intact store whose names begin with `begin`, in order.
 fn named(begin: &str) -> Vec<PathBuf> {
     fn collect(root: &Path, at: &Path, found: &mut Vec<PathBuf>) {
         for entry in fs::read_dir(at).unwrap() {
@@ -116,7 +116,7 @@ fn named(begin: &str) -> Vec<PathBuf> {
     found
 }
 
-/// Changes the bytes of a file in a copy of the good store, and uses all that there is.
+/// Changes the bytes of a file in a copy of the intact store, and uses the whole store.
 fn with_file(name: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     let folder = folder();
     copy(good(), folder.path());
@@ -127,7 +127,7 @@ fn with_file(name: &Path, change: impl FnOnce(&mut Vec<u8>)) {
     exercise(folder.path());
 }
 
-/// Puts bytes over the front of a file and leaves its length.
+/// Overwrites the start of a file and keeps its length.
 fn over(name: &Path, bytes: &[u8]) {
     with_file(name, |file| {
         let len = bytes.len().min(file.len());
@@ -149,7 +149,7 @@ fn exercise(root: &Path) {
                 queue: Some(number % 2),
                 ..Draft::default()
             };
-            // Enough to go on in the next file.
+            // Enough to continue in the next file.
             let sent = store.producer("orders", None);
             let _ = sent.and_then(|producer| producer.send(&draft, 0, Durability::Flushed));
         }
@@ -168,7 +168,7 @@ fn exercise(root: &Path) {
     }
 }
 
-/// One record, alone.
+/// A single record.
 fn record(bytes: &[u8]) {
     let Ok(record) = forebay::Record::parse(bytes) else {
         return;
@@ -177,7 +177,7 @@ fn record(bytes: &[u8]) {
     let _ = (record.born_host(), record.store_host(), record.check_body());
 }
 
-/// The properties of the first record, whose lengths are right.
+/// The properties of the first record, with correct lengths.
 fn properties(bytes: &[u8]) {
     let bytes = &bytes[..bytes.len().min(0x7FFF)];
     let name = &named("commitlog")[0];
@@ -223,13 +223,13 @@ fn state(bytes: &[u8]) {
     over(Path::new("forebay.state"), bytes);
 }
 
-/// Fields of the state page: the byte where each lies, and its width.
+/// Fields of the state page: first byte and width.
 const STATE_FIELDS: [(usize, usize); 26] = [
     (8, 4),    // version
     (12, 4),   // clean
     (16, 8),   // boot id
     (32, 8),   // epoch
-    (40, 8),   // its begin
+    (40, 8),   // start of the epoch
     (48, 8),   // process id
     (56, 4),   // store host
     (80, 8),   // bytes of a log file
@@ -249,11 +249,11 @@ const STATE_FIELDS: [(usize, usize); 26] = [
     (456, 8),  // mount
     (480, 8),  // inode
     (512, 4),  // commits taken
-    (2048, 8), // an epoch: when it began
-    (2056, 8), // and where
+    (2048, 8), // an epoch: time of its beginning
+    (2056, 8), // end of the log at that time
 ];
 
-/// Values at the bounds of fields.
+/// Extreme values of fields.
 const EDGES: [u64; 18] = [
     0,
     1,
@@ -275,16 +275,16 @@ const EDGES: [u64; 18] = [
     u64::MAX,
 ];
 
-/// How the store of a state page was left.
+/// How the last writer left the store of the state page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Left {
     Closed,
     Halted,
-    /// Closed, and all but the page and the tables is gone.
+    /// Closed, then all files removed except the page and the tables.
     Bare,
 }
 
-/// Puts edges into fields of the state page, whose checksum holds, and uses the store.
+/// Sets fields of the state page to extreme values, with a correct checksum, and uses the store.
 fn with_fields(fields: &[(usize, u64)], left: Left) {
     let folder = folder();
     copy(good(), folder.path());
@@ -304,7 +304,7 @@ fn with_fields(fields: &[(usize, u64)], left: Left) {
     }
     let crc = crc32fast::hash(&page[56..104]);
     page[104..108].copy_from_slice(&crc.to_ne_bytes());
-    // In place, as the process left it that had it mapped.
+    // In place, as a process with a map of the page leaves it.
     fs::write(&path, page).unwrap();
     if matches!(left, Left::Bare) {
         for name in ["commitlog", "consumequeue", "index"] {
@@ -314,7 +314,7 @@ fn with_fields(fields: &[(usize, u64)], left: Left) {
     exercise(folder.path());
 }
 
-/// Each field of the state page at each edge.
+/// Each field of the state page with each extreme value.
 pub(crate) fn each_field(mut told: impl FnMut(usize, u64, Left)) {
     for (field, (at, _)) in STATE_FIELDS.into_iter().enumerate() {
         for value in EDGES {
@@ -326,8 +326,8 @@ pub(crate) fn each_field(mut told: impl FnMut(usize, u64, Left)) {
     }
 }
 
-/// Some fields of the state page at edges or beside them: field, edge and distance of each are
-/// three of the bytes; the first says how the store was left.
+/// Some fields of the state page at or near extreme values. Field, value and distance take three of
+/// the bytes each; the first byte says how the store was left.
 fn state_fields(bytes: &[u8]) {
     let (left, rest) = bytes.split_first().unwrap_or((&0, &[]));
     let left = [Left::Closed, Left::Halted, Left::Bare][usize::from(*left) % 3];
@@ -339,7 +339,7 @@ fn state_fields(bytes: &[u8]) {
     with_fields(&fields.collect::<Vec<_>>(), left);
 }
 
-/// The inventory, with a checksum that holds.
+/// The inventory, with a correct checksum.
 fn offsets(bytes: &[u8]) {
     with_file(Path::new("forebay.offsets"), |file| {
         *file = [b"forebay.offsets 1\n", bytes, b"\n"].concat();
@@ -348,7 +348,7 @@ fn offsets(bytes: &[u8]) {
     });
 }
 
-/// Damage to a good store: file, place and value of each change are four of the bytes.
+/// Damage to an intact store: file, place and value of each change take four of the bytes.
 fn store(bytes: &[u8]) {
     let folder = folder();
     copy(good(), folder.path());
@@ -361,7 +361,7 @@ fn store(bytes: &[u8]) {
         let at = usize::from(u16::from_be_bytes([change[1], change[2]]));
         match file.len() {
             0 => continue,
-            // The front of a file says more than the rest.
+            // The start of a file is more interesting than the rest.
             len if change[1] % 8 == 7 => file.truncate(at % len),
             len => file[at % len.min(600)] = change[3],
         }
@@ -370,9 +370,9 @@ fn store(bytes: &[u8]) {
     exercise(folder.path());
 }
 
-/// Any bytes as an archive's table of blocks, and the same behind a good head and checksum.
+/// Arbitrary bytes as the block table of an archive, and the same after a valid head with checksum.
 fn blocks(bytes: &[u8]) {
-    let look = |bytes: &[u8]| {
+    let decode = |bytes: &[u8]| {
         let Ok(table) = BlockTable::decode(bytes, Path::new("blocks")) else {
             return;
         };
@@ -385,14 +385,14 @@ fn blocks(bytes: &[u8]) {
         assert!(range.start <= range.end);
         let _ = table.key_blocks(b"orders", b"key", bytes, Path::new("keys"));
     };
-    look(bytes);
+    decode(bytes);
     let mut whole = b"FBBLOCKS\0\0\0\x01".to_vec();
     whole.extend_from_slice(&crc32fast::hash(bytes).to_be_bytes());
     whole.extend_from_slice(bytes);
-    look(&whole);
+    decode(&whole);
 }
 
-/// Any bytes as blocks that were read from an archive.
+/// Arbitrary bytes as blocks that were read from an archive.
 fn block_scan(bytes: &[u8]) {
     let blocks = Blocks {
         bytes,

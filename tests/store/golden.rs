@@ -1,8 +1,8 @@
-//! Stores that the real RocketMQ wrote are read message for message, as they were left and after
-//! they are taken over.
+//! Stores written by the real RocketMQ are read message for message, as they were left and after
+//! they are adopted.
 //!
-//! Each store lies beside the listing of what RocketMQ itself showed of it. The repository has
-//! small copies; the whole set is read too where the environment or the neighbouring folder has it.
+//! Each store comes with a listing of what RocketMQ itself showed of it. The repository has small
+//! copies; the whole set is also read if the environment or the neighbouring folder has it.
 
 use crate::draw::Draw;
 use crate::folder;
@@ -18,17 +18,17 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 
-/// Where a message stands: topic, queue, offset.
+/// Place of a message: topic, queue, offset.
 pub(crate) type Place = (String, u32, u64);
 
-/// A store unpacked beside what is known of it.
+/// An unpacked store with its expected contents.
 pub(crate) struct Golden {
     name: String,
     pub(crate) root: PathBuf,
     _dir: TempDir,
     /// Messages in queues.
     pub(crate) listed: BTreeMap<Place, Value>,
-    /// Messages in the log alone.
+    /// Messages that are only in the log.
     hidden: Vec<Value>,
     digest: String,
 }
@@ -37,7 +37,7 @@ fn small_set() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/rocketmq")
 }
 
-/// The whole set, where it is.
+/// The folder of the whole set, if it exists.
 fn whole_set() -> Option<PathBuf> {
     let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared/fixtures");
     let folder = std::env::var_os("FOREBAY_FIXTURES").map_or(beside, PathBuf::from);
@@ -49,7 +49,7 @@ impl Golden {
         Golden::unpack(&small_set(), name, name)
     }
 
-    /// The files of `name`, held to what is listed under `listing`.
+    /// The files of `name`, checked against the listing under `listing`.
     fn unpack(set: &Path, name: &str, listing: &str) -> Golden {
         let dir = tempfile::tempdir().unwrap();
         let archive = open(set, &format!("{name}.tar"));
@@ -96,7 +96,7 @@ impl Golden {
     }
 }
 
-/// A file of a set, unpacked by what its name ends in.
+/// A file of a set, unpacked according to its ending.
 fn open(set: &Path, name: &str) -> Box<dyn Read> {
     let gz = set.join(format!("{name}.gz"));
     if gz.exists() {
@@ -116,7 +116,7 @@ fn place_of(message: &Value) -> Place {
     (topic, queue as u32, offset as u64)
 }
 
-/// Properties by the rules of the format, read here by code of the test's own.
+/// Properties by the rules of the format, decoded independently by the test.
 fn raw_properties(record: &Record<'_>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for piece in record.raw_properties().split(|byte| *byte == 2) {
@@ -244,7 +244,7 @@ fn assert_messages(found: &BTreeMap<Place, Message>, listed: &BTreeMap<Place, Va
     }
 }
 
-/// The digest by the rule of the listings.
+/// The digest, computed by the rule of the listings.
 fn digest(found: &BTreeMap<Place, Message>) -> String {
     fn text(hash: &mut Sha256, bytes: &[u8]) {
         hash.update(u32::try_from(bytes.len()).unwrap().to_be_bytes());
@@ -281,10 +281,10 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Every part of KEYS and every unique id of the listing finds exactly its messages; one
-/// key in `share` is asked for.
+/// Every part of KEYS and every unique id of the listing finds exactly its messages; one key in
+/// `share` is queried.
 ///
-/// Prepared messages are indexed too, those that were rolled back are not.
+/// Prepared messages are indexed too, but not those that were rolled back.
 fn assert_keys(store: &Store, golden: &Golden, share: usize) {
     let mut by_key: BTreeMap<(String, String), BTreeSet<i64>> = BTreeMap::new();
     let is_indexed = |message: &&Value| long(message, "sysFlag") & 0xC != 0xC;
@@ -313,9 +313,9 @@ fn assert_keys(store: &Store, golden: &Golden, share: usize) {
     }
 }
 
-/// Read as it is left, and taken over.
+/// First as it was left, then adopted.
 fn assert_all_keys(golden: &Golden) {
-    // A reader looks for what the index lacks in the log, at each question.
+    // For each query, a reader searches the log for keys that the index lacks.
     for (store, share) in [(golden.read_only(), 5), (golden.adopt(), 1)] {
         assert_keys(&store, golden, share);
         store.close().unwrap();
@@ -349,7 +349,7 @@ fn assert_ids(store: &Store, found: &BTreeMap<Place, Message>) {
     }
 }
 
-/// The first offset at or after a time, for times before, at, between and behind those of a queue.
+/// The first offset at or after a time, for times before, at, between and after those of a queue.
 fn assert_times(store: &Store, found: &BTreeMap<Place, Message>) {
     let mut queues: BTreeMap<(&str, u32), Vec<(u64, i64)>> = BTreeMap::new();
     for ((topic, queue, offset), message) in found {
@@ -391,7 +391,7 @@ fn assert_hidden(store: &Store, golden: &Golden, found: &BTreeMap<Place, Message
     }
 }
 
-/// Sends to every topic of the listing that takes messages, and gives the places.
+/// Sends to every topic of the listing that accepts messages, and returns the places.
 fn send_more(store: &Store, listed: &BTreeMap<Place, Value>, round: usize) -> Vec<(Place, String)> {
     let topics: BTreeSet<&String> = listed.keys().map(|(topic, ..)| topic).collect();
     let mut sent = Vec::new();
@@ -464,8 +464,8 @@ fn assert_queue_files(golden: &Golden) {
     }
 }
 
-/// Reads a store as it was left: everything equal to the listing, and not a name, byte or time of
-/// the directory changes.
+/// Reads a store as it was left: everything equals the listing, and no name, byte or time in the
+/// directory changes.
 fn reads_as_it_was_left(golden: &Golden) {
     let before = folder::listing(&golden.root);
     let store = golden.read_only();
@@ -482,7 +482,7 @@ fn reads_as_it_was_left(golden: &Golden) {
     assert_times(&store, &found);
     assert_hidden(&store, golden, &found);
     let verified = store.verify(&mut |_, _| true).unwrap();
-    // The index of a torn store leads to the record that is torn.
+    // The index of a torn store points to the torn record.
     let torn = usize::from(golden.name == "torn-tail");
     assert_eq!(verified.damage.len(), torn, "{:?}", verified.damage);
     let all = golden.listed.len() + golden.hidden.len();
@@ -493,8 +493,8 @@ fn reads_as_it_was_left(golden: &Golden) {
     assert_eq!(folder::listing(&golden.root), before);
 }
 
-/// Takes a copy over: the same messages, then more of ours, closed and opened again.
-fn is_taken_over(golden: &Golden) {
+/// Adopts a copy: the same messages, then more of ours, closed and opened again.
+fn is_adopted(golden: &Golden) {
     let refused = Store::open(&golden.root, Options::default()).err();
     assert!(
         matches!(refused, Some(Error::Foreign { .. })),
@@ -510,7 +510,7 @@ fn is_taken_over(golden: &Golden) {
     store.close().unwrap();
     assert_queue_files(golden);
     for round in 1..3 {
-        // It is Forebay's store from then on.
+        // From then on it is Forebay's store.
         let store = Store::open(&golden.root, Options::default()).unwrap();
         assert!(store.recovery().clean);
         let mut found = read_all(&store);
@@ -535,8 +535,8 @@ macro_rules! golden {
             }
 
             #[test]
-            fn is_taken_over() {
-                super::is_taken_over(&super::Golden::small($name));
+            fn is_adopted() {
+                super::is_adopted(&super::Golden::small($name));
             }
         })*
     };
@@ -553,12 +553,12 @@ golden!(
     broker: "broker"
 );
 
-/// Where the bytes of `torn-hole` are damaged: the first record that is hit, and behind the last.
+/// Bounds of the damage in `torn-hole`: start of the first damaged record, end of the last.
 const HOLE: std::ops::Range<i64> = 1_867_720..1_891_330;
-/// The records that are damaged there.
+/// The damaged records.
 const DAMAGED: [i64; 4] = [1_867_720, 1_868_148, 1_870_842, 1_871_122];
 
-/// `torn-hole` with the listing of `crashed`, of which it is a damaged copy; and the lost messages.
+/// `torn-hole` with the listing of `crashed`, of which it is a damaged copy, and the lost messages.
 fn torn_hole(set: &Path) -> (Golden, BTreeMap<Place, Value>) {
     let mut golden = Golden::unpack(set, "torn-hole", "crashed");
     let is_lost = |message: &Value| DAMAGED.contains(&long(message, "physicalOffset"));
@@ -600,7 +600,7 @@ fn assert_hole(store: &Store, lost: &BTreeMap<Place, Value>) {
 }
 
 #[test]
-fn the_whole_messages_behind_a_hole_are_read_and_the_lost_ones_named() {
+fn intact_messages_after_a_hole_are_read_and_lost_ones_reported() {
     let (golden, lost) = torn_hole(&small_set());
     let before = folder::listing(&golden.root);
     let store = golden.read_only();
@@ -615,13 +615,13 @@ fn the_whole_messages_behind_a_hole_are_read_and_the_lost_ones_named() {
 }
 
 #[test]
-fn a_store_with_a_hole_is_taken_over_and_goes_on_behind_it() {
+fn a_store_with_a_hole_is_adopted_and_continues_after_it() {
     let (golden, lost) = torn_hole(&small_set());
     let store = golden.adopt();
     assert_hole(&store, &lost);
     assert_messages(&read_all(&store), &golden.listed);
     let sent = send_more(&store, &golden.listed, 0);
-    // Offsets of lost messages are never given again.
+    // Offsets of lost messages are never assigned again.
     assert!(sent.iter().all(|(place, _)| !lost.contains_key(place)));
     store.close().unwrap();
     for _ in 0..2 {
@@ -643,7 +643,7 @@ fn a_store_with_a_hole_is_taken_over_and_goes_on_behind_it() {
 }
 
 #[test]
-fn a_hole_costs_no_more_where_queues_and_index_are_lost_too() {
+fn a_hole_loses_no_more_if_queues_and_index_are_lost_too() {
     for kept in [None, Some("index"), Some("consumequeue")] {
         let (golden, lost) = torn_hole(&small_set());
         for name in ["consumequeue", "index"] {
@@ -666,9 +666,9 @@ fn a_hole_costs_no_more_where_queues_and_index_are_lost_too() {
     }
 }
 
-/// What a broker leaves that lost its power before pages of the index were on the disk.
+/// A broker lost its power before some pages of the index reached the disk.
 #[test]
-fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
+fn index_pages_lost_in_a_power_failure_lose_no_key() {
     let torn = |tear: &dyn Fn(&mut [u8])| {
         let golden = Golden::small("crashed");
         let index = fs::read_dir(golden.root.join("index")).unwrap();
@@ -679,7 +679,7 @@ fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
         golden
     };
     let word = |bytes: &[u8], at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
-    // As `tests/golden` has it: 500 slots, 2,000 entries.
+    // As in `tests/golden`: 500 slots, 2,000 entries.
     let entry_at = |number: u32| 40 + 4 * 500 + 20 * number as usize;
     for golden in [
         // Sectors of slots, of entries, of the last entries.
@@ -689,7 +689,7 @@ fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
             let last = entry_at(word(bytes, 36) - 1);
             bytes[last - 100..last + 20].fill(0);
         }),
-        // A slot as it was before its newest entry came.
+        // A slot as it was before its newest entry.
         torn(&|bytes| {
             let slot = (0..500).map(|slot| 40 + 4 * slot);
             let newest = slot.max_by_key(|slot| word(bytes, *slot)).unwrap();
@@ -709,7 +709,7 @@ fn pages_of_the_index_that_went_with_the_power_cost_no_key() {
 }
 
 #[test]
-fn a_store_that_was_taken_over_has_its_keys_though_the_index_goes_at_once() {
+fn an_adopted_store_has_its_keys_even_if_the_index_is_lost_at_once() {
     let golden = Golden::small("clean");
     let store = golden.adopt();
     let died = Golden::small("clean");
@@ -743,9 +743,9 @@ fn config_files_of_a_broker_stay_as_they_are() {
 }
 
 #[test]
-fn the_whole_set_is_read_where_it_is() {
+fn the_whole_set_is_read_if_it_exists() {
     let Some(set) = whole_set() else {
-        println!("skipped: the folder of the whole set is not there");
+        println!("skipped: the folder of the whole set does not exist");
         return;
     };
     for entry in fs::read_dir(&set).unwrap() {
@@ -765,7 +765,7 @@ fn the_whole_set_is_read_where_it_is() {
     }
 }
 
-/// Standard base64, which a listing has bodies in.
+/// Standard base64, the encoding of bodies in a listing.
 mod base64_decode {
     pub(super) fn decode(text: &str) -> Vec<u8> {
         let value = |byte: u8| match byte {

@@ -1,4 +1,4 @@
-//! The options that a store keeps, in `forebay.options`.
+//! The options saved in a store, in `forebay.options`.
 
 use forebay::{Draft, Durability, Error, Flush, Mode, Options, Store};
 use std::fs;
@@ -8,7 +8,7 @@ fn file(root: &Path) -> PathBuf {
     root.join("forebay.options")
 }
 
-/// What a store that keeps few keys and waits for the disk was created with.
+/// The options of a store that indexes few keys and waits for the disk.
 fn own() -> Options {
     Options {
         commitlog_file_size: Some(1 << 20),
@@ -26,7 +26,7 @@ fn open(root: &Path, options: Options) -> Store {
     Store::open(root, options).unwrap()
 }
 
-/// A store as whoever opens it for a moment does, without options.
+/// Opens a store without options.
 fn open_plainly(root: &Path) -> Store {
     open(root, Options::default())
 }
@@ -42,10 +42,10 @@ fn words(options: &Options) -> (bool, u32, usize, Flush, bool, bool) {
     )
 }
 
-/// Spark's sink opened a closed store with the defaults: a store kept without an index got one of
-/// all its keys, at the next commit or before it.
+/// Spark's sink once opened a closed store with the defaults: a store created without an index got
+/// one with all its keys, at the next commit or before it.
 #[test]
-fn a_store_that_is_opened_without_options_keeps_those_it_was_created_with() {
+fn a_store_opened_without_options_keeps_those_of_its_creation() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     open(&root, own()).close().unwrap();
@@ -81,7 +81,7 @@ fn a_store_that_is_opened_without_options_keeps_those_it_was_created_with() {
 }
 
 #[test]
-fn an_option_that_is_given_goes_first_and_is_kept() {
+fn a_given_option_has_priority_and_is_saved() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     open(&root, own()).close().unwrap();
@@ -99,7 +99,7 @@ fn an_option_that_is_given_goes_first_and_is_kept() {
 }
 
 #[test]
-fn a_store_that_is_given_nothing_writes_nothing_down() {
+fn a_store_opened_without_options_saves_none() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     let store = open_plainly(&root);
@@ -107,7 +107,7 @@ fn a_store_that_is_given_nothing_writes_nothing_down() {
     assert!(store.damage().is_empty());
     store.close().unwrap();
     assert!(!file(&root).exists());
-    // As a store of release 0.1.0, which has no such file.
+    // Like a store of release 0.1.0, which has no such file.
     let index = Options {
         index: Some(false),
         ..Options::default()
@@ -120,7 +120,7 @@ fn a_store_that_is_given_nothing_writes_nothing_down() {
 }
 
 #[test]
-fn a_reader_neither_uses_nor_changes_what_is_kept() {
+fn a_reader_neither_uses_nor_changes_saved_options() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     open(&root, own()).close().unwrap();
@@ -135,7 +135,7 @@ fn a_reader_neither_uses_nor_changes_what_is_kept() {
 }
 
 #[test]
-fn a_damaged_file_is_reported_and_keeps_no_store_closed() {
+fn a_damaged_file_is_reported_and_does_not_prevent_opening() {
     let values = r#"{"flush":"often","default_queues":0,"index":false,"later":1}"#;
     for text in ["", "{", "[1]", "\u{0}\u{0}\u{0}", values] {
         let folder = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ fn a_damaged_file_is_reported_and_keeps_no_store_closed() {
         assert_eq!(words(store.options()), words(&expected), "{text:?}");
         store.close().unwrap();
         assert_eq!(fs::read_to_string(file(&root)).unwrap(), text);
-        // What is given takes its place, and what is not known stays.
+        // A given option replaces the saved one, and unknown ones are kept.
         open(&root, own()).close().unwrap();
         let store = open_plainly(&root);
         assert_eq!(words(store.options()), words(&own()));
@@ -165,7 +165,7 @@ fn a_damaged_file_is_reported_and_keeps_no_store_closed() {
 }
 
 #[test]
-fn a_repair_writes_a_damaged_file_again_with_what_it_names() {
+fn a_repair_rewrites_a_damaged_file_with_its_readable_options() {
     for (text, expected) in [
         ("{", "{}"),
         (r#"{"flush":1,"index":false}"#, r#"{"index":false}"#),
@@ -185,7 +185,7 @@ fn a_repair_writes_a_damaged_file_again_with_what_it_names() {
 }
 
 #[test]
-fn an_option_that_contradicts_one_that_is_kept_is_refused() {
+fn an_option_that_contradicts_a_saved_one_is_rejected() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().join("store");
     open(&root, own()).close().unwrap();

@@ -1,5 +1,5 @@
-//! Stores without an index file, because no message has a key or the writer built none: what that
-//! may and may not be taken for.
+//! Stores without an index file, either because no message has a key or because the writer built
+//! none: what may and may not be concluded from that.
 
 use crate::world::{Place, open_each_way, options, write};
 use forebay::{Draft, Durability, Mode, Options, Store};
@@ -23,7 +23,7 @@ fn found(store: &Store, key: &str) -> usize {
 }
 
 #[test]
-fn that_there_is_no_index_file_is_remembered_and_costs_no_walk() {
+fn a_store_without_index_file_is_remembered_and_needs_no_walk() {
     let place = Place::new();
     let store = write(&place.root());
     send(&store, 500, &[]);
@@ -35,7 +35,7 @@ fn that_there_is_no_index_file_is_remembered_and_costs_no_walk() {
 }
 
 #[test]
-fn the_first_keys_of_a_store_are_found_though_their_index_is_gone() {
+fn the_first_keys_of_a_store_are_found_even_if_their_index_is_lost() {
     for keyless in [0, 300] {
         let place = Place::new();
         let store = write(&place.root());
@@ -55,7 +55,7 @@ fn the_first_keys_of_a_store_are_found_though_their_index_is_gone() {
 }
 
 #[test]
-fn a_writer_without_index_leaves_none_that_is_believed() {
+fn an_index_left_by_a_writer_without_index_is_not_trusted() {
     for later in [0, 5] {
         let place = Place::new();
         let without = Options {
@@ -65,7 +65,7 @@ fn a_writer_without_index_leaves_none_that_is_believed() {
         let store = Store::open(place.root(), without).unwrap();
         send(&store, 20, &["a"]);
         store.close().unwrap();
-        // It builds the index, and dies before it has written down that there is one.
+        // It builds the index, and dies before it has recorded that there is one.
         let with = Options {
             index: Some(true),
             ..options(Mode::Append)

@@ -4,7 +4,7 @@ use crate::bed::{Bed, Kind, body, to_queue};
 use forebay::Rows;
 use forebay::{Check, Draft, EngineKind, Error, Filter, Mode, Options, Result, Store};
 
-/// What makes good options bad.
+/// A change that makes valid options invalid.
 type Change = fn(&mut Options);
 
 fn is_closed<T>(result: Result<T>) -> bool {
@@ -12,7 +12,7 @@ fn is_closed<T>(result: Result<T>) -> bool {
 }
 
 suite! {
-    fn a_closed_store_refuses_everything_and_closes_again_without_harm(bed) {
+    fn a_closed_store_rejects_everything_and_can_be_closed_again(bed) {
         let producer = bed.store.producer("orders", None).unwrap();
         let sharer = bed.store.clone();
         bed.fill("orders", 0, 3);
@@ -41,7 +41,7 @@ suite! {
         assert!(is_closed(sharer.engine().map(|engine| engine.name())));
     }
 
-    fn queues_that_are_many_are_all_there_after_a_reopen(bed) {
+    fn all_of_many_queues_exist_after_a_reopen(bed) {
         if !bed.persists() {
             return;
         }
@@ -80,7 +80,7 @@ suite! {
         }
     }
 
-    fn a_store_that_was_closed_in_order_opens_clean_and_whole(bed) {
+    fn a_cleanly_closed_store_opens_clean_and_complete(bed) {
         bed.fill("orders", 0, 200);
         bed.reopen();
         let recovery = bed.store.recovery();
@@ -129,7 +129,7 @@ suite! {
         assert_eq!(calls, 1);
     }
 
-    fn one_may_send_from_within_the_progress_of_a_verification(bed) {
+    fn the_progress_callback_of_a_verification_may_send(bed) {
         bed.fill("orders", 0, 10);
         let report = bed.store.verify(&mut |_, _| {
             bed.send("orders", &to_queue(0, b"x"));
@@ -150,7 +150,7 @@ suite! {
         assert_eq!(bed.store.path().ends_with(":memory:"), bed.kind == Kind::Memory);
     }
 
-    fn options_out_of_range_are_refused_with_name_and_value(bed) {
+    fn options_out_of_range_are_rejected_with_name_and_value(bed) {
         let changes: [(&str, Change); 8] = [
             ("commitlog_file_size", |options| options.commitlog_file_size = Some(4095)),
             ("commitlog_file_size", |options| options.commitlog_file_size = Some(2 << 30)),
@@ -174,7 +174,7 @@ suite! {
 }
 
 #[test]
-fn a_memory_store_is_named_by_its_path_or_by_its_engine() {
+fn a_memory_store_is_selected_by_its_path_or_its_engine() {
     let store = Store::open(":memory:", Options::default()).unwrap();
     assert_eq!(store.engine().unwrap().name(), "memory");
     let options = Options {
@@ -187,7 +187,7 @@ fn a_memory_store_is_named_by_its_path_or_by_its_engine() {
 }
 
 #[test]
-fn a_memory_store_cannot_be_opened_for_reading_alone() {
+fn a_memory_store_cannot_be_opened_read_only() {
     let options = Options {
         mode: Mode::Read,
         ..Options::default()

@@ -1,7 +1,6 @@
-//! One suite for every engine, and random operations that have to give the same answers on all.
+//! One suite for every engine, and random operations that must give the same results on all.
 //!
-//! A test takes a [`bed::Bed`]: an engine with small files, so that even short tests make them
-//! roll.
+//! A test takes a [`bed::Bed`]: an engine with small files, so that even short tests roll them.
 
 #![allow(
     clippy::unwrap_used,
@@ -11,7 +10,7 @@
     clippy::cast_possible_truncation
 )]
 
-/// Defines tests that each engine has to pass.
+/// Defines tests that each engine must pass.
 macro_rules! suite {
     ($($(#[$doc:meta])* fn $name:ident($bed:ident) $body:block)*) => {
         $($(#[$doc])* fn $name($bed: &mut crate::bed::Bed) $body)*
@@ -19,7 +18,7 @@ macro_rules! suite {
     };
 }
 
-/// The engines that the suite runs on: one line each.
+/// The engines that the suite runs on, one per line.
 macro_rules! each_engine {
     ($($name:ident)*) => {
         on_engine!(memory, crate::bed::Kind::Memory, $($name)*);

@@ -1,7 +1,7 @@
-//! Random operations get the same answers from an engine as from the memory engine, its model.
+//! Random operations give the same results on an engine as on the memory engine, its model.
 //!
-//! Positions and times differ between engines, and are left out of the answers; that they lead to
-//! their messages is checked on each engine by itself.
+//! Positions and times differ between engines, so the results leave them out. They are checked on
+//! each engine separately.
 
 use crate::bed::{Bed, Kind};
 use crate::draw::proptest_config;
@@ -12,9 +12,9 @@ use proptest::prelude::*;
 use proptest::test_runner::TestRunner;
 
 const TOPICS: [&str; 5] = ["orders", "bills", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "a b"];
-/// The first two share a hash, the last is no key.
+/// The first two have the same hash; the last is not a valid key.
 const KEYS: [&str; 6] = ["Aa", "BB", "k1", "k2", "schl\u{fc}ssel", "a b"];
-/// The first two share a hash, the last is no tag.
+/// The first two have the same hash; the last is not a valid tag.
 const TAGS: [&str; 4] = ["Aa", "BB", "paid", "*"];
 /// The last is above the limit of the tests' stores.
 const BODY_LENS: [usize; 6] = [0, 1, 100, 3_000, 16 << 10, (16 << 10) + 1];
@@ -64,7 +64,7 @@ enum Operation {
     Reopen,
 }
 
-/// A draft without the references.
+/// A draft with owned values.
 #[derive(Clone, Debug)]
 struct Row {
     queue: Option<u32>,
@@ -81,7 +81,7 @@ struct FilterOf {
     key: Option<usize>,
 }
 
-/// An index below `len`, seldom the last: the one that is refused.
+/// An index below `len`, rarely the last one, which is rejected.
 fn mostly_good(len: usize) -> impl Strategy<Value = usize> + Clone {
     prop_oneof![30 => 0..len - 1, 1 => Just(len - 1)]
 }
@@ -108,7 +108,8 @@ fn row() -> impl Strategy<Value = Row> {
         any::<i32>(),
     );
     parts.prop_map(|(queue, keys, tags, body, properties, flag)| Row {
-        // Turns begin anew when a store is opened, so that they would differ from the model's.
+        // Otherwise queues are chosen in turn. The turns restart when a store is opened, so they
+        // would differ from the model's.
         queue: queue.or(keys.is_empty().then_some(0)),
         keys,
         tags,
@@ -164,7 +165,7 @@ fn operation() -> impl Strategy<Value = Operation> {
     ]
 }
 
-/// Kind of an error, with the row where there is one.
+/// Kind of an error, with its row if there is one.
 fn kind(error: &Error) -> String {
     if let Error::Row { row, source } = error {
         return format!("row {row}: {}", kind(source));
@@ -173,7 +174,7 @@ fn kind(error: &Error) -> String {
     text.chars().take_while(|c| c.is_alphanumeric()).collect()
 }
 
-/// All of a message but its position and times.
+/// All fields of a message except its position and times.
 fn describe(message: &Message) -> String {
     let record = message.record();
     let body = message.body().unwrap();
@@ -234,7 +235,7 @@ fn with_drafts<T>(rows: &[Row], send: impl FnOnce(Vec<Draft<'_>>) -> T) -> T {
     send(drafts.collect())
 }
 
-/// Does one operation and says what came of it.
+/// Does one operation and returns its result as text.
 fn apply(bed: &mut Bed, operation: &Operation) -> String {
     match operation {
         Operation::Send {
@@ -297,7 +298,7 @@ fn apply(bed: &mut Bed, operation: &Operation) -> String {
     }
 }
 
-/// Records that an engine adds around atomic batches.
+/// Number of records that an engine adds around atomic batches.
 fn marker_count(bed: &Bed) -> u64 {
     let engine = bed.store.engine().unwrap();
     let own = engine.topics().get("rmq_sys_forebay_atomic");
@@ -379,7 +380,7 @@ fn scan(bed: &Bed, (topic, queue, start): (usize, u32, i64), len: u64, filter: &
     answer(found, |found| found)
 }
 
-/// Times differ between the engines: what is compared is that the law of the search holds.
+/// Times differ between the engines, so this checks the rule of the search instead.
 fn offset_at(bed: &Bed, (topic, queue, offset): (usize, u32, i64)) -> String {
     let (name, store) = (TOPICS[topic], &bed.store);
     let Ok(message) = store.get(name, queue, offset) else {
@@ -425,8 +426,8 @@ fn list_topics(bed: &Bed) -> String {
 }
 
 suite! {
-    /// The memory engine itself is compared with one that keeps no index.
-    fn random_operations_get_the_answers_of_the_memory_engine(bed) {
+    /// The memory engine itself is compared with one without an index.
+    fn random_operations_give_the_results_of_the_memory_engine(bed) {
         let mut config = proptest_config();
         if std::env::var_os("PROPTEST_CASES").is_none() {
             config.cases = 64;

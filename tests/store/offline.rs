@@ -1,4 +1,4 @@
-//! Queues and index built from ranges of the log are those that dispatch builds, byte for byte.
+//! Queues and index built from ranges of the log equal those that dispatch builds, byte for byte.
 
 use crate::folder;
 use crate::golden::Golden;
@@ -15,7 +15,7 @@ fn disk() -> Arc<dyn Disk> {
     Arc::new(RealDisk)
 }
 
-/// Builds everything, the last range first and each twice, as a cluster may.
+/// Builds everything, the last range first and each twice, as a cluster may do.
 fn build(root: &Path, target: &Path) -> Result<Settled> {
     let quarry = Quarry::open(&disk(), root)?;
     let mut laid = Vec::new();
@@ -34,7 +34,7 @@ fn build(root: &Path, target: &Path) -> Result<Settled> {
     Ok(settled)
 }
 
-/// Bytes of the queue files by name, and of the index files in their order.
+/// Contents of the queue files by name, and of the index files in order.
 fn caches(root: &Path) -> (BTreeMap<String, Vec<u8>>, Vec<Vec<u8>>) {
     let index = below(&root.join("index")).into_values();
     (below(&root.join("consumequeue")), index.collect())
@@ -52,7 +52,7 @@ fn below(folder: &Path) -> BTreeMap<String, Vec<u8>> {
     named.collect()
 }
 
-/// The store as dispatch makes it when queues and index are missing.
+/// The store as dispatch builds it when queues and index are missing.
 fn dispatched(root: &Path) -> Place {
     let place = Place::fast_copy_of(root);
     for name in ["consumequeue", "index"] {
@@ -102,7 +102,7 @@ fn ranges_give_the_files_that_dispatch_gives() {
 }
 
 #[test]
-fn what_was_retired_is_filled_as_dispatch_fills_it() {
+fn retired_messages_are_filled_as_dispatch_fills_them() {
     let (place, _) = store_of(3000);
     let logs = folder::files(&place.root().join("commitlog"));
     for path in &logs[..logs.len() / 2] {
@@ -113,10 +113,10 @@ fn what_was_retired_is_filled_as_dispatch_fills_it() {
 }
 
 #[test]
-fn a_hole_is_passed_over_as_dispatch_passes_over_it() {
+fn a_hole_is_skipped_as_dispatch_skips_it() {
     let (place, world) = store_of(3000);
     let whole = Place::fast_copy_of(&place.root());
-    // In the middle of a log file, and over the end of one.
+    // In the middle of a log file, and across the end of one.
     for around in [100 << 10, 192 << 10] {
         let last = world.sent.values().map(|sent| sent.position);
         let position = last.filter(|position| *position < around).max().unwrap();
@@ -131,7 +131,7 @@ fn a_hole_is_passed_over_as_dispatch_passes_over_it() {
     assert_eq!(settled.holes.len(), 2);
     let lost = caches(&whole.root()).0;
     assert_ne!(lost, caches(&dispatched(&place.root()).root()).0);
-    // A repair fills the holes with records; what lay there is missing all the same.
+    // A repair fills the holes with records, but their messages stay lost.
     let store = write(&place.root());
     store.repair(&mut |_, _| true).unwrap();
     store.close().unwrap();
@@ -181,7 +181,7 @@ fn queues_of_the_real_rocketmq_are_built_as_dispatch_builds_them() {
 }
 
 #[test]
-fn damage_in_anothers_log_is_left_to_opening() {
+fn damage_in_a_log_of_another_system_is_left_to_opening() {
     let golden = Golden::small("torn-hole");
     let target = Place::fast();
     let found = build(&golden.root, &target.root());
@@ -189,7 +189,7 @@ fn damage_in_anothers_log_is_left_to_opening() {
 }
 
 #[test]
-fn an_offset_that_comes_again_is_left_to_opening() {
+fn a_repeated_offset_is_left_to_opening() {
     let (place, mut world) = (Place::fast(), World::default());
     let plain = Options {
         checksum: Some(false),
@@ -198,7 +198,7 @@ fn an_offset_that_comes_again_is_left_to_opening() {
     let store = Store::open(place.root(), plain).unwrap();
     world.send(&store, 3000);
     store.close().unwrap();
-    // The second log file lies behind the last one again, with positions of its own.
+    // A copy of the second log file follows the last one, with its own positions.
     let logs = folder::files(&place.root().join("commitlog"));
     let start = (logs.len() as u64) << 16;
     let path = place.root().join(format!("commitlog/{start:020}"));
@@ -221,7 +221,7 @@ fn an_offset_that_comes_again_is_left_to_opening() {
 }
 
 #[test]
-fn a_store_that_is_written_or_was_not_closed_is_refused() {
+fn a_store_that_is_being_written_or_was_not_closed_is_rejected() {
     let (place, _) = store_of(20);
     let store = write(&place.root());
     let found = Quarry::check_unwritten(&RealDisk, &place.root());
@@ -239,7 +239,7 @@ fn a_store_that_is_written_or_was_not_closed_is_refused() {
 }
 
 #[test]
-fn what_is_installed_is_believed_by_the_next_opening() {
+fn the_next_opening_trusts_what_was_installed() {
     let (place, world) = store_of(3000);
     let root = place.root();
     for path in folder::files(&root.join("consumequeue")) {

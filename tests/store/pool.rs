@@ -1,4 +1,4 @@
-//! The transient pool: what is in its buffers is read at once, and survives only what it promises.
+//! The transient pool: its contents can be read at once, and survive only as documented.
 
 use crate::bed::{Bed, Kind, small_options, to_queue};
 use forebay::{Atomicity, Draft, Durability, Error, Flush, Mode, Options, Store};
@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-/// A pool that is written out only when somebody asks.
+/// A pool that is written out only on demand.
 fn pooled(buffers: u32) -> Options {
     Options {
         transient_pool: buffers,
@@ -31,7 +31,7 @@ fn bytes_in_file(root: &Path) -> usize {
 }
 
 #[test]
-fn what_is_sent_to_a_pool_is_in_no_file_until_somebody_reads_it() {
+fn messages_in_the_pool_are_in_no_file_until_they_are_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), pooled(2)).unwrap();
     let producer = store.producer("orders", None).unwrap();
@@ -46,7 +46,7 @@ fn what_is_sent_to_a_pool_is_in_no_file_until_somebody_reads_it() {
 }
 
 #[test]
-fn a_flush_and_a_close_write_out_what_is_in_the_pool() {
+fn flush_and_close_write_out_the_pool() {
     let dir = tempfile::tempdir().unwrap();
     let store = Store::open(dir.path(), pooled(1)).unwrap();
     let producer = store.producer("orders", None).unwrap();
@@ -72,12 +72,12 @@ fn a_flush_and_a_close_write_out_what_is_in_the_pool() {
 }
 
 #[test]
-fn a_pool_goes_round_over_many_files_and_batches_longer_than_itself() {
+fn the_pool_is_reused_over_many_files_and_batches_longer_than_itself() {
     let mut bed = Bed::with_options(Kind::CommitLog, pooled(1));
     let producer = bed.store.producer("orders", Some(1)).unwrap();
     let mut count = 0;
     for round in 0..40 {
-        // The longest of these batches is three log files long, the pool one.
+        // The longest batch has the length of three log files, the pool of one.
         let bodies: Vec<Vec<u8>> = (0..1 + round * 4).map(|n| vec![n as u8; 1000]).collect();
         let drafts = bodies.iter().map(|body| {
             Ok(Draft {
@@ -101,7 +101,7 @@ fn a_pool_goes_round_over_many_files_and_batches_longer_than_itself() {
 }
 
 #[test]
-fn a_full_pool_refuses_or_makes_room_as_it_was_told() {
+fn a_full_pool_rejects_or_writes_out_as_configured() {
     for fail_fast in [true, false] {
         let options = Options {
             transient_pool_fail_fast: fail_fast,
@@ -122,7 +122,7 @@ fn a_full_pool_refuses_or_makes_room_as_it_was_told() {
         };
         send().unwrap();
         send().unwrap();
-        // The third goes to the next file and needs a buffer.
+        // The third message goes to the next file and needs a buffer.
         match (send(), fail_fast) {
             (Err(Error::Busy { .. }), true) | (Ok(_), false) => {}
             (other, _) => panic!("{other:?}"),
@@ -133,7 +133,7 @@ fn a_full_pool_refuses_or_makes_room_as_it_was_told() {
 }
 
 #[test]
-fn a_synchronous_store_refuses_the_option() {
+fn a_synchronous_store_rejects_the_option() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         flush: Some(Flush::Sync),
@@ -146,7 +146,7 @@ fn a_synchronous_store_refuses_the_option() {
     ));
 }
 
-/// Names of the log files that this process has open by a descriptor.
+/// Paths of the log files that this process has open.
 #[cfg(target_os = "linux")]
 fn open_log_files(root: &Path) -> Vec<std::path::PathBuf> {
     let root = root.canonicalize().unwrap().join("commitlog");
@@ -157,7 +157,7 @@ fn open_log_files(root: &Path) -> Vec<std::path::PathBuf> {
 
 #[test]
 #[cfg(target_os = "linux")]
-fn only_the_file_that_is_written_keeps_a_descriptor() {
+fn only_the_file_being_written_keeps_a_descriptor() {
     let dir = tempfile::tempdir().unwrap();
     let options = Options {
         flush: Some(Flush::Sync),

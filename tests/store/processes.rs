@@ -1,4 +1,4 @@
-//! Reading beside a writer in another process, which may die.
+//! Reading while a writer in another process runs or dies.
 
 use crate::world::{Place, World, options, read, write};
 use forebay::{Error, Filter, Mode, Store};
@@ -8,16 +8,16 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// Longer than anything here takes by far.
+/// Far longer than anything here takes.
 const LONG: Duration = Duration::from_secs(60);
 
-/// A process that writes what it is told to, as [`World`] has it.
+/// A process that writes on command, by [`World`].
 struct Writer {
     child: Child,
     answers: Lines<BufReader<ChildStdout>>,
 }
 
-/// The other process: does what the lines of its input say, and answers each when it is done.
+/// The other process: executes the lines of its input, and answers each when it is done.
 #[test]
 fn child_that_writes_what_it_is_told() {
     let Some(root) = std::env::var_os("FOREBAY_TEST_WRITER") else {
@@ -62,7 +62,7 @@ impl Writer {
         writer
     }
 
-    /// Tells the process what to do, without waiting.
+    /// Sends a command without waiting.
     fn tell(&mut self, line: &str) {
         let input = self.child.stdin.as_mut().unwrap();
         writeln!(input, "{line}").unwrap();
@@ -73,10 +73,10 @@ impl Writer {
             let line = line.unwrap();
             line.split_once("answer ").map(|(_, rest)| rest.to_owned())
         });
-        found.expect("the writer is gone")
+        found.expect("the writer has died")
     }
 
-    /// Has it do something, and says where the log ends then.
+    /// Executes a command, and returns the end of the log.
     fn ask(&mut self, line: &str) -> u64 {
         self.tell(line);
         self.answer().parse().unwrap()
@@ -101,8 +101,8 @@ fn catch_up(reader: &Store, end: u64) {
     }
 }
 
-/// What the writer was told to send, sent again to a store of this process: the same messages but
-/// for positions and times.
+/// Repeats the writer's commands on a store of this process, and compares: the messages are equal
+/// except for positions and times.
 fn same_as(reader: &Store, model: &Store) {
     let (engine, other) = (reader.engine().unwrap(), model.engine().unwrap());
     engine.refresh(None).unwrap();
@@ -145,7 +145,7 @@ fn same_as(reader: &Store, model: &Store) {
 }
 
 #[test]
-fn a_second_writer_in_another_process_is_refused_with_the_number_of_the_first() {
+fn a_second_writer_in_another_process_is_rejected_with_the_pid_of_the_first() {
     let place = Place::new();
     let mut writer = Writer::start(&place.root());
     let refused = Store::open(place.root(), options(Mode::Append)).err();
@@ -178,7 +178,7 @@ fn a_reader_follows_a_writer_in_another_process() {
         catch_up(&reader, end);
         same_as(&reader, &model);
     }
-    // One that comes late sees the same.
+    // A reader opened late sees the same.
     same_as(&read(&place.root()), &model);
     assert_eq!(reader.damage(), []);
     writer.ask("close");
@@ -186,7 +186,7 @@ fn a_reader_follows_a_writer_in_another_process() {
 }
 
 #[test]
-fn a_waiting_reader_is_told_of_news_from_another_process() {
+fn a_waiting_reader_is_woken_by_messages_of_another_process() {
     let place = Place::new();
     let mut writer = Writer::start(&place.root());
     let reader = read(&place.root());
@@ -203,7 +203,7 @@ fn a_waiting_reader_is_told_of_news_from_another_process() {
 }
 
 #[test]
-fn a_reader_sees_messages_in_order_while_they_come() {
+fn a_reader_sees_messages_in_order_while_they_are_sent() {
     let place = Place::new();
     let mut writer = Writer::start(&place.root());
     writer.ask("topic orders 0");
@@ -226,7 +226,7 @@ fn a_reader_sees_messages_in_order_while_they_come() {
 }
 
 #[test]
-fn threads_of_a_reader_may_follow_together() {
+fn several_threads_of_a_reader_may_follow_a_writer() {
     let place = Place::new();
     let mut writer = Writer::start(&place.root());
     writer.ask("topic orders 0");
@@ -276,14 +276,14 @@ fn a_reader_outlives_a_writer_that_is_killed() {
     writer.child.kill().unwrap();
     writer.child.wait().unwrap();
     same_as(&reader, &model);
-    // One that opens it then recovers in memory, and writes nothing.
+    // A reader opened after that recovers in memory, and writes nothing.
     let before = crate::folder::listing(&place.root());
     let late = read(&place.root());
     assert!(!late.recovery().clean);
     same_as(&late, &model);
     late.close().unwrap();
     assert_eq!(crate::folder::listing(&place.root()), before);
-    // The next writer goes on, and the first reader follows it.
+    // The next writer continues, and the first reader follows it.
     let store = write(&place.root());
     same_as(&store, &model);
     let before = reader.engine().unwrap().readable_position();

@@ -1,5 +1,5 @@
-//! What a reader needs that keeps its place: what is durable of each queue, how much fits into a
-//! number of bytes, and whether the log is still the one that was read.
+//! What a reader that saves its position needs: the durable end of each queue, the number of
+//! messages that fit into a number of bytes, and whether the log is still the same.
 
 use crate::bed::{Kind, to_queue};
 use crate::world::{Place, World, options, read, write};
@@ -14,7 +14,7 @@ fn below(store: &Store, topic: &str, queue: u32, position: u64) -> Option<Range<
     engine.bounds_below(&found, queue, position).unwrap()
 }
 
-/// What is durable of a queue.
+/// The durable bounds of a queue.
 fn durable(store: &Store, topic: &str, queue: u32) -> Range<u64> {
     let position = store.engine().unwrap().durable_position();
     below(store, topic, queue, position).unwrap()
@@ -38,14 +38,14 @@ suite! {
         }
         assert_eq!(below(&bed.store, "orders", 3, end), Some(0..0));
         assert_eq!(below(&bed.store, "orders", 4, end), None);
-        // A record that the position cuts does not lie below it.
+        // A record that crosses the position does not count.
         if bed.kind == Kind::CommitLog {
             let (position, queue, offset) = sent[70];
             assert_eq!(below(&bed.store, "orders", queue, position + 1), Some(0..offset));
         }
     }
 
-    fn as_many_messages_fit_as_their_records_have_room(bed) {
+    fn the_number_of_fitting_messages_depends_on_their_records(bed) {
         for number in 0..200 {
             bed.send("orders", &to_queue(0, &vec![7; number % 13 * 20]));
         }
@@ -69,7 +69,7 @@ suite! {
     }
 }
 
-/// A writer that flushes only when it is told to.
+/// A writer that flushes only on demand.
 fn lazy(root: &Path) -> Store {
     let options = forebay::Options {
         flush_interval: Duration::from_secs(3600),
@@ -80,7 +80,7 @@ fn lazy(root: &Path) -> Store {
 }
 
 #[test]
-fn a_reader_beside_a_writer_tells_what_is_durable() {
+fn a_reader_beside_a_writer_knows_what_is_durable() {
     let (place, mut world) = (Place::new(), World::default());
     let store = lazy(&place.root());
     for _ in 0..100 {
@@ -93,7 +93,7 @@ fn a_reader_beside_a_writer_tells_what_is_durable() {
         for _ in 0..100 {
             world.send_to(&store, "orders", 0);
         }
-        // Dispatched, so that the reader sees them.
+        // Dispatched, so that the reader sees the messages.
         assert_eq!(
             store.offset_at("orders", 0, i64::MAX).unwrap(),
             100 * round + 100
@@ -107,8 +107,8 @@ fn a_reader_beside_a_writer_tells_what_is_durable() {
     }
 }
 
-/// A writer that is killed leaves messages in the page cache: there to be read, and gone with the
-/// power.
+/// A killed writer leaves messages in the page cache: they can be read, but a power failure loses
+/// them.
 #[test]
 fn what_a_dead_writer_did_not_flush_is_readable_and_not_durable() {
     let (place, mut world) = (Place::new(), World::default());
@@ -128,7 +128,7 @@ fn what_a_dead_writer_did_not_flush_is_readable_and_not_durable() {
         assert_eq!(durable(&reader, "orders", queue as u32), kept);
     }
     reader.close().unwrap();
-    // The next writer makes it durable before it serves.
+    // The next writer makes them durable before it serves them.
     write(&dead.root()).close().unwrap();
     let reader = read(&dead.root());
     world.check(&reader);
@@ -136,7 +136,7 @@ fn what_a_dead_writer_did_not_flush_is_readable_and_not_durable() {
 }
 
 #[test]
-fn each_opening_for_writing_is_kept_with_the_end_that_it_found() {
+fn each_opening_for_writing_is_recorded_with_the_end_of_the_log() {
     let (place, mut world) = (Place::fast(), World::default());
     assert_eq!(Epochs::of(&place.root()).unwrap(), None);
     let mut expected: Vec<Epoch> = Vec::new();
@@ -156,13 +156,13 @@ fn each_opening_for_writing_is_kept_with_the_end_that_it_found() {
             world.send(&store, 3);
         }
         store.close().unwrap();
-        // Readers begin none.
+        // Readers begin no epoch.
         read(&place.root()).close().unwrap();
     }
     let mut times: Vec<u64> = expected.iter().map(|epoch| epoch.began_ns).collect();
     times.dedup();
     assert_eq!(times.len(), 128);
-    // A store that is made anew in the place of one is told from it.
+    // A recreated store is distinguished from the one that it replaces.
     std::fs::remove_dir_all(place.root()).unwrap();
     write(&place.root()).close().unwrap();
     let other = Epochs::of(&place.root()).unwrap().unwrap();

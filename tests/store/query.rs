@@ -103,7 +103,7 @@ suite! {
         }
     }
 
-    fn a_unique_id_is_given_where_asked_for_and_found_like_a_key(bed) {
+    fn a_unique_id_is_assigned_if_configured_and_found_like_a_key(bed) {
         let mut bed = bed.another(|options| options.unique_ids = Some(true));
         for number in 0..20 {
             bed.send("orders", &to_queue(0, &[number]));

@@ -15,7 +15,7 @@ fn facts(batch: &ReadBatch) -> (ReadStatus, u64, u64, u64) {
 }
 
 suite! {
-    fn a_read_says_where_it_stands_and_where_to_go_on(bed) {
+    fn a_read_returns_its_status_and_the_next_offset(bed) {
         bed.fill("orders", 1, 5);
         bed.reopen();
         let read = |topic, queue, offset| {
@@ -49,7 +49,7 @@ suite! {
         assert_eq!(facts(&batch), (ReadStatus::Found, 300, 0, 300));
     }
 
-    fn what_was_sent_can_be_read_at_once(bed) {
+    fn a_sent_message_can_be_read_at_once(bed) {
         for number in 0..300 {
             let sent = bed.send("orders", &to_queue(0, &[number as u8]));
             let batch = bed.read("orders", 0, sent.place.offset as i64);
@@ -85,7 +85,7 @@ suite! {
         assert_eq!(read(u64::MAX), (5, 5));
     }
 
-    fn a_filter_passes_messages_with_one_of_its_tags_alone(bed) {
+    fn a_filter_passes_only_messages_with_one_of_its_tags(bed) {
         for (number, tags) in ["a", "b", "c", "b"].into_iter().enumerate() {
             let body = [number as u8];
             bed.send("orders", &Draft { tags: Some(tags), ..to_queue(0, &body) });
@@ -103,7 +103,7 @@ suite! {
     }
 
     fn tags_with_equal_hashes_are_told_apart(bed) {
-        // "Aa" and "BB" have one hash in Java, and a queue entry holds the hash alone.
+        // "Aa" and "BB" have the same hash in Java, and a queue entry holds only the hash.
         bed.send("orders", &Draft { tags: Some("Aa"), ..to_queue(0, b"1") });
         bed.send("orders", &Draft { tags: Some("BB"), ..to_queue(0, b"2") });
         let read = |filter: &Filter| {
@@ -114,7 +114,7 @@ suite! {
         assert_eq!(read(&with_tags(&["BB"])), b"2");
     }
 
-    fn a_filter_by_key_looks_at_each_key_and_at_nothing_less(bed) {
+    fn a_filter_by_key_compares_each_whole_key(bed) {
         for (keys, body) in [(&["k1", "k2"][..], b"1"), (&["k2"], b"2"), (&["k22"], b"3")] {
             bed.send("orders", &Draft { keys, ..to_queue(0, body) });
         }
@@ -129,7 +129,7 @@ suite! {
         assert_eq!(read(&both), b"");
     }
 
-    fn a_filtered_read_looks_at_800_messages_and_says_where_to_go_on(bed) {
+    fn a_filtered_read_checks_800_messages_and_returns_the_next_offset(bed) {
         let producer = bed.store.producer("orders", Some(0)).unwrap();
         let drafts = (0..1000).map(|number| {
             let tags = if number == 900 { "rare" } else { "common" };
@@ -147,7 +147,7 @@ suite! {
         assert_eq!(facts(&batch), (ReadStatus::Found, 950, 0, 1000));
     }
 
-    fn get_gives_the_message_or_says_what_does_not_exist(bed) {
+    fn get_returns_the_message_or_says_what_does_not_exist(bed) {
         bed.fill("orders", 0, 3);
         bed.reopen();
         let message = bed.store.get("orders", 0, 2).unwrap();

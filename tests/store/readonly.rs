@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-fn a_second_writer_in_the_same_process_is_refused_with_its_own_number() {
+fn a_second_writer_in_the_same_process_is_rejected_with_its_own_pid() {
     let place = Place::new();
     let store = write(&place.root());
     for mode in [Mode::Append, Mode::Create] {
@@ -20,7 +20,7 @@ fn a_second_writer_in_the_same_process_is_refused_with_its_own_number() {
             other => panic!("{other:?}"),
         }
     }
-    // That a reader comes and goes gives the lock to nobody.
+    // A reader that opens and closes the store does not release the lock.
     read(&place.root()).close().unwrap();
     let refused = Store::open(place.root(), options(Mode::Append)).err();
     assert!(matches!(refused, Some(Error::Locked { .. })));
@@ -29,7 +29,7 @@ fn a_second_writer_in_the_same_process_is_refused_with_its_own_number() {
 }
 
 #[test]
-fn a_store_that_is_dropped_is_free_for_the_next_writer() {
+fn a_dropped_store_can_be_opened_by_the_next_writer() {
     let (place, mut world) = (Place::new(), World::default());
     for _ in 0..20 {
         let store = write(&place.root());
@@ -39,7 +39,7 @@ fn a_store_that_is_dropped_is_free_for_the_next_writer() {
 }
 
 #[test]
-fn a_reader_refuses_to_write_and_says_of_what() {
+fn a_reader_refuses_to_write_and_names_the_store() {
     let (place, mut world) = (Place::new(), World::default());
     let store = write(&place.root());
     world.send(&store, 10);
@@ -65,7 +65,7 @@ fn a_reader_refuses_to_write_and_says_of_what() {
 }
 
 #[test]
-fn readers_of_a_closed_store_do_not_stand_in_each_others_way() {
+fn readers_of_a_closed_store_do_not_block_each_other() {
     let (place, mut world) = (Place::new(), World::default());
     let store = write(&place.root());
     world.send(&store, 300);
@@ -76,7 +76,7 @@ fn readers_of_a_closed_store_do_not_stand_in_each_others_way() {
             scope.spawn(|| world.check(reader));
         }
     });
-    // A writer may come meanwhile; the readers keep what they saw.
+    // A writer may open the store meanwhile; the readers keep what they saw.
     let store = write(&place.root());
     let mut more = world.clone();
     more.send(&store, 300);
@@ -87,7 +87,7 @@ fn readers_of_a_closed_store_do_not_stand_in_each_others_way() {
 }
 
 #[test]
-fn messages_and_cursors_of_a_closed_reader_stay_good() {
+fn messages_and_cursors_of_a_closed_reader_stay_valid() {
     let (place, mut world) = (Place::new(), World::default());
     let store = write(&place.root());
     world.send(&store, 300);
@@ -114,7 +114,7 @@ fn messages_and_cursors_of_a_closed_reader_stay_good() {
     assert_eq!(message.body().unwrap(), sent.body);
 }
 
-/// The other process of the test below: makes a store under the mask that its shell has set.
+/// The other process of the test below: creates a store under the umask that its shell has set.
 #[test]
 fn child_that_makes_a_store() {
     let Some(root) = std::env::var_os("FOREBAY_TEST_MASKED") else {
@@ -129,7 +129,7 @@ fn child_that_makes_a_store() {
 }
 
 #[test]
-fn everything_is_private_whatever_the_mask_says() {
+fn everything_is_private_under_any_umask() {
     for mask in ["0", "022", "077", "0777"] {
         let place = Place::new();
         let program = std::env::current_exe().unwrap();
@@ -190,7 +190,7 @@ fn a_delayed_producer_or_sender_finds_the_store_closed() {
             .map(|thread| thread.join().unwrap())
             .sum()
     });
-    // What was acknowledged is there, and nothing else.
+    // Exactly the acknowledged messages are found.
     let store = write(&place.root());
     assert!(store.recovery().clean);
     assert_eq!(store.offset_at("orders", 0, i64::MAX).unwrap(), sent);
@@ -198,7 +198,7 @@ fn a_delayed_producer_or_sender_finds_the_store_closed() {
 }
 
 #[test]
-fn a_synchronous_store_closes_over_messages_that_did_not_wait() {
+fn a_synchronous_store_can_be_closed_with_undurable_messages() {
     let place = Place::new();
     let sync = forebay::Options {
         flush: Some(forebay::Flush::Sync),
@@ -218,7 +218,7 @@ fn a_synchronous_store_closes_over_messages_that_did_not_wait() {
         };
         producer.send(&draft, 0, durability).unwrap();
     }
-    // Readers see what is durable.
+    // Readers see durable messages.
     assert_eq!(store.offset_at("orders", 0, i64::MAX).unwrap(), 39);
     store.close().unwrap();
     for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Opening after every kind of end: the same messages, offsets and keys as before.
+//! Opening after a clean close or a crash: the same messages, offsets and keys as before.
 
 use crate::draw::Draw;
 use crate::folder;
@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// Marks of the state page, by the byte where they lie.
+/// Marks of the state page, by their first bytes.
 const PUBLISHED: u64 = 128;
 const DISPATCHED: u64 = 192;
 const DURABLE: u64 = 256;
@@ -20,7 +20,7 @@ fn set_mark(root: &Path, mark: u64, position: u64) {
     edit(&root.join("forebay.state"), mark, &position.to_ne_bytes());
 }
 
-/// Stores bytes at a place of a file.
+/// Overwrites bytes of a file.
 pub fn edit(path: &Path, at: u64, bytes: &[u8]) {
     let file = fs::OpenOptions::new().write(true).open(path).unwrap();
     file.write_all_at(bytes, at).unwrap();
@@ -32,7 +32,7 @@ fn change_boot(root: &Path) {
     edit(&root.join("forebay.state"), 32, &1u64.to_ne_bytes());
 }
 
-/// A store that is closed in order.
+/// A cleanly closed store.
 fn closed(count: usize) -> (Place, World) {
     let (place, mut world) = (Place::new(), World::default());
     let store = write(&place.root());
@@ -41,7 +41,7 @@ fn closed(count: usize) -> (Place, World) {
     (place, world)
 }
 
-/// What a process leaves that dies: queues and index built, nothing closed.
+/// What a process that dies leaves: queues and index built, nothing closed.
 pub fn crashed(count: usize) -> (Place, World) {
     let (place, mut world) = (Place::nth(1), World::default());
     let store = write(&place.root());
@@ -50,17 +50,17 @@ pub fn crashed(count: usize) -> (Place, World) {
     (Place::copy_of(&place.root()), world)
 }
 
-/// Both kinds of end.
+/// Runs a test after a clean close and after a crash.
 fn both(count: usize, test: impl Fn(&Path, &World)) {
     for (place, world) in [closed(count), crashed(count)] {
         test(&place.root(), &world);
     }
 }
 
-/// A damage with its name.
+/// A kind of damage with its name.
 type NamedDamage<'a> = (&'a str, &'a dyn Fn(&Path));
 
-/// A test on copies of both kinds of end, each damaged in one of several ways.
+/// Runs a test on copies of both stores, each damaged in one of several ways.
 fn each_damage(count: usize, damages: &[NamedDamage<'_>]) {
     both(count, |root, world| {
         for (name, damage) in damages {
@@ -78,7 +78,7 @@ fn queue(root: &Path, topic: &str, queue: u32) -> PathBuf {
         .join(queue.to_string())
 }
 
-/// The files of a folder in their order.
+/// The files of a folder in order.
 fn row(folder: &Path) -> Vec<PathBuf> {
     let mut files = folder::files(folder);
     files.sort();
@@ -86,7 +86,7 @@ fn row(folder: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_store_that_was_closed_is_whole_and_walks_nothing() {
+fn a_closed_store_is_complete_and_needs_no_walk() {
     let (place, world) = closed(500);
     open_each_way(&place.root(), |store| {
         world.check(store);
@@ -115,7 +115,7 @@ fn a_process_may_die_after_any_message() {
 }
 
 #[test]
-fn a_store_goes_on_after_each_crash() {
+fn a_store_continues_after_each_crash() {
     let (mut place, mut world) = (Place::new(), World::default());
     for round in 0..8 {
         let store = write(&place.root());
@@ -160,7 +160,7 @@ fn small_files_may_be_missing_empty_or_garbage() {
 }
 
 #[test]
-fn marks_that_are_wrong_are_not_believed() {
+fn wrong_marks_are_not_trusted() {
     both(300, |root, world| {
         let end = u64::from_ne_bytes(
             fs::read(root.join("forebay.state")).unwrap()[128..136]
@@ -193,7 +193,7 @@ fn a_reboot_that_lost_nothing_costs_nothing() {
 }
 
 #[test]
-fn queues_that_are_missing_are_rebuilt() {
+fn missing_queues_are_rebuilt() {
     let orders = |root: &Path| row(&queue(root, "orders", 1));
     each_damage(
         900,
@@ -226,7 +226,7 @@ fn queues_that_are_missing_are_rebuilt() {
 }
 
 #[test]
-fn queues_that_are_damaged_cost_no_message() {
+fn damaged_queues_lose_no_message() {
     let orders = |root: &Path| row(&queue(root, "orders", 1));
     let rewrite = |path: &Path, change: &dyn Fn(&mut Vec<u8>)| {
         let mut bytes = fs::read(path).unwrap();
@@ -297,7 +297,7 @@ fn queues_that_are_damaged_cost_no_message() {
 }
 
 #[test]
-fn an_index_that_is_missing_or_damaged_costs_no_key() {
+fn a_missing_or_damaged_index_loses_no_key() {
     let index = |root: &Path| row(&root.join("index"));
     let entries = 40 + 16 * 4;
     each_damage(
@@ -356,7 +356,7 @@ fn an_index_that_is_missing_or_damaged_costs_no_key() {
 }
 
 #[test]
-fn a_log_whose_end_is_gone_says_so() {
+fn a_lost_end_of_the_log_is_reported() {
     both(900, |root, _| {
         let end = published(root);
         let (last, at) = log_file(root, end - 1);
@@ -372,9 +372,9 @@ fn a_log_whose_end_is_gone_says_so() {
     });
 }
 
-/// What was closed in order says which offsets its queues had come to.
+/// A clean close records the next offsets of all queues.
 #[test]
-fn offsets_at_an_end_that_is_gone_are_not_given_again() {
+fn offsets_in_a_lost_end_are_not_assigned_again() {
     let (place, world) = closed(900);
     let (last, _) = log_file(&place.root(), published(&place.root()) - 1);
     fs::remove_file(last).unwrap();
@@ -386,10 +386,10 @@ fn offsets_at_an_end_that_is_gone_are_not_given_again() {
     }
 }
 
-/// A broker was started on what was closed in order, and lost its power. Pages that it had stored
-/// are as they were before.
+/// A broker was started on a cleanly closed store, and lost its power. Pages that it had written
+/// have their old contents.
 #[test]
-fn an_index_that_a_broker_tore_behind_a_close_costs_no_key() {
+fn an_index_torn_by_a_broker_after_a_close_loses_no_key() {
     let (place, world) = closed(900);
     let last = row(&place.root().join("index")).pop().unwrap();
     edit(&last, 40, &[0; 16]);
@@ -426,7 +426,7 @@ fn queues_and_index_that_lag_catch_up() {
     }
 }
 
-/// End of the log as the state page has it.
+/// End of the log according to the state page.
 fn published(root: &Path) -> u64 {
     let page = fs::read(root.join("forebay.state")).unwrap();
     u64::from_ne_bytes(page[128..136].try_into().unwrap())
@@ -441,7 +441,7 @@ pub fn log_file(root: &Path, position: u64) -> (PathBuf, u64) {
 }
 
 #[test]
-fn garbage_and_stale_records_behind_the_end_are_no_messages() {
+fn garbage_and_stale_records_after_the_end_are_not_messages() {
     let (place, world) = crashed(330);
     let end = published(&place.root());
     let stale = world.sent.values().find(|m| m.body.len() > 100).unwrap();
@@ -471,8 +471,8 @@ fn garbage_and_stale_records_behind_the_end_are_no_messages() {
     }
 }
 
-/// How many bytes a file may have left, where an empty record takes `empty`: the lengths at which
-/// it decides what fits, a blank or a record with a blank after it, and some of the others.
+/// Numbers of bytes left in a file, where an empty record takes `empty`: those around which it
+/// changes what fits, a blank or a record with a blank after it, and some others.
 fn bytes_left(empty: u64) -> Vec<u64> {
     let edges = [8, 9, empty - 1, empty, empty + 7, empty + 8, empty + 9];
     let between = (10..=empty + 20).filter(|left| !edges.contains(left));
@@ -483,7 +483,7 @@ fn bytes_left(empty: u64) -> Vec<u64> {
 
 #[test]
 fn a_file_may_end_with_any_number_of_bytes_left() {
-    // The length of a record whose body is empty, by the distance of two of them.
+    // The length of a record with an empty body, from the distance between two of them.
     let probe = Place::new();
     let store = write(&probe.root());
     let producer = store.producer("t", Some(0)).unwrap();
@@ -545,7 +545,7 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
         assert_eq!(rolled.position < 64 << 10, fits, "{left} left");
         let full = Place::copy_of(&place.root());
         open_each_way(&full.root(), |store| assert_eq!(bodies(store), sent));
-        // And from where the first file was just full.
+        // And starting when the first file was just full.
         let store = write(&full.root());
         let producer = store.producer("t", Some(0)).unwrap();
         producer.send(&draft, 0, Durability::Default).unwrap();
@@ -554,7 +554,7 @@ fn a_file_may_end_with_any_number_of_bytes_left() {
 }
 
 #[test]
-fn files_made_ahead_of_use_go_with_the_next_opening() {
+fn files_created_ahead_are_removed_by_the_next_opening() {
     let (place, world) = crashed(900);
     let files = row(&place.root().join("commitlog"));
     let last = fs::read(files.last().unwrap()).unwrap();
@@ -574,8 +574,8 @@ fn files_made_ahead_of_use_go_with_the_next_opening() {
 }
 
 #[test]
-fn an_atomic_batch_that_is_not_finished_is_not_there() {
-    // Short of a file's end, and over it.
+fn an_unfinished_atomic_batch_is_discarded() {
+    // Within a file, and across its end.
     for (number, (count, rows)) in [(100, 30), (100, 400)].into_iter().enumerate() {
         let (place, mut world) = (Place::nth(number), World::default());
         let store = write(&place.root());
@@ -628,7 +628,7 @@ fn an_atomic_batch_that_is_not_finished_is_not_there() {
                 world.check(store);
                 assert_eq!(store.damage(), []);
             });
-            // Its offsets are given again.
+            // Its offsets are assigned again.
             let store = write(&copy.root());
             let mut again = world.clone();
             again.send(&store, 30);
@@ -639,12 +639,12 @@ fn an_atomic_batch_that_is_not_finished_is_not_there() {
 }
 
 #[test]
-fn log_files_that_were_retired_take_their_messages_along() {
+fn messages_of_retired_log_files_are_gone() {
     both(900, |root, world| {
         let files = row(&root.join("commitlog"));
         for retired in [1, 2, files.len() - 1] {
             for lost in [None, Some("consumequeue"), Some("index")] {
-                // Without queues and their bounds nothing tells of messages that are gone.
+                // Without queues and their bounds nothing shows which messages are missing.
                 let known = root.join("forebay.offsets").exists();
                 if lost == Some("consumequeue") && retired > 2 && !known {
                     continue;
@@ -705,7 +705,7 @@ fn the_next_offset_of_a_queue_outlives_its_messages_and_its_files() {
     }
 }
 
-/// The other process of the test below: sends, and says what was acknowledged, until it is killed.
+/// The other process of the test below: sends and prints what was acknowledged, until it is killed.
 #[test]
 fn child_that_sends_until_it_is_killed() {
     let Some(root) = std::env::var_os("FOREBAY_TEST_KILLED") else {
@@ -730,7 +730,7 @@ fn child_that_sends_until_it_is_killed() {
 }
 
 #[test]
-fn what_a_killed_process_was_told_is_there_after_it() {
+fn messages_acknowledged_to_a_killed_process_survive() {
     let place = Place::new();
     let mut next = 0;
     for round in 0..8 {
@@ -747,7 +747,7 @@ fn what_a_killed_process_was_told_is_there_after_it() {
             if let Some((_, offset)) = line.split_once("sent ") {
                 told = offset.parse::<u64>().ok().or(told);
                 if told >= Some(next + 100 + 37 * round) {
-                    // The kill falls anywhere into the sends that follow.
+                    // The kill hits any of the following sends.
                     child.kill().unwrap();
                 }
             }

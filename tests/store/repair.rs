@@ -1,5 +1,5 @@
-//! Repair: what is whole stays, what is damaged is kept beside the log, and what is left is a store
-//! in which nothing is damaged, for us as for whoever walks its log from record to record.
+//! Repair: intact messages stay, damaged bytes are saved outside the log, and the result is a store
+//! without damage, both for Forebay and for a program that walks its log record by record.
 
 use crate::folder;
 use crate::world::{Place, World, options, read, write};
@@ -12,7 +12,7 @@ use std::sync::mpsc;
 
 const FILE_LEN: u64 = 64 << 10;
 
-/// A store that was closed, and all its messages.
+/// A closed store and all its messages.
 fn closed(count: usize) -> (Place, World) {
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
@@ -26,7 +26,7 @@ fn log_file(root: &Path, position: u64) -> PathBuf {
     root.join(format!("commitlog/{start:020}"))
 }
 
-/// Changes bytes of a file in place: its length stays, for it may be mapped.
+/// Changes bytes of a file in place: its length stays, because it may be mapped.
 fn scratch(path: &Path, at: u64, len: usize) {
     let file = fs::File::options().read(true).write(true).open(path);
     let file = file.unwrap();
@@ -36,7 +36,7 @@ fn scratch(path: &Path, at: u64, len: usize) {
     file.write_all_at(&bytes, at).unwrap();
 }
 
-/// Damages the head of the record at a position of the log.
+/// Damages the header of the record at a position of the log.
 fn scratch_record(root: &Path, position: u64) {
     scratch(&log_file(root, position), position % FILE_LEN, 8);
 }
@@ -46,7 +46,7 @@ fn positions(world: &World) -> Vec<u64> {
     positions.into_iter().collect()
 }
 
-/// Takes the messages at these positions out of what is expected; their places.
+/// Removes the messages at these positions from the expected ones; returns their places.
 fn lose(world: &mut World, lost: &[u64]) -> BTreeSet<(String, u32, u64)> {
     let own = |position: u64| lost.contains(&position);
     let places = world.sent.iter().filter(|(_, sent)| own(sent.position));
@@ -66,11 +66,11 @@ fn repair(store: &Store) -> Repair {
 fn lost_of(steps: &[RepairStep]) -> BTreeSet<(String, u32, u64)> {
     let lost: Vec<_> = steps.iter().flat_map(|step| step.lost.clone()).collect();
     let places: BTreeSet<_> = lost.iter().cloned().collect();
-    assert_eq!(lost.len(), places.len(), "a loss is told once");
+    assert_eq!(lost.len(), places.len(), "a loss is reported once");
     places
 }
 
-/// Walks a log file from record to record, as RocketMQ does; every byte has to be accounted for.
+/// Walks a log file record by record, like RocketMQ does; every byte must belong to a record.
 fn walk_file(root: &Path, start: u64, end: u64) {
     let bytes = fs::read(log_file(root, start)).unwrap();
     let word = |at: usize| u32::from_be_bytes(bytes[at..at + 4].try_into().unwrap());
@@ -79,7 +79,7 @@ fn walk_file(root: &Path, start: u64, end: u64) {
     while at < stop {
         let len = word(at) as usize;
         match word(at + 4) {
-            0xCBD4_3194 => assert_eq!(len, bytes.len() - at, "filler at {at} of {start}"),
+            0xCBD4_3194 => assert_eq!(len, bytes.len() - at, "BLANK at {at} of {start}"),
             _ => {
                 let record = forebay::Record::parse(&bytes[at..]).unwrap();
                 record.check(start + at as u64).unwrap();
@@ -91,8 +91,8 @@ fn walk_file(root: &Path, start: u64, end: u64) {
     assert_eq!(at, stop);
 }
 
-/// Nothing is damaged, all is there that is expected: with the caches that are there, and with
-/// those that are built from the log alone.
+/// Checks that nothing is damaged and all expected messages are found, with the existing caches and
+/// with caches rebuilt from the log.
 fn check_whole(root: &Path, world: &World) {
     let store = read(root);
     let end = store.engine().unwrap().readable_position();
@@ -118,7 +118,7 @@ fn check_whole(root: &Path, world: &World) {
     store.close().unwrap();
 }
 
-/// Repairs a closed store whose messages at `lost` are damaged, and looks at everything.
+/// Repairs a closed store whose messages at `lost` are damaged, and checks everything.
 fn mend(root: &Path, world: &mut World, lost: &[u64]) -> Repair {
     let lost = lose(world, lost);
     let store = write(root);
@@ -150,7 +150,7 @@ fn mend(root: &Path, world: &mut World, lost: &[u64]) -> Repair {
 }
 
 #[test]
-fn a_hole_is_reported_once_with_the_messages_that_it_costs() {
+fn a_hole_is_reported_once_with_its_lost_messages() {
     let (place, mut world) = closed(200);
     let all = positions(&world);
     let hit = &all[50..53];
@@ -204,7 +204,7 @@ fn holes_anywhere_in_a_file_are_filled() {
     let cases: [(&str, Vec<usize>); 7] = [
         ("first of the log", vec![0]),
         ("first of a file", vec![second]),
-        ("last before the filler", vec![second - 1]),
+        ("last before the BLANK", vec![second - 1]),
         (
             "on both sides of the end of a file",
             vec![second - 1, second],
@@ -225,7 +225,7 @@ fn holes_anywhere_in_a_file_are_filled() {
 }
 
 #[test]
-fn a_damaged_filler_is_written_again() {
+fn a_damaged_blank_is_rewritten() {
     let (place, mut world) = closed(900);
     let all = positions(&world);
     let second = all.partition_point(|position| *position < FILE_LEN);
@@ -251,7 +251,7 @@ fn a_missing_log_file_is_bridged() {
 }
 
 #[test]
-fn the_file_that_is_appended_to_is_repaired_under_its_readers() {
+fn the_current_log_file_is_repaired_under_its_readers() {
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
     world.send(&store, 60);
@@ -269,13 +269,13 @@ fn the_file_that_is_appended_to_is_repaired_under_its_readers() {
     let done = repair(&store);
     assert_eq!(lost_of(&done.steps), lost);
     assert_eq!(done.left, []);
-    // The appender, dispatch and flush go on in the file that took its place.
+    // Appender, dispatch and flush continue in the file that replaced it.
     world.send(&store, 900);
     store.flush().unwrap();
     world.check(&store);
     assert_eq!(verify(&store).damage, []);
     assert_eq!(held.record().bytes(), before);
-    // A walk that began before sees what there was then.
+    // A walk that began before sees the old contents.
     torn.next(10_000, &mut rows).unwrap();
     assert_eq!(rows.rows.len(), all.len() - 1);
     store.close().unwrap();
@@ -283,7 +283,7 @@ fn the_file_that_is_appended_to_is_repaired_under_its_readers() {
 }
 
 #[test]
-fn who_reads_beside_the_writer_follows_it_into_repaired_files() {
+fn a_reader_in_another_handle_follows_the_writer_into_repaired_files() {
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
     world.send(&store, 400);
@@ -291,7 +291,7 @@ fn who_reads_beside_the_writer_follows_it_into_repaired_files() {
     let reader = read(&place.root());
     world.check_messages(&reader);
     world.check_keys(&reader);
-    // A record of the file that is appended to, and an entry of an index file.
+    // A record of the current log file, and an entry of an index file.
     let damaged = positions(&world)[390];
     scratch_record(&place.root(), damaged);
     let mut files = folder::files(&place.root().join("index"));
@@ -307,7 +307,7 @@ fn who_reads_beside_the_writer_follows_it_into_repaired_files() {
 }
 
 #[test]
-fn senders_and_readers_go_on_while_a_store_is_repaired() {
+fn senders_and_readers_continue_during_a_repair() {
     let place = Place::fast();
     let root = place.root();
     let store = write(&root);
@@ -319,7 +319,7 @@ fn senders_and_readers_go_on_while_a_store_is_repaired() {
         let sender = scope.spawn(move || {
             let producer = store.producer("others", None).unwrap();
             let mut sent = 0_u64;
-            // As many messages as fill some files of the log go with each round.
+            // Each round sends enough messages to fill some log files.
             while told.recv().is_ok() {
                 for _ in 0..800 {
                     let body = sent.to_be_bytes();
@@ -334,7 +334,7 @@ fn senders_and_readers_go_on_while_a_store_is_repaired() {
             sent
         });
         for round in 0..8 {
-            // The newest message is in the file that is appended to, or has just been.
+            // The newest message is in the current file, or was just before.
             world.send(store, 1);
             let own = *positions(&world).last().unwrap();
             assert!(store.message_at(own).is_ok());
@@ -363,8 +363,8 @@ fn senders_and_readers_go_on_while_a_store_is_repaired() {
 
 #[test]
 fn a_batch_that_lost_its_end_record_does_not_end_the_log() {
-    // Without its end record an atomic batch is open, and an open one ends the log: what fills the
-    // hole has to close it.
+    // Without its end record an atomic batch is open, and an open batch ends the log. What fills
+    // the hole must close it.
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
     world.send(&store, 10);
@@ -384,13 +384,13 @@ fn a_batch_that_lost_its_end_record_does_not_end_the_log() {
 }
 
 #[test]
-fn queue_entries_are_put_right_or_marked_as_lost() {
+fn queue_entries_are_repaired_or_marked_as_lost() {
     let (place, mut world) = closed(400);
     let all = positions(&world);
     let queue = place
         .root()
         .join("consumequeue/orders/0/00000000000000000000");
-    // Entries 10 to 14 lead nowhere, entry 20 has another size, entry 25 another tag.
+    // Entries 10 to 14 point nowhere, entry 20 has another size, entry 25 another tag.
     scratch(&queue, 10 * 20, 100);
     scratch(&queue, 20 * 20 + 8, 1);
     scratch(&queue, 25 * 20 + 19, 1);
@@ -407,12 +407,12 @@ fn queue_entries_are_put_right_or_marked_as_lost() {
     let places: Vec<_> = entries.iter().map(|d| (d.position, d.length)).collect();
     assert_eq!(places, [(200, 100), (400, 20), (500, 20), (600, 20)]);
     let costs: Vec<_> = entries.iter().map(|d| d.lost.len()).collect();
-    assert_eq!(costs, [0, 0, 0, 1], "what the log has is not lost");
+    assert_eq!(costs, [0, 0, 0, 1], "messages in the log are not lost");
     mend(&place.root(), &mut world, &[lost]);
 }
 
 #[test]
-fn a_queue_that_lost_its_last_entries_gets_them_back_without_giving_offsets_twice() {
+fn a_queue_that_lost_its_last_entries_regains_them_without_repeating_offsets() {
     let (place, mut world) = (Place::fast(), World::default());
     let store = write(&place.root());
     world.send(&store, 100);
@@ -432,19 +432,19 @@ fn a_queue_that_lost_its_last_entries_gets_them_back_without_giving_offsets_twic
 }
 
 #[test]
-fn damaged_index_files_are_built_again() {
+fn damaged_index_files_are_rebuilt() {
     let (place, mut world) = closed(600);
     let mut files = folder::files(&place.root().join("index"));
     files.sort();
     assert!(files.len() >= 3);
-    // An entry, a slot, and the times of the header, in the second file and behind it.
+    // An entry, a slot, and the times of the header, in the second file and after it.
     let slots = 40 + 4 * 16;
     for (at, what) in [
-        (slots + 20 * 40 + 4, "an entry leads elsewhere"),
+        (slots + 20 * 40 + 4, "an entry points elsewhere"),
         (slots + 20 * 40, "an entry has another hash"),
-        (slots + 20 * 40 + 16, "an entry leads up"),
-        (40, "a slot leads elsewhere"),
-        (0, "the header has another begin"),
+        (slots + 20 * 40 + 16, "an entry points forward"),
+        (40, "a slot points elsewhere"),
+        (0, "the header has another start time"),
     ] {
         let copy = Place::fast_copy_of(&place.root());
         let file = copy
@@ -468,7 +468,7 @@ fn damaged_index_files_are_built_again() {
 }
 
 #[test]
-fn tables_of_ours_are_written_again_and_those_of_others_left() {
+fn our_own_tables_are_rewritten_and_those_of_others_left_alone() {
     let (place, mut world) = closed(100);
     let root = place.root();
     let store = write(&root);
@@ -512,10 +512,7 @@ fn tables_of_ours_are_written_again_and_those_of_others_left() {
         "{table}"
     );
     let backup = fs::read(root.join("config/topics.json.bak")).unwrap();
-    assert_eq!(
-        backup, b"{}",
-        "garbage does not take the place of the backup"
-    );
+    assert_eq!(backup, b"{}", "garbage does not replace the backup");
     store.close().unwrap();
     fs::remove_file(root.join(names[1])).unwrap();
     fs::write(
@@ -538,7 +535,7 @@ fn tables_of_ours_are_written_again_and_those_of_others_left() {
 }
 
 #[test]
-fn what_was_saved_is_never_written_over() {
+fn saved_bytes_are_never_overwritten() {
     let (place, mut world) = closed(200);
     let root = place.root();
     let all = positions(&world);
@@ -556,7 +553,7 @@ fn what_was_saved_is_never_written_over() {
 }
 
 #[test]
-fn a_repair_that_was_cut_short_is_completed_by_the_next() {
+fn an_interrupted_repair_is_completed_by_the_next() {
     let (place, mut world) = closed(200);
     let root = place.root();
     let all = positions(&world);
@@ -576,14 +573,14 @@ fn a_repair_that_was_cut_short_is_completed_by_the_next() {
     );
     let kept: Vec<_> = fs::read_dir(cut.root().join("damaged")).unwrap().collect();
     assert_eq!(kept.len(), 1, "{kept:?}");
-    // It died behind the rename: queues and index lead into what fills the hole.
+    // It died after the rename: queues and index point to what fills the hole.
     let cut = Place::fast_copy_of(&damaged.root());
     fs::copy(log_file(&root, all[70]), log_file(&cut.root(), all[70])).unwrap();
     mend(&cut.root(), &mut world, &[all[70]]);
 }
 
 #[test]
-fn whoever_may_not_write_does_not_repair_and_who_stops_changes_nothing() {
+fn a_reader_cannot_repair_and_a_stopped_repair_changes_nothing() {
     let (place, world) = closed(50);
     scratch_record(&place.root(), positions(&world)[20]);
     let before = folder::listing(&place.root());
@@ -605,7 +602,7 @@ fn whoever_may_not_write_does_not_repair_and_who_stops_changes_nothing() {
 }
 
 #[test]
-fn pages_of_garbage_anywhere_leave_a_store_without_damage() {
+fn pages_of_garbage_anywhere_are_repaired() {
     let (place, world) = closed(600);
     let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
     let mut random = |limit: u64| {

@@ -1,8 +1,8 @@
-//! Damage of any kind, drawn, then a repair: after it a verification finds nothing, in the store as
-//! it is open and in each opening after it, and nothing is lost that no damage touched.
+//! Random damage of any kind, then a repair. After it a verification finds nothing, in the open
+//! store and after each reopening, and no undamaged message is lost.
 //!
-//! Half of the cases are the same in every run, half are drawn; `FOREBAY_SEED` runs the one case of
-//! that seed, `FOREBAY_PROOF` many.
+//! Half of the cases are the same in every run, half are random; `FOREBAY_SEED` runs the single
+//! case of that seed, `FOREBAY_PROOF` many.
 
 use crate::damage::{change, names, open, small};
 use crate::draw::Random;
@@ -14,11 +14,11 @@ use std::hash::BuildHasher;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Cases of the short form.
+/// Number of cases of the short form.
 const CASES: u64 = 20;
 const CASES_PROOF: u64 = 2000;
 
-/// One store, its damage, and what of the log is touched by it.
+/// One store, its damage, and the damaged bytes of the log.
 struct Case {
     random: Random,
     place: Place,
@@ -30,7 +30,7 @@ struct Case {
 
 impl Case {
     fn new(seed: u64) -> Case {
-        // Small seeds leave the generator's state nearly empty: it is stirred.
+        // Small seeds leave the generator's state nearly empty, so it is stirred.
         let mut random = Random(seed ^ 0x9E37_79B9_7F4A_7C15);
         for _ in 0..20 {
             random.next();
@@ -50,14 +50,14 @@ impl Case {
         }
     }
 
-    /// Damages one file, or takes it away.
+    /// Damages one file, or removes it.
     fn damage(&mut self) {
         let root = self.place.root();
         let damageable = |name: &PathBuf| {
             let text = name.to_str().unwrap();
             !["lock", "abort"].contains(&text) && !text.starts_with("config")
         };
-        // A kind of file first: there are many more queue files than others.
+        // First a kind of file: there are many more queue files than others.
         let kinds = ["commitlog", "consumequeue", "index", ""];
         let kind = kinds[self.random.below(kinds.len())];
         let all = names(&root).into_iter().filter(damageable);
@@ -100,7 +100,7 @@ impl Case {
         }
     }
 
-    /// A byte of a file, more often one near its begin, where small files have their entries.
+    /// A byte of a file, more often one near the start, where small files have their entries.
     fn place_in(&mut self, len: u64) -> u64 {
         let within = match self.random.below(2) {
             0 => len.min(2000),
@@ -113,8 +113,8 @@ impl Case {
         format!("FOREBAY_SEED={}: {:#?}", self.seed, self.done)
     }
 
-    /// Whether damage may have cost a message: it has touched it in the log, or any file beside the
-    /// log.
+    /// Whether damage may have lost a message: it overlaps the message in the log, or affects any
+    /// file outside the log.
     fn may_be_lost(&self, position: u64) -> bool {
         if self.touched.len() + 1 < self.done.len() {
             return true;
@@ -130,7 +130,7 @@ impl Case {
         }
         let root = self.place.root();
         let store = match open(&root, Mode::Append) {
-            // Nothing tells the sizes of files any more, or where they were.
+            // Nothing records the sizes of files any more, or where they were.
             Err(Error::InvalidOption { .. } | Error::Unsupported { .. })
                 if self.text().contains("forebay.state") =>
             {
@@ -139,7 +139,7 @@ impl Case {
             opened => opened.unwrap_or_else(|e| panic!("{e}\n{}", self.text())),
         };
         if self.random.below(2) == 0 {
-            // Reading meets damage, and reports it, before the repair does.
+            // Reading finds and reports damage before the repair does.
             self.read_all(&store);
         }
         let repaired = store.repair(&mut |_, _| true);
@@ -184,7 +184,7 @@ fn start_of(name: &Path) -> Option<u64> {
 }
 
 #[test]
-fn what_was_repaired_is_clean_and_stays_so() {
+fn a_repaired_store_is_clean_and_stays_so() {
     let fixed = std::env::var("FOREBAY_SEED").map(|text| text.parse().unwrap());
     if let Ok(seed) = fixed {
         Case::new(seed).run();

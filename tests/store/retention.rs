@@ -1,5 +1,5 @@
-//! Retention in a store that works: what is gone is gone everywhere, the rest is whole, and no
-//! offset is given twice. How files are chosen is tested beside the code.
+//! Retention in a running store: retired messages are gone everywhere, the rest is complete, and no
+//! offset is assigned twice. How files are chosen is tested next to that code.
 
 use crate::bed::{Bed, Kind, small_options};
 use crate::world::{Place, World, body_of};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 const FILE_LEN: u64 = 16 << 10;
 
-/// Keeps the last two log files, and flushes often: retention steps with the flush.
+/// Keeps the last two log files and flushes often, because retention runs with the flush.
 fn options() -> Options {
     Options {
         mode: Mode::Append,
@@ -34,7 +34,7 @@ fn open(root: &Path) -> Store {
     Store::open(root, options()).unwrap()
 }
 
-/// A store that takes nothing away.
+/// A store that retires nothing.
 fn open_keeping(root: &Path) -> Store {
     let options = Options {
         retention_bytes: None,
@@ -60,25 +60,27 @@ fn read(root: &Path) -> Store {
     Store::open(root, options).unwrap()
 }
 
-/// Waits until all is taken away that is due, to the end of the step; where the log begins then.
+/// Waits until everything due is retired and the step has ended; returns the start of the log.
 fn retired(store: &Store) -> u64 {
     let published = store.stats().unwrap().published;
     let min = (published / FILE_LEN).saturating_sub(1) * FILE_LEN;
     until("retention is slow", || {
-        store.stats().unwrap().min_position == min && !has_file_before(store, min) && is_told(store)
+        store.stats().unwrap().min_position == min
+            && !has_file_before(store, min)
+            && is_recorded(store)
     });
     min
 }
 
-/// Whether a log file is left below `min`. The queues move their first offsets before it goes,
-/// and the position where the log begins before that.
+/// Whether a log file below `min` is left. The queues move their first offsets before it is
+/// removed, and the start of the log moves before that.
 fn has_file_before(store: &Store, min: u64) -> bool {
     let before = min.checked_sub(FILE_LEN);
     before.is_some_and(|start| store.path().join(format!("commitlog/{start:020}")).exists())
 }
 
-/// Whether the first offsets stand in the table: a step writes them last.
-fn is_told(store: &Store) -> bool {
+/// Whether the first offsets are in the table: a step writes them last.
+fn is_recorded(store: &Store) -> bool {
     let table = fs::read_to_string(store.path().join("forebay.offsets")).unwrap_or_default();
     let engine = store.engine().unwrap();
     let told = table.lines().filter_map(|line| line.strip_prefix("queue "));
@@ -122,7 +124,7 @@ fn check_sound(store: &Store) {
 }
 
 #[test]
-fn what_is_retired_is_gone_everywhere_and_the_rest_is_whole() {
+fn retired_messages_are_gone_everywhere_and_the_rest_is_complete() {
     let (place, mut world) = (Place::new(), World::default());
     let store = open(&place.root());
     for _ in 0..3 {
@@ -147,9 +149,9 @@ fn what_is_retired_is_gone_everywhere_and_the_rest_is_whole() {
     }
 }
 
-/// The only thing that is not in the log: where a queue goes on whose messages are all gone.
+/// The only fact that is not in the log: the next offset of a queue whose messages are all gone.
 #[test]
-fn a_queue_whose_messages_are_all_gone_goes_on_from_its_next_offset() {
+fn an_emptied_queue_continues_from_its_next_offset() {
     let place = Place::new();
     let store = open(&place.root());
     assert_eq!(send(&store, "gone", 5), [0, 1, 2, 3, 4]);
@@ -174,7 +176,7 @@ fn a_queue_whose_messages_are_all_gone_goes_on_from_its_next_offset() {
     };
     check(&store);
     check(&read(&place.root()));
-    // As a process leaves it that dies now, with and without what is built from the log.
+    // As a process that dies here leaves it, with and without what is built from the log.
     for lost in ["nothing", "consumequeue/gone", "consumequeue", "index"] {
         let copy = Place::copy_of(&place.root());
         let _ = fs::remove_dir_all(copy.root().join(lost));
@@ -194,10 +196,10 @@ fn a_queue_whose_messages_are_all_gone_goes_on_from_its_next_offset() {
     assert_eq!(read_all(&store, "gone", 5).messages.len(), 1);
 }
 
-/// A crash may take messages whose queue entries reached the disk. Another log grows under these
-/// entries, and when it is retired they look like those of messages that were there.
+/// A crash may lose messages whose queue entries reached the disk. Other messages take their place
+/// in the log, and after these are retired the entries look like those of real messages.
 #[test]
-fn an_entry_that_a_crash_left_behind_a_queue_never_counts() {
+fn an_entry_that_a_crash_left_after_the_end_of_a_queue_never_counts() {
     let place = Place::new();
     let store = open(&place.root());
     send(&store, "gone", 5);
@@ -225,7 +227,7 @@ fn an_entry_that_a_crash_left_behind_a_queue_never_counts() {
 }
 
 #[test]
-fn a_store_that_is_killed_again_and_again_gives_each_offset_once() {
+fn a_repeatedly_killed_store_assigns_each_offset_once() {
     let (mut place, mut world) = (Place::new(), World::default());
     for life in 0..6 {
         let retires = life % 2 == 0;
@@ -250,7 +252,7 @@ fn a_store_that_is_killed_again_and_again_gives_each_offset_once() {
 }
 
 #[test]
-fn messages_of_a_retired_file_stay_good_and_are_counted_until_they_are_dropped() {
+fn messages_of_a_retired_file_stay_valid_and_counted_until_they_are_dropped() {
     let place = Place::new();
     let store = open(&place.root());
     send(&store, "orders", 2);
@@ -269,7 +271,7 @@ fn messages_of_a_retired_file_stay_good_and_are_counted_until_they_are_dropped()
 }
 
 #[test]
-fn the_disk_gets_its_bytes_back_when_the_last_reader_lets_go() {
+fn the_disk_regains_its_space_when_the_last_reader_drops_the_file() {
     let place = Place::new();
     let store = open(&place.root());
     send(&store, "orders", 2);
@@ -291,7 +293,7 @@ fn scan(store: &Store, topics: Option<&str>) -> Scan {
 }
 
 #[test]
-fn what_was_begun_before_files_went_comes_to_its_end() {
+fn operations_begun_before_files_are_retired_complete() {
     let place = Place::new();
     let store = open_keeping(&place.root());
     send(&store, "orders", 10);
@@ -300,7 +302,7 @@ fn what_was_begun_before_files_went_comes_to_its_end() {
     let store = open(&place.root());
     let engine = store.engine().unwrap();
     let topic = store.topic("orders").unwrap();
-    // Begun before the first step, which the thread takes at once: so it may come first.
+    // Begun before the first step, which the thread makes at once and so may come first.
     let first = store.stats().unwrap().min_position;
     let by_queue = scan(&store, Some("orders")).stream().unwrap();
     let by_log = scan(&store, None).stream().unwrap();
@@ -339,7 +341,7 @@ fn what_was_begun_before_files_went_comes_to_its_end() {
 }
 
 #[test]
-fn a_reader_beside_the_writer_sees_the_new_begin() {
+fn a_reader_beside_the_writer_sees_the_start_of_the_log_move() {
     let (place, mut world) = (Place::new(), World::default());
     let store = open_keeping(&place.root());
     send(&store, "gone", 5);
@@ -372,12 +374,12 @@ fn a_reader_beside_the_writer_sees_the_new_begin() {
         }
         assert!(early.stats().unwrap().min_position > 0, "round {round}");
     }
-    // One that did not look meanwhile, and one that has a cursor over what is gone.
+    // One reader that did not refresh meanwhile, and one with a cursor over retired messages.
     world.check(&lagging);
     check_sound(&lagging);
     let mut rows = Rows::default();
     cursor.next(10, &mut rows).unwrap();
-    // The reader had the file mapped: the cursor may go on in it.
+    // The reader had the file mapped, so the cursor may continue in it.
     assert!(matches!(rows.rows.len(), 0 | 5));
     assert_eq!(cursor.offset(), 5);
     check_sound(&deep);
@@ -386,11 +388,11 @@ fn a_reader_beside_the_writer_sees_the_new_begin() {
     world.check(&early);
 }
 
-/// Senders, readers of every kind in this process and beside it, and files that go under them all
-/// the time: nobody meets an error but that of an offset that is gone, and nothing counts as
-/// damaged.
+/// Senders, readers of every kind in this process and in others, and files that are retired under
+/// them all the time: nobody gets an error other than that of a retired offset, and nothing counts
+/// as damaged.
 #[test]
-fn nobody_stumbles_over_files_that_go() {
+fn retiring_files_disturbs_nobody() {
     let place = Place::new();
     let store = open(&place.root());
     send(&store, "orders", 1);
@@ -458,7 +460,7 @@ fn nobody_stumbles_over_files_that_go() {
 }
 
 #[test]
-fn a_memory_store_says_that_it_keeps_all() {
+fn a_memory_store_rejects_retention() {
     let by_age = Options {
         retention: Some(Duration::from_secs(1)),
         ..Options::default()
@@ -471,13 +473,13 @@ fn a_memory_store_says_that_it_keeps_all() {
         let refused = Store::open(":memory:", options).err();
         assert!(matches!(refused, Some(Error::InvalidOption { name, .. }) if name == option));
     }
-    // What only modifies it is no reason.
+    // Options that only modify retention are not rejected.
     let bed = Bed::with_options(Kind::Memory, small_options());
     assert_eq!(bed.store.stats().unwrap().retired_bytes_mapped, 0);
 }
 
 #[test]
-fn options_that_make_no_sense_are_refused() {
+fn invalid_options_are_rejected() {
     let with = |change: fn(&mut Options)| {
         let mut options = Options {
             retention: Some(Duration::from_secs(1)),

@@ -1,4 +1,4 @@
-//! Log files that are sealed before they are full: on demand, and by their age.
+//! Log files that are sealed before they are full: on demand, and by age.
 
 use crate::bed::{body, small_options, to_queue};
 use crate::folder::copy;
@@ -57,7 +57,7 @@ fn check_whole(store: &Store, expected: &[&str]) {
 }
 
 #[test]
-fn a_sealed_file_ends_in_a_filler_and_the_log_goes_on_in_the_next() {
+fn a_sealed_file_ends_in_a_blank_and_the_log_continues_in_the_next() {
     for (pool, dies) in [(0, false), (0, true), (2, false), (2, true)] {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("store");
@@ -75,10 +75,10 @@ fn a_sealed_file_ends_in_a_filler_and_the_log_goes_on_in_the_next() {
             (FILE_LEN, FILE_LEN, FILE_LEN)
         );
         let log = fs::read(root.join(format!("commitlog/{:020}", 0))).unwrap();
-        let filler = &log[end as usize..][..8];
+        let blank = &log[end as usize..][..8];
         let len = (FILE_LEN - end) as u32;
-        assert_eq!(filler[..4], len.to_be_bytes());
-        assert_eq!(filler[4..], [0xcb, 0xd4, 0x31, 0x94]);
+        assert_eq!(blank[..4], len.to_be_bytes());
+        assert_eq!(blank[4..], [0xcb, 0xd4, 0x31, 0x94]);
         assert_eq!(store.sealed_files().unwrap().len(), 1);
         check_whole(&store, &["a", "b"]);
 
@@ -107,7 +107,7 @@ fn a_sealed_file_ends_in_a_filler_and_the_log_goes_on_in_the_next() {
 }
 
 #[test]
-fn readers_in_other_handles_see_what_comes_after_a_sealed_file() {
+fn readers_in_other_handles_see_messages_after_a_sealed_file() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path(), |_| ());
     send(&store, "a");
@@ -123,7 +123,7 @@ fn readers_in_other_handles_see_what_comes_after_a_sealed_file() {
 }
 
 #[test]
-fn retention_takes_all_of_a_quiet_store_whose_file_was_sealed() {
+fn retention_empties_a_quiet_store_whose_file_was_sealed() {
     let retire = |options: &mut Options| {
         options.retention = Some(Duration::from_millis(1));
         options.roll_after = Some(Duration::from_millis(1));
@@ -143,7 +143,7 @@ fn retention_takes_all_of_a_quiet_store_whose_file_was_sealed() {
         let other = dir.path().join("copy");
         let store = match dies {
             true => {
-                // A step of retention that is under way replaces the table of bounds.
+                // A running step of retention replaces the table of bounds.
                 let table = root.join("forebay.offsets");
                 let stamp = || {
                     fs::metadata(&table)
@@ -165,7 +165,7 @@ fn retention_takes_all_of_a_quiet_store_whose_file_was_sealed() {
                 open(&root, |_| ())
             }
         };
-        assert_eq!(send(&store, "next").0, 5, "offsets go on");
+        assert_eq!(send(&store, "next").0, 5, "offsets continue");
         check_whole(&store, &["next"]);
     }
 }
@@ -197,7 +197,7 @@ fn a_store_in_memory_has_no_file_to_seal() {
 }
 
 #[test]
-fn an_age_of_nothing_and_no_pages_are_refused() {
+fn zero_age_and_zero_pages_are_rejected() {
     let mut given = options();
     given.roll_after = Some(Duration::ZERO);
     assert!(

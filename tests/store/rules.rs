@@ -1,9 +1,9 @@
-//! What a message may not be: each error names the rule, and the store goes on as it was.
+//! The rules for messages: each error names the rule, and the store is unchanged.
 
 use crate::bed::{Bed, body, to_queue};
 use forebay::{Draft, Durability, Error};
 
-/// Sends what has to be refused, and shows that nothing came of it.
+/// Sends a draft that must be rejected, and checks that nothing was stored.
 fn refused(bed: &Bed, draft: &Draft<'_>) -> Error {
     let before = bed.store.engine().unwrap().readable_position();
     let draft = Draft {
@@ -44,7 +44,7 @@ suite! {
         assert_eq!(bed.send("orders", &to_queue(0, b"x")).place.offset, 0);
     }
 
-    fn tags_are_one_tag_without_signs_of_a_subscription(bed) {
+    fn tags_are_one_tag_without_subscription_syntax(bed) {
         for tags in ["", " ", " a", "a ", "a||b", "*", "a\u{1}b", "a\u{2}", "a\n"] {
             assert_eq!(refused_option(bed, &Draft { tags: Some(tags), ..body(b"x") }), "tags");
         }
@@ -53,7 +53,7 @@ suite! {
         assert_eq!(message.tags().as_deref(), Some("a b|c*"));
     }
 
-    fn properties_have_a_free_name_and_a_value_without_separators(bed) {
+    fn properties_have_an_unreserved_name_and_a_value_without_separators(bed) {
         let pairs = [
             ("", "v"), ("n", ""), ("n\u{1}", "v"), ("n\u{2}", "v"), ("n", "v\u{1}"), ("n", "\u{2}"),
             ("KEYS", "v"), ("TAGS", "v"), ("UNIQ_KEY", "v"), ("DELAY", "3"), ("REAL_TOPIC", "v"),
@@ -71,7 +71,7 @@ suite! {
         assert_eq!(user["keys"], "a b\n\u{1F600}");
     }
 
-    fn a_body_above_the_limit_is_refused_with_both_numbers(bed) {
+    fn a_body_above_the_limit_is_rejected_with_size_and_limit(bed) {
         let limit = bed.store.options().max_message_size();
         let large = vec![0; limit + 1];
         let expected = ("body".to_owned(), limit as u64 + 1, limit as u64);
@@ -79,7 +79,7 @@ suite! {
         bed.send("orders", &to_queue(0, &large[..limit]));
     }
 
-    fn properties_above_the_limit_are_refused_and_the_largest_is_named(bed) {
+    fn properties_above_the_limit_are_rejected_and_the_largest_is_named(bed) {
         let value = "v".repeat(32_767);
         let draft = Draft { properties: &[("a", "1"), ("huge", &value)], ..body(b"x") };
         let (what, size, limit) = refused_size(bed, &draft);
@@ -89,7 +89,7 @@ suite! {
         let (what, ..) = refused_size(bed, &Draft { keys: &[&key], ..body(b"x") });
         assert!(what.contains("\"KEYS\""), "{what}");
 
-        // Name, two separators and the checksum's 20 bytes are part of the limit.
+        // Name, two separators and the checksum's 20 bytes count towards the limit.
         let fits = &value[..32_767 - 20 - 2 - 1];
         bed.send("orders", &Draft { properties: &[("p", fits)], ..to_queue(0, b"x") });
         let one_more = &value[..32_767 - 20 - 2];

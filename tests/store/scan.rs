@@ -1,4 +1,4 @@
-//! Cursors: what scans and exports walk on.
+//! Cursors, on which scans and exports are built.
 
 use crate::bed::{Bed, to_queue, with_key, with_tags};
 use forebay::{Check, Draft, Filter};
@@ -13,7 +13,7 @@ fn cursor(bed: &Bed, queue: u32, range: Range<u64>, filter: &Filter) -> Box<dyn 
         .unwrap()
 }
 
-/// Offsets of all that a cursor gives, `max_rows` at a time.
+/// Offsets of all rows of a cursor, read `max_rows` at a time.
 fn offsets(cursor: &mut dyn Cursor, max_rows: usize) -> Vec<i64> {
     let mut offsets = Vec::new();
     let mut rows = Rows::default();
@@ -36,7 +36,7 @@ fn offsets(cursor: &mut dyn Cursor, max_rows: usize) -> Vec<i64> {
 }
 
 suite! {
-    fn a_cursor_gives_its_range_in_order_however_many_at_a_time(bed) {
+    fn a_cursor_returns_its_range_in_order_at_any_batch_size(bed) {
         bed.fill("orders", 1, 300);
         bed.fill("orders", 2, 3);
         bed.reopen();
@@ -51,7 +51,7 @@ suite! {
         }
     }
 
-    fn a_range_is_cut_to_the_bounds_and_an_empty_one_stays_at_its_start(bed) {
+    fn a_range_is_clipped_to_the_bounds_and_an_empty_one_stays_at_its_start(bed) {
         bed.fill("orders", 1, 5);
         let all = Filter::default();
         let mut cut = cursor(bed, 1, 3..u64::MAX, &all);
@@ -68,14 +68,14 @@ suite! {
         }
     }
 
-    fn a_cursor_does_not_go_beyond_what_was_there_when_it_was_made(bed) {
+    fn a_cursor_does_not_return_messages_sent_after_its_creation(bed) {
         bed.fill("orders", 1, 5);
         let mut early = cursor(bed, 1, 0..u64::MAX, &Filter::default());
         bed.fill("orders", 1, 5);
         assert_eq!(offsets(&mut *early, 3), [0, 1, 2, 3, 4]);
     }
 
-    fn a_filtered_cursor_passes_over_the_rest_however_long_it_is(bed) {
+    fn a_filtered_cursor_skips_any_number_of_messages(bed) {
         let producer = bed.store.producer("orders", Some(0)).unwrap();
         let drafts = (0..10_000).map(|number| {
             let (tags, keys) = match number {

@@ -1,11 +1,11 @@
-//! What a send stores, where, and what it says.
+//! What a send stores and returns.
 
 use crate::bed::{body, to_queue};
 use forebay::PropertyKind;
 use forebay::{Draft, Durability, Error};
 
 suite! {
-    fn everything_that_was_sent_comes_back(bed) {
+    fn everything_that_was_sent_can_be_read(bed) {
         let draft = Draft {
             body: b"\0body\xff",
             keys: &["42", "a"],
@@ -49,7 +49,7 @@ suite! {
         assert_eq!(sent.place.offset, 200);
     }
 
-    fn positions_and_store_times_never_go_back(bed) {
+    fn positions_and_store_times_never_decrease(bed) {
         let mut last = bed.send("orders", &body(b"x"));
         for _ in 0..500 {
             let sent = bed.send("orders", &body(b"x"));
@@ -79,7 +79,7 @@ suite! {
         }
     }
 
-    fn a_position_or_id_that_leads_to_no_message_is_an_error(bed) {
+    fn a_position_or_id_without_a_message_is_an_error(bed) {
         let sent = bed.send("orders", &body(b"x"));
         let end = bed.store.engine().unwrap().readable_position();
         assert!(end > sent.place.position);
@@ -92,7 +92,7 @@ suite! {
         }
     }
 
-    fn a_key_chooses_the_queue_and_without_one_they_take_turns(bed) {
+    fn a_key_chooses_the_queue_and_keyless_messages_take_turns(bed) {
         let producer = bed.store.producer("orders", None).unwrap();
         let queue = |draft: &Draft<'_>| {
             let sent = producer.send(draft, 0, Durability::Default).unwrap();
@@ -158,7 +158,7 @@ suite! {
         assert_eq!(bed.bodies("orders", 2), [[0u8; 0]; 0]);
     }
 
-    fn a_send_that_asks_for_durability_says_that_it_is_durable(bed) {
+    fn a_send_with_durability_returns_a_durable_place(bed) {
         let producer = bed.store.producer("orders", None).unwrap();
         let engine = bed.store.engine().unwrap();
         for _ in 0..3 {
@@ -212,7 +212,7 @@ suite! {
         assert_eq!(message.record().stated_crc(), None);
     }
 
-    fn counters_tell_what_was_sent(bed) {
+    fn counters_count_what_was_sent(bed) {
         assert_eq!(bed.store.stats().unwrap().messages_sent, 0);
         bed.fill("orders", 0, 10);
         bed.store.flush().unwrap();

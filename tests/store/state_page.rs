@@ -1,4 +1,4 @@
-//! The state page: what of it is believed, and what values it may hold.
+//! The state page: which fields are trusted, and which values they may have.
 
 use crate::fuzz_targets::each_field;
 use crate::world::{Place, World, change_mount, open_each_way, options, read, write};
@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::time::{Duration, SystemTime};
 
-/// A size of 0 was divided by, one of 4095 led to a store behind the end of a file.
+/// A size of 0 once caused a division by zero, and one of 4095 a store after the end of a file.
 #[test]
-fn no_value_of_a_field_leads_to_a_panic() {
+fn no_value_of_a_field_causes_a_panic() {
     let last = Mutex::new(None);
     let swept = std::panic::catch_unwind(|| {
         each_field(|at, value, left| *last.lock().unwrap() = Some((at, value, left)));
@@ -19,9 +19,9 @@ fn no_value_of_a_field_leads_to_a_panic() {
     assert!(swept.is_ok(), "{:?}", last.lock().unwrap());
 }
 
-/// A device goes away and comes back, a snapshot is mounted, an image is copied: the boot is the
-/// same, and queue entries that were in the page cache alone are gone. Messages of topics that had
-/// few of them were lost.
+/// A device disappears and comes back, a snapshot is mounted, or an image is copied: the boot is
+/// the same, but queue entries that were only in the page cache are gone. Messages of topics with
+/// few messages were once lost.
 #[test]
 fn what_the_page_cache_lost_within_a_boot_is_found_in_the_log() {
     let (place, mut world) = (Place::new(), World::default());
@@ -42,12 +42,12 @@ fn what_the_page_cache_lost_within_a_boot_is_found_in_the_log() {
     open_each_way(&copy.root(), |store| world.check(store));
 }
 
-/// Where the kernel says who a file is, the walk after a death begins at the last full pass; after
-/// a change of the mount too, and with a page of release 0.1.0. None loses a message.
+/// Where the kernel reports the identity of a file, the walk after a crash begins at the last full
+/// pass, even after a change of the mount and with a page of release 0.1.0. No message is lost.
 #[test]
-fn a_dead_process_costs_no_message_behind_any_mount() {
+fn a_crash_loses_no_message_whatever_the_mount() {
     let (place, mut world) = (Place::new(), World::default());
-    // The first life leaves the bounds of the queues, without which the whole log is walked.
+    // The first life records the bounds of the queues; without them the whole log is walked.
     let store = write(&place.root());
     world.send(&store, 50);
     store.close().unwrap();
@@ -70,7 +70,7 @@ fn a_dead_process_costs_no_message_behind_any_mount() {
     };
     let page = fs::read(place.root().join("forebay.state")).unwrap();
     if page[456..464] == [0; 8] {
-        return eprintln!("skipped: nothing tells one mount from another here");
+        return eprintln!("skipped: this system cannot tell mounts apart");
     }
     let since_full_pass = walked(&|_| {});
     assert!(since_full_pass > 0);
@@ -83,7 +83,7 @@ fn a_dead_process_costs_no_message_behind_any_mount() {
     assert_eq!(walked(&of_old), since_full_pass);
 }
 
-/// RocketMQ leaves room for a filler behind every record; another may not.
+/// RocketMQ leaves room for a BLANK after every record; another system may not.
 #[test]
 fn a_log_file_that_is_full_to_the_last_bytes_is_followed_by_the_next() {
     let sizes = |mode| Options {
@@ -129,8 +129,8 @@ fn a_log_file_that_is_full_to_the_last_bytes_is_followed_by_the_next() {
     }
 }
 
-/// A reader of a store that nobody writes keeps to what it found. The index is the writer's that
-/// comes later, and its new entries were damage to the reader.
+/// A reader of a store without a writer keeps its state. A later writer then adds entries to the
+/// index, which the reader once reported as damage.
 #[test]
 fn a_reader_finds_no_damage_in_what_a_later_writer_adds() {
     let (place, mut world) = (Place::new(), World::default());
@@ -155,10 +155,10 @@ fn a_reader_finds_no_damage_in_what_a_later_writer_adds() {
     }
 }
 
-/// A writer stores position, time and count of the last index entry one after the other. Between
-/// them the header had the times of other records, to whoever verified just then.
+/// A writer stores position, time and count of the last index entry one after the other. A
+/// concurrent verification once compared the header with the times of other records.
 #[test]
-fn an_index_entry_that_is_being_put_is_no_damage() {
+fn an_index_entry_that_is_being_written_is_not_damage() {
     let place = Place::new();
     let store = write(&place.root());
     let producer = store.producer("t", Some(0)).unwrap();

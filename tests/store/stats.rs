@@ -1,4 +1,4 @@
-//! What a store tells about its puts, its flushes and its rates.
+//! The statistics of a store about puts, flushes and rates.
 
 use crate::bed::{Bed, Kind, body, to_queue};
 use forebay::Durability;
@@ -39,7 +39,7 @@ suite! {
         }
     }
 
-    fn a_refused_message_is_no_put(bed) {
+    fn a_rejected_message_is_not_a_put(bed) {
         let too_large = vec![0; 17 << 10];
         bed.try_send("orders", &to_queue(0, &too_large)).unwrap_err();
         assert_eq!(bed.store.stats().unwrap().puts.latency.count, 0);
@@ -47,7 +47,7 @@ suite! {
 }
 
 #[test]
-fn who_waits_for_the_disk_is_counted_apart_from_the_put() {
+fn waits_for_the_disk_are_counted_separately_from_puts() {
     let bed = Bed::new(Kind::CommitLog);
     let producer = bed.store.producer("orders", Some(0)).unwrap();
     let flushed = Durability::Flushed;
@@ -55,7 +55,7 @@ fn who_waits_for_the_disk_is_counted_apart_from_the_put() {
         producer.send(&body(b"x"), 0, flushed).unwrap();
     }
     let stats = bed.store.stats().unwrap();
-    // The flush service may have been quicker than a sender enlisted.
+    // The flush service may flush before a sender enlists.
     assert!((1..=5).contains(&stats.flushes.waits.count));
     assert!(stats.flushes.count >= 1);
     assert!(stats.flushes.longest > Duration::ZERO);
@@ -67,7 +67,7 @@ fn who_waits_for_the_disk_is_counted_apart_from_the_put() {
 }
 
 #[test]
-fn what_opening_did_is_among_the_counters() {
+fn the_statistics_include_the_recovery() {
     let mut bed = Bed::new(Kind::CommitLog);
     bed.fill("orders", 0, 10);
     bed.reopen();

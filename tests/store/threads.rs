@@ -1,4 +1,4 @@
-//! Many threads at once, and waiting for what others send.
+//! Many threads at once, and waiting for messages of others.
 
 use crate::bed::{body, small_options, to_queue};
 use forebay::{Atomicity, Draft, Durability, Error, Filter, ReadStatus, Store};
@@ -9,18 +9,19 @@ use std::time::{Duration, Instant};
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Reads a queue to `count` messages while others send, and checks each; gives sender and number.
+/// Reads a queue up to `count` messages while others send, and checks each. Returns sender and
+/// number.
 fn follow(store: &Store, queue: u32, count: usize) -> Vec<(u8, u32)> {
     let mut seen = Vec::new();
     let mut offset = 0;
     let all = Filter::default();
     while seen.len() < count {
-        // Taken before the read, so that what comes after it ends the wait.
+        // Taken before the read, so that later messages end the wait.
         let end = store.engine().unwrap().readable_position();
         let batch = store.read("orders", queue, offset, 50, None, &all).unwrap();
         if batch.status != ReadStatus::Found {
             let engine = store.engine().unwrap();
-            assert!(engine.wait_readable(end, LONG) > end, "nothing came");
+            assert!(engine.wait_readable(end, LONG) > end, "no message arrived");
             continue;
         }
         for message in &batch.messages {
@@ -96,14 +97,14 @@ suite! {
         }
     }
 
-    fn topics_made_by_many_threads_are_one(bed) {
+    fn a_topic_created_by_many_threads_is_created_once(bed) {
         let store = &bed.store;
         thread::scope(|scope| {
             for queues in 1..=8 {
                 scope.spawn(move || {
                     for number in 0..20 {
                         let made = store.create_topic(&format!("topic-{number}"), queues);
-                        // Whoever comes after one that asked for more is told so.
+                        // A thread that asks for fewer queues than exist gets an error.
                         let late = matches!(made, Err(Error::InvalidOption { .. }));
                         assert!(late || made.is_ok());
                     }
@@ -143,7 +144,7 @@ suite! {
         assert_eq!(found.len(), 1000);
     }
 
-    fn waiting_ends_at_once_where_something_is_there_already(bed) {
+    fn waiting_ends_at_once_if_there_are_messages(bed) {
         let sent = bed.send("orders", &body(b"x"));
         let engine = bed.store.engine().unwrap();
         let began = Instant::now();
@@ -151,7 +152,7 @@ suite! {
         assert!(began.elapsed() < LONG / 2);
     }
 
-    fn waiting_ends_after_its_time_where_nothing_comes(bed) {
+    fn waiting_ends_after_its_timeout_without_messages(bed) {
         let sent = bed.send("orders", &body(b"x"));
         let engine = bed.store.engine().unwrap();
         let end = engine.readable_position();
@@ -172,7 +173,7 @@ suite! {
                 for _ in 0..200 {
                     start.wait();
                     let next = store.engine().unwrap().wait_readable(end, LONG);
-                    assert!(next > end, "nothing came");
+                    assert!(next > end, "no message arrived");
                     end = next;
                 }
             });
@@ -183,7 +184,7 @@ suite! {
         });
     }
 
-    fn close_ends_the_waiting_of_other_threads(bed) {
+    fn close_ends_the_waits_of_other_threads(bed) {
         let (store, start) = (&bed.store, &Barrier::new(2));
         thread::scope(|scope| {
             let waiter = scope.spawn(move || {
@@ -223,10 +224,10 @@ fn threads_that_wait_for_the_disk_are_woken_with_their_message_durable() {
     store.close().unwrap();
 }
 
-/// A sender that does not want to wait gets an error that says so; the message is in the log and
-/// becomes durable all the same.
+/// A sender whose timeout is too short gets an error that says so; the message is in the log and
+/// becomes durable nevertheless.
 #[test]
-fn a_wait_that_is_too_short_ends_with_the_message_in_the_log() {
+fn a_flush_timeout_leaves_the_message_in_the_log() {
     let dir = tempfile::tempdir().unwrap();
     let options = forebay::Options {
         flush_timeout: std::time::Duration::ZERO,

@@ -5,7 +5,7 @@ use forebay::PERMISSION_READ;
 use forebay::{Error, ReadStatus};
 
 suite! {
-    fn a_topic_that_nobody_created_gets_the_default_number_of_queues(bed) {
+    fn a_topic_created_by_sending_gets_the_default_number_of_queues(bed) {
         bed.send("orders", &body(b"x"));
         bed.reopen();
         let topic = bed.store.topic("orders").unwrap();
@@ -28,7 +28,7 @@ suite! {
         assert_eq!((&*topic, queue, queues), ("orders", 2, 2));
     }
 
-    fn creating_a_topic_again_adds_queues_and_never_takes_any(bed) {
+    fn creating_a_topic_again_adds_queues_and_never_removes_any(bed) {
         bed.store.create_topic("orders", 2).unwrap();
         bed.send("orders", &to_queue(1, b"x"));
         let before = bed.store.topic("orders").unwrap();
@@ -57,7 +57,7 @@ suite! {
         assert_eq!(bed.bodies("orders", 65_535), [b"x"]);
     }
 
-    fn all_topics_are_listed_also_those_without_a_message(bed) {
+    fn all_topics_are_listed_even_without_messages(bed) {
         assert!(bed.store.engine().unwrap().topics().is_empty());
         bed.send("bills", &body(b"x"));
         bed.store.create_topic("orders", 1).unwrap();
@@ -74,7 +74,7 @@ suite! {
         }
     }
 
-    fn names_that_no_topic_can_have_are_refused(bed) {
+    fn invalid_topic_names_are_rejected(bed) {
         let long = "t".repeat(128);
         let names = [
             "", " ", "a b", "a/b", "..", ".", "a.b", "a\\b", "a\0", "t\u{fc}r", "a\n", "a#b", &long,
@@ -121,7 +121,7 @@ suite! {
         }
     }
 
-    fn a_topic_without_permission_to_write_refuses_messages_and_is_read(bed) {
+    fn a_topic_without_write_permission_rejects_messages_and_can_be_read(bed) {
         bed.send("orders", &to_queue(0, b"x"));
         let topic = bed.store.topic("orders").unwrap();
         topic.configure(4, 4, PERMISSION_READ);

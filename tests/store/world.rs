@@ -1,4 +1,4 @@
-//! A store with a bit of everything, and all that is to be found in it afterwards.
+//! A store with messages of all kinds, and its expected contents.
 
 use crate::bed::small_options;
 use crate::folder;
@@ -20,7 +20,7 @@ pub(crate) struct Sent {
     pub(crate) time: i64,
 }
 
-/// Everything that is in a store: topic, queue and offset, and the message.
+/// All messages of a store by topic, queue and offset.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct World {
     pub(crate) sent: BTreeMap<(String, u32, u64), Sent>,
@@ -29,14 +29,14 @@ pub(crate) struct World {
     count: usize,
 }
 
-/// A file system in memory, on machines that have it.
+/// A file system in memory, if the machine has one.
 const MEMORY: &str = "/dev/shm";
 
-/// Where the state page says which file it is.
+/// First byte of the file's identity in the state page.
 const IDENTITY: usize = 456;
 const IDENTITY_END: usize = IDENTITY + 40;
 
-/// Lets a store be reached through another mount than that of its last writer.
+/// Makes a store look as if its last writer had used another mount.
 pub(crate) fn change_mount(root: &Path) {
     let path = root.join("forebay.state");
     let mut page = fs::read(&path).unwrap();
@@ -44,7 +44,7 @@ pub(crate) fn change_mount(root: &Path) {
     fs::write(&path, page).unwrap();
 }
 
-/// A directory that goes with the test.
+/// A directory that is removed at the end of the test.
 pub(crate) struct Place {
     dir: TempDir,
 }
@@ -56,7 +56,7 @@ impl Place {
         }
     }
 
-    /// In memory, where there is such a file system: for many short openings.
+    /// In memory, if possible: for many short openings.
     pub(crate) fn fast() -> Place {
         let memory = Path::new(MEMORY);
         let dir = match memory.is_dir() {
@@ -66,7 +66,7 @@ impl Place {
         Place { dir: dir.unwrap() }
     }
 
-    /// For the `number`-th of many stores: a few are on the disk, and all of a long run.
+    /// For the `number`-th of many stores: a few of a short run and all of a long run are on disk.
     pub(crate) fn nth(number: usize) -> Place {
         let long = std::env::var_os("FOREBAY_PROOF").is_some();
         match long || number.is_multiple_of(8) {
@@ -75,15 +75,15 @@ impl Place {
         }
     }
 
-    /// A copy of a directory that nobody writes.
+    /// A copy of a directory that nobody writes to.
     pub(crate) fn fast_copy_of(root: &Path) -> Place {
         let place = Place::fast();
         folder::copy(root, &place.root());
         place.own()
     }
 
-    /// A copy of a store, as a process would leave it that dies at this moment. It is on the same
-    /// file system: what the store knows of its last opening holds on no other.
+    /// A copy of a store, as a process that dies at this moment would leave it. It is on the same
+    /// file system: the saved state about the last opening is valid on no other.
     pub(crate) fn copy_of(root: &Path) -> Place {
         let place = match root.starts_with(MEMORY) {
             true => Place::fast(),
@@ -93,8 +93,8 @@ impl Place {
         place.own()
     }
 
-    /// Gives the page of a copied store its own identity, so that its marks count as those of the
-    /// store do.
+    /// Stores the identity of the copied page in it, so that its marks are trusted like those of
+    /// the original.
     fn own(self) -> Place {
         let path = self.root().join("forebay.state");
         if fs::metadata(&path).is_ok_and(|it| it.len() == 4096) {
@@ -107,7 +107,7 @@ impl Place {
         self
     }
 
-    /// The identity of a file beside which stores can be made, as one of these states it.
+    /// The identity of a file on the same mount as these stores, in the form of the page.
     fn identity(&self, path: &Path) -> Vec<u8> {
         static MOUNTS: Mutex<BTreeMap<u64, Vec<u8>>> = Mutex::new(BTreeMap::new());
         let it = fs::metadata(path).unwrap();
@@ -146,7 +146,7 @@ pub(crate) fn read(root: &Path) -> Store {
     Store::open(root, options(Mode::Read)).unwrap()
 }
 
-/// Bodies of many lengths, the same for a number each time.
+/// A body whose length and bytes depend only on the number.
 pub(crate) fn body_of(number: usize) -> Vec<u8> {
     let len = match number % 10 {
         0 => 0,
@@ -191,7 +191,7 @@ impl World {
         self.add(topic, place.queue, place.offset, message);
     }
 
-    /// Sends an atomic batch; the positions of its rows.
+    /// Sends an atomic batch; returns the positions of its rows.
     pub(crate) fn send_batch(&mut self, store: &Store, rows: usize) -> Vec<u64> {
         let first = self.count;
         self.count += rows;
@@ -228,17 +228,17 @@ impl World {
 
     fn add(&mut self, topic: &str, queue: u32, offset: u64, message: Sent) {
         let next = self.next.entry((topic.to_owned(), queue)).or_default();
-        assert_eq!(*next, offset, "offsets follow one another");
+        assert_eq!(*next, offset, "offsets are consecutive");
         *next += 1;
         self.sent.insert((topic.to_owned(), queue, offset), message);
     }
 
-    /// Forgets what lies before a position of the log.
+    /// Forgets messages before a position of the log.
     pub(crate) fn retire(&mut self, min: u64) {
         self.sent.retain(|_, message| message.position >= min);
     }
 
-    /// Everything is there, and nothing else: by offset, by key, by time, by position.
+    /// Checks that exactly these messages are found: by offset, by key, by time, by position.
     pub(crate) fn check(&self, store: &Store) {
         self.check_messages(store);
         self.check_keys(store);
@@ -325,8 +325,8 @@ fn keys_of(number: usize) -> Vec<String> {
     keys
 }
 
-/// Opens a store for reading, which may change nothing, then for writing, twice: the second time
-/// nothing but what tells of the opening changes. `check` sees each.
+/// Opens a store for reading, which must change nothing, then twice for writing. The second time
+/// only the record of the opening may change. `check` runs on each.
 pub(crate) fn open_each_way(root: &Path, check: impl Fn(&Store)) {
     let before = folder::listing(root);
     let store = read(root);

@@ -56,7 +56,7 @@ fn rust(code: &str) -> Vec<Function> {
     functions
 }
 
-/// Index of the brace that closes the body, or nothing where a `;` ends the declaration.
+/// Index of the brace that closes the body; `None` for a declaration that ends in `;`.
 fn function_end(chars: &[char], start: usize) -> Option<usize> {
     let mut nesting = 0;
     let mut braces = 0;
@@ -74,11 +74,11 @@ fn function_end(chars: &[char], start: usize) -> Option<usize> {
     None
 }
 
-/// The functions of a Python source, each from the line of its `def`, without its docstring: in
-/// Rust, too, the doc comment stands outside the function.
+/// The functions of a Python source, each from the line of its `def`, without its docstring, since
+/// in Rust the doc comment is also outside the function.
 fn python(code: &str) -> Vec<Function> {
     let lines: Vec<&str> = code.lines().collect();
-    // Whether a line begins inside brackets: its indentation then says nothing.
+    // Whether a line begins inside brackets: its indentation then means nothing.
     let mut depth = 0;
     let continues: Vec<bool> = lines
         .iter()

@@ -1,4 +1,4 @@
-//! Which part of the code may import which: floors, each of which may use those below it alone.
+//! Which part of the code may import which: floors, each of which may use only those below it.
 //!
 //! Imports are followed through re-exports to the file that has the name, so `crate::Store` counts
 //! as an import of `store.rs`. Tests inside `src/` count like other code.
@@ -7,8 +7,8 @@ use crate::lex::{is_word, lex, python, word_positions};
 use crate::{ALLOWED, Finding, Source};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The floors from the ground up. A part is a file or folder, without ending; the longest name that
-/// fits a file decides. Parts of one floor do not import each other.
+/// The floors from the ground up. A part is a file or folder without ending; the longest matching
+/// name decides. Parts of one floor do not import each other.
 const FLOORS: &[&[&str]] = &[
     // Rust.
     &[
@@ -77,7 +77,7 @@ pub fn check(sources: &[Source]) -> Vec<Finding> {
     check_floors(sources, FLOORS)
 }
 
-/// The imports of files that may run up are no part of a circle.
+/// Files whose imports may run up are excluded from the search for circles.
 fn is_excused(source: &Source) -> bool {
     let mut allowed = ALLOWED.iter();
     allowed.any(|(rule, path, _)| *rule == "layers" && *path == source.path)
@@ -89,7 +89,7 @@ fn check_floors(sources: &[Source], floors: &[&[&str]]) -> Vec<Finding> {
     let mut folders: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
     for (source, module) in &tree.files {
         let Some((floor, part)) = part_of(&source.path, floors) else {
-            findings.push(source.finding("layers", 1, "stands on no floor"));
+            findings.push(source.finding("layers", 1, "is on no floor"));
             continue;
         };
         for import in tree.imports(source, module) {
@@ -211,7 +211,7 @@ impl<'a> Tree<'a> {
         tree
     }
 
-    /// The file that has what `path` names, if it is one of ours.
+    /// The file that defines what `path` names, if it is in the project.
     fn resolve(&self, path: &[String]) -> Option<&'a str> {
         let mut path = path.to_vec();
         // Re-exports of re-exports end soon; a circle of them would not.
@@ -233,8 +233,8 @@ impl<'a> Tree<'a> {
         path.len() > 1 && path[1] != "python" && self.modules.contains_key(&path[..2])
     }
 
-    /// The folder of a file. `x.rs` belongs to the folder `x` where there is one, a test to the
-    /// folder that it tests; a file at the top, and a Python package's own, is a folder of its own.
+    /// The folder of a file. `x.rs` belongs to the folder `x` if there is one, a test to the folder
+    /// that it tests. A file at the top, and the `__init__` of a Python package, is its own folder.
     fn folder(&self, path: &str) -> String {
         let stem = path.rsplit_once('.').map_or(path, |(stem, _)| stem);
         let stem = stem.split("/test").next().unwrap_or(stem);
@@ -279,7 +279,7 @@ impl<'a> Tree<'a> {
             let begins = |at: &usize| *at < 2 || chars[at - 2..*at] != [':', ':'];
             let paths = starts.into_iter().filter(begins);
             let paths = paths.map(|at| (at, inline_path(&chars[at..])));
-            // The one word of `pub(crate)` is no path.
+            // The single word of `pub(crate)` is not a path.
             found.extend(paths.filter(|(_, path)| path.len() > 1));
         }
         let inner = inner_modules(&chars);
@@ -297,7 +297,7 @@ impl<'a> Tree<'a> {
         imports.collect()
     }
 
-    /// The path from the root of the crate, or nothing for a path into another crate.
+    /// The path from the root of the crate; `None` for a path into another crate.
     fn absolute(&self, mut base: Path, path: Path) -> Option<Path> {
         let mut rest = path.as_slice();
         if rest.first()? == "crate" {
@@ -317,7 +317,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-/// The module that a file is, or nothing for a file outside `src/` and `python/`.
+/// The module of a file; `None` for a file outside `src/` and `python/`.
 fn module_of(path: &str) -> Option<Path> {
     let (stem, ending) = path.rsplit_once('.')?;
     let (root, rest) = stem.split_once('/')?;
@@ -333,7 +333,7 @@ fn module_of(path: &str) -> Option<Path> {
     Some(module)
 }
 
-/// The paths of a `use`, its braces multiplied out, without globs and new names.
+/// The paths of a `use`, with its braces expanded, without globs and renames.
 fn use_paths(text: &str) -> Vec<Path> {
     let text = text.trim();
     let Some(open) = text.find('{') else {
@@ -350,7 +350,7 @@ fn use_paths(text: &str) -> Vec<Path> {
     };
     let prefix = use_paths(&text[..open]).pop().unwrap_or_default();
     let inside = text[open + 1..].trim_end().trim_end_matches('}');
-    // The last brace alone closes this one; inner ones may end the text too.
+    // Only the last brace closes this one; inner ones may also end the text.
     let close = text.rfind('}').unwrap_or(text.len());
     let inside = text.get(open + 1..close).unwrap_or(inside);
     let mut depth = 0;
@@ -386,7 +386,7 @@ fn inline_path(chars: &[char]) -> Path {
     }
 }
 
-/// Names and bounds of the modules that stand inside a file.
+/// Names and bounds of the modules inside a file.
 fn inner_modules(chars: &[char]) -> Vec<(String, usize, usize)> {
     let mut found = Vec::new();
     for start in word_positions(chars, "mod") {
@@ -474,7 +474,7 @@ mod planted {
     const NONE: [&str; 0] = [];
 
     #[test]
-    fn imports_of_what_is_below_are_none() {
+    fn imports_from_below_are_allowed() {
         let files = [
             ("src/disk/mod.rs", "mod lock;\npub use lock::Lock;\n"),
             ("src/disk/lock.rs", "use super::*;\npub struct Lock;\n"),
@@ -544,7 +544,7 @@ mod planted {
     }
 
     #[test]
-    fn bindings_that_pass_by_the_re_exports_are_found() {
+    fn bindings_that_bypass_the_re_exports_are_found() {
         let files = [
             ("src/engine/mod.rs", ""),
             ("src/lib.rs", "mod engine;\npub use engine::Cursor;\n"),

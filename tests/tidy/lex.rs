@@ -1,6 +1,6 @@
-//! Sources taken apart as far as the checks need it: comments, strings, characters, words.
+//! A simple lexer for the checks: comments, strings, characters, words.
 
-/// Where `word` stands with no letter, digit or underscore on either side.
+/// Positions of `word` with no letter, digit or underscore on either side.
 pub fn word_positions(chars: &[char], word: &str) -> Vec<usize> {
     let word: Vec<char> = word.chars().collect();
     let ends_in_word = word.last().is_some_and(|it| is_word(*it));
@@ -28,15 +28,15 @@ pub fn numbered(text: &str) -> Vec<(usize, String)> {
         .collect()
 }
 
-/// A Rust source taken apart.
+/// A Rust source, split into code and comments.
 pub struct Lexed {
-    /// The source with comments and literals blanked, so that lines keep their numbers.
+    /// The source with comments and literals blanked, so that line numbers stay the same.
     pub code: String,
-    /// Each line of each comment, with the marks that open it.
+    /// Each line of each comment, with its comment marker.
     pub comments: Vec<(usize, String)>,
 }
 
-/// Takes a source apart as far as the checks need it: comments, strings and characters.
+/// Splits a source into code and comments.
 pub fn lex(text: &str) -> Lexed {
     let chars: Vec<char> = text.chars().collect();
     let mut lexed = Lexed {
@@ -57,7 +57,7 @@ pub fn lex(text: &str) -> Lexed {
         }
         if end.is_some() && piece[0] == '/' {
             let comment: String = piece.iter().collect();
-            // Each line of a block comment is judged like a line comment of its own.
+            // Each line of a block comment is checked like a line comment.
             for (index, part) in comment.lines().enumerate() {
                 let mark = if index == 0 { "" } else { "// " };
                 lexed
@@ -71,7 +71,7 @@ pub fn lex(text: &str) -> Lexed {
     lexed
 }
 
-/// One past the end of the comment or literal that begins at `at`, or nothing if none does.
+/// One past the end of the comment or literal that begins at `at`; `None` if none does.
 fn literal_end(chars: &[char], at: usize) -> Option<usize> {
     let next = chars.get(at + 1).copied().unwrap_or(' ');
     let after_word = at > 0 && is_word(chars[at - 1]);
@@ -79,9 +79,9 @@ fn literal_end(chars: &[char], at: usize) -> Option<usize> {
         '/' if next == '/' => Some(find(chars, at, |rest| rest.starts_with(&['\n']))),
         '/' if next == '*' => Some(block_comment_end(chars, at)),
         '"' => Some(quoted_end(chars, at, '"')),
-        // The `b` or `c` of `br"..."` has gone by as code.
+        // The `b` or `c` of `br"..."` was already read as code.
         'r' if !after_word || matches!(chars[at - 1], 'b' | 'c') => raw_string_end(chars, at),
-        // A lifetime has no closing quote two characters on.
+        // A lifetime has no closing quote after one character.
         '\'' if next == '\\' || chars.get(at + 2) == Some(&'\'') => {
             Some(quoted_end(chars, at, '\''))
         }
@@ -89,7 +89,7 @@ fn literal_end(chars: &[char], at: usize) -> Option<usize> {
     }
 }
 
-/// The first index from `at` on whose rest `is_end`, or the length.
+/// The first index from `at` for which `is_end` holds for the rest, or the length.
 fn find(chars: &[char], at: usize, is_end: impl Fn(&[char]) -> bool) -> usize {
     (at..chars.len())
         .find(|&index| is_end(&chars[index..]))
@@ -137,7 +137,7 @@ fn block_comment_end(chars: &[char], start: usize) -> usize {
     at.min(chars.len())
 }
 
-/// A Python source with comments and literals blanked, so that lines keep their numbers.
+/// A Python source with comments and literals blanked, so that line numbers stay the same.
 pub fn python(text: &str) -> String {
     let chars: Vec<char> = text.chars().collect();
     let mut code = String::with_capacity(text.len());

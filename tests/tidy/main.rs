@@ -1,8 +1,8 @@
-//! The shape of the code, checked: limits, headers, where `unsafe` may stand, what no file may say.
+//! Checks of the code's shape: size limits, headers, files that may use `unsafe`, forbidden words.
 //!
-//! A check is a function from a source to findings, so the tests at the end can show that it
-//! catches what it is there for. What must break a rule stands in [`ALLOWED`] with its reason; an
-//! entry that excuses nothing is itself a failure, so the list does not outlive its reasons.
+//! A check is a function from a source to findings, so the tests at the end can show that it finds
+//! violations. Exceptions are listed in [`ALLOWED`] with their reasons. An entry that excuses
+//! nothing is itself a failure, so that the list stays current.
 
 #![allow(
     clippy::indexing_slicing,
@@ -48,7 +48,7 @@ const ALLOWED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// The only files in which `unsafe` may stand.
+/// The only files that may use `unsafe`.
 const UNSAFE_FILES: &[&str] = &[
     "src/region/mod.rs",            // the mappings themselves
     "src/region/guard/mod.rs",      // loads and stores that survive a fault of the page
@@ -78,15 +78,15 @@ const TOP_LEVEL: &[&str] = &[
     "rustfmt.toml",
     "zensical.toml",
 ];
-/// Folders that hold what tools made.
+/// Folders of generated files.
 const SKIPPED: &[&str] = &["target", "__pycache__", "spark-warehouse", "metastore_db"];
 
 const LINES_MAX: usize = 800;
 const COLUMNS_MAX: usize = 100;
 
-/// Marks of unfinished work, compared as written.
+/// Marks of unfinished work, compared case-sensitively.
 const UNFINISHED: &[&str] = &["TODO", "FIXME", "XXX", "HACK"];
-/// Words that tell the code's history instead of its reasons; only a changelog may.
+/// Words that tell the code's history instead of its reasons; only a changelog may use them.
 const HISTORY: &[&str] = &[
     "previously",
     "formerly",
@@ -154,7 +154,7 @@ impl Source {
     }
 }
 
-/// Every finding in `source`, by all rules that apply to its kind.
+/// All findings in `source`, by the rules for its kind.
 fn check(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(check_size(source));
@@ -175,7 +175,7 @@ fn check(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// Lines a file, columns a line, ASCII. Prose is free in its columns and characters.
+/// Lines per file, columns per line, ASCII. Prose may have any columns and characters.
 fn check_size(source: &Source) -> Vec<Finding> {
     let mut findings = Vec::new();
     let lines = source.text.lines().count();
@@ -222,7 +222,7 @@ fn check_header(source: &Source) -> Vec<Finding> {
     }
 }
 
-/// Paths of the machine that a file was written on. The needles are split: they are not for here.
+/// Paths of the author's machine. The needles are split so that they do not match here.
 fn check_machine_paths(source: &Source) -> Vec<Finding> {
     let needles = [
         concat!("/wo", "rk/"),
@@ -238,7 +238,7 @@ fn check_machine_paths(source: &Source) -> Vec<Finding> {
     findings
 }
 
-/// `unsafe` outside its files, and macros that stand for missing work.
+/// `unsafe` outside its files, and macros that mark missing work.
 fn check_tokens(source: &Source, code: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (number, line) in numbered(code) {
@@ -260,16 +260,17 @@ fn check_tokens(source: &Source, code: &str) -> Vec<Finding> {
     findings
 }
 
-/// Code in comments. Doc comments are left out: their examples are code.
+/// Code in comments. Doc comments are excluded: their examples are code.
 fn check_dead_code(source: &Source, comments: &[(usize, String)]) -> Vec<Finding> {
     let dead = comments.iter().filter(|(_, text)| looks_like_code(text));
     dead.map(|(number, text)| source.finding("dead code", *number, text.trim()))
         .collect()
 }
 
-/// Whether a line of a plain comment reads as a statement, an item or a bracket.
+/// Whether a line of a plain comment looks like a statement, an item or a bracket.
 ///
-/// Prose ends with `;` or begins with "if" and "use" too, so a mark of code must come with it.
+/// Prose may also end with `;` or begin with "if" and "use", so another mark of code must be
+/// present.
 fn looks_like_code(comment: &str) -> bool {
     let Some(text) = comment.strip_prefix("//").or(comment.strip_prefix("/*")) else {
         return false;
@@ -293,7 +294,7 @@ fn looks_like_code(comment: &str) -> bool {
     is_statement || is_block || is_closing || text.starts_with("#[")
 }
 
-/// Words that the style rules out, in `lines` of prose.
+/// Words that the style forbids, in `lines` of prose.
 fn check_words(source: &Source, lines: &[(usize, String)]) -> Vec<Finding> {
     let mut findings = Vec::new();
     let is_changelog = source.path == "CHANGELOG.md";
@@ -314,7 +315,7 @@ fn has_phrase(text: &str, phrase: &str) -> bool {
     !word_positions(&chars, phrase).is_empty()
 }
 
-/// Every text of ours below the root of the project.
+/// All text files of the project.
 fn sources() -> Vec<Source> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut pending: Vec<PathBuf> = ROOTS.iter().map(|it| root.join(it)).collect();
@@ -333,7 +334,7 @@ fn sources() -> Vec<Source> {
     files.sort();
     let read = files.iter().filter_map(|path| {
         let relative = path.strip_prefix(root).ok()?.to_str()?;
-        // Archives and libraries are no text, and no rule is for them.
+        // Archives and libraries are not text, and no rule applies to them.
         Some(Source {
             path: relative.to_owned(),
             text: fs::read_to_string(path).ok()?,

@@ -1,4 +1,4 @@
-//! Each check is shown a violation and something close to it that is none.
+//! Each check is tested with a violation and with something similar that is allowed.
 
 use super::*;
 
@@ -51,7 +51,7 @@ fn files_without_a_header_are_found() {
 }
 
 #[test]
-fn long_functions_are_found_whatever_their_strings_and_comments_hold() {
+fn long_functions_are_found_despite_misleading_strings_and_comments() {
     let function = |lines: usize| {
         let filling = "    call('}', '\\'', \"}\\\"\", r#\"}\"#); /* } /* } */ */ // a }\n";
         format!(

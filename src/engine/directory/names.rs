@@ -8,19 +8,19 @@ pub const QUEUES: &str = "consumequeue";
 pub const INDEX: &str = "index";
 /// Directory of the tables.
 pub const CONFIG: &str = "config";
-/// Where a writer locks byte 0.
+/// The file whose byte 0 a writer locks.
 pub const LOCK: &str = "lock";
-/// Exists while a store is written, and after a halt.
+/// Exists while a store is open for writing, and after a crash.
 pub const ABORT: &str = "abort";
-/// Up to which store time log, queues and index are durable.
+/// Store time up to which log, queues and index are durable.
 pub const CHECKPOINT: &str = "checkpoint";
-/// The page of marks.
+/// The state page.
 pub const STATE: &str = "forebay.state";
 /// Bounds of the queues at the last close.
 pub const OFFSETS: &str = "forebay.offsets";
-/// What `abort` is renamed to when the store is closed.
+/// Name of `abort` while the store is closed.
 pub const IDLE: &str = "forebay.idle";
-/// Options that a store keeps.
+/// The saved options.
 pub const OPTIONS: &str = "forebay.options";
-/// Directory of the rows that other processes stage.
+/// Directory of rows staged by other processes.
 pub const STAGES: &str = "forebay.stages";

@@ -1,5 +1,5 @@
-//! The state page, `forebay.state`: marks that other processes read beside the writer, and what a
-//! writer leaves for the next one.
+//! The state page, `forebay.state`: marks that other processes read while the writer runs, and
+//! information for the next writer.
 //!
 //! One page of 4096 bytes in the machine's byte order:
 //!
@@ -9,9 +9,9 @@
 //! 8     u32    version, 1
 //! 12    u32    1 after a clean close, else 0
 //! 16    16     boot id of the machine that wrote the marks
-//! 32    u64    epoch: one more with each opening for writing
+//! 32    u64    epoch: incremented by each opening for writing
 //! 40    u64    end of the log when the epoch began
-//! 48    u64    process id of the writer, 0 without one
+//! 48    u64    process id of the writer, 0 if there is none
 //! 56    u32    bytes of the store host: 8 or 20
 //! 60    20     store host: address, then port, as in a record
 //! 80    u64    bytes of a commit log file
@@ -19,37 +19,37 @@
 //! 96    u32    slots of an index file
 //! 100   u32    entries of an index file
 //! 104   u32    CRC-32 of bytes 56 to 103
-//! 108   u32    1 where every record of the epoch carries a checksum over the whole
-//! 112   u32    1 from when a store is opened that another system wrote to until it is recovered
-//! 116   u32    1 where the writer builds no index
-//! 120   u32    changes when files that were there have become others: readers open them again
+//! 108   u32    1 if every record of the epoch carries a whole-record checksum
+//! 112   u32    1 while a store that another system wrote to is being recovered
+//! 116   u32    1 if the writer builds no index
+//! 120   u32    changes when existing files are replaced: readers reopen them
 //! 128   u64    published: end of what readers may see
-//! 192   u64    dispatched: end of what queues and index hold
-//! 256   u64    durable: end of what is on the disk
+//! 192   u64    dispatched: end of what queues and index cover
+//! 256   u64    durable: end of the durable log
 //! 320   u64    minimum: first position of the log
-//! 384   u64    settled: end of what is durable in log, queues and index alike
-//! 448   u32    changes when there is a commit to be taken up, and its sleepers are woken
+//! 384   u64    settled: end of what is durable in log, queues and index
+//! 448   u32    changes when a commit is pending; processes sleep on it
 //! 456   5 u64  identity of this file while its writer vouches for the page cache, else zeros:
-//!              mount, device, subvolume, inode, time of its birth in ns since 1970
-//! 512   u32    changes when a commit was taken up, and its sleepers are woken
-//! 640   u64    end of the bytes after the log that an opening erases, 0 when they are durably erased
-//! 2048  16 each    the last 128 epochs, each in the place of its number modulo 128: u64 when it
-//!                  began, in ns since 1970, u64 end of the log then
+//!              mount, device, subvolume, inode, creation time in ns since 1970
+//! 512   u32    changes when a commit was taken up; processes sleep on it
+//! 640   u64    end of the bytes after the log that an opening erases; 0 once that is durable
+//! 2048  16 each    the last 128 epochs, each at its number modulo 128: u64 time at which it
+//!                  began, in ns since 1970, u64 end of the log at that time
 //! ```
 //!
-//! The marks lie on cache lines of their own. While the page cache is kept they are exact, for it
-//! outlives a process. Otherwise `durable` and `settled` are lower bounds (each is stored only
-//! after the sync that it tells of) and the other two mean nothing.
+//! Each mark has its own cache line. The marks are exact as long as the page cache is kept, because
+//! it outlives a process. Otherwise `durable` and `settled` are lower bounds (each is stored only
+//! after its sync), and the other marks mean nothing.
 //!
-//! That the boot is the same does not show that the page cache was kept: a device can go away and
-//! come back, a snapshot be mounted, an image be copied within one boot. So the identity of the
-//! file has to be the same as well ([`Identity`]); zeros, as a page of release 0.1.0 has there, are
-//! nobody's. The writer vouches for the page cache as long as it knows of nothing that was stored
-//! and may be missing from it. It takes its word back when a sync fails, since the kernel may drop
-//! the pages, and when it begins to recover; it gives it again once everything was synced. Boot id,
-//! identity and marks lie in one sector of 512 bytes, which is stored as a whole.
+//! The same boot id does not prove that the page cache was kept: within one boot a device can
+//! disappear and come back, a snapshot can be mounted, or an image can be copied. So the identity
+//! of the file must also be the same ([`Identity`]); zeros, as in a page of release 0.1.0, match
+//! nothing. The writer vouches for the page cache as long as it knows of no stored bytes that may
+//! be missing from it. It stops vouching when a sync fails, because the kernel may drop the pages,
+//! and when it begins to recover; it vouches again once everything was synced. Boot id, identity
+//! and marks lie in one sector of 512 bytes, which is written atomically.
 //!
-//! The page is a hint like every cache: no value is believed before the log confirms it.
+//! The page is only a hint: no value is trusted before the log confirms it.
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::names;
@@ -101,20 +101,20 @@ const AT_ERASING: usize = 640;
 const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
 
-/// Bytes that the identity takes.
+/// Length of the identity.
 const IDENTITY_LEN: usize = 5 * size_of::<u64>();
-/// Directories of a store that may be mounts of their own.
+/// Directories of a store that may be separate mounts.
 const PARTS: [&str; 3] = [names::COMMIT_LOG, names::QUEUES, names::INDEX];
 
-/// Epochs whose beginnings are kept.
+/// Number of epochs kept.
 const EPOCHS_KEPT: u64 = 128;
-/// Marks, and the bytes that one of them takes.
+/// Number of marks; `MARK_LEN` is the length of one.
 const MARKS: usize = (AT_PENDING - AT_PUBLISHED) / MARK_LEN;
 const MARK_LEN: usize = 64;
-/// Bytes that an epoch takes.
+/// Length of an epoch.
 const EPOCH_LEN: usize = 2 * size_of::<u64>();
 
-/// Sizes of a store's files, fixed when it is created, each within its bounds.
+/// Sizes of a store's files, fixed at creation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
     /// Bytes of a commit log file.
@@ -128,17 +128,17 @@ pub struct Geometry {
 }
 
 impl Geometry {
-    /// Bytes of a commit log file. RocketMQ takes any number that is an `int` in Java; a file that
-    /// has no room for a record and its filler is no log.
+    /// Allowed bytes of a commit log file. RocketMQ accepts any Java `int`; a file without room for
+    /// one record and its BLANK cannot be a log.
     pub const LOG_FILE_LEN: RangeInclusive<u64> = 128..=1 << 31;
-    /// Entries of a queue file, whose length is an `int` in Java.
+    /// Allowed entries of a queue file, whose length is a Java `int`.
     pub const QUEUE_FILE_ENTRIES: RangeInclusive<u64> = 1..=(1 << 31) / 20;
-    /// Slots of an index file.
+    /// Allowed slots of an index file.
     pub const INDEX_SLOTS: RangeInclusive<u32> = 1..=1 << 28;
-    /// Entries of an index file, of which the first is never used.
+    /// Allowed entries of an index file; the first one is never used.
     pub const INDEX_ENTRIES: RangeInclusive<u32> = 2..=80_000_000;
 
-    /// Whether each size is within its bounds.
+    /// Whether all sizes are allowed.
     fn is_within_bounds(&self) -> bool {
         Geometry::LOG_FILE_LEN.contains(&self.log_file_len)
             && Geometry::QUEUE_FILE_ENTRIES.contains(&self.queue_file_entries)
@@ -147,14 +147,14 @@ impl Geometry {
     }
 }
 
-/// One of the marks.
+/// One of the marks of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mark {
     /// End of what readers may see.
     Published = AT_PUBLISHED as isize,
-    /// End of what queues and index hold.
+    /// End of what queues and index cover.
     Dispatched = AT_DISPATCHED as isize,
-    /// End of what is on the disk.
+    /// End of the durable log.
     Durable = AT_DURABLE as isize,
     /// First position of the log.
     Minimum = AT_MINIMUM as isize,
@@ -162,15 +162,15 @@ pub enum Mark {
     Settled = AT_SETTLED as isize,
 }
 
-/// What became of the page cache that the last writer stored to.
+/// The state of the page cache that the last writer stored to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cache {
-    /// Everything that was stored is in it.
+    /// It still holds everything that was stored.
     Kept,
-    /// The machine is the same, and nothing shows that the file system is: what was stored may be
-    /// there, or missing, or be there and missing on the disk.
+    /// The machine was not restarted, but nothing proves that the file system is the same. Stored
+    /// bytes may be complete, missing, or in memory and missing on the disk.
     Unknown,
-    /// The machine was started again: only what the disk holds is left.
+    /// The machine was restarted: only the bytes on the disk are left.
     Lost,
 }
 
@@ -179,72 +179,72 @@ pub enum Cache {
 pub struct Epoch {
     /// Its number, from 1 on.
     pub number: u64,
-    /// When it began, in ns since 1970: tells it from one of the same number in a store that was
-    /// put in the place of this one.
+    /// When it began, in ns since 1970. Distinguishes it from an epoch of the same number in a
+    /// store that has replaced this one.
     pub began_ns: u64,
     /// End of the log when it began.
     pub start: u64,
 }
 
-/// How a log came to be as it is. Who kept a place in it sees by this whether it came back shorter
-/// since then, or is another log.
+/// The epochs of a log. A reader that saved a position compares epochs to detect truncation or
+/// replacement of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Epochs {
-    /// Number of the newest.
+    /// Number of the newest epoch.
     pub number: u64,
-    /// The last ones that are known, in order.
+    /// The last epochs, as far as they are known, in order.
     pub known: Vec<Epoch>,
 }
 
 impl Epochs {
-    /// Looks at the store at `root`, open or not; `None` where nobody of ours has written to it.
+    /// Reads the epochs of the store at `root`, open or not; `None` if Forebay never wrote to it.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], and [`Error::Unsupported`] where the page is no regular file.
+    /// [`Error::Io`], and [`Error::Unsupported`] if the page is not a regular file.
     pub fn of(root: &Path) -> Result<Option<Epochs>> {
         let page = StatePage::open(&RealDisk, root, Access::Read)?;
         Ok(page.map(|page| page.epochs()))
     }
 }
 
-/// A word that processes sleep on. Its value means nothing but that it has changed.
+/// A word that processes sleep on. Only changes of its value have a meaning.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Word {
-    /// Rung by who has left a commit for the writer.
+    /// Rung by a process that left a commit for the writer.
     Pending = AT_PENDING as isize,
-    /// Rung by the writer when it has dealt with one.
+    /// Rung by the writer when it has processed one.
     Taken = AT_TAKEN as isize,
 }
 
-/// The mapped page, or memory in its place where there is none on disk.
+/// The mapped page, or memory if there is no page on disk.
 #[derive(Debug)]
 pub struct StatePage {
     region: Region,
-    /// The marks that this process has stored, one after the other as they lie in the page. It
-    /// moves them alone where it may, and then loads none from a map, which can fault.
+    /// The marks stored by this process, in the order of the page. Only the writer moves them, so
+    /// it reads them here instead of in the map, where a load can fault.
     own: [CachePadded<AtomicU64>; MARKS],
     /// The first access that faulted.
     fault: OnceLock<Fault>,
-    /// Of the machine as it runs, zeros where it does not say.
+    /// Boot id of the running machine; zeros if the system does not say.
     boot_id: [u8; 16],
-    /// Of the file as it is reached, where the store lies beside it as a whole.
+    /// Identity of the file, if the whole store is on the same mount.
     identity: Option<Identity>,
 }
 
 impl StatePage {
-    /// A page in memory, for a directory that has none and may not get one.
+    /// A page in memory, for a directory that has none and cannot get one.
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
         let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io(Op::Map, &path, e))?;
         Ok(StatePage::new(region, [0; 16], None))
     }
 
-    /// The page of the store at `root`; `None` where there is none or it is none of ours.
+    /// Opens the page of the store at `root`; `None` if there is none, or it is not Forebay's.
     pub fn open(disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
         let path = root.join(FILE_NAME);
         match disk
-            .look(&path)
+            .stat(&path)
             .map_err(|e| Error::io(Op::Stat, &path, e))?
         {
             Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
@@ -255,8 +255,8 @@ impl StatePage {
             _ => return Ok(None),
         }
         if access == Access::ReadWrite {
-            // A page that is shared with a copy of the store needs another block when it is stored
-            // to: where there is none, opening says so.
+            // If the page shares its block with a copy of the store, a store to it needs another
+            // block. Reserving makes opening fail if there is none.
             let reserved = disk.reserve(&path, 0, PAGE as u64);
             reserved.map_err(|e| Error::io(Op::Reserve, &path, e))?;
         }
@@ -276,8 +276,8 @@ impl StatePage {
         Ok(ours.then_some(page))
     }
 
-    /// Makes the page of a new store, or of one that has none, durably, and leaves the marks zero.
-    /// At no moment is a page that was there away: a store is known by it.
+    /// Durably creates the page of a store that has none, or replaces it, with all marks zero. The
+    /// page exists at every moment, because it identifies a store.
     pub fn create(disk: &dyn Disk, root: &Path) -> Result<StatePage> {
         let path = root.join(FILE_NAME);
         let io = |op| move |error| Error::io(op, root.join(FILE_NAME), error);
@@ -300,8 +300,8 @@ impl StatePage {
                 let path = root.join(part);
                 match disk.identity(&path) {
                     Some(part) => part.is_beside(own),
-                    // It is made later, beside the page.
-                    None => matches!(disk.look(&path), Ok(None)),
+                    // It will be created in the same directory as the page.
+                    None => matches!(disk.stat(&path), Ok(None)),
                 }
             })
         };
@@ -318,8 +318,8 @@ impl StatePage {
         }
     }
 
-    /// An error where an access to the page has faulted since it was mapped. To be asked after a
-    /// value was read and before anything is decided on it: what cannot be read is 0.
+    /// Returns an error if an access to the page has faulted since it was mapped. Must be called
+    /// after reading a value and before deciding on it: a value that cannot be read is 0.
     ///
     /// # Errors
     ///
@@ -332,7 +332,7 @@ impl StatePage {
         })
     }
 
-    /// Keeps the fault of an access, if it had one.
+    /// Records a fault.
     #[inline]
     fn noted<T: Default>(&self, done: std::io::Result<T>) -> T {
         done.unwrap_or_else(|error| {
@@ -379,7 +379,7 @@ impl StatePage {
         }
     }
 
-    /// Moves a mark. What it covers was stored before.
+    /// Moves a mark. The bytes that it covers must be stored before.
     #[inline]
     pub fn set(&self, mark: Mark, position: u64) {
         if let Some(own) = self.own(mark) {
@@ -388,18 +388,18 @@ impl StatePage {
         }
     }
 
-    /// The value of a word, to be slept on later.
-    pub fn look(&self, word: Word) -> u32 {
+    /// Reads a word, to sleep on it later.
+    pub fn read_word(&self, word: Word) -> u32 {
         self.noted(self.region.load_u32(word as usize))
     }
 
-    /// Sleeps until a word is rung, unless that has happened since it was `seen`; at most for
-    /// `timeout`, and perhaps less.
+    /// Sleeps until a word is rung, at most for `timeout`. Returns at once if it has changed since
+    /// it was `seen`, and may return early.
     pub fn sleep_on(&self, word: Word, seen: u32, timeout: Duration) {
         self.region.sleep_on(word as usize, seen, timeout);
     }
 
-    /// Wakes those who sleep on a word, in whatever process.
+    /// Wakes the sleepers on a word, in all processes.
     pub fn ring(&self, word: Word) {
         self.region.ring(word as usize);
     }
@@ -409,8 +409,7 @@ impl StatePage {
         self.words::<16>(AT_BOOT_ID) == self.boot_id
     }
 
-    /// What became of the page cache that the last writer stored to, where it did not close the
-    /// store.
+    /// State of the page cache that the last writer stored to, if it did not close the store.
     pub fn cache(&self) -> Cache {
         let written = self.words::<16>(AT_BOOT_ID);
         if written == [0; 16] || self.boot_id == [0; 16] {
@@ -438,13 +437,13 @@ impl StatePage {
         }
     }
 
-    /// Says that the page cache has all that was stored.
+    /// Records that the page cache holds everything that was stored.
     pub fn vouch(&self) {
         self.set_identity(self.identity.as_ref().map_or([0; 5], words_of));
     }
 
-    /// Takes back what [`StatePage::vouch`] said. It need not be durable: who does not find it here
-    /// has not found this page cache.
+    /// Withdraws [`StatePage::vouch`]. It need not be durable: a process that does not see it here
+    /// does not see this page cache either.
     pub fn doubt(&self) {
         if planted(Bug::VouchBlindly) {
             return;
@@ -452,13 +451,13 @@ impl StatePage {
         self.set_identity([0; 5]);
     }
 
-    /// Whether a writer of this boot is at work, or died at it.
+    /// Whether a writer is running, or died during this boot.
     pub fn is_written_to(&self) -> bool {
         self.pid().is_some() && self.is_of_this_boot()
     }
 
-    /// Whether a writer went away without closing the store, or is at work, and what it stored may
-    /// be in the page cache alone.
+    /// Whether a writer is running or ended without closing the store, so that stored bytes may be
+    /// only in the page cache.
     pub fn is_halted(&self) -> bool {
         self.epoch() > 0 && !self.is_clean() && self.cache() != Cache::Lost
     }
@@ -468,19 +467,19 @@ impl StatePage {
         self.word(AT_CLEAN) == 1
     }
 
-    /// Process that writes, where one does.
+    /// The process that writes, if there is one.
     pub fn pid(&self) -> Option<u32> {
         u32::try_from(self.load(AT_PID))
             .ok()
             .filter(|pid| *pid != 0)
     }
 
-    /// Number of the epoch.
+    /// Number of the current epoch.
     pub fn epoch(&self) -> u64 {
         self.load(AT_EPOCH)
     }
 
-    /// The epochs that are kept.
+    /// The recorded epochs.
     pub fn epochs(&self) -> Epochs {
         let last = self.epoch();
         let first = last.saturating_sub(EPOCHS_KEPT - 1).max(1);
@@ -498,7 +497,7 @@ impl StatePage {
         }
     }
 
-    /// Checksum of what stays as it was when the store was created: host and sizes.
+    /// Checksum of the fields that never change after creation: host and sizes.
     fn fixed_crc(&self) -> u32 {
         crc32fast::hash(&self.words::<{ AT_CRC - AT_HOST_LEN }>(AT_HOST_LEN))
     }
@@ -507,13 +506,12 @@ impl StatePage {
         self.word(AT_CRC) == self.fixed_crc()
     }
 
-    /// Where the epoch began, if every record since then carries a checksum over the whole.
+    /// The start of the epoch, if every record since then carries a whole-record checksum.
     pub fn checksums_from(&self) -> Option<u64> {
         (self.word(AT_CHECKSUMS) == 1).then(|| self.load(AT_EPOCH_START))
     }
 
-    /// Sizes of the files; `None` where they were never set, are damaged, or are none that a store
-    /// can have.
+    /// Sizes of the files; `None` if they were never set, are damaged or are out of bounds.
     pub fn geometry(&self) -> Option<Geometry> {
         if !self.fixed_holds() {
             return None;
@@ -527,7 +525,7 @@ impl StatePage {
         geometry.is_within_bounds().then_some(geometry)
     }
 
-    /// Keeps the sizes of the files and the store host.
+    /// Saves the sizes of the files and the store host.
     pub fn set_fixed(&self, geometry: &Geometry, host: &HostBytes) {
         self.set_geometry(geometry);
         self.set_host(host);
@@ -541,7 +539,7 @@ impl StatePage {
         self.set_words(AT_INDEX_ENTRIES, &geometry.index_entries.to_ne_bytes());
     }
 
-    /// The store host that was given at creation.
+    /// The store host that was set at creation.
     pub fn host(&self) -> Option<HostBytes> {
         if !self.fixed_holds() {
             return None;
@@ -556,36 +554,35 @@ impl StatePage {
         self.set_words(AT_HOST_LEN, &short(bytes.len()).to_ne_bytes());
     }
 
-    /// Whether a recovery of what another system wrote was begun and did not end: the marks say
-    /// nothing of the log's end.
+    /// Whether a recovery of another system's store has begun and not finished. Until then the
+    /// marks say nothing about the end of the log.
     pub fn is_foreign(&self) -> bool {
         self.word(AT_FOREIGN) == 1
     }
 
-    /// Says that a recovery begins. `foreign`: of what another system may have written.
+    /// Marks the beginning of a recovery; `foreign` if another system may have written.
     pub fn begin_recovery(&self, foreign: bool) {
         self.set_words(AT_FOREIGN, &u32::from(foreign).to_ne_bytes());
         self.doubt();
         self.end_epoch(false);
     }
 
-    /// Whether the writer of this epoch builds no index: what it appends is found in the log alone.
+    /// Whether the writer of this epoch builds no index: its messages are only in the log.
     pub fn is_unindexed(&self) -> bool {
         self.word(AT_UNINDEXED) == 1
     }
 
-    /// Says whether the epoch that begins will build no index.
+    /// Sets whether the next epoch will build no index.
     pub fn set_unindexed(&self, unindexed: bool) {
         self.set_words(AT_UNINDEXED, &u32::from(unindexed).to_ne_bytes());
     }
 
-    /// A number that changes when files that were there have become others, under their names or
-    /// new ones.
+    /// A number that changes when existing files are replaced, under the same or other names.
     pub fn exchanges(&self) -> u32 {
         self.word(AT_EXCHANGES)
     }
 
-    /// Tells readers to open files again, before they are told of what is in them.
+    /// Makes readers reopen files. Must be called before they learn what the files contain.
     pub fn count_exchange(&self) {
         let next = self.exchanges().wrapping_add(1);
         self.set_words(AT_EXCHANGES, &next.to_ne_bytes());
@@ -602,15 +599,15 @@ impl StatePage {
         self.store(AT_ERASING, end);
     }
 
-    /// Begins an epoch: this process writes, from `end` on. To be made durable before the first
+    /// Begins an epoch: this process writes from `end` on. Must be made durable before the first
     /// append.
     ///
-    /// `checksums`: all its records will carry one. `now_ns`: the wall clock.
+    /// `checksums`: all records of the epoch will carry one. `now_ns`: the wall clock.
     pub fn begin_epoch(&self, end: u64, checksums: bool, now_ns: u64) {
         let checksums = u32::from(checksums).to_ne_bytes();
-        // What recovery has cut off and built again.
+        // Recovery may have truncated and rebuilt files.
         self.count_exchange();
-        // First where the epoch begins: what is said of its records is said from there on.
+        // The start of the epoch is stored first: the other fields apply from there.
         self.store(AT_EPOCH_START, end);
         self.set_words(AT_CHECKSUMS, &checksums);
         self.set_erasing(0);
@@ -625,7 +622,7 @@ impl StatePage {
         self.store(AT_PID, u64::from(std::process::id()));
     }
 
-    /// Ends an epoch. `clean`: everything is durable, queues and index complete.
+    /// Ends an epoch. `clean`: everything is durable, and queues and index are complete.
     pub fn end_epoch(&self, clean: bool) {
         self.store(AT_PID, 0);
         self.set_words(AT_CLEAN, &u32::from(clean).to_ne_bytes());
@@ -640,7 +637,7 @@ impl StatePage {
     }
 }
 
-/// An identity as it is kept.
+/// An identity as the words of the page.
 fn words_of(identity: &Identity) -> [u64; 5] {
     [
         identity.mount,
@@ -651,7 +648,7 @@ fn words_of(identity: &Identity) -> [u64; 5] {
     ]
 }
 
-/// Where the beginning of an epoch is kept.
+/// First byte of an epoch in the page.
 fn place_of(epoch: u64) -> usize {
     AT_EPOCHS + index(epoch % EPOCHS_KEPT) * EPOCH_LEN
 }

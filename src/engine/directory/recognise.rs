@@ -1,14 +1,14 @@
-//! What a directory is: a store of Forebay's, one that RocketMQ left, or something else.
+//! Detects what a directory is: a store of Forebay, a store of RocketMQ, or something else.
 
 use super::names;
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Op, Result};
 use std::path::Path;
 
-/// Who made a store.
+/// The system that created a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Maker {
-    /// There is no store: nothing, or an empty directory.
+    /// There is no store: the directory is missing or empty.
     Nobody,
     /// Forebay.
     Forebay,
@@ -16,8 +16,8 @@ pub enum Maker {
     Other,
 }
 
-/// What there may be before there is a store: what a creation that was cut short leaves, and rows
-/// that were staged for a store to come.
+/// Entries that may exist before a store does: remains of an interrupted creation, and rows that
+/// were staged for a future store.
 const FIRST: [&str; 5] = [
     names::LOCK,
     names::ABORT,
@@ -26,12 +26,12 @@ const FIRST: [&str; 5] = [
     names::STAGES,
 ];
 
-/// Tells by the names in `root`, which need not exist, whose store it is.
+/// Determines the creator of a store from the names in `root`, which need not exist.
 ///
 /// # Errors
 ///
-/// [`Error::NotAStore`] for a file or another's directory, [`Error::Unsupported`] for layouts that
-/// are recognised and not read, and for names that are links or pipes.
+/// [`Error::NotAStore`] for a file or another program's directory, [`Error::Unsupported`] for
+/// layouts that are recognised but not supported, and for names that are links or pipes.
 pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     let not_a_store = |reason: &str| Error::NotAStore {
         path: root.to_owned(),
@@ -40,7 +40,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     let entries = match disk.list(root) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Maker::Nobody),
         Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
-            return Err(not_a_store("it, or a part of its path, is not a directory"));
+            return Err(not_a_store("the path or a part of it is not a directory"));
         }
         found => found.map_err(|e| Error::io(Op::List, root, e))?,
     };
@@ -99,7 +99,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     if entries.iter().all(fresh) {
         return Ok(Maker::Nobody);
     }
-    Err(not_a_store("it holds other files and no commitlog"))
+    Err(not_a_store("it has other files but no commitlog"))
 }
 
 fn not_in_place(root: &Path, name: &str, kind: &str) -> Error {

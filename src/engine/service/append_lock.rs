@@ -29,11 +29,11 @@ pub struct AppendLock<T> {
     bytes: AtomicU64,
     kind: AppendLockKind,
     clock: Arc<dyn Clock>,
-    /// Appends that other senders sleep beside.
+    /// Appends during which other senders sleep instead of spinning.
     pub long: LongAppends,
 }
 
-/// Appends that are so long that other senders should sleep until they end.
+/// Appends that take so long that other senders should sleep until they end.
 ///
 /// A sender that finds the lock taken yields the processor a few times before it sleeps. That is
 /// right if the holder is done within a microsecond. If the holder copies a megabyte, and other
@@ -58,7 +58,7 @@ impl LongAppends {
         state.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sleeps while one is running, until the first one ends, for `timeout` at most.
+    /// If one is running, sleeps until one ends, at most for `timeout`.
     pub fn wait(&self, timeout: Duration) {
         let state = self.state();
         if state.running > 0 {
@@ -123,9 +123,9 @@ impl<T> AppendLock<T> {
         if let Some(held) = self.try_for(grace) {
             return Ok((held, clock_ms));
         }
-        let looked = Instant::now();
+        let began = Instant::now();
         loop {
-            let waited = looked.elapsed() + grace;
+            let waited = began.elapsed() + grace;
             let busy = waited.max(self.held_for());
             let left = timeout.saturating_sub(busy);
             if left.is_zero() {
@@ -146,7 +146,7 @@ impl<T> AppendLock<T> {
         let began = Instant::now();
         loop {
             for _ in 0..SPINS {
-                // Loads before it tries: the holder keeps its cache line while others only load.
+                // Loads before it tries, so that the holder keeps its cache line.
                 if !self.guarded.is_locked()
                     && let Some(held) = self.guarded.try_lock()
                 {
@@ -171,8 +171,8 @@ impl<T> AppendLock<T> {
         held
     }
 
-    /// Makes other senders sleep instead of trying again until the holder's append has ended. The
-    /// result is dropped after the lock, so that those who wake find it free.
+    /// Makes other senders sleep instead of retrying until the holder's append has ended. Drop the
+    /// result after releasing the lock, so that woken senders find it free.
     pub fn begin_long(&self) -> LongAppend<'_> {
         self.long.state().running += 1;
         LongAppend(&self.long)

@@ -11,11 +11,11 @@ pub struct Bell {
     rung: Condvar,
 }
 
-/// Rings several bells. The caller has stored what the sleepers look for.
+/// Rings several bells. Before, the caller must store what the sleepers check.
 #[inline]
 pub fn ring_all(bells: &[&Bell]) {
-    // The caller's store must not be reordered after the load of the number of sleepers: a thread
-    // that looked just before the store would sleep on.
+    // The caller's store must not be reordered after the load of `sleepers`: a thread that checked
+    // just before the store would sleep on.
     fence(Ordering::SeqCst);
     for bell in bells {
         if bell.sleepers.load(Ordering::Relaxed) > 0 {

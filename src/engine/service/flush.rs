@@ -3,10 +3,11 @@
 //! Each [`FlushRules::interval`] it checks how many bytes are not durable. It flushes
 //! [`FlushRules::least_bytes`] or more at once; fewer wait for [`FlushRules::thorough`], so that a
 //! trickle of messages does not keep the disk busy. In a synchronous store nothing waits, because
-//! readers see only what is durable.
+//! readers see only durable bytes.
 //!
-//! A *full pass* also makes queues, index and tables durable and moves the marks that spare the
-//! next opening a rebuild. It may take long with many queues, so it keeps to a share of the time.
+//! A *full pass* also makes queues, index and tables durable, and moves the marks that save the
+//! next opening a rebuild. It may take long with many queues, so it runs a limited share of the
+//! time.
 
 use super::durability::Durable;
 use crate::options::{Flush, Options};
@@ -16,25 +17,25 @@ use std::time::{Duration, Instant};
 /// When the log is flushed.
 #[derive(Clone, Copy, Debug)]
 pub struct FlushRules {
-    /// Between two checks.
+    /// Time between two checks.
     pub interval: Duration,
-    /// This many bytes do not wait.
+    /// This many bytes are flushed at once.
     pub least_bytes: u64,
-    /// How long fewer bytes wait at most.
+    /// Longest time that fewer bytes wait.
     pub thorough: Duration,
-    /// Between two full passes.
+    /// Time between two full passes.
     pub full_pass: Duration,
 }
 
 impl FlushRules {
-    /// The rules of a store with these options.
+    /// The rules for a store with these options.
     pub fn new(options: &Options) -> FlushRules {
         let pages = match options.flush() {
             Flush::Sync => 0,
             Flush::Async => options.flush_least_pages,
         };
         FlushRules {
-            // However short the interval is, the service pauses.
+            // The service pauses even if the interval is 0.
             interval: options.flush_interval.max(Duration::from_millis(1)),
             least_bytes: u64::from(pages) * PAGE as u64,
             thorough: options.flush_thorough_interval,
@@ -46,18 +47,18 @@ impl FlushRules {
 /// The pause after a full pass is at least this many times as long as the pass.
 const PASS_PAUSE: u32 = 20;
 
-/// Between two searches for log files that nobody reads, to unmap them.
+/// Time between two searches for unused log files to unmap.
 const UNMAP_EACH: Duration = Duration::from_secs(10);
 
 /// The state of the service.
 #[derive(Debug)]
 pub struct FlushService {
     rules: FlushRules,
-    /// When the log was last as durable as it was written.
+    /// When all written bytes were last durable.
     flushed: Instant,
     /// When the next full pass is due.
     pass_due: Instant,
-    /// When log files that nobody reads are unmapped.
+    /// When unused log files are unmapped next.
     unmap_due: Instant,
 }
 
@@ -72,8 +73,8 @@ impl FlushService {
         }
     }
 
-    /// Does what is due at `time`; returns when the next step is due. An error is dropped: it has
-    /// failed the store for writers already.
+    /// Does what is due at `time`; returns when the next step is due. An error is ignored: it has
+    /// already failed the store for writers.
     pub fn step(&mut self, log: &impl Durable, time: Instant) -> Instant {
         let rules = &self.rules;
         let end = log.published();

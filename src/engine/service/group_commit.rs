@@ -1,11 +1,11 @@
 //! Group commit: senders that wait for the disk share one sync.
 //!
 //! ```text
-//!   sender --> [write list] --swap--> [read list] --> one sync of what is published --> wake all
+//!   sender --> [write list] --swap--> [read list] --> one sync of published bytes --> wake all
 //! ```
 //!
-//! The two lists are swapped under a lock that is held for nothing else. The next group gathers
-//! while one is synced, so nobody waits for a timer, and a slower disk gets larger groups.
+//! The two lists are swapped under a lock that protects nothing else. The next group gathers while
+//! one is synced, so nobody waits for a timer, and a slower disk gets larger groups.
 //!
 //! Invariant: a waiter is completed with success only by a sync that began after its message was
 //! published. The thread starts with the first waiter and ends with the store.
@@ -33,12 +33,12 @@ struct WriteList {
     waiting: Vec<Enlisted>,
     flusher: Option<thread::JoinHandle<()>>,
     ended: bool,
-    /// Whether the thread has to be woken.
+    /// Whether the thread must be woken.
     sleeps: bool,
 }
 
 /// How long the thread polls for the next group before it sleeps.
-const LOOK: Duration = Duration::from_micros(50);
+const POLL: Duration = Duration::from_micros(50);
 
 #[derive(Debug)]
 struct Enlisted {
@@ -47,7 +47,7 @@ struct Enlisted {
     waiter: Arc<Waiter>,
 }
 
-/// A waiter that is completed when the log is durable up to `end`, a published position.
+/// Returns a waiter that completes when the log is durable up to `end`, a published position.
 pub fn enlist<L: Durable>(group: &Arc<GroupCommit>, log: &Arc<L>, end: u64) -> Arc<Waiter> {
     if log.durable() >= end {
         return Waiter::completed(Ok(()));
@@ -59,7 +59,7 @@ pub fn enlist<L: Durable>(group: &Arc<GroupCommit>, log: &Arc<L>, end: u64) -> A
         list.flusher = thread.spawn(move || group.run(&*log)).ok();
     }
     if list.flusher.is_none() && (list.ended || group.drive == Drive::Threads) {
-        // No thread could be started, or the store closes: the caller syncs.
+        // The thread could not be started, or the store is closing: the caller syncs.
         drop(list);
         return Waiter::completed(log.flush_to(end).map_err(Arc::new));
     }
@@ -80,7 +80,7 @@ pub fn enlist<L: Durable>(group: &Arc<GroupCommit>, log: &Arc<L>, end: u64) -> A
 }
 
 impl GroupCommit {
-    /// Nobody waits, and no thread runs.
+    /// No waiters and no thread.
     pub fn new(drive: Drive) -> GroupCommit {
         GroupCommit {
             drive,
@@ -97,7 +97,7 @@ impl GroupCommit {
         }
     }
 
-    /// Syncs once for all who have enlisted and wakes them. `read` is empty before and after.
+    /// Syncs once for all enlisted waiters and wakes them. `read` is empty before and after.
     fn step(&self, log: &impl Durable, read: &mut Vec<Enlisted>) {
         if !planted(Bug::SwapLate) {
             self.swap(read);
@@ -119,16 +119,16 @@ impl GroupCommit {
         }
     }
 
-    /// Syncs for one group, as the thread does; for a caller that steps.
+    /// Syncs for one group, like the thread does, for a caller that steps.
     #[cfg(test)]
     pub fn step_once(&self, log: &impl Durable) {
         self.step(log, &mut Vec::new());
     }
 
-    /// Waits until somebody enlists. False once nobody will.
+    /// Waits until a sender enlists. Returns `false` once nobody can.
     fn wait(&self) -> bool {
         // The senders that were just woken are likely to enlist again.
-        look(LOOK, || self.pending.load(Ordering::Acquire));
+        look(POLL, || self.pending.load(Ordering::Acquire));
         let mut list = self.list.lock();
         while list.waiting.is_empty() && !list.ended {
             list.sleeps = true;
@@ -145,7 +145,7 @@ impl GroupCommit {
         self.pending.store(false, Ordering::Relaxed);
     }
 
-    /// Completes all who have enlisted and ends the thread.
+    /// Completes all enlisted waiters and ends the thread.
     pub fn end(&self) {
         let flusher = {
             let mut list = self.list.lock();

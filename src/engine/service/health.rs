@@ -1,7 +1,7 @@
-//! Whether a store may still be written: it is closed, or a failure has ended the writing for good.
+//! Whether a store can be written: it may be closed, or writing may have failed for good.
 //!
-//! A store that has failed can still be read. The first failure is kept: what follows it is often
-//! only its consequence.
+//! A failed store can still be read. Only the first failure is kept: later ones are often its
+//! consequences.
 
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
@@ -29,8 +29,8 @@ impl Health {
         self.closed.load(Ordering::Acquire)
     }
 
-    /// Ends the writing for good. `mark` records the failure where other processes see it. It runs
-    /// before anyone can learn of the failure here, and never during [`Health::unless_failed`].
+    /// Stops writing for good. `mark` records the failure for other processes. It runs before
+    /// anyone can see the failure here, and never during [`Health::unless_failed`].
     pub fn fail(&self, error: &Error, mark: impl FnOnce()) {
         let mut failure = self.failure.lock();
         failure.get_or_insert_with(|| error.to_string());
@@ -39,7 +39,7 @@ impl Health {
         self.failed.store(true, Ordering::Release);
     }
 
-    /// Runs `mark` unless the writing has failed; no failure can come in between.
+    /// Runs `mark` unless writing has failed; no failure can happen meanwhile.
     pub fn unless_failed(&self, mark: impl FnOnce()) {
         let failure = self.failure.lock();
         if failure.is_none() {
@@ -49,7 +49,7 @@ impl Health {
 
     /// # Errors
     ///
-    /// [`Error::Failed`] if the writing has ended: the call has appended nothing.
+    /// [`Error::Failed`] if writing has failed: the call has appended nothing.
     #[inline]
     pub fn check(&self) -> Result<()> {
         match self.failed.load(Ordering::Acquire) {
@@ -58,11 +58,11 @@ impl Health {
         }
     }
 
-    /// As [`Health::check`], for a call whose messages are in the log already.
+    /// As [`Health::check`], for a call whose messages are already in the log.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] if the writing has ended.
+    /// [`Error::Failed`] if writing has failed.
     pub fn check_appended(&self) -> Result<()> {
         match self.failed.load(Ordering::Acquire) {
             false => Ok(()),

@@ -1,4 +1,4 @@
-//! Services of an engine and what they share. Nothing here knows a file format.
+//! Services of an engine and their shared state. Nothing here depends on a file format.
 
 pub mod append_lock;
 pub mod bell;

@@ -1,10 +1,10 @@
-//! Telling the threads of a store to end.
+//! The shutdown signal for the threads of a store.
 
 use super::bell::Bell;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Whether the threads have to end, and what they sleep on meanwhile.
+/// Whether the threads must end, and the bell on which they sleep.
 #[derive(Debug, Default)]
 pub struct Shutdown {
     begun: AtomicBool,
@@ -18,12 +18,12 @@ impl Shutdown {
         self.bell.ring();
     }
 
-    /// Whether the threads have to end.
+    /// Whether the threads must end.
     pub fn has_begun(&self) -> bool {
         self.begun.load(Ordering::Acquire)
     }
 
-    /// Sleeps for `timeout`, or until the threads have to end.
+    /// Sleeps for `timeout` or until the threads must end.
     pub fn sleep(&self, timeout: Duration) {
         self.bell.sleep(timeout, || self.has_begun());
     }

@@ -1,5 +1,5 @@
-// Arguments in x0, x1, x2; the fault (0 for none) in x0, the value in x1. The return address stays
-// in x30.
+// Arguments: x0, x1, x2. Results: the fault (0 for none) in x0, the value in x1. The return address
+// stays in x30.
 .pushsection .text.forebay_guard, "ax", %progbits
 .globl forebay_guard_begin, forebay_guard_end, forebay_guard_copy, forebay_guard_touch
 .globl forebay_guard_load_words, forebay_guard_store_words, forebay_guard_load_u32

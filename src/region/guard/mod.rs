@@ -1,5 +1,5 @@
-//! Loads from and stores to mapped bytes that survive a fault: each gives an error where the kernel
-//! cannot bring the page in, and no signal kills the process.
+//! Loads and stores of mapped bytes that survive a fault: if the kernel cannot provide the page,
+//! the access returns an error instead of killing the process by a signal.
 //!
 //! ```text
 //!   copy, words, touch ... --> routine between two labels --fault--> SIGBUS handler
@@ -7,16 +7,16 @@
 //!        +-------- returns the address that faulted <--------------------+
 //! ```
 //!
-//! A load or a store in a map raises SIGBUS where a sector cannot be read, where a shared extent
-//! finds no room on a full disk, where the file system has shut down, and where somebody truncates
-//! the file. All guarded accesses are made by the routines below, which are leaves: they use no
-//! stack and save no register. So the handler ends one early by setting two registers, the result
-//! and the program counter, which it points at a return instruction. It jumps over no frame of Rust
-//! or Python and maps nothing. A signal that is not a fault in one of the routines goes to the
-//! handler that was installed before, or does what it would do without us.
+//! An access to a map raises SIGBUS if a sector cannot be read, a shared extent needs a block on a
+//! full disk, the file system has shut down, or another process truncates the file. All guarded
+//! accesses are made by the routines below. They are leaf functions that use no stack and save no
+//! registers. So the handler can end one early by setting two registers: the result, and the
+//! program counter, which it points at a return instruction. It unwinds no frame of Rust or Python
+//! and maps nothing. Any other signal is passed to the handler installed before, or gets its
+//! default action.
 //!
-//! The handler exists on Linux on `x86_64` and `aarch64`. Elsewhere the accesses are plain ones,
-//! and a fault kills the process.
+//! The handler exists on Linux on `x86_64` and `aarch64`. Elsewhere the accesses are plain, and a
+//! fault kills the process.
 
 #![allow(unsafe_code)]
 
@@ -24,13 +24,13 @@ use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-/// Size of a page of the machines that Forebay runs on; larger pages only make steps coarser.
+/// Page size of the machines that Forebay runs on. Larger pages only make steps coarser.
 pub const PAGE: usize = 4096;
 
-/// A load or store that the kernel could not serve. It is the inner error of an [`io::Error`].
+/// A load or store that the kernel could not serve. The inner error of an [`io::Error`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// Byte of the file.
+    /// The byte of the file.
     pub position: u64,
 }
 
@@ -43,19 +43,19 @@ impl fmt::Display for Fault {
 impl std::error::Error for Fault {}
 
 impl Fault {
-    /// The fault that an error tells of, if it tells of one.
+    /// Returns the fault inside an error, if there is one.
     pub fn of(error: &io::Error) -> Option<Fault> {
         error.get_ref()?.downcast_ref().copied()
     }
 }
 
-/// What a routine returns, in two registers.
+/// The result of a routine, in two registers.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct Outcome {
     /// 0, or the address that faulted.
     fault: usize,
-    /// What was loaded, for those that load one word.
+    /// The loaded word, for routines that load one.
     value: u64,
 }
 
@@ -74,9 +74,9 @@ impl Outcome {
 
 pub use handler::{install, renew};
 
-/// [`renew`], at most once for each value of a clock that ticks some hundred times a second: for
-/// paths that are taken often. What faults within a tick of another handler's installation, that
-/// handler sees first.
+/// Calls [`renew`] at most once for each value of a clock that ticks some hundred times a second,
+/// for frequent paths. Within a tick after another handler is installed, that handler sees faults
+/// first.
 #[inline]
 pub fn renew_at(clock_ms: i64) {
     static LAST_MS: AtomicI64 = AtomicI64::new(0);
@@ -86,39 +86,39 @@ pub fn renew_at(clock_ms: i64) {
     }
 }
 
-/// Copies `len` bytes. Where it fails, some of them may have been copied.
+/// Copies `len` bytes. If it fails, some of them may have been copied.
 ///
 /// # Safety
 ///
-/// Both ranges belong to the caller as for [`std::ptr::copy_nonoverlapping`], but for that one of
-/// them may be mapped bytes of a file that cannot be had.
+/// As for [`std::ptr::copy_nonoverlapping`], except that one of the ranges may be mapped bytes of a
+/// file that cannot be loaded.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, len: usize) -> Result<(), Faulted> {
     // SAFETY: the caller's promise.
     unsafe { routines::copy(to, from, len) }.done().map(drop)
 }
 
-/// Loads from each page that `len` bytes from `from` on lie in.
+/// Loads from each page that overlaps the `len` bytes at `from`.
 ///
 /// # Safety
 ///
-/// The range lies within a map.
+/// The range must lie within a map.
 #[inline]
 pub unsafe fn touch(from: *const u8, len: usize) -> Result<(), Faulted> {
     match len {
         0 => Ok(()),
-        // SAFETY: the caller's promise; the last byte is within the range, which is not empty.
+        // SAFETY: the caller's promise; the range is not empty and contains the last byte.
         _ => unsafe { routines::touch(from, from.add(len - 1)) }
             .done()
             .map(drop),
     }
 }
 
-/// Loads `count` words of 4 bytes, each as a relaxed atomic, in their order.
+/// Loads `count` words of 4 bytes in ascending order, each as a relaxed atomic.
 ///
 /// # Safety
 ///
-/// `from` is aligned, and its words lie within a map; `to` has room for them.
+/// `from` must be aligned with its words in a map; `to` must have room for them.
 #[inline]
 pub unsafe fn load_words(from: *const u32, to: *mut u8, count: usize) -> Result<(), Faulted> {
     // SAFETY: the caller's promise.
@@ -127,11 +127,11 @@ pub unsafe fn load_words(from: *const u32, to: *mut u8, count: usize) -> Result<
         .map(drop)
 }
 
-/// Stores `count` words of 4 bytes, each as a releasing atomic, from the last to the first.
+/// Stores `count` words of 4 bytes in descending order, each as a releasing atomic.
 ///
 /// # Safety
 ///
-/// `to` is aligned, and its words lie within a writable map; `from` has as many.
+/// `to` must be aligned with its words in a writable map; `from` must have as many bytes.
 #[inline]
 pub unsafe fn store_words(from: *const u8, to: *mut u32, count: usize) -> Result<(), Faulted> {
     // SAFETY: the caller's promise.
@@ -144,7 +144,7 @@ pub unsafe fn store_words(from: *const u8, to: *mut u32, count: usize) -> Result
 ///
 /// # Safety
 ///
-/// The word is aligned and lies within a map.
+/// The word must be aligned and in a map.
 #[inline]
 pub unsafe fn load_u32(from: *const u32) -> Result<u32, Faulted> {
     // SAFETY: the caller's promise.
@@ -156,7 +156,7 @@ pub unsafe fn load_u32(from: *const u32) -> Result<u32, Faulted> {
 ///
 /// # Safety
 ///
-/// The word is aligned and lies within a map.
+/// The word must be aligned and in a map.
 #[inline]
 pub unsafe fn load_u64(from: *const u64) -> Result<u64, Faulted> {
     // SAFETY: the caller's promise.
@@ -167,18 +167,18 @@ pub unsafe fn load_u64(from: *const u64) -> Result<u64, Faulted> {
 ///
 /// # Safety
 ///
-/// The word is aligned and lies within a writable map.
+/// The word must be aligned and in a writable map.
 #[inline]
 pub unsafe fn store_u64(to: *mut u64, value: u64) -> Result<(), Faulted> {
     // SAFETY: the caller's promise.
     unsafe { routines::store_u64(to, value) }.done().map(drop)
 }
 
-/// Adds to a word as one atomic step; its value before.
+/// Atomically adds to a word. Returns its value before.
 ///
 /// # Safety
 ///
-/// The word is aligned and lies within a writable map.
+/// The word must be aligned and in a writable map.
 #[inline]
 pub unsafe fn add_u32(to: *mut u32, value: u32) -> Result<u32, Faulted> {
     // SAFETY: the caller's promise.
@@ -186,12 +186,11 @@ pub unsafe fn add_u32(to: *mut u32, value: u32) -> Result<u32, Faulted> {
     added.map(crate::num::low_u32)
 }
 
-/// Replaces `old` by `new` as one atomic step; the value before, which is `old` where it was
-/// replaced.
+/// Atomically replaces `old` by `new`. Returns the value before, which is `old` if it was replaced.
 ///
 /// # Safety
 ///
-/// The word is aligned and lies within a writable map.
+/// The word must be aligned and in a writable map.
 #[inline]
 pub unsafe fn exchange_u64(to: *mut u64, old: u64, new: u64) -> Result<u64, Faulted> {
     // SAFETY: the caller's promise.
@@ -222,7 +221,7 @@ mod routines;
     any(target_arch = "x86_64", target_arch = "aarch64")
 )))]
 mod handler {
-    /// Nothing is guarded here.
+    /// There is no guard on this system.
     pub fn install() {}
 
     /// As [`install`].

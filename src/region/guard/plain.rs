@@ -1,4 +1,4 @@
-//! The accesses without a guard, for machines that have no handler: a fault ends the process.
+//! Unguarded accesses, for systems without the handler: a fault kills the process.
 
 use super::Outcome;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

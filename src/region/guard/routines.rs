@@ -1,5 +1,5 @@
-//! The guarded routines, all between two labels. Each is a leaf without a frame, so that a return
-//! instruction is the way out from any of its instructions.
+//! The guarded routines, all between two labels. Each is a leaf without a stack frame, so that it
+//! can be left from any instruction by a return instruction.
 
 use super::Outcome;
 use std::arch::global_asm;
@@ -31,7 +31,7 @@ unsafe extern "C" {
 
     /// The first instruction of the routines.
     fn forebay_guard_begin();
-    /// The return instruction at their end.
+    /// The return instruction at the end of the routines.
     fn forebay_guard_end();
 }
 
@@ -41,7 +41,7 @@ pub fn holds(instruction: usize) -> bool {
     (begin..end()).contains(&instruction)
 }
 
-/// The instruction that a routine is left by.
+/// The return instruction through which a faulting routine is left.
 pub fn end() -> usize {
     forebay_guard_end as *const () as usize
 }

@@ -1,4 +1,4 @@
-//! Files that are cut short while they are mapped: each access beyond their end faults.
+//! Tests on files that are truncated while they are mapped: each access after the end faults.
 
 #![allow(
     unsafe_code,
@@ -12,8 +12,8 @@ use crate::region::{Access, PAGE, Region};
 use std::fs::{File, OpenOptions};
 use std::path::PathBuf;
 
-/// A file of eight pages of `7`s, mapped and readable, of which two are left.
-fn cut_short() -> (tempfile::TempDir, Region) {
+/// A mapped, readable file of eight pages of `7`s that is then truncated to two.
+fn truncated() -> (tempfile::TempDir, Region) {
     install();
     let dir = tempfile::tempdir().unwrap();
     let path: PathBuf = dir.path().join("file");
@@ -34,7 +34,7 @@ fn position<T: fmt::Debug>(done: io::Result<T>) -> u64 {
 
 #[test]
 fn a_load_that_faults_is_an_error_with_its_position() {
-    let (_dir, region) = cut_short();
+    let (_dir, region) = truncated();
     region.publish(region.len());
     let (page, end) = (PAGE as u64, 2 * PAGE);
     assert_eq!(position(region.slice(PAGE, 3 * PAGE)), 2 * page);
@@ -53,7 +53,7 @@ fn a_load_that_faults_is_an_error_with_its_position() {
 
 #[test]
 fn a_store_that_faults_is_an_error_with_its_position() {
-    let (_dir, region) = cut_short();
+    let (_dir, region) = truncated();
     let (page, end) = (PAGE as u64, 2 * PAGE);
     for len in [1, 7, 8, 15, 16, 64, 100, 2047, 5000] {
         let at = position(region.write(end + 32, &vec![1; len]));
@@ -62,7 +62,7 @@ fn a_store_that_faults_is_an_error_with_its_position() {
     assert_eq!(position(region.write(end - 100, &[1; 300])) / page, 2);
     assert_eq!(position(region.set_words(end - 4, &[1; 8])), 2 * page);
     assert_eq!(position(region.store_u64(end, 1)), 2 * page);
-    let changed = region.update_u64(end, |_| unreachable!("nothing can be loaded"));
+    let changed = region.update_u64(end, |_| unreachable!("the load fails"));
     assert_eq!(position(changed), 2 * page);
     assert_eq!(position(region.rewrite(0, 8 * PAGE)), 2 * page);
     region.ring(end);
@@ -70,13 +70,13 @@ fn a_store_that_faults_is_an_error_with_its_position() {
 }
 
 #[test]
-fn every_length_is_copied_whole_and_nothing_beside_it() {
+fn every_length_is_copied_exactly() {
     let source: Vec<u8> = (0..3 * PAGE).map(|n| (n % 251) as u8).collect();
     let lens = (0..=300).chain([511, 1024, 2047, 2048, 2049, 4096, 2 * PAGE + 3]);
     for len in lens {
         for shift in [0, 1, 13] {
             let mut to = vec![0xEE; len + 64];
-            // SAFETY: both ranges lie within their vectors, which are two.
+            // SAFETY: the ranges lie within two different vectors.
             unsafe { copy(source[shift..].as_ptr(), to[16..].as_mut_ptr(), len) }.unwrap();
             assert_eq!(to[16..16 + len], source[shift..shift + len], "{len}");
             let beside = to[..16].iter().chain(&to[16 + len..]);
@@ -86,7 +86,7 @@ fn every_length_is_copied_whole_and_nothing_beside_it() {
 }
 
 #[test]
-fn words_are_loaded_and_stored_as_they_are() {
+fn words_are_loaded_as_stored() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("file");
     let file = File::create_new(&path).unwrap();
@@ -112,7 +112,7 @@ fn words_are_loaded_and_stored_as_they_are() {
     assert_eq!(region.load_u64(40).unwrap(), 5);
     region.ring(48);
     assert_eq!(region.load_u32(48).unwrap(), 1);
-    // Outside the map, or not aligned: nothing.
+    // Outside the map or unaligned: nothing happens.
     region.set_words(PAGE - 4, &bytes).unwrap();
     region.store_u64(41, 9).unwrap();
     assert_eq!(region.words::<4>(PAGE - 4).unwrap(), [0; 4]);
@@ -121,7 +121,7 @@ fn words_are_loaded_and_stored_as_they_are() {
 
 #[test]
 fn many_threads_fault_at_once() {
-    let (_dir, region) = cut_short();
+    let (_dir, region) = truncated();
     region.publish(region.len());
     std::thread::scope(|scope| {
         for _ in 0..8 {

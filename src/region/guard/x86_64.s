@@ -1,5 +1,5 @@
-# Arguments in rdi, rsi, rdx; the fault (0 for none) in rax, the value in rdx. Loads and stores of
-# this processor acquire and release.
+# Arguments: rdi, rsi, rdx. Results: the fault (0 for none) in rax, the value in rdx. On this
+# processor plain loads acquire and plain stores release.
 .pushsection .text.forebay_guard, "ax", @progbits
 .globl forebay_guard_begin, forebay_guard_end, forebay_guard_copy, forebay_guard_touch
 .globl forebay_guard_load_words, forebay_guard_store_words, forebay_guard_load_u32
@@ -17,7 +17,7 @@ forebay_guard_copy:
     jb 4f
     cmp rdx, 2048
     jae 7f
-    # The last 16 bytes go as they are, whatever is left before them.
+    # The last 16 bytes are copied separately: they may overlap the ones before.
     movups xmm4, [rsi + rdx - 16]
     lea r8, [rdi + rdx - 16]
     sub rdx, 64

@@ -1,4 +1,4 @@
-//! Bodies: gathered, as views into the regions, and compressed.
+//! Bodies: gathered, as views of the regions, and compressed.
 
 use super::*;
 use crate::arrow::source::Source;
@@ -56,7 +56,7 @@ fn both_types_hold_the_same_bodies_of_every_length() {
 }
 
 #[test]
-fn a_batch_holds_no_more_bytes_than_asked_for_but_for_one_long_body() {
+fn a_batch_has_at_most_the_requested_bytes_except_for_one_long_body() {
     let store = store();
     let (short, long) = (vec![1; 100], vec![2; 1000]);
     let sent: Vec<&[u8]> = vec![&short, &short, &short, &long, &short, &long, &long, &short];
@@ -72,7 +72,7 @@ fn a_batch_holds_no_more_bytes_than_asked_for_but_for_one_long_body() {
         let rows: Vec<_> = found.iter().map(RecordBatch::num_rows).collect();
         assert_eq!(rows, [2, 1, 1, 1, 1, 1, 1]);
         assert_eq!(bodies(&found), sent);
-        // Where the bodies are not asked for their length does not matter.
+        // If the bodies are not requested, their length does not count.
         let columns = Some(vec![Column::Offset]);
         let spec = ScanSpec {
             topics: topic("a"),
@@ -123,7 +123,7 @@ fn data_buffers_of_views_are_windows_of_the_regions_and_outlive_the_store() {
         assert_eq!(
             value.as_ptr() as usize,
             *address,
-            "the view leads to the mapped bytes"
+            "the view points to the mapped bytes"
         );
         assert!((*region..region + len).contains(address));
         assert_eq!(value, sent[row]);
@@ -140,7 +140,7 @@ fn data_buffers_of_views_are_windows_of_the_regions_and_outlive_the_store() {
     assert_eq!(
         first.as_ptr() as usize + first.len(),
         last.2 + last.3,
-        "and ends with its last"
+        "a window ends with its last body"
     );
 }
 
@@ -165,7 +165,7 @@ fn windows_do_not_pin_more_than_their_batch_and_follow_rows_in_any_order() {
 }
 
 #[test]
-fn compressed_bodies_come_out_plain_among_others() {
+fn compressed_bodies_are_decompressed_among_others() {
     let long: Vec<u8> = (0..100_000u32).map(|n| (n / 7) as u8).collect();
     let records = [
         plain(b"a plain one that is long enough", 0),
@@ -188,7 +188,7 @@ fn compressed_bodies_come_out_plain_among_others() {
         ];
         assert_eq!(bodies(&found), expected);
         assert_eq!(longs(&found, "offset"), [0, 1, 2, 3, 4, 5]);
-        // Their own length counts, not the stored one: each of the long ones fills a batch.
+        // The decompressed length counts, not the stored one: each long body fills a batch.
         let (found, _) = run(messages(0, &records), body_type, 100_000);
         let rows: Vec<_> = found.iter().map(RecordBatch::num_rows).collect();
         assert_eq!(rows, [1, 1, 1, 1, 2]);
@@ -197,7 +197,7 @@ fn compressed_bodies_come_out_plain_among_others() {
 }
 
 #[test]
-fn a_body_that_does_not_decompress_is_passed_over_and_reported() {
+fn a_body_that_does_not_decompress_is_skipped_and_reported() {
     let records = [
         plain(b"before", 0),
         packed_record(b"this is not zlib", 0, 1),
@@ -209,7 +209,7 @@ fn a_body_that_does_not_decompress_is_passed_over_and_reported() {
         assert_eq!(bodies(&found), [b"before", b"behind"]);
         assert_eq!(longs(&found, "offset"), [0, 3]);
         assert_eq!(damaged, 2);
-        // A batch of damaged rows alone is no batch, and the end is the end.
+        // A batch with only damaged rows is not returned, and the scan ends.
         let (found, damaged) = run(messages(0, &records[1..3]), body_type, 1 << 20);
         assert_eq!((found.len(), damaged), (0, 2));
     }
@@ -225,7 +225,7 @@ fn a_body_that_does_not_decompress_is_passed_over_and_reported() {
 }
 
 #[test]
-fn without_the_body_a_damaged_one_costs_nothing() {
+fn a_scan_without_bodies_ignores_damaged_ones() {
     let made = messages(0, &[packed_record(b"this is not zlib", 0, 1)]);
     let shape = shape(&[Column::Offset], BodyType::Binary);
     let found: Vec<_> = Stream::new(Source::found(made), shape, DamageList::default())
@@ -238,7 +238,7 @@ fn without_the_body_a_damaged_one_costs_nothing() {
 fn views_into_a_region_beyond_one_gigabyte_keep_offsets_of_31_bits() {
     const GIB: usize = 1 << 30;
     let region = Region::anonymous(GIB + (1 << 20), Path::new("large")).unwrap();
-    // The body of the second lies across the border, that of the third behind it.
+    // The second body crosses the border, the third begins after it.
     let starts = [0, GIB - 5000, GIB + 10_000];
     let sent: Vec<Vec<u8>> = (1..4).map(|n| vec![n; 9000]).collect();
     for (start, body) in starts.iter().zip(&sent) {

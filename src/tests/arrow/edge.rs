@@ -1,4 +1,4 @@
-//! The C interfaces, out and in.
+//! The C interfaces: export and import.
 
 use super::*;
 use crate::arrow::ffi::{export, import_array, import_stream};
@@ -10,7 +10,7 @@ use arrow_array::{BinaryArray, Int32Array, RecordBatchReader, StringArray};
 use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 
-/// A cursor that does as it is told.
+/// A cursor that returns the given answer.
 struct Fails(Answer);
 
 type Answer = fn() -> Result<()>;
@@ -32,7 +32,7 @@ fn failing(how: Answer) -> FFI_ArrowArrayStream {
 
 #[allow(unsafe_code)]
 fn import(mut stream: FFI_ArrowArrayStream) -> Result<crate::arrow::ffi::RecordBatchStreamReader> {
-    // SAFETY: the struct was made by `export`, or is one that was released.
+    // SAFETY: the struct was made by `export`, or has been released.
     unsafe { import_stream(&raw mut stream) }
 }
 
@@ -43,7 +43,7 @@ fn import_one(mut array: FFI_ArrowArray, mut schema: FFI_ArrowSchema) -> Result<
 }
 
 #[test]
-fn a_stream_goes_out_and_comes_back_with_every_column() {
+fn an_exported_stream_is_imported_with_every_column() {
     let store = store();
     send_bodies(
         &store,
@@ -84,7 +84,7 @@ fn a_stream_without_rows_or_columns_keeps_its_schema_and_counts() {
 }
 
 #[test]
-fn errors_cross_with_their_text_and_panics_as_errors() {
+fn errors_cross_the_interface_with_their_text_and_panics_as_errors() {
     let texts: [(Answer, &str); 3] = [
         (
             || Err(Error::corrupt("log/0", 17, "zero \0 inside")),
@@ -92,7 +92,7 @@ fn errors_cross_with_their_text_and_panics_as_errors() {
         ),
         (|| Err(Error::Closed), "the store is closed"),
         (
-            || unreachable!("as the test wants it"),
+            || unreachable!("the test panics here"),
             "by a bug of forebay",
         ),
     ];
@@ -105,7 +105,7 @@ fn errors_cross_with_their_text_and_panics_as_errors() {
 
 #[test]
 #[allow(unsafe_code)]
-fn a_released_stream_answers_with_an_error_and_is_released_once() {
+fn a_released_stream_returns_an_error_and_is_released_once() {
     let store = store();
     send_bodies(&store, "a", 0, &[b"1"]);
     let mut stream = export(stream(&store, ScanSpec::default()));
@@ -116,7 +116,7 @@ fn a_released_stream_answers_with_an_error_and_is_released_once() {
     let pointer = &raw mut stream;
     let mut array = FFI_ArrowArray::empty();
     let mut schema = FFI_ArrowSchema::empty();
-    // SAFETY: the struct is the one that the callbacks were read from.
+    // SAFETY: the callbacks belong to this struct.
     assert!(unsafe { last_error(pointer) }.is_null());
     // SAFETY: as above.
     unsafe { release(pointer) };
@@ -133,7 +133,7 @@ fn a_released_stream_answers_with_an_error_and_is_released_once() {
 }
 
 #[test]
-fn an_array_comes_in_whole_or_sliced_but_not_with_null_rows() {
+fn an_array_is_imported_whole_or_sliced_but_not_with_null_rows() {
     let names = StringArray::from(vec![Some("a"), None, Some("c")]);
     let numbers = Int32Array::from(vec![1, 2, 3]);
     let fields = vec![
@@ -161,7 +161,7 @@ fn an_array_comes_in_whole_or_sliced_but_not_with_null_rows() {
 }
 
 #[test]
-fn a_released_stream_is_no_input() {
+fn a_released_stream_is_rejected() {
     let error = import(FFI_ArrowArrayStream::empty()).map(drop).unwrap_err();
     assert!(error.to_string().contains("released"), "{error}");
 }

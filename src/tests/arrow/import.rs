@@ -1,4 +1,4 @@
-//! Record batches that become messages.
+//! Record batches that are sent as messages.
 
 use super::*;
 use crate::arrow::{Imported, send_arrow};
@@ -44,7 +44,7 @@ fn array<A: Array + 'static>(array: A) -> ArrayRef {
 }
 
 #[test]
-fn bodies_of_every_type_are_sent_and_slices_count_from_their_offset() {
+fn bodies_of_every_type_are_sent_and_offsets_of_slices_count() {
     let long = "a body that no view can hold inline";
     let values = ["skipped", "", "short", long, "skipped"];
     let dictionary: DictionaryArray<types::Int8Type> = values.into_iter().collect();
@@ -81,7 +81,7 @@ fn bodies_of_every_type_are_sent_and_slices_count_from_their_offset() {
 
 type Pairs<'a> = &'a [(&'a str, Option<&'a str>)];
 
-/// A map of one row per list of pairs.
+/// A map array with one row for each list of pairs.
 fn map(rows: &[Option<Pairs<'_>>]) -> ArrayRef {
     let names = MapFieldNames {
         entry: "entries".into(),
@@ -156,15 +156,18 @@ fn every_column_reaches_the_message() {
         .iter()
         .map(|m| m.record().born_timestamp())
         .collect();
-    assert_eq!(born[..2], [-1, 2], "rounded down, also before the epoch");
-    assert!(born[2] > 1_600_000_000_000, "now, where none is given");
+    assert_eq!(born[..2], [-1, 2], "rounded down, even before the epoch");
+    assert!(
+        born[2] > 1_600_000_000_000,
+        "the current time if none is given"
+    );
     assert_eq!(imported.count, 3);
     assert_eq!(imported.ranges[&5], vec![0..1; 1]);
     assert_eq!(imported.ranges.len(), 3);
 }
 
 #[test]
-fn keys_come_as_text_and_as_lists_and_one_key_is_not_split() {
+fn keys_are_text_or_lists_and_one_key_is_not_split() {
     let body = || array(BinaryArray::from_vec(vec![b"0", b"1"]));
     let run = |name: &'static str, keys: ArrayRef| -> Result<Vec<Vec<String>>> {
         let store = store();
@@ -208,7 +211,7 @@ fn keys_come_as_text_and_as_lists_and_one_key_is_not_split() {
 }
 
 #[test]
-fn a_schema_that_does_not_fit_names_column_and_type_and_sends_nothing() {
+fn an_unsuitable_schema_is_rejected_with_column_and_type() {
     let body = || array(BinaryArray::from_vec(vec![b"0"]));
     let number = || array(Int32Array::from(vec![1]));
     let cases: Vec<(Columns, &[&str])> = vec![
@@ -275,7 +278,7 @@ fn a_schema_that_does_not_fit_names_column_and_type_and_sends_nothing() {
 }
 
 #[test]
-fn a_row_that_is_refused_is_named_over_all_batches_and_its_chunk_is_not_sent() {
+fn a_rejected_row_is_numbered_over_all_batches_and_its_chunk_is_not_sent() {
     let good = || array(BinaryArray::from_vec(vec![b"0", b"1"]));
     let not_text = BinaryArray::from_vec(vec![b"fine", b"\xFFine"]);
     let rows: Vec<(Columns, &str)> = vec![
@@ -345,7 +348,7 @@ fn a_row_that_is_refused_is_named_over_all_batches_and_its_chunk_is_not_sent() {
 }
 
 #[test]
-fn batches_of_one_reader_are_one_batch_of_messages() {
+fn batches_of_one_reader_are_sent_as_one_batch() {
     let store = store();
     let part = |from: u8| {
         batch(vec![(
@@ -408,7 +411,7 @@ fn an_atomic_import_is_bounded_and_sends_all_or_nothing() {
 }
 
 #[test]
-fn a_scan_can_be_sent_again() {
+fn a_scan_can_be_sent() {
     let store = store();
     let draft = Draft {
         body: b"a body that is longer than a view",
@@ -448,8 +451,8 @@ fn a_reader_that_fails_or_panics_is_an_error() {
     impl Iterator for Bad {
         type Item = std::result::Result<RecordBatch, ArrowError>;
         fn next(&mut self) -> Option<Self::Item> {
-            assert!(!self.1, "as the test wants it");
-            Some(Err(ArrowError::ComputeError("out of thoughts".into())))
+            assert!(!self.1, "the test panics here");
+            Some(Err(ArrowError::ComputeError("a failed computation".into())))
         }
     }
     impl RecordBatchReader for Bad {
@@ -463,13 +466,13 @@ fn a_reader_that_fails_or_panics_is_an_error() {
         DataType::Binary,
         true,
     )]));
-    for (panics, words) in [(false, "out of thoughts"), (true, "breaks the rules")] {
+    for (panics, words) in [(false, "a failed computation"), (true, "breaks the rules")] {
         let bad = Bad(Arc::clone(&schema), panics);
         let producer = producer(&store, "a");
         let error = send_arrow(&producer, bad, Atomicity::Rows, Durability::Default).unwrap_err();
         assert!(error.to_string().contains(words), "{error}");
     }
-    // Batches that are not those of the schema are told apart from it.
+    // A batch that does not match the schema is rejected.
     let other = batch(vec![("body", array(Int32Array::from(vec![1])))]);
     let reader = RecordBatchIterator::new(vec![Ok(other)], schema);
     let result = send_arrow(

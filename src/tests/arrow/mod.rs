@@ -51,7 +51,7 @@ fn stream(store: &Store, spec: ScanSpec) -> Stream {
     Scan::new(store, spec).unwrap().stream().unwrap()
 }
 
-/// All batches of a scan, each checked by Arrow's own full validation.
+/// All batches of a scan, each checked by Arrow's full validation.
 fn batches(store: &Store, spec: ScanSpec) -> Vec<RecordBatch> {
     let found: Vec<_> = stream(store, spec).map(Result::unwrap).collect();
     found.iter().for_each(check);
@@ -102,7 +102,7 @@ fn texts(batches: &[RecordBatch], name: &str) -> Vec<Option<String>> {
     batches.iter().flat_map(of).collect()
 }
 
-/// A record that no draft can make: its bytes are changed after it was encoded.
+/// A record that no draft can make: `change` modifies its bytes after encoding.
 fn record(draft: &Draft<'_>, offset: u64, change: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let style = RecordStyle {
         host: HostBytes::new("127.0.0.1:10911".parse().unwrap()),
@@ -117,7 +117,7 @@ fn record(draft: &Draft<'_>, offset: u64, change: impl FnOnce(&mut Vec<u8>)) -> 
     bytes
 }
 
-/// A record whose stored body is `packed`, of this kind of compression.
+/// A record whose stored body is `packed`, with this kind of compression.
 fn packed_record(packed: &[u8], kind: u32, offset: u64) -> Vec<u8> {
     let draft = Draft {
         body: packed,
@@ -129,7 +129,7 @@ fn packed_record(packed: &[u8], kind: u32, offset: u64) -> Vec<u8> {
     })
 }
 
-/// The records in a region of their own, `before` bytes after its start.
+/// The records in their own region, `before` bytes after its start.
 fn messages(before: usize, records: &[Vec<u8>]) -> Vec<Message> {
     let len = before + records.iter().map(Vec::len).sum::<usize>();
     let region = Arc::new(Region::anonymous(len, Path::new("made-by-hand")).unwrap());

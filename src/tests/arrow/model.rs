@@ -1,9 +1,9 @@
-//! The commit log gives the same batches as the memory engine.
+//! The commit log returns the same batches as the memory engine.
 
 use super::*;
 use crate::Bound;
 
-/// The same messages in every store: four topics, queues by turns, bodies of many lengths.
+/// Fills a store with the same messages each time: four topics, queues in turn, many body lengths.
 fn fill(store: &Store) {
     for number in 0..2500u32 {
         let name = format!("t{}", number % 4);
@@ -23,7 +23,7 @@ fn fill(store: &Store) {
     }
 }
 
-/// Every batch without the columns that two stores cannot have in common.
+/// All batches, without the columns in which two stores must differ.
 fn common(store: &Store, mut spec: ScanSpec) -> Vec<RecordBatch> {
     let own = [Column::Position, Column::StoreTimestamp, Column::MessageId];
     spec.columns = Some(
@@ -34,7 +34,7 @@ fn common(store: &Store, mut spec: ScanSpec) -> Vec<RecordBatch> {
     batches(store, spec)
 }
 
-/// Every way through a store.
+/// Scans that use every path through a store.
 fn specs(body_type: BodyType) -> Vec<ScanSpec> {
     let named = Some(vec!["t2".to_owned(), "t0".to_owned()]);
     let offsets = Bound::Offsets([(1, 20), (3, 0)].into());
@@ -93,7 +93,7 @@ fn specs(body_type: BodyType) -> Vec<ScanSpec> {
 }
 
 #[test]
-fn the_commit_log_scans_as_its_model_does() {
+fn the_commit_log_scans_like_the_memory_engine() {
     let folder = tempfile::tempdir().unwrap();
     let options = Options {
         commitlog_file_size: Some(256 << 10),

@@ -1,4 +1,4 @@
-//! Which rows come out, in which order and columns.
+//! The rows of scans, their order and their columns.
 
 use super::*;
 use crate::{Bound, Error};
@@ -10,7 +10,7 @@ fn offsets(pairs: &[(u32, u64)]) -> Bound {
     Bound::Offsets(pairs.iter().copied().collect::<BTreeMap<_, _>>())
 }
 
-/// Topic `a` with bodies a0 to a4 in queues 0 and 1 by turns, and topic `b` between them.
+/// Topic `a` with bodies a0 to a4 in queues 0 and 1 in turn, and topic `b` between them.
 fn two_topics() -> Store {
     let store = store();
     for (a, b) in [("a0", "b0"), ("a1", "b1"), ("a2", "b2"), ("a3", "b3")] {
@@ -30,7 +30,7 @@ fn as_text(batches: &[RecordBatch]) -> String {
 }
 
 #[test]
-fn default_columns_have_the_types_of_the_contract() {
+fn default_columns_have_the_documented_types() {
     let store = store();
     let schema = Scan::new(&store, ScanSpec::default()).unwrap().schema();
     let names: Vec<_> = schema.fields().iter().map(|f| f.name().as_str()).collect();
@@ -41,7 +41,7 @@ fn default_columns_have_the_types_of_the_contract() {
     assert_eq!(schema.field(4).data_type(), &time);
     assert_eq!(schema.field(9).data_type(), &DataType::Binary);
     let nullable: Vec<_> = schema.fields().iter().filter(|f| f.is_nullable()).collect();
-    assert_eq!(nullable.len(), 2, "keys and tags alone have nulls");
+    assert_eq!(nullable.len(), 2, "only keys and tags are nullable");
     for column in Column::all() {
         assert_eq!(
             Column::parse(column.name(), Dialect::Arrow).unwrap(),
@@ -111,7 +111,7 @@ fn every_column_holds_what_the_message_holds() {
     assert_eq!(
         map.value_offsets(),
         &[0, 2, 2],
-        "the last of equal names, nothing reserved"
+        "the last of equal names, and no reserved ones"
     );
     let pairs = map
         .keys()
@@ -129,7 +129,7 @@ fn every_column_holds_what_the_message_holds() {
 }
 
 #[test]
-fn a_scan_of_everything_is_in_the_order_of_the_log() {
+fn a_scan_of_everything_is_in_log_order() {
     let store = two_topics();
     let found = batches(&store, ScanSpec::default());
     assert_eq!(as_text(&found), "a0 b0 a1 b1 a2 b2 a3 b3");
@@ -138,7 +138,7 @@ fn a_scan_of_everything_is_in_the_order_of_the_log() {
 }
 
 #[test]
-fn named_topics_come_queue_by_queue_in_the_order_asked_for() {
+fn named_topics_are_scanned_queue_by_queue_in_the_requested_order() {
     let store = two_topics();
     let topics = Some(vec!["b".to_owned(), "a".to_owned()]);
     let spec = ScanSpec {
@@ -152,7 +152,7 @@ fn named_topics_come_queue_by_queue_in_the_order_asked_for() {
         ..ScanSpec::default()
     };
     assert_eq!(as_text(&batches(&store, spec)), "a1 a3");
-    // Queues that only some topics have are no error where all topics are asked for.
+    // A queue that only some topics have is not an error if all topics are requested.
     let spec = ScanSpec {
         queues: Some(vec![1]),
         ..ScanSpec::default()
@@ -161,7 +161,7 @@ fn named_topics_come_queue_by_queue_in_the_order_asked_for() {
 }
 
 #[test]
-fn bounds_are_half_open_and_the_end_is_cut() {
+fn bounds_are_half_open_and_the_end_is_clipped() {
     let store = store();
     send_bodies(&store, "a", 0, &[b"0", b"1", b"2", b"3", b"4"]);
     send_bodies(&store, "a", 1, &[b"x"]);
@@ -203,7 +203,7 @@ fn time_bounds_follow_the_store_times() {
     assert_eq!(run(Bound::Time(0), Bound::Time(time + 1)), "0 1");
     assert_eq!(run(Bound::Time(time + 1), Bound::Latest), "");
     assert_eq!(run(Bound::Earliest, Bound::Time(0)), "");
-    // All topics with a time go queue by queue, those never used included.
+    // All topics with a time bound are scanned queue by queue, including unused ones.
     let spec = ScanSpec {
         start: Bound::Time(0),
         ..ScanSpec::default()
@@ -212,7 +212,7 @@ fn time_bounds_follow_the_store_times() {
 }
 
 #[test]
-fn what_is_not_there_is_an_error_when_the_stream_begins() {
+fn missing_topics_queues_and_offsets_are_errors_when_the_stream_begins() {
     let store = two_topics();
     let run = |spec: ScanSpec| {
         let scan = Scan::new(&store, spec).unwrap();
@@ -259,7 +259,7 @@ fn what_is_not_there_is_an_error_when_the_stream_begins() {
 }
 
 #[test]
-fn a_specification_that_is_wrong_in_itself_is_refused_at_once() {
+fn an_invalid_specification_is_rejected_at_once() {
     let store = store();
     let wrong = [
         ScanSpec {
@@ -309,7 +309,7 @@ fn a_specification_that_is_wrong_in_itself_is_refused_at_once() {
 }
 
 #[test]
-fn a_key_is_looked_for_within_the_bounds_alone() {
+fn a_key_is_searched_only_within_the_bounds() {
     let store = store();
     for number in 0..100 {
         let (key, body) = (format!("k{}", number % 10), format!("{number}"));
@@ -332,7 +332,7 @@ fn a_key_is_looked_for_within_the_bounds_alone() {
 }
 
 #[test]
-fn tags_and_keys_select_on_every_way_through_the_store() {
+fn tags_and_keys_select_on_every_path_through_the_store() {
     let store = store();
     for (queue, name) in [(1, "a"), (0, "b")] {
         for number in 0..3000 {
@@ -401,7 +401,7 @@ fn tags_and_keys_select_on_every_way_through_the_store() {
 }
 
 #[test]
-fn each_stream_starts_anew_and_is_a_snapshot() {
+fn each_stream_is_a_snapshot_of_the_current_store() {
     let store = two_topics();
     let scan = |topics| {
         Scan::new(
@@ -422,14 +422,14 @@ fn each_stream_starts_anew_and_is_a_snapshot() {
         assert_eq!(
             rows(running),
             before,
-            "a stream does not see what came later"
+            "a stream does not see later messages"
         );
         assert_eq!(rows(scan.stream().unwrap()), before + 1);
     }
 }
 
 #[test]
-fn batches_keep_to_the_rows_asked_for() {
+fn batches_have_at_most_the_requested_rows() {
     let store = store();
     let long: Vec<&[u8]> = vec![b"some body"; 5000];
     send_bodies(&store, "a", 0, &long);
@@ -492,7 +492,7 @@ fn a_stream_outlives_the_store_and_does_not_keep_it_open() {
 }
 
 #[test]
-fn many_queues_are_one_chunk_after_another() {
+fn many_queues_are_scanned_chunk_by_chunk() {
     let store = store();
     store.create_topic("wide", 3000).unwrap();
     for queue in (0..3000).step_by(3) {
@@ -514,7 +514,7 @@ fn many_queues_are_one_chunk_after_another() {
 }
 
 #[test]
-fn a_log_scan_leaves_out_what_stands_in_no_queue_and_stops_at_its_end() {
+fn a_log_scan_skips_records_outside_queues_and_stops_at_its_end() {
     struct Replay(Vec<Message>);
     impl crate::engine::Cursor for Replay {
         fn next(&mut self, max: usize, rows: &mut crate::engine::Rows) -> crate::Result<()> {
@@ -545,7 +545,7 @@ fn a_log_scan_leaves_out_what_stands_in_no_queue_and_stops_at_its_end() {
     assert_eq!(
         longs(&found, "offset"),
         [0, 3, 4],
-        "5 lies at position 5000"
+        "message 5 is at position 5000"
     );
 }
 

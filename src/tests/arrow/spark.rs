@@ -28,7 +28,7 @@ const KAFKA: [&str; 8] = [
 ];
 
 #[test]
-fn types_are_those_that_spark_takes_and_every_column_is_nullable() {
+fn types_are_accepted_by_spark_and_every_column_is_nullable() {
     let store = store();
     let names: Vec<&str> = KAFKA
         .into_iter()
@@ -107,7 +107,7 @@ fn columns_hold_what_the_messages_hold() {
 }
 
 #[test]
-fn a_time_out_of_the_range_of_microseconds_becomes_its_end() {
+fn a_time_out_of_the_range_of_microseconds_is_clamped() {
     let born = |time: i64| {
         let draft = Draft::default();
         record(&draft, 0, |bytes| {
@@ -124,7 +124,7 @@ fn a_time_out_of_the_range_of_microseconds_becomes_its_end() {
 }
 
 #[test]
-fn what_the_dialects_do_not_have_is_refused() {
+fn columns_and_types_missing_in_a_dialect_are_rejected() {
     let store = store();
     let mut wrong = spec(&["value"]);
     wrong.dialect = Dialect::Arrow;

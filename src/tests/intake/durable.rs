@@ -1,4 +1,4 @@
-//! What of a commit is durable, and what a loss of power may leave of one.
+//! Durability of commits, and what a power loss may leave of one.
 
 use super::*;
 use crate::disk::NotBegun;
@@ -7,7 +7,7 @@ use crate::error::{Error, Op};
 use crate::plant::{Bug, plant};
 use crate::record::Contents;
 
-/// The name of the file that a call is of.
+/// The file name in the path of a call.
 fn name_of(path: &Path) -> String {
     path.file_name()
         .unwrap_or_default()
@@ -19,7 +19,8 @@ fn engine_on(disk: Arc<dyn Disk>, root: &Path) -> CommitLog {
     CommitLog::open(&Machine::stepped(disk), root, &Options::default()).unwrap()
 }
 
-/// Nobody is told that it is done before the log is durable, and what it was is run again.
+/// A commit is reported as done only after the log is durable, and an interrupted commit is
+/// repeated.
 #[test]
 fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_parts() {
     for parts in [1, 4] {
@@ -65,23 +66,23 @@ fn files_of_a_commit_are_synced_by_the_writer_and_only_where_it_has_several_part
 }
 
 #[test]
-fn a_file_that_is_gone_or_could_not_be_synced_is_not_tried_again() {
+fn a_missing_or_unsynced_file_is_not_retried() {
     let io = |op, number| {
         let error = std::io::Error::from_raw_os_error(number);
         Stop::of_file(Error::io(op, "stage-1", error))
     };
     assert!(matches!(io(Op::Read, libc::ENOENT), Stop::Refuse(_)));
     assert!(matches!(io(Op::Read, libc::EIO), Stop::Later(_)));
-    // The kernel may have dropped what another sync would then call durable.
+    // The kernel may have dropped the pages, and a second sync would succeed all the same.
     assert!(matches!(io(Op::Sync, libc::EIO), Stop::Refuse(_)));
     let unbegun = NotBegun::from(std::io::Error::from_raw_os_error(libc::EMFILE));
     let stop = Stop::of_file(Error::io(Op::Sync, "stage-1", unbegun));
     assert!(matches!(stop, Stop::Later(_)));
 }
 
-/// The power may leave a manifest without its bytes. One of a version to come is whole.
+/// A power loss may leave a manifest without its bytes. A manifest of a later version is complete.
 #[test]
-fn a_manifest_that_is_cut_is_in_nobodys_way() {
+fn a_truncated_manifest_blocks_nobody() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let path = root.join(DIRECTORY).join("q").join("commit-0");
@@ -102,7 +103,7 @@ fn a_manifest_that_is_cut_is_in_nobodys_way() {
         );
     }
     assert_eq!(run_batch(&store, root, 0, &[vec![2]], Conflict::Fail), None);
-    // Its only part is in the log.
+    // The only part is in the log.
     assert_eq!(found(b""), CommitState::Gone);
     assert_eq!(count(&store, "t"), 1);
     store.close().unwrap();
@@ -118,7 +119,7 @@ fn a_manifest_that_is_cut_is_in_nobodys_way() {
 
 /// An earlier attempt was refused while this one was published.
 #[test]
-fn a_refusal_does_not_outlive_the_commit_that_follows_it() {
+fn a_refusal_is_removed_by_the_next_commit() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     publish(root, "q", &[stage(root, "q", &[vec![1]], 500)], 500);
@@ -139,7 +140,7 @@ fn a_commit_counts_once_its_marker_is_durable() {
     let holds = |batch, contents, skips| engine.holds_commit(("q", batch), contents, skips);
     assert!(!holds(1, contents, true).unwrap());
     publish_batch(root, "q", 1, &[staged], 500);
-    // It goes before it is durable.
+    // The files are removed before the marker is durable.
     plant(Some(Bug::FinishEarly));
     engine.take_commits().unwrap();
     plant(None);

@@ -17,9 +17,9 @@ fn publish_rows(root: &Path, query: &str) {
     publish(root, query, &[stage(root, query, &bodies, 500)], 500);
 }
 
-/// A commit that waits for room is tried again and again, and who waits sees no progress in that.
+/// A commit that waits for space is retried again and again, without visible progress.
 #[test]
-fn a_commit_without_room_is_checked_once() {
+fn a_commit_without_space_is_checked_once() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     publish_rows(root, "q");
@@ -33,9 +33,9 @@ fn a_commit_without_room_is_checked_once() {
     let page = StatePage::open(&RealDisk, root, Access::Read);
     let page = page.unwrap().unwrap();
     let rung = || {
-        let before = page.look(Word::Taken);
+        let before = page.read_word(Word::Taken);
         assert!(engine.take_commits().is_err());
-        page.look(Word::Taken).wrapping_sub(before)
+        page.read_word(Word::Taken).wrapping_sub(before)
     };
     assert!(rung() > 0);
     assert_eq!(rung(), 0);
@@ -43,9 +43,9 @@ fn a_commit_without_room_is_checked_once() {
     assert_eq!(state, CommitState::Pending);
 }
 
-/// The kernel may report a sync that failed once only, and have dropped what was not stored.
+/// The kernel may report a failed sync only once, after dropping the pages.
 #[test]
-fn a_commit_whose_sync_failed_is_refused_even_if_the_refusal_cannot_be_told_at_first() {
+fn a_commit_whose_sync_failed_is_refused_even_if_the_refusal_cannot_be_written_at_first() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     publish_rows(root, "q");
@@ -72,7 +72,7 @@ fn a_commit_whose_sync_failed_is_refused_even_if_the_refusal_cannot_be_told_at_f
 }
 
 #[test]
-fn a_query_whose_manifest_cannot_be_read_does_not_hold_others_up() {
+fn a_query_with_an_unreadable_manifest_does_not_block_others() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     publish_rows(root, "a");

@@ -1,4 +1,4 @@
-//! What a commit consists of, and what becomes of it, in the steps of one process.
+//! The parts of a commit and its states, step by step in one process.
 
 mod durable;
 mod failing;
@@ -73,7 +73,7 @@ fn count(store: &Store, topic: &str) -> u64 {
         .sum()
 }
 
-/// Why the first commit of a query was refused.
+/// Returns why the first commit of a query was refused.
 fn refusal(root: &Path, query: &str) -> String {
     match commit::state(&RealDisk, root, query, 0).unwrap() {
         CommitState::Refused(refusal) => refusal.reason,
@@ -82,7 +82,7 @@ fn refusal(root: &Path, query: &str) -> String {
 }
 
 #[test]
-fn a_damaged_part_refuses_a_commit_before_its_first_part_is_appended() {
+fn a_damaged_part_causes_refusal_before_the_first_part_is_appended() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
@@ -101,7 +101,7 @@ fn a_damaged_part_refuses_a_commit_before_its_first_part_is_appended() {
 }
 
 #[test]
-fn a_row_that_no_topic_takes_refuses_a_commit_before_its_first_part_is_appended() {
+fn a_row_for_no_topic_causes_refusal_before_the_first_part_is_appended() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let store = Store::open(root, Options::default()).unwrap();
@@ -147,7 +147,7 @@ fn rows_of_many_parts_and_stages_keep_their_order() {
     assert_eq!(found, bodies);
 }
 
-/// Makes the entries of the newest marker lead to no record, in the order that chains have.
+/// Makes the entries of the newest marker point to no record, in the order of the chains.
 fn spoil_newest_entries(root: &Path, slots: u64) {
     let mut names = std::fs::read_dir(root.join("index")).unwrap();
     let path = names.next().unwrap().unwrap().path();
@@ -167,7 +167,7 @@ fn spoil_newest_entries(root: &Path, slots: u64) {
 }
 
 #[test]
-fn a_batch_that_is_run_again_is_known_without_the_index() {
+fn a_repeated_batch_is_recognised_without_the_index() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let options = Options {
@@ -189,7 +189,7 @@ fn a_batch_that_is_run_again_is_known_without_the_index() {
 }
 
 #[test]
-fn a_commit_that_was_begun_is_not_withdrawn() {
+fn a_commit_that_has_begun_is_not_withdrawn() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let stages = [stage(root, "q", &[vec![1]], 500)];
@@ -210,14 +210,14 @@ fn a_commit_that_was_begun_is_not_withdrawn() {
 }
 
 #[test]
-fn a_commit_that_cannot_go_on_does_not_hold_others_up() {
+fn a_commit_that_cannot_continue_does_not_block_others() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let a = [stage(root, "a", &[vec![1]], 500)];
     let b = [stage(root, "b", &[vec![2], vec![3]], 500)];
     publish(root, "a", &a, 500);
     publish(root, "b", &b, 500);
-    // No manifest at all under that name.
+    // The file of that name is not a manifest.
     std::fs::write(root.join(DIRECTORY).join("a").join("commit-0"), b"{}").unwrap();
     let store = Store::open(root, Options::default()).unwrap();
     store.take_commits().unwrap();
@@ -226,7 +226,7 @@ fn a_commit_that_cannot_go_on_does_not_hold_others_up() {
 }
 
 #[test]
-fn opening_takes_up_what_is_pending_by_itself() {
+fn opening_takes_up_pending_commits() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let stages = [stage(root, "q", &[vec![1], vec![2]], 500)];
@@ -238,7 +238,7 @@ fn opening_takes_up_what_is_pending_by_itself() {
         let mut patience = Patience::new(pause);
         let waited = commit::wait(&RealDisk, root, query, &mut patience, pause);
         let (state, held) = waited.unwrap();
-        assert!(held, "the store is open");
+        assert!(held, "the store was opened");
         if state == CommitState::Gone {
             break;
         }
@@ -255,7 +255,7 @@ fn opening_takes_up_what_is_pending_by_itself() {
 }
 
 #[test]
-fn a_record_that_is_taken_over_is_the_one_that_would_be_encoded() {
+fn a_record_copied_from_a_stage_equals_a_freshly_encoded_one() {
     let host = |address: &str| HostBytes::new(address.parse::<SocketAddr>().unwrap());
     let style = |host| RecordStyle {
         host,
@@ -288,7 +288,7 @@ fn a_record_that_is_taken_over_is_the_one_that_would_be_encoded() {
 }
 
 #[test]
-fn names_and_queries_that_are_not_ours_are_told_from_ours() {
+fn names_and_queries_of_others_are_recognised() {
     assert_eq!(Name::of("commit-7"), Name::Commit(7));
     assert_eq!(Name::of("taken-0"), Name::Taken(0));
     assert_eq!(Name::of("stage-ab12"), Name::Stage);
@@ -309,7 +309,7 @@ fn names_and_queries_that_are_not_ours_are_told_from_ours() {
     assert!(is_query("0a1b-_Z"));
 }
 
-/// Where the record of the marker that ends part `part` begins, from 1.
+/// Position of the marker record that ends part `part`, counted from 1.
 fn marker_at(store: &Store, part: i64) -> u64 {
     let found = store.get(marker::TOPIC, 0, part - 1).unwrap();
     let position = found.record().position().cast_unsigned();
@@ -318,8 +318,8 @@ fn marker_at(store: &Store, part: i64) -> u64 {
     position
 }
 
-/// Takes a commit of several parts up and leaves the log as a process does that dies after the
-/// first of them; how many rows and parts are there.
+/// Takes up a commit of several parts, and leaves the log as if the process had died after the
+/// first. Returns the numbers of rows and parts in the log.
 fn die_after_the_first_part(root: &Path, bodies: &[Vec<u8>]) -> (u64, u64) {
     let stages = [stage(root, "q", bodies, 500)];
     publish(root, "q", &stages, 500);
@@ -327,7 +327,7 @@ fn die_after_the_first_part(root: &Path, bodies: &[Vec<u8>]) -> (u64, u64) {
     store.take_commits().unwrap();
     let parts = count(&store, marker::TOPIC);
     assert!(parts > 3);
-    // Between them stand the record that ends the first part and the one that begins the second.
+    // Between them are the end record of the first part and the begin record of the second.
     let first = marker_at(&store, 1);
     let next = |position: u64| {
         let message = store.message_at(position).unwrap();
@@ -345,7 +345,7 @@ fn die_after_the_first_part(root: &Path, bodies: &[Vec<u8>]) -> (u64, u64) {
         std::fs::remove_dir_all(root.join(name)).unwrap();
     }
     std::fs::write(root.join("abort"), b"1").unwrap();
-    // Without the state page nothing says whose it is.
+    // Without the state page the store counts as that of another system.
     let adopting = Options {
         adopt: true,
         ..Options::default()
@@ -358,9 +358,10 @@ fn die_after_the_first_part(root: &Path, bodies: &[Vec<u8>]) -> (u64, u64) {
     (rows, parts)
 }
 
-/// The rest of another commit after the first part of this one would be a batch that nobody wrote.
+/// Appending the rest of another commit after the first part of this one would make up a batch that
+/// nobody wrote.
 #[test]
-fn a_commit_does_not_go_on_where_another_of_its_batch_has_stopped() {
+fn a_commit_does_not_continue_another_one_of_its_batch() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
@@ -374,13 +375,13 @@ fn a_commit_does_not_go_on_where_another_of_its_batch_has_stopped() {
     let reason = refusal(root, "q");
     let expected = format!("part 1 of {parts} of batch 0 is in the log, by another commit");
     assert!(reason.contains(&expected), "{reason}");
-    // Those of other batches are taken up.
+    // Commits of other batches are taken up.
     publish_batch(root, "q", 1, &[stage(root, "q", &other, 500)], 500);
     store.take_commits().unwrap();
     assert_eq!(count(&store, "t"), rows + other.len() as u64);
 }
 
-/// Commits a batch of one stage and has it taken up; why it was refused.
+/// Commits a batch of one stage and takes it up. Returns why it was refused.
 fn run_batch(
     store: &Store,
     root: &Path,
@@ -405,9 +406,9 @@ fn run_batch(
     }
 }
 
-/// A checkpoint was rolled back, copied or forked: its rows were in no retry, and must not vanish.
+/// A checkpoint was rolled back, copied or forked: its rows are not a retry, and must not be lost.
 #[test]
-fn a_batch_whose_number_the_log_holds_with_other_rows_is_refused() {
+fn a_batch_whose_number_is_in_the_log_with_other_rows_is_refused() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let store = Store::open(root, Options::default()).unwrap();
@@ -417,7 +418,7 @@ fn a_batch_whose_number_the_log_holds_with_other_rows_is_refused() {
         assert_eq!(run(batch, of, Conflict::Fail), None);
     }
     assert_eq!(count(&store, "t"), 27);
-    // What is run again is passed over, also where the checkpoint is older than its last batch.
+    // A repeated batch is skipped, even if the checkpoint is older than its last batch.
     assert_eq!(run(2, 2, Conflict::Fail), None);
     assert_eq!(run(0, 0, Conflict::Fail), None);
     assert_eq!(count(&store, "t"), 27);
@@ -445,7 +446,7 @@ fn a_batch_whose_number_the_log_holds_with_other_rows_is_refused() {
     assert_eq!(count(&store, "t"), 27);
     assert_eq!(run(1, 7, Conflict::Skip), None);
     assert_eq!(count(&store, "t"), 27);
-    // The query goes on from an accepted batch, whose retry is passed over like any other.
+    // The query continues from an accepted batch, whose retry is skipped like any other.
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(run(1, 7, Conflict::Append), None);
     assert_eq!(count(&store, "t"), 36);
@@ -454,7 +455,7 @@ fn a_batch_whose_number_the_log_holds_with_other_rows_is_refused() {
     assert_eq!(count(&store, "t"), 45);
 }
 
-/// Takes out of a manifest what 0.1.0 does not write.
+/// Removes from a manifest what release 0.1.0 does not write.
 fn make_old(root: &Path, batch: u64) {
     let path = root
         .join(DIRECTORY)
@@ -469,11 +470,11 @@ fn make_old(root: &Path, batch: u64) {
 }
 
 #[test]
-fn of_a_marker_of_the_first_version_the_number_decides() {
+fn for_a_marker_of_the_first_version_only_the_number_decides() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     for batch in [3, 4] {
-        // Nobody takes it up meanwhile.
+        // No writer takes it up meanwhile.
         publish_batch(root, "q", batch, &[stage(root, "q", &[vec![1]], 500)], 500);
         make_old(root, batch);
         let store = Store::open(root, Options::default()).unwrap();
@@ -485,21 +486,22 @@ fn of_a_marker_of_the_first_version_the_number_decides() {
     assert_eq!(Marker::of(&found.record()).unwrap().contents, None);
     assert_eq!(run_batch(&store, root, 4, &[vec![2]], Conflict::Fail), None);
     assert_eq!(count(&store, "t"), 2);
-    // An earlier number is no retry, whatever its rows are.
+    // An earlier number is not a retry, whatever its rows are.
     assert!(run_batch(&store, root, 3, &[vec![1]], Conflict::Fail).is_some());
     assert_eq!(run_batch(&store, root, 5, &[vec![2]], Conflict::Fail), None);
     assert_eq!(count(&store, "t"), 3);
 }
 
-/// The stages of a commit vanish after its first part: the refusal says that a part is in the log.
+/// The stages of a commit disappear after its first part: the refusal says that a part is in the
+/// log.
 #[test]
-fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
+fn a_stage_lost_after_the_first_part_is_reported_with_the_appended_parts() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
     let directory = root.join(DIRECTORY).join("q");
     let (rows, parts) = die_after_the_first_part(root, &bodies);
-    // The manifest of the commit that died is there yet, its stage is not.
+    // The manifest of the interrupted commit still exists, but not its stage.
     let store = Store::open(root, Options::default()).unwrap();
     let marker = store.get(marker::TOPIC, 0, 0).unwrap();
     let id = Marker::of(&marker.record()).unwrap().commit;
@@ -516,7 +518,7 @@ fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
     let store = Store::open(root, Options::default()).unwrap();
     store.take_commits().unwrap();
     let CommitState::Refused(refusal) = commit::state(&RealDisk, root, "q", 0).unwrap() else {
-        panic!("it is not refused");
+        panic!("the commit was not refused");
     };
     assert!(refusal.appended);
     let said = format!("1 of {parts} parts are in the log");
@@ -525,7 +527,7 @@ fn a_stage_that_is_gone_after_the_first_part_is_told_with_what_is_there() {
 }
 
 #[test]
-fn a_batch_that_cannot_be_ended_is_resolved() {
+fn a_batch_that_cannot_be_completed_is_resolved() {
     for resolution in [Resolution::Appended, Resolution::Again] {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
@@ -571,12 +573,12 @@ fn a_short_commit_does_not_wait_for_all_of_a_long_one() {
     let found = found.unwrap().messages;
     let is_short = |it: &crate::record::Message| Marker::of(&it.record()).unwrap().query == "short";
     let at = found.iter().position(is_short).unwrap();
-    assert!(at < 10, "{at} parts of {markers} come before it");
+    assert!(at < 10, "{at} of {markers} parts come before it");
     assert_eq!(count(&store, "t"), 101);
     assert!(store.verify(&mut |_, _| true).unwrap().damage.is_empty());
 }
 
-/// Opens a store whose disk calls are told to `before`, and takes up what is pending.
+/// Opens a store whose disk calls are passed to `before`, and takes up pending commits.
 fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) -> CommitLog {
     let disk = HookedDisk::shared(move |call, path| {
         before(call, path);
@@ -587,8 +589,8 @@ fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) ->
     engine
 }
 
-/// Each turn read the manifests of all commits, so long ones that took turns cost the square of
-/// their parts.
+/// Each turn once read the manifests of all commits, so long commits that took turns cost the
+/// square of their parts.
 #[test]
 fn a_manifest_is_read_as_often_for_many_turns_as_for_few() {
     let reads = |rows: u8| {
@@ -615,13 +617,13 @@ fn a_manifest_is_read_as_often_for_many_turns_as_for_few() {
 }
 
 #[test]
-fn a_commit_that_comes_while_a_long_one_is_appended_does_not_wait_for_its_end() {
+fn a_commit_published_during_a_long_one_does_not_wait_for_its_end() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path().to_owned();
     let bodies: Vec<Vec<u8>> = (0..200u8).map(|n| vec![n; 100]).collect();
     publish(&root, "long", &[stage(&root, "long", &bodies, 500)], 500);
     let (from, reads) = (root.clone(), AtomicUsize::new(0));
-    // The stages are read once to be checked, and once more as they are appended.
+    // The stages are read once for the check and once for the append.
     let engine = take_up(&root, move |call, path| {
         let is_long = call == Call::Read && path.parent().is_some_and(|it| it.ends_with("long"));
         if is_long && reads.fetch_add(1, Ordering::Relaxed) == 60 {
@@ -642,10 +644,10 @@ fn a_commit_that_comes_while_a_long_one_is_appended_does_not_wait_for_its_end() 
     assert!(found.len() > 40 && at < 30, "{at} of {}", found.len());
 }
 
-/// The log is locked while a part is appended, so those of a commit that cannot be one part are
-/// short.
+/// The log is locked while a part is appended, so a commit that is too long for one part is divided
+/// into short ones.
 #[test]
-fn a_commit_that_is_longer_than_a_part_is_cut_into_short_ones() {
+fn a_commit_longer_than_a_part_is_divided_into_short_ones() {
     for (count, shorter) in [(3, PART_LEN), (9, PART_LEN / 2)] {
         let root = tempfile::tempdir().unwrap();
         let root = root.path();
@@ -669,7 +671,7 @@ fn a_commit_that_is_longer_than_a_part_is_cut_into_short_ones() {
     }
 }
 
-/// A timeout counts the time without progress, so progress is what is to be seen of each part.
+/// A timeout counts the time without progress, so each part must be visible as progress.
 #[test]
 fn a_waiting_driver_sees_each_part() {
     let root = tempfile::tempdir().unwrap();
@@ -678,18 +680,18 @@ fn a_waiting_driver_sees_each_part() {
     let page = StatePage::open(&RealDisk, root, Access::Read)
         .unwrap()
         .unwrap();
-    let before = page.look(Word::Taken);
+    let before = page.read_word(Word::Taken);
     let bodies: Vec<Vec<u8>> = (0..100).map(|n| vec![n; 100]).collect();
     publish(root, "q", &[stage(root, "q", &bodies, 500)], 500);
     store.take_commits().unwrap();
     let parts = count(&store, marker::TOPIC);
-    let rung = page.look(Word::Taken).wrapping_sub(before);
+    let rung = page.read_word(Word::Taken).wrapping_sub(before);
     assert!(u64::from(rung) > 2 * parts && parts > 20);
 }
 
-/// A driver withdraws a manifest that was read and is not begun, and publishes the batch again.
+/// A driver withdraws a manifest that was read but has not begun, and publishes the batch again.
 #[test]
-fn a_commit_whose_name_another_has_is_not_begun() {
+fn a_commit_whose_name_is_taken_by_another_is_not_begun() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();
     let directory = root.join(DIRECTORY).join("q");
@@ -703,7 +705,7 @@ fn a_commit_whose_name_another_has_is_not_begun() {
     assert!(of(Name::Taken(0)).is_none());
     let mut second = of(Name::Commit(0)).unwrap();
     assert_ne!(second.manifest, first.manifest);
-    // Where a later one has the name, one that was begun does not take it away.
+    // A begun commit does not remove the name of a later one.
     assert!(second.begin(&RealDisk).unwrap());
     let path = directory.join("commit-0");
     std::fs::write(&path, b"later").unwrap();
@@ -715,7 +717,7 @@ fn a_commit_whose_name_another_has_is_not_begun() {
 #[test]
 fn a_manifest_that_is_being_renamed_is_listed() {
     let dir = tempfile::tempdir().unwrap();
-    // Several calls of the kernel list them.
+    // Listing takes several calls of the kernel.
     let count = 2_000;
     let name = |name: Name| dir.path().join(name.text());
     for batch in 0..count {

@@ -357,7 +357,7 @@ pub fn is_indexed(record: &Record<'_>) -> bool {
 /// Names and lengths of the index files in a directory, oldest first.
 fn list_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<(u64, u64)>> {
     if disk
-        .look(directory)
+        .stat(directory)
         .map_err(|e| Error::io(Op::Stat, directory, e))?
         .is_none()
     {

@@ -441,7 +441,7 @@ pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
 /// Directories of queries below `root`, with their names. Links are not followed.
 pub fn queries(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, PathBuf)>> {
     let top = root.join(DIRECTORY);
-    match disk.look(&top).map_err(|e| Error::io(Op::Stat, &top, e))? {
+    match disk.stat(&top).map_err(|e| Error::io(Op::Stat, &top, e))? {
         Some(entry) if entry.kind == Kind::Directory => {}
         _ => return Ok(Vec::new()),
     }

@@ -341,5 +341,5 @@ fn is_pending(disk: &dyn Disk, store: &Parts, marker: &Marker) -> bool {
     let directory = store.root.join(DIRECTORY).join(&marker.query);
     [Name::Commit(marker.batch), Name::Taken(marker.batch)]
         .into_iter()
-        .any(|name| !matches!(disk.look(&directory.join(name.text())), Ok(None)))
+        .any(|name| !matches!(disk.stat(&directory.join(name.text())), Ok(None)))
 }

@@ -135,7 +135,7 @@ pub fn start(intake: &Arc<Intake>, store: &Arc<Parts>) {
 }
 
 fn is_asked_for(store: &Parts) -> bool {
-    let found = store.disk.look(&store.root.join(DIRECTORY));
+    let found = store.disk.stat(&store.root.join(DIRECTORY));
     found.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == Kind::Directory))
 }
 
@@ -143,7 +143,7 @@ fn run(intake: &Intake, store: &Parts) {
     let (state, shutdown) = (&store.log.state, &intake.shutdown);
     while !shutdown.has_begun() && store.health.check().is_ok() {
         // Looked at before the work: what is left meanwhile wakes at once.
-        let seen = state.look(Word::Pending);
+        let seen = state.read_word(Word::Pending);
         let pause = match step(intake, store) {
             Ok(()) => REST,
             Err(_) => RETRY,
@@ -166,7 +166,7 @@ pub fn step(intake: &Intake, store: &Parts) -> Result<()> {
     if !is_asked_for(store) {
         return Ok(());
     }
-    let rung = || store.log.state.look(Word::Pending);
+    let rung = || store.log.state.read_word(Word::Pending);
     // Those of a query wait for one another, those of different queries do not.
     let mut waiting = HashSet::new();
     let (mut queries, mut listed) = (VecDeque::new(), None);

@@ -90,7 +90,7 @@ impl StoreLock {
 }
 
 fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool> {
-    let found = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+    let found = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found.is_some())
 }
 

@@ -130,7 +130,7 @@ pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
         return Ok(());
     }
     let directory = parts.queues.store.directory.join(name);
-    let found = parts.disk.look(&directory);
+    let found = parts.disk.stat(&directory);
     match found.map_err(|e| Error::io(Op::Stat, &directory, e))? {
         None => Ok(()),
         Some(entry) if entry.kind == Kind::Directory => join_queues(parts, name),

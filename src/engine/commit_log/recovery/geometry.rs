@@ -39,7 +39,7 @@ pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let rocks = root.join(names::QUEUES).join("CURRENT");
     let batch = root.join("batchconsumequeue");
     let there = |path: &Path| {
-        disk.look(path)
+        disk.stat(path)
             .map(|found| found.is_some())
             .map_err(|e| Error::io(Op::Stat, path, e))
     };

@@ -32,7 +32,7 @@ fn make_directories(found: &Found) -> Result<()> {
     let mut made = false;
     for name in [names::COMMIT_LOG, names::QUEUES, names::CONFIG] {
         let path = found.root.join(name);
-        let there = disk.look(&path);
+        let there = disk.stat(&path);
         if there.map_err(|e| Error::io(Op::Stat, &path, e))?.is_none() {
             let created = disk.create_directory(&path);
             created.map_err(|e| Error::io(Op::Create, &path, e))?;

@@ -63,12 +63,12 @@ fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<Pa
     let directory = salvage::directory(parts)?;
     let to = directory.join(format!("{}.repaired", file_name(file.start)));
     let io = |error| Error::io(Op::Rewrite, &from, error);
-    if disk.look(&to).map_err(io)?.is_some() {
+    if disk.stat(&to).map_err(io)?.is_some() {
         disk.unlink(&to).map_err(io)?;
     }
     let write = || -> Result<()> {
         disk.create(&to, file.end - file.start).map_err(io)?;
-        if disk.look(&from).map_err(io)?.is_some() {
+        if disk.stat(&from).map_err(io)?.is_some() {
             salvage::copy(disk, &from, 0..end - file.start, &to).map_err(io)?;
         }
         for hole in holes {

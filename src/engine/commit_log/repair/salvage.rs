@@ -32,7 +32,7 @@ pub fn directory(parts: &Parts) -> Result<PathBuf> {
 pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result<Option<PathBuf>> {
     let disk = &*parts.disk;
     let io = |error| Error::io(Op::Save, from, error);
-    let found = disk.look(from).map_err(io)?;
+    let found = disk.stat(from).map_err(io)?;
     let end = found.map_or(0, |entry| entry.len).min(range.end);
     if !has_data(disk, from, range.start..end).map_err(io)? {
         return Ok(None);
@@ -41,7 +41,7 @@ pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result
     let mut path = directory.join(name);
     let len = end - range.start;
     let (mut number, mut is_saved, mut others) = (1, false, Vec::new());
-    while let Some(there) = disk.look(&path).map_err(io)? {
+    while let Some(there) = disk.stat(&path).map_err(io)? {
         is_saved = there.len == len && is_same(disk, from, range.start, &path, len).map_err(io)?;
         if is_saved {
             break;

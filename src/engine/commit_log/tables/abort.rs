@@ -21,7 +21,7 @@ pub fn is_there(disk: &dyn Disk, root: &Path) -> Result<bool> {
 }
 
 fn len_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
-    let found = disk.look(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+    let found = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found
         .filter(|entry| entry.kind == Kind::File)
         .map(|entry| entry.len))

@@ -36,7 +36,7 @@ impl Checkpoint {
     pub fn open(disk: &dyn Disk, root: &Path) -> Result<Checkpoint> {
         let path = root.join(names::CHECKPOINT);
         let io = |op| move |error| Error::io(op, root.join(names::CHECKPOINT), error);
-        let there = disk.look(&path).map_err(io(Op::Stat))?;
+        let there = disk.stat(&path).map_err(io(Op::Stat))?;
         if there.is_none_or(|entry| entry.len != PAGE as u64) {
             replace(disk, &path, &[0; PAGE]).map_err(io(Op::Write))?;
         }

@@ -67,7 +67,7 @@ pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
 fn configurations(parts: &Parts, found: &mut Vec<Damage>) -> Result<()> {
     let directory = parts.root.join(names::CONFIG);
     let io = |error| Error::io(Op::List, &directory, error);
-    if parts.disk.look(&directory).map_err(io)?.is_none() {
+    if parts.disk.stat(&directory).map_err(io)?.is_none() {
         return Ok(());
     }
     let entries = parts.disk.list(&directory).map_err(io)?;
@@ -94,7 +94,7 @@ fn whole(kind: DamageKind, path: PathBuf, len: usize, reason: &str) -> Damage {
 }
 
 fn len_of(parts: &Parts, path: &Path) -> Result<Option<u64>> {
-    let found = parts.disk.look(path);
+    let found = parts.disk.stat(path);
     let found = found.map_err(|e| Error::io(Op::Stat, path, e))?;
     Ok(found.map(|entry| entry.len))
 }

@@ -23,7 +23,7 @@ pub fn is_directory_name(name: &str) -> bool {
 /// [`Error::Unsupported`] where such a name is no directory: a link would lead out of the store.
 pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
     let io = |error| Error::io(Op::List, directory, error);
-    if disk.look(directory).map_err(io)?.is_none() {
+    if disk.stat(directory).map_err(io)?.is_none() {
         return Ok(Vec::new());
     }
     let mut topics = names(disk, directory, is_directory_name)?;
