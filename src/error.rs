@@ -151,7 +151,8 @@ impl Error {
         }
     }
 
-    /// An argument that is not allowed.
+    /// An argument that is not allowed. A `reason` that begins with "must" says which values are
+    /// allowed; others say what is wrong.
     pub fn option(name: &str, value: impl fmt::Display, reason: impl Into<String>) -> Error {
         Error::InvalidOption {
             name: name.to_owned(),
@@ -205,6 +206,11 @@ impl fmt::Display for Error {
                 )
             }
             Error::InvalidTopic { topic, reason } => write!(f, "topic {topic:?}: {reason}"),
+            Error::InvalidOption {
+                name,
+                value,
+                reason,
+            } if reason.starts_with("must ") => write!(f, "{name} {reason}, got {value}"),
             Error::InvalidOption {
                 name,
                 value,

@@ -94,7 +94,7 @@ def test_a_pickled_topic_is_what_it_was_and_needs_no_store(open_store):
 
 def test_values_of_no_class_are_refused():
     again, (name, values) = forebay.open(":memory:").recovery.__reduce__()
-    with pytest.raises(ValueError, match="no class"):
+    with pytest.raises(ValueError, match="unknown class"):
         again("Store", values)
     del values["clean"]
     with pytest.raises(ValueError, match="clean"):

@@ -158,7 +158,7 @@ def test_a_refused_row_is_named_and_nothing_of_its_chunk_is_appended(store):
         orders.send_batch([b"a", b"b"], keys=["good", "with space"])
     assert refused.value.row == 1
     assert refused.value.name == "key"
-    with pytest.raises(TypeError, match="row 2: body is str") as refused:
+    with pytest.raises(TypeError, match="row 2: body must be bytes") as refused:
         orders.send_batch([b"a", b"b", "c"])
     assert refused.value.row == 2
     assert store.topics["orders"].queues[0].max_offset == 1
