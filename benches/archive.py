@@ -1,9 +1,9 @@
-"""Archives: seconds of processor and wall to make one of 1 GiB, and to read it beside its store.
+"""Archives: CPU and wall time to create one of 1 GiB, and to read it, compared with its store.
 
     python benches/archive.py DIRECTORY
 
-Messages have 100 bytes and a key. Reading is from the page cache, three times, alternating;
-copying ends when all is synced.
+Messages have 100 bytes and a key. Store and archive are read in turn, three times, from the page
+cache. The time of a copy includes the syncs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def measured(what: str, work: Callable[[], Any], size: int) -> Any:
     wall, processor = time.perf_counter(), time.process_time()
     done = work()
     wall, processor = time.perf_counter() - wall, time.process_time() - processor
-    rate = f"{size / wall / 1e6:,.2f} million a second"
-    print(f"{what}: {wall:.2f} s, processor {processor:.2f} s, {rate}", flush=True)
+    rate = f"{size / wall / 1e6:,.2f} million per second"
+    print(f"{what}: {wall:.2f} s, CPU {processor:.2f} s, {rate}", flush=True)
     return done
 
 

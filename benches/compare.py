@@ -1,8 +1,8 @@
 """Put messages into the real RocketMQ's store and into Forebay, in turn, on the same disk.
 
-Needs Maven and a JDK, as tests/compat does. Each run is a process of its own that warms up first;
-the figures are medians of FOREBAY_BENCH_ROUNDS runs (5) of FOREBAY_BENCH_BYTES (1 GiB) of records,
-one thread, asynchronous flush, a key of 8 bytes each.
+This needs Maven and a JDK, as tests/compat does. Each run is a separate process that warms up
+first. The figures are medians of FOREBAY_BENCH_ROUNDS runs (default 5), each of FOREBAY_BENCH_BYTES
+of records (default 1 GiB): one thread, asynchronous flush, a key of 8 bytes per message.
 
     python benches/compare.py
 """
@@ -25,12 +25,12 @@ OVERHEAD = 130
 
 
 def rocketmq_rate(directory: str, body: int) -> float:
-    """Messages a second of RocketMQ's own store."""
+    """Return the messages per second of RocketMQ's own store."""
     return rocketmq.speed(directory, count=BYTES // (body + OVERHEAD), body=body)
 
 
 def forebay_rate(group: str, figure: str) -> float:
-    """Messages a second of one run of the core's own bench."""
+    """Return the messages per second of one run of the core's own bench."""
     environment = {**os.environ, "FOREBAY_BENCH_ROUNDS": "1", "FOREBAY_BENCH_BYTES": str(BYTES)}
     command = ["cargo", "bench", "--locked", "--quiet", "--bench", "append", "--", group]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)

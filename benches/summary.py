@@ -1,6 +1,6 @@
-"""Print the figures of `make bench` beside what is asked of them: met, or not met.
+"""Print the figures of `make bench` with their targets, and whether each target is met.
 
-The benches leave their medians in target/bench/*.tsv. A threshold is a number, or a share of
+The benches write their medians to target/bench/*.tsv. A target is a number, or a multiple of
 another figure of the same run.
 """
 
@@ -9,7 +9,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 
-# Bench, figure, "at least" or "at most", a number or a figure with its factor, unit.
+# Bench, figure, "at least" or "at most", and a number, or another figure and a factor.
 Threshold = tuple[str, str, str, float | tuple[str, float]]
 THRESHOLDS: list[Threshold] = [
     ("append", "100 B: send", "at least", ("100 B: limit", 0.5)),
@@ -60,7 +60,7 @@ def short(value: float) -> str:
 
 
 def load(bench: str) -> dict[str, tuple[float, str]]:
-    """Read a bench's figures; of one that was measured twice the last counts."""
+    """Read the figures of a bench; if one was measured twice, the last value counts."""
     path = ROOT / "target" / "bench" / f"{bench}.tsv"
     if not path.exists():
         return {}
@@ -70,7 +70,7 @@ def load(bench: str) -> dict[str, tuple[float, str]]:
 
 def main() -> None:
     figures = {bench: load(bench) for bench in ("append", "read", "open", "durable", "python")}
-    print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'asked for':>21}")
+    print(f"{'bench':<8}{'figure':<44}{'measured':>12} {'target':>21}")
     for bench, name, sense, asked in THRESHOLDS:
         if name not in figures[bench]:
             print(f"{bench:<8}{name:<44}{'-':>12}")

@@ -1,8 +1,7 @@
-"""The Python package, measured: medians of several runs, each against the same kind of store.
+"""Benchmarks of the Python package: medians of several runs, each on a new store of the same kind.
 
-The load is that of the Rust benches: bodies of 100 bytes, each message with a key of its own of
-8 characters, one topic, one queue, asynchronous flush. The loop that calls is part of what is
-measured.
+The load is that of the Rust benches: bodies of 100 bytes, a distinct key of 8 characters per
+message, one topic, one queue, asynchronous flush. The times include the calling loop.
 """
 
 import contextlib
@@ -34,7 +33,7 @@ Figures = dict[tuple[str, str], list[float]]
 
 
 class Clock:
-    """Measures a stretch of this thread: by the clock, and its time on a processor."""
+    """Measures the wall time and the CPU time of this thread since construction."""
 
     def __init__(self) -> None:
         self._on_cpu = time.thread_time()
@@ -49,12 +48,12 @@ class Clock:
 
 @contextlib.contextmanager
 def new_store() -> Iterator[forebay.Store]:
-    """Open a store in a directory of its own, on the disk that the sources are on."""
+    """Open a store in a new directory, on the same disk as the sources."""
     path = ROOT / "target" / "bench-data" / f"python-{os.getpid()}"
     shutil.rmtree(path, ignore_errors=True)
     try:
         with forebay.open(path, default_queues=1) as store:
-            # The first message makes the log file, the queue and the index file.
+            # The first message creates the log file, the queue and the index file.
             store.producer(TOPIC, queue=0).send(b"")
             yield store
     finally:
@@ -116,7 +115,7 @@ def measure_query(store: forebay.Store, figures: Figures, keys: list[str]) -> No
     query, now = store.query, time.perf_counter_ns
     number = 1
     for _ in range(QUERIES):
-        # A step that is prime to any number of keys below it visits them in no pattern.
+        # The step is a prime above the number of keys, so the keys are visited in scattered order.
         number = (number + 1_000_000_007) % len(keys)
         key = keys[number]
         began = now()
@@ -156,7 +155,7 @@ def short(value: float) -> str:
 
 
 def report(figures: Figures) -> None:
-    """Print the medians and keep them for the summary of `make bench`."""
+    """Print the medians, and save them for the summary of `make bench`."""
     path = ROOT / "target" / "bench" / "python.tsv"
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as kept:
@@ -173,7 +172,7 @@ def main() -> None:
     keys = [f"{number:08}" for number in range(COUNT)]
     table = pa.table({"body": pa.array([BODY] * COUNT), "key": pa.array(keys)})
     batches = table.to_batches(max_chunksize=ARROW_ROWS)
-    # One round warms up and is not counted.
+    # The first round warms up and is not counted.
     one_round({}, keys, batches)
     figures: Figures = {}
     for _ in range(ROUNDS):

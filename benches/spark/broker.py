@@ -1,6 +1,6 @@
-"""A Kafka broker on loopback, and the jars of Spark's connector for it.
+"""A Kafka broker on loopback, and the jars of Spark's Kafka connector.
 
-Maven fetches both (`pom.xml`); the broker keeps its log in a folder that goes with it.
+Maven fetches both (`pom.xml`). The caller provides the folder for the broker's log, and removes it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from collections.abc import Iterator
 HERE = pathlib.Path(__file__).resolve().parent
 JARS = HERE.parents[1] / "target" / "bench-spark"
 GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.7.1:copy-dependencies"
-#: What Spark brings itself is not added to it a second time.
+#: Only these jars are added to Spark, which already has the others.
 CONNECTOR = ("spark-sql-kafka", "spark-token-provider", "kafka-clients", "commons-pool2")
 START_SECONDS = 60
 
@@ -38,7 +38,7 @@ transaction.state.log.min.isr=1
 
 
 def jars(profile: str) -> list[pathlib.Path]:
-    """Return the jars of a profile of `pom.xml`, fetched where they are not there."""
+    """Return the jars of a profile of `pom.xml`; fetch them if they are missing."""
     folder = JARS / profile
     if not folder.is_dir():
         command = ["mvn", "-q", "-B", "-f", str(HERE / "pom.xml"), "-P", profile, GOAL]
@@ -48,7 +48,7 @@ def jars(profile: str) -> list[pathlib.Path]:
 
 
 def connector_jars() -> str:
-    """Return the jars of the connector as `spark.jars` takes them."""
+    """Return the jars of the connector in the form of `spark.jars`."""
     return ",".join(str(jar) for jar in jars("connector") if jar.name.startswith(CONNECTOR))
 
 
@@ -60,7 +60,7 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def broker(folder: str) -> Iterator[str]:
-    """Run a broker whose log is in a folder; its address."""
+    """Run a broker whose log is in a folder, and yield its address."""
     port, controller = free_port(), free_port()
     path = pathlib.Path(folder) / "server.properties"
     path.write_text(PROPERTIES.format(port=port, controller=controller, folder=folder))
@@ -79,7 +79,7 @@ def broker(folder: str) -> Iterator[str]:
 
 
 def wait_for(port: int, running: subprocess.Popen[bytes]) -> None:
-    """Wait until the port answers."""
+    """Wait until the port accepts connections."""
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and running.poll() is None:
         with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):

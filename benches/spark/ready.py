@@ -1,6 +1,6 @@
 """The limit: a Python data source that yields one batch from memory over and over.
 
-What it takes is Spark's own: the Python worker, the socket, and Arrow on the other side.
+Its time is Spark's own cost: the Python worker, the socket, and Arrow in the JVM.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ class ReadyReader(DataSourceReader):
         self._rows = rows
 
     def partitions(self) -> list[InputPartition]:
-        """Two tasks of like size."""
+        """Return two tasks of similar size."""
         return [InputPartition(self._rows // 2), InputPartition(self._rows - self._rows // 2)]
 
     def read(self, partition: InputPartition) -> Iterator[pyarrow.RecordBatch]:
-        """Slice the batch only at the end."""
+        """Yield the whole batch repeatedly, and a slice of it at the end."""
         with pyarrow.ipc.open_file(self._path) as file:
             batch = file.get_batch(0)
         left = partition.value
@@ -39,7 +39,7 @@ class ReadyReader(DataSourceReader):
 
 
 class ReadyStreamReader(DataSourceStreamReader):
-    """A batch of one row for each trigger."""
+    """Yields one row for each trigger."""
 
     def __init__(self, path: str) -> None:
         self._path = path
@@ -61,7 +61,7 @@ class ReadyStreamReader(DataSourceStreamReader):
 
 
 def ready_source(path: str, rows: int) -> type[DataSource]:
-    """Make a data source of the columns of the Kafka connector."""
+    """Return a data source with the columns of the Kafka connector."""
     here = pathlib.Path(path)
 
     class Ready(DataSource):

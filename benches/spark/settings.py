@@ -1,9 +1,10 @@
-"""What settings change: rows a second that Spark reads from a store and throws away.
+"""The effect of settings on the rows per second that Spark reads from a store and discards.
 
     python benches/spark/settings.py [SETTING ...]
 
-Each setting has a session of its own. Sessions take turns, FOREBAY_BENCH_ROUNDS (3) times; of each
-the third to fifth run counts. Rows are FOREBAY_BENCH_ROWS (2,000,000), a quarter of that of 1 KiB.
+Each setting has its own sessions, which take turns for FOREBAY_BENCH_ROUNDS rounds (default 3). The
+third to fifth run of each session count. There are FOREBAY_BENCH_ROWS rows (default 2,000,000) of
+100 bytes, and a quarter as many of 1 KiB.
 """
 
 from __future__ import annotations
@@ -23,20 +24,20 @@ from forebay.spark.source import ForebayDataSource
 
 ROUNDS = int(os.environ.get("FOREBAY_BENCH_ROUNDS", "3"))
 
-#: Spark's configuration, options of the source, and bytes of its batches.
+#: By name: Spark's configuration, options of the source, and the size of a batch in bytes.
 SETTINGS: dict[str, tuple[dict[str, str], dict[str, str], int | None]] = {
-    "as it is": ({}, {}, None),
-    "the value alone": ({}, {"columns": "value"}, None),
+    "defaults": ({}, {}, None),
+    "columns=value": ({}, {"columns": "value"}, None),
     "batches of 256 KiB": ({}, {}, 256 << 10),
     "batches of 16 MiB": ({}, {}, 16 << 20),
     "lz4": ({"spark.sql.execution.arrow.compression.codec": "lz4"}, {}, None),
     "Unix sockets": ({"spark.python.unix.domain.socket.enabled": "true"}, {}, None),
-    "workers once": ({"spark.python.worker.reuse": "false"}, {}, None),
+    "no worker reuse": ({"spark.python.worker.reuse": "false"}, {}, None),
 }
 
 
 def sized(length: int | None) -> type[DataSource]:
-    """Make the source with batches of another length."""
+    """Return the source with another batch size."""
 
     class SizedReader(ForebayReader):
         def _arguments(self) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def sized(length: int | None) -> type[DataSource]:
 
 
 def measure(name: str, paths: dict[str, str]) -> dict[str, list[float]]:
-    """Return the seconds of three runs for each size."""
+    """Return the times of three runs for each size, in seconds."""
     configuration, options, length = SETTINGS[name]
     spark = session(with_kafka=False, configuration=configuration)
     spark.dataSource.register(sized(length))
@@ -77,7 +78,7 @@ def main() -> None:
         paths = {label: f"{folder}/{size}" for label, size in SIZES.items()}
         for label, size in SIZES.items():
             fill(paths[label], size, rows[label])
-        # The first session warms Spark itself up.
+        # The first session only warms up.
         measure(wanted[0], paths)
         found: dict[tuple[str, str], list[float]] = {}
         for _ in range(ROUNDS):

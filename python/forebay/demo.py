@@ -244,9 +244,9 @@ def _messages(topic: forebay.Topic) -> int:
 def _fingerprint(path: Path) -> list[Any]:
     found = []
     for file in sorted(path.rglob("*")):
-        look = file.lstat()
+        stat = file.lstat()
         content = file.read_bytes() if file.is_file() else b""
-        found.append((file, look.st_size, look.st_mtime_ns, look.st_ctime_ns, content))
+        found.append((file, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, content))
     return found
 
 

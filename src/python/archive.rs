@@ -1,5 +1,5 @@
-//! What `forebay.archive` is built from: the tables beside a log file, and scans over blocks that
-//! were read from an archive.
+//! The compiled part of `forebay.archive`: tables of a log file, and scans of blocks read from an
+//! archive.
 
 use super::arrow::set;
 use super::edge::{body, schema_capsule, stream_capsule};
@@ -13,11 +13,11 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyDict, PyList, PyString};
 use std::path::PathBuf;
 
-/// Offsets that are asked for: topic, queue, the first, the one after the last.
+/// Requested offsets: topic, queue, first offset, end offset (exclusive).
 type Ranges = Vec<(String, u32, u64, u64)>;
 
-/// A block of an archived log file; ``begin_ms`` and ``end_ms`` are its least and greatest store
-/// time.
+/// A block of an archived log file; ``begin_ms`` and ``end_ms`` are its lowest and highest store
+/// times.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct Block {
     position: u64,
@@ -28,7 +28,7 @@ pub(crate) struct Block {
     end_ms: i64,
 }
 
-/// What an archived log file has of a queue: offsets from ``start`` up to ``end``.
+/// The messages of one queue in an archived log file: offsets ``start`` to ``end`` (exclusive).
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct QueueRange {
     topic: String,
@@ -39,7 +39,7 @@ pub(crate) struct QueueRange {
     bytes: u64,
 }
 
-/// A log file of a store that nothing is written to any more.
+/// A sealed log file of a store: it is never written again.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct SealedFile {
     path: PathBuf,
@@ -47,7 +47,7 @@ pub(crate) struct SealedFile {
     length: u64,
 }
 
-/// The tables that an archive keeps beside a log file: of its blocks, and of its keys.
+/// The tables that an archive keeps for a log file: one of blocks, one of keys.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct Survey {
     blocks: Py<PyBytes>,
@@ -63,7 +63,7 @@ fn wanted(ranges: Ranges) -> Wanted {
     wanted
 }
 
-/// The log files of a store that nothing is written to any more.
+/// Return the sealed log files of a store; they are never written again.
 #[pyfunction]
 pub(crate) fn sealed_files(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<SealedFile>> {
     let core = store.get().core();
@@ -76,7 +76,7 @@ pub(crate) fn sealed_files(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult
     Ok(files.into_iter().map(row).collect())
 }
 
-/// The tables of the sealed log file that begins at `start`.
+/// Return the tables of the sealed log file that begins at `start`.
 #[pyfunction]
 pub(crate) fn survey(py: Python<'_>, store: &Bound<'_, Store>, start: u64) -> PyResult<Survey> {
     let core = store.get().core();
@@ -90,7 +90,7 @@ pub(crate) fn survey(py: Python<'_>, store: &Bound<'_, Store>, start: u64) -> Py
     })
 }
 
-/// What the blocks of an archived log file hold.
+/// The table of blocks of an archived log file.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct BlockTable {
     core: Table,
@@ -180,7 +180,7 @@ impl BlockTable {
 
 /// A scan of blocks that were read from an archive.
 ///
-/// It exports one stream, with its copy of the bytes, once.
+/// It exports a single stream, which owns a copy of the bytes.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct BlockScan {
     stream: Mutex<Option<crate::Stream>>,
@@ -202,7 +202,8 @@ impl BlockScan {
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
         let stream = self.stream.lock().take();
-        let stream = stream.ok_or_else(|| PyRuntimeError::new_err("the stream was taken"))?;
+        let stream =
+            stream.ok_or_else(|| PyRuntimeError::new_err("the stream was already exported"))?;
         stream_capsule(py, export(stream))
     }
 }
@@ -218,7 +219,7 @@ fn spec_of(arguments: &Bound<'_, PyDict>) -> PyResult<ScanSpec> {
     Ok(spec)
 }
 
-/// The schema of the batches of a scan with these arguments, as a capsule of Arrow's.
+/// Return the batch schema of a scan with these arguments, as an Arrow capsule.
 #[pyfunction]
 pub(crate) fn block_schema<'py>(
     py: Python<'py>,
@@ -232,8 +233,10 @@ pub(crate) fn block_schema<'py>(
     )
 }
 
-/// Scan adjacent blocks: `data` begins at `position` of the log and was read from `path`; `blocks`
-/// says how long each should be, and its CRC-32.
+/// Scan adjacent blocks.
+///
+/// `data` begins at `position` of the log and was read from `path`. `blocks` holds the expected
+/// length and CRC-32 of each block.
 #[pyfunction]
 pub(crate) fn scan_blocks(
     py: Python<'_>,
@@ -262,7 +265,7 @@ pub(crate) fn scan_blocks(
     })
 }
 
-/// The least offset in `ranges` of a message in these blocks that was stored at or after `time`.
+/// Return the lowest offset in `ranges` of a message in these blocks stored at or after `time`.
 #[pyfunction]
 pub(crate) fn block_offset_at(
     py: Python<'_>,

@@ -1,6 +1,6 @@
-//! Scans for Python: a description that pickles, and exports through Arrow's capsules.
+//! Scans for Python: a description of what to read, which pickles and exports Arrow streams.
 
-use super::convert::{Count, Queue, items, limit, tags, text, wrong_type};
+use super::convert::{Queue, count, items, limit, tags, text, wrong_type};
 use super::edge::{schema_capsule, stream_capsule};
 use super::errors::invalid;
 use super::handle::Handle;
@@ -9,15 +9,16 @@ use super::pickle::Reduced;
 use super::report::damages;
 use crate::ffi::{CSchema, export};
 use crate::{BodyType, Column, Dialect, ScanSpec};
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 
 /// A scan of messages as Arrow record batches; made by `Store.scan`.
 ///
-/// Each ``__arrow_c_stream__`` call looks at the store anew and gives a stream of its own, which
-/// needs the store no longer: its batches stay good after the store is closed, and after retention
-/// has removed the files. A scan of a store that was opened for reading pickles.
+/// Each ``__arrow_c_stream__`` call reads the current state of the store and returns a new stream.
+/// The stream does not depend on the store: its batches stay valid after the store is closed, and
+/// after retention has removed the files. A scan can be pickled if its store was opened for
+/// reading.
 ///
 /// Attributes
 /// ----------
@@ -26,7 +27,7 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 /// columns
 ///     Names of the columns.
 /// damage
-///     A list of `Damage`: rows that this scan's streams passed over because their compressed
+///     A list of `Damage`: rows that the streams of this scan skipped because their compressed
 ///     bodies are damaged. Other damage is in `Store.damage`.
 ///
 /// Examples
@@ -47,8 +48,8 @@ pub(crate) struct Scan {
 impl Scan {
     pub(super) fn new(store: Handle, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
         let mut spec = ScanSpec::default();
-        // No argument of `Store.scan`: `forebay.spark` gives it. It decides which names columns
-        // have.
+        // Only `forebay.spark` passes the dialect; `Store.scan` has no such argument. It selects
+        // the names of the columns, so it is set first.
         if arguments.contains("dialect")? {
             spec.dialect = Dialect::Spark;
         }
@@ -81,14 +82,14 @@ pub(super) fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> 
         "end" => spec.end = limit(name, value)?,
         "tags" => spec.tags = tags(Some(value))?,
         "key" => spec.key = Some(text(name, value)?.to_owned()),
-        "batch_rows" => spec.batch_rows = value.extract::<Count>()?.0,
-        "batch_bytes" => spec.batch_bytes = value.extract::<Count>()?.0,
+        "batch_rows" => spec.batch_rows = count(name, value)?,
+        "batch_bytes" => spec.batch_bytes = count(name, value)?,
         "body_type" => {
             spec.body_type = match text(name, value)? {
                 "binary" => BodyType::Binary,
                 "binary_view" => BodyType::BinaryView,
                 other => {
-                    let reason = "it is \"binary\" or \"binary_view\"";
+                    let reason = "must be \"binary\" or \"binary_view\"";
                     return Err(invalid(name, format!("{other:?}"), reason));
                 }
             }
@@ -99,12 +100,16 @@ pub(super) fn set(spec: &mut ScanSpec, name: &str, value: &Bound<'_, PyAny>) -> 
             }
         }
         "verify" => spec.verify = value.extract()?,
-        other => return Err(wrong_type(other, value, "an argument of scan")),
+        other => {
+            return Err(PyTypeError::new_err(format!(
+                "scan has no argument {other:?}"
+            )));
+        }
     }
     Ok(())
 }
 
-/// One text, or a sequence of texts.
+/// The texts in `object`: one text, or a sequence of texts.
 fn words(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Vec<String>> {
     if object.is_instance_of::<PyString>() {
         return Ok(vec![text(name, object)?.to_owned()]);
@@ -138,7 +143,7 @@ impl Scan {
         damages(py, self.core.damage())
     }
 
-    /// Export a new stream. A requested schema is passed over, as the interface allows.
+    /// Export a new stream. A requested schema is ignored, as the Arrow interface allows.
     #[pyo3(signature = (requested_schema=None))]
     fn __arrow_c_stream__<'py>(
         &self,

@@ -1,5 +1,7 @@
-//! The arguments of `send_batch` as rows: first everything that Python gave is held, then its bytes
-//! are borrowed, so that the core can read them detached even if another thread changes the lists.
+//! The arguments of `send_batch` as rows.
+//!
+//! First all Python objects are referenced, then their bytes are borrowed. So the core can read the
+//! bytes detached, even if another thread changes the lists.
 
 use super::convert::{items, text};
 use super::draft::{Pair, Pairs, Texts, born, pair_texts, pairs};
@@ -11,7 +13,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMapping, PyString};
 use std::borrow::Cow;
 
-/// Entries of all rows back to back, and where each row's end.
+/// The entries of all rows in one list, and the end index of each row.
 struct Flat<T> {
     all: Vec<T>,
     ends: Vec<usize>,
@@ -40,13 +42,13 @@ impl<T> Flat<T> {
     }
 }
 
-/// One value for all rows, or one a row.
+/// One value for all rows, or one per row.
 enum Each<T, U> {
     All(T),
     Row(U),
 }
 
-/// The objects that were given.
+/// The Python objects that were passed.
 pub(super) struct BatchGiven<'py> {
     bodies: Vec<Bound<'py, PyAny>>,
     keys: Option<Flat<Bound<'py, PyAny>>>,
@@ -67,7 +69,7 @@ impl<'py> BatchGiven<'py> {
             .map(|keys| flat("keys", keys, rows, key_objects))
             .transpose()?;
         let tags = match tags {
-            Some(tags) if !is_text(tags) => Each::Row(one_a_row("tags", tags, rows)?),
+            Some(tags) if !is_text(tags) => Each::Row(one_per_row("tags", tags, rows)?),
             one => Each::All(one.cloned()),
         };
         let properties = match properties {
@@ -88,7 +90,7 @@ fn is_text(object: &Bound<'_, PyAny>) -> bool {
     object.is_instance_of::<PyString>() || object.is_instance_of::<PyBytes>()
 }
 
-fn one_a_row<'py>(
+fn one_per_row<'py>(
     name: &str,
     object: &Bound<'py, PyAny>,
     rows: usize,
@@ -97,14 +99,15 @@ fn one_a_row<'py>(
     if entries.len() == rows {
         return Ok(entries);
     }
-    let text = format!(
-        "{name} has {} entries for {rows} bodies: give one a body",
-        entries.len()
-    );
+    let found = match entries.len() {
+        1 => "1 entry".to_owned(),
+        count => format!("{count} entries"),
+    };
+    let text = format!("{name} has {found} for {rows} bodies; pass one entry per body");
     Err(PyValueError::new_err(text))
 }
 
-/// The parts of each entry, back to back; an entry that is ``None`` has none.
+/// Splits each entry into its parts; a ``None`` entry has no parts.
 fn flat<'py, T>(
     name: &str,
     object: &Bound<'py, PyAny>,
@@ -115,7 +118,7 @@ fn flat<'py, T>(
         all: Vec::with_capacity(rows),
         ends: Vec::with_capacity(rows),
     };
-    for (row, entry) in one_a_row(name, object, rows)?.iter().enumerate() {
+    for (row, entry) in one_per_row(name, object, rows)?.iter().enumerate() {
         if !entry.is_none() {
             flat.all
                 .extend(parts(entry).map_err(|error| in_row(object.py(), error, row))?);
@@ -133,7 +136,7 @@ fn key_objects<'py>(entry: &Bound<'py, PyAny>) -> PyResult<Vec<Bound<'py, PyAny>
     }
 }
 
-/// The bytes of what was given.
+/// The bytes of the arguments, borrowed from [`BatchGiven`].
 pub(super) struct BatchRows<'a> {
     bodies: Vec<Cow<'a, [u8]>>,
     keys: Option<Flat<&'a str>>,

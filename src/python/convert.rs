@@ -1,5 +1,5 @@
-//! Arguments: numbers with bounds, times, durations, texts and tags, each with the error that names
-//! it.
+//! Conversion of arguments: bounded numbers, times, durations, texts and tags. Errors name the
+//! argument.
 
 use super::errors::invalid;
 use crate::{Bound as Limit, TOPIC_QUEUES_MAX};
@@ -17,7 +17,7 @@ impl<'py> FromPyObject<'_, 'py> for Queue {
     type Error = PyErr;
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Queue> {
-        let wrong = |_| invalid("queue", &*object, "queues are numbered from 0");
+        let wrong = |()| invalid("queue", &*object, "must be an integer from 0 to 2^32 - 1");
         whole_number(&object)?
             .and_then(|number| u32::try_from(number).ok())
             .map(Queue)
@@ -26,8 +26,8 @@ impl<'py> FromPyObject<'_, 'py> for Queue {
     }
 }
 
-/// An offset, cut to the range of `i64`: beyond it no queue has one, and the error of the core says
-/// so.
+/// An offset, clamped to the range of `i64`. No queue has offsets beyond it, so the core reports
+/// the clamped one as out of range.
 pub(super) struct Offset(pub(super) i64);
 
 impl<'py> FromPyObject<'_, 'py> for Offset {
@@ -42,23 +42,29 @@ impl<'py> FromPyObject<'_, 'py> for Offset {
     }
 }
 
-/// How many of something: at least one.
-pub(super) struct Count(pub(super) usize);
-
-impl<'py> FromPyObject<'_, 'py> for Count {
-    type Error = PyErr;
-
-    fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<Count> {
-        match whole_number(&object)?.map(usize::try_from) {
-            Some(Ok(count)) if count > 0 => Ok(Count(count)),
-            None if object.gt(0)? => Ok(Count(usize::MAX)),
-            _ => Err(invalid("the number", &*object, "it is at least 1")),
-        }
+/// A count of at least 1; one that is too large for `usize` is clamped.
+pub(super) fn count(name: &str, object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    match whole_number(object)?.map(usize::try_from) {
+        Some(Ok(count)) if count > 0 => Ok(count),
+        None if object.gt(0)? => Ok(usize::MAX),
+        _ => Err(invalid(name, object, "must be at least 1")),
     }
 }
 
-/// The value of an integer, `None` where it does not fit `i64`. Anything that has `__index__` is
-/// one.
+/// The argument `max_messages`.
+pub(super) fn max_messages(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    count("max_messages", object)
+}
+
+/// The argument `max_bytes`; `None` sets no limit.
+pub(super) fn max_bytes(object: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+    match object.is_none() {
+        true => Ok(None),
+        false => count("max_bytes", object).map(Some),
+    }
+}
+
+/// The value of an integer (anything with `__index__`); `None` if it does not fit `i64`.
 pub(super) fn whole_number(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     match object.extract::<i64>() {
         Ok(number) => Ok(Some(number)),
@@ -67,7 +73,7 @@ pub(super) fn whole_number(object: &Bound<'_, PyAny>) -> PyResult<Option<i64>> {
     }
 }
 
-/// A point in time with the microseconds of a `datetime`; integers are milliseconds since the
+/// A point in time, in microseconds like a `datetime`. Integer arguments are milliseconds since the
 /// epoch.
 #[derive(Clone, Copy)]
 pub(super) struct Time {
@@ -75,23 +81,23 @@ pub(super) struct Time {
 }
 
 impl Time {
-    /// The first millisecond that is not before the time.
+    /// The time in milliseconds, rounded up.
     pub(super) fn at_or_after(self) -> i64 {
         clamp(-(-self.micros).div_euclid(1000))
     }
 
-    /// The last millisecond that is not after the time.
+    /// The time in milliseconds, rounded down.
     pub(super) fn at_or_before(self) -> i64 {
         clamp(self.micros.div_euclid(1000))
     }
 
-    /// The time that a `datetime` tells; `name` is the argument's.
+    /// The time of a `datetime`; `None` for other objects. `name` is the argument's name.
     pub(super) fn of_datetime(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Option<Time>> {
         let Ok(datetime) = object.cast::<PyDateTime>() else {
             return Ok(None);
         };
         if datetime.call_method0("utcoffset")?.is_none() {
-            let reason = "it has no time zone: give one, as in datetime.now(timezone.utc)";
+            let reason = "must have a time zone, as in datetime.now(timezone.utc)";
             return Err(invalid(name, datetime.str()?, reason));
         }
         let since = datetime.sub(epoch(object.py())?)?;
@@ -101,7 +107,7 @@ impl Time {
         Ok(Some(Time { micros }))
     }
 
-    /// `begin`, `end` and `time`: an aware `datetime` or milliseconds since the epoch.
+    /// An argument that takes an aware `datetime` or milliseconds since the epoch.
     pub(super) fn or_millis(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Time> {
         if let Some(time) = Time::of_datetime(name, object)? {
             return Ok(time);
@@ -125,13 +131,13 @@ fn clamp(millis: i128) -> i64 {
     i64::try_from(bounded).unwrap_or_default()
 }
 
-/// The error for an argument of a type that it cannot have.
+/// The error for an argument of the wrong type.
 pub(super) fn wrong_type(name: &str, object: &Bound<'_, PyAny>, wanted: &str) -> PyErr {
     let kind = object
         .get_type()
         .name()
         .map_or_else(|_| "?".to_owned(), |name| name.to_string());
-    PyTypeError::new_err(format!("{name} is {kind}: give {wanted}"))
+    PyTypeError::new_err(format!("{name} must be {wanted}, got {kind}"))
 }
 
 /// 1970-01-01 in UTC.
@@ -160,7 +166,7 @@ pub(super) fn datetime<'py>(py: Python<'py>, millis: i64) -> PyResult<Bound<'py,
     epoch(py)?.add(PyDelta::new(py, days, seconds, micros, false)?)
 }
 
-/// A duration: seconds, whole or not, or a `timedelta`.
+/// A duration: a number of seconds, or a `timedelta`.
 pub(super) fn duration(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Duration> {
     let seconds = if object.is_instance_of::<PyDelta>() {
         object.call_method0("total_seconds")?.extract::<f64>()?
@@ -170,22 +176,22 @@ pub(super) fn duration(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Durati
         let number = object.extract::<f64>();
         number.map_err(|_| wrong_type(name, object, "seconds or a timedelta"))?
     };
-    // Longer than any process lives, and short enough to be added to a point in time.
+    // No process runs longer, and adding this to a point in time does not overflow.
     const LONGEST: f64 = 100.0 * 366.0 * 86_400.0;
     let too_long = seconds > LONGEST && seconds.is_finite();
     let seconds = if too_long { LONGEST } else { seconds };
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| invalid(name, seconds, "it is a number that is not negative"))
+        .map_err(|_| invalid(name, seconds, "must be a number of seconds, 0 or more"))
 }
 
-/// Text of an argument: `str`, or `bytes` of UTF-8.
+/// The text of an argument: `str`, or UTF-8 `bytes`.
 #[inline]
 pub(super) fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a str> {
     if let Ok(text) = object.cast::<PyString>() {
         return text.to_str();
     }
     let Ok(bytes) = object.cast::<PyBytes>() else {
-        return Err(wrong_type(name, object, "str, or bytes of UTF-8"));
+        return Err(wrong_type(name, object, "str or UTF-8 bytes"));
     };
     let text = std::str::from_utf8(bytes.as_bytes());
     text.map_err(|_| {
@@ -194,12 +200,12 @@ pub(super) fn text<'a>(name: &str, object: &'a Bound<'_, PyAny>) -> PyResult<&'a
             bytes
                 .repr()
                 .map_or_else(|_| String::new(), |r| r.to_string()),
-            "it is not UTF-8",
+            "must be UTF-8",
         )
     })
 }
 
-/// The items of an iterable that is no text, held for as long as their bytes are borrowed.
+/// References to the items of an iterable, so that their bytes can be borrowed. Text is refused.
 pub(super) fn items<'py>(
     name: &str,
     object: &Bound<'py, PyAny>,
@@ -213,7 +219,8 @@ pub(super) fn items<'py>(
         .collect()
 }
 
-/// Tags of a filter: one, several joined by ``||``, or a sequence; ``None`` and ``"*"`` pass all.
+/// The tags of a filter: one tag, several joined by ``||``, or a sequence. ``None`` and ``"*"``
+/// mean all messages.
 pub(super) fn tags(object: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
     let Some(object) = object else {
         return Ok(Vec::new());
@@ -238,7 +245,7 @@ pub(super) fn tags(object: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<String>> {
 
 /// Where a scan or a tail begins or ends: a word, an aware `datetime`, or offsets by queue.
 ///
-/// An integer is refused, for it could be an offset as well as a time.
+/// An integer is refused, because it could mean an offset or a time.
 pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     const WANTED: &str = "\"earliest\", \"latest\", an aware datetime or {queue: offset}";
     if let Ok(word) = object.cast::<PyString>() {
@@ -248,7 +255,7 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
             other => Err(invalid(
                 name,
                 format!("{other:?}"),
-                &format!("it is {WANTED}"),
+                &format!("must be {WANTED}"),
             )),
         };
     }
@@ -257,8 +264,8 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     }
     if object.is_instance_of::<PyInt>() {
         let text = format!(
-            "{name} is the integer {object}: offset or time? Give {{queue: offset}} or an aware \
-             datetime"
+            "{name} is the integer {object}, which could be an offset or time; pass \
+             {{queue: offset}} or an aware datetime"
         );
         return Err(PyTypeError::new_err(text));
     }
@@ -269,15 +276,16 @@ pub(super) fn limit(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Limit> {
     for item in mapping.items()? {
         let (queue, offset) = item.extract::<(Queue, Offset)>()?;
         let offset = u64::try_from(offset.0);
-        let offset = offset.map_err(|_| invalid(name, object, "offsets count from 0"))?;
+        let offset =
+            offset.map_err(|_| invalid(name, object, "must not contain negative offsets"))?;
         offsets.insert(queue.0, offset);
     }
     Ok(Limit::Offsets(offsets))
 }
 
-/// How many queues a topic is to have.
+/// The number of queues to give a topic.
 pub(super) fn queue_count(queues: &Bound<'_, PyAny>) -> PyResult<u32> {
     let number = whole_number(queues)?.and_then(|number| u32::try_from(number).ok());
-    let reason = format!("a topic has 1 to {TOPIC_QUEUES_MAX} queues");
+    let reason = format!("must be from 1 to {TOPIC_QUEUES_MAX}");
     number.ok_or_else(|| invalid("queues", queues, &reason))
 }

@@ -1,5 +1,5 @@
-//! The arguments of a send, borrowed for the time of the call. With a body of `bytes` and at most
-//! one key nothing is allocated.
+//! The arguments of a send, borrowed for the duration of the call. With a body of `bytes` and at
+//! most one key nothing is allocated.
 
 use super::convert::{self, Time, items, text, wrong_type};
 use super::edge;
@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
 
-/// What may be given with a body, as it came from Python.
+/// The arguments besides the body, as Python objects.
 #[derive(Default)]
 pub(super) struct Given<'a, 'py> {
     pub(super) key: Option<&'a Bound<'py, PyAny>>,
@@ -21,7 +21,7 @@ pub(super) struct Given<'a, 'py> {
 }
 
 impl<'py> Given<'_, 'py> {
-    /// Calls `send` with the message that `body` and the arguments make.
+    /// Builds the message from `body` and the arguments, and passes it to `send`.
     #[inline]
     pub(super) fn with_draft<T>(
         &self,
@@ -43,7 +43,7 @@ impl<'py> Given<'_, 'py> {
                 &many
             }
             (Some(_), Some(_)) => {
-                return Err(PyTypeError::new_err("give key or keys, not both"));
+                return Err(PyTypeError::new_err("pass key or keys, not both"));
             }
         };
         let pair_objects = self.properties.map_or_else(|| Ok(Vec::new()), pairs)?;
@@ -60,7 +60,7 @@ impl<'py> Given<'_, 'py> {
     }
 }
 
-/// A born time: an aware `datetime` alone, as for every time that is not a bound of a search.
+/// A born time: an aware `datetime`. Only bounds of searches also take integers.
 pub(super) fn born(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     match Time::of_datetime("timestamp", object)? {
         Some(time) => Ok(time.at_or_before()),
@@ -68,16 +68,16 @@ pub(super) fn born(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     }
 }
 
-/// Texts of objects that the caller holds.
+/// The texts of objects; they borrow from the objects.
 pub(super) fn texts<'a>(name: &str, objects: &'a [Bound<'_, PyAny>]) -> PyResult<Vec<&'a str>> {
     objects.iter().map(|object| text(name, object)).collect()
 }
 
-/// Name and value of a property, held.
+/// Name and value of a property, as Python objects.
 pub(super) type Pair<'py> = (Bound<'py, PyAny>, Bound<'py, PyAny>);
-/// All properties of a message, held.
+/// All properties of a message, as Python objects.
 pub(super) type Pairs<'py> = Vec<Pair<'py>>;
-/// Name and value of a property, borrowed.
+/// Name and value of a property, borrowed from their objects.
 pub(super) type Texts<'a> = (&'a str, &'a str);
 
 /// The pairs of a mapping of properties.
@@ -95,17 +95,17 @@ pub(super) fn pairs<'py>(object: &Bound<'py, PyAny>) -> PyResult<Pairs<'py>> {
     mapping.items()?.iter().map(|item| item.extract()).collect()
 }
 
-/// The texts of pairs that the caller holds.
+/// The texts of pairs; they borrow from the pairs.
 pub(super) fn pair_texts<'a>(pairs: &'a Pairs<'_>) -> PyResult<Vec<Texts<'a>>> {
-    let name = |object| text("the name of a property", object);
-    let value = |object| text("the value of a property", object);
+    let name = |object| text("property name", object);
+    let value = |object| text("property value", object);
     pairs
         .iter()
         .map(|pair| Ok((name(&pair.0)?, value(&pair.1)?)))
         .collect()
 }
 
-/// A delay level: 0 is none. The core knows which levels there are.
+/// A delay level; 0 means no delay. The core checks that the level exists.
 pub(super) struct DelayLevel(pub(super) u8);
 
 impl<'py> FromPyObject<'_, 'py> for DelayLevel {
@@ -113,14 +113,14 @@ impl<'py> FromPyObject<'_, 'py> for DelayLevel {
 
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DelayLevel> {
         let level = convert::whole_number(&object)?.and_then(|level| u8::try_from(level).ok());
-        let reason = "levels go from 1 to 18, 0 is no delay";
+        let reason = "must be from 1 to 18, or 0 for no delay";
         level
             .map(DelayLevel)
             .ok_or_else(|| invalid("delay_level", &*object, reason))
     }
 }
 
-/// The argument `flush`: as the store was opened, or wait, or do not wait.
+/// The argument `flush`: `None` means as the store was opened, true waits, false does not.
 #[inline]
 pub(super) fn durability(flush: Option<bool>) -> Durability {
     match flush {

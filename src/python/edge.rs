@@ -1,9 +1,9 @@
-//! The edge to C: bodies from any buffer, a message's body as a buffer, Arrow's capsules in and
-//! out.
+//! The C interfaces: bodies from any buffer, a message's body as a buffer, and Arrow capsules in
+//! both directions.
 //!
-//! A body of `bytes` is borrowed: nothing changes it while the call holds it. Any other buffer is
-//! copied while the interpreter is attached, for its owner may change it at any time, and a record
-//! whose bytes change after its checksum was computed would be damaged.
+//! A body of `bytes` is borrowed: it is immutable, and the call holds it. Any other buffer is
+//! copied while attached to the interpreter, because its owner may change it at any time. If the
+//! bytes changed after the checksum was computed, the record would be damaged.
 
 #![allow(unsafe_code)]
 
@@ -31,20 +31,20 @@ pub(super) fn body<'a>(object: &'a Bound<'_, PyAny>) -> PyResult<Cow<'a, [u8]>> 
 fn copied(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     if object.is_instance_of::<PyString>() {
         return Err(PyTypeError::new_err(
-            "body is str: encode it, for example body.encode(\"utf-8\")",
+            "body must be bytes, got str; encode it, for example with body.encode(\"utf-8\")",
         ));
     }
-    let wanted = "bytes or another buffer";
+    let wanted = "a buffer, such as bytes";
     let buffer = PyUntypedBuffer::get(object);
     let buffer = buffer.map_err(|_| wrong_type("body", object, wanted))?;
     if buffer.format().to_bytes().contains(&b'O') {
         return Err(PyTypeError::new_err(
-            "body is a buffer of Python objects: give bytes",
+            "body must be a buffer of bytes, got a buffer of Python objects",
         ));
     }
     if !buffer.is_c_contiguous() {
         return Err(PyTypeError::new_err(
-            "body is a buffer that is not contiguous: copy it, for example bytes(body)",
+            "body must be a contiguous buffer; copy it, for example with bytes(body)",
         ));
     }
     let len = buffer.len_bytes();
@@ -62,11 +62,11 @@ fn copied(object: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Fills `view` with `bytes`, which `owner` keeps alive and unchanged; for `__getbuffer__`.
+/// Makes `view` point to `bytes`, which `owner` keeps alive and unchanged; for `__getbuffer__`.
 ///
 /// # Safety
 ///
-/// `view` points to a `Py_buffer` that may be written, and `bytes` belong to `owner`.
+/// `view` must point to a writable `Py_buffer`, and `owner` must own `bytes`.
 pub(super) unsafe fn fill(
     owner: Bound<'_, PyAny>,
     bytes: &[u8],
@@ -77,8 +77,8 @@ pub(super) unsafe fn fill(
         return Err(PyBufferError::new_err("the body is too large for a buffer"));
     };
     let start = bytes.as_ptr().cast_mut().cast();
-    // SAFETY: the caller's promise; the view is read-only, so nobody stores through `start`, and it
-    // holds a reference to `owner`.
+    // SAFETY: the caller guarantees `view` and `owner`. The view is read-only, so nothing is stored
+    // through `start`, and it holds a reference to `owner`.
     let filled = unsafe { ffi::PyBuffer_FillInfo(view, owner.as_ptr(), start, len, 1, flags) };
     if filled == 0 {
         Ok(())
@@ -87,17 +87,18 @@ pub(super) unsafe fn fill(
     }
 }
 
-/// Lets `bytes` fill the view, which then keeps them alive.
+/// Makes `view` point to `bytes`; the view then keeps them alive.
 ///
 /// # Safety
 ///
-/// `view` points to a `Py_buffer` that may be written.
+/// `view` must point to a writable `Py_buffer`.
 pub(super) unsafe fn delegate(
     bytes: &Bound<'_, PyBytes>,
     view: *mut ffi::Py_buffer,
     flags: c_int,
 ) -> PyResult<()> {
-    // SAFETY: the caller's promise. The view's owner becomes `bytes`, which needs no release.
+    // SAFETY: the caller guarantees `view`. `bytes` becomes the owner of the view and needs no
+    // release.
     let filled = unsafe { ffi::PyObject_GetBuffer(bytes.as_ptr(), view, flags) };
     if filled == 0 {
         Ok(())
@@ -110,7 +111,7 @@ const STREAM: &CStr = c"arrow_array_stream";
 const SCHEMA: &CStr = c"arrow_schema";
 const ARRAY: &CStr = c"arrow_array";
 
-/// A capsule with a stream that the consumer may take over; an untaken one is released with it.
+/// A capsule with a stream. The consumer moves the stream out; otherwise the capsule releases it.
 pub(super) fn stream_capsule(
     py: Python<'_>,
     stream: FFI_ArrowArrayStream,
@@ -130,13 +131,13 @@ pub(super) enum Batches {
 }
 
 impl Batches {
-    /// Takes over what `data` exports.
+    /// Imports what `data` exports.
     pub(super) fn of(data: &Bound<'_, PyAny>) -> PyResult<Batches> {
         if data.hasattr("__arrow_c_stream__")? {
             let capsule = data.call_method0("__arrow_c_stream__")?;
             let stream = pointer::<FFI_ArrowArrayStream>(&capsule, STREAM)?;
-            // SAFETY: a capsule of this name holds a stream by the rules of the C interface, and
-            // `capsule` keeps it until it is taken over here.
+            // SAFETY: by the rules of the C interface a capsule of this name holds a stream, and
+            // `capsule` keeps it alive until it is imported here.
             let reader = unsafe { arrow::import_stream(stream.as_ptr()) }?;
             return Ok(Batches::Stream(reader));
         }
@@ -147,8 +148,8 @@ impl Batches {
             let (schema, array) = both.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
             let schema = pointer::<CSchema>(&schema, SCHEMA)?;
             let array = pointer::<CArray>(&array, ARRAY)?;
-            // SAFETY: capsules of these names hold an array and its schema by the rules of the C
-            // interface, and `both` keeps them until they are taken over here.
+            // SAFETY: by the rules of the C interface capsules of these names hold an array and its
+            // schema, and `both` keeps them alive until they are imported here.
             let batch = unsafe { arrow::import_array(array.as_ptr(), schema.as_ptr()) }?;
             return Ok(Batches::Array(Box::new(batch)));
         }
@@ -156,7 +157,7 @@ impl Batches {
         Err(wrong_type("data", data, wanted))
     }
 
-    /// The batches one after the other.
+    /// Returns a reader of the batches.
     pub(super) fn reader(self) -> Box<dyn RecordBatchReader + Send> {
         match self {
             Batches::Stream(reader) => Box::new(reader),

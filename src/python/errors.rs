@@ -1,4 +1,4 @@
-//! The core's errors as Python exceptions: a class, a message, and the facts as attributes.
+//! The core's errors as Python exceptions: a class, a message, and the details as attributes.
 
 use crate::Error;
 use pyo3::exceptions::{PyOSError, PyRuntimeError};
@@ -12,17 +12,18 @@ impl From<Error> for PyErr {
     }
 }
 
-/// The exception that tells `error`, its cause chained where there is one.
+/// The exception for `error`, chained to its cause if it has one.
 pub(super) fn exception(py: Python<'_>, error: &Error) -> PyErr {
     build(py, error).unwrap_or_else(|failure| failure)
 }
 
-/// An error about an argument, for checks that only the binding can make.
+/// The error for an invalid argument, for checks that only the binding can make; as
+/// [`Error::option`].
 pub(super) fn invalid(name: &str, value: impl std::fmt::Display, reason: &str) -> PyErr {
     Error::option(name, value, reason).into()
 }
 
-/// Names the row of a batch that `error` belongs to, in its text and as its attribute `row`.
+/// Adds the row of the batch to an error: to its message, and as its attribute `row`.
 pub(super) fn in_row(py: Python<'_>, error: PyErr, row: usize) -> PyErr {
     let told = error
         .get_type(py)
@@ -34,7 +35,7 @@ pub(super) fn in_row(py: Python<'_>, error: PyErr, row: usize) -> PyErr {
             named.set_cause(py, Some(error));
             named
         }
-        // A class that cannot be made from a text keeps its own.
+        // The class has another constructor: keep the error as it is.
         Err(_) => error,
     }
 }
@@ -66,7 +67,7 @@ fn build(py: Python<'_>, error: &Error) -> PyResult<PyErr> {
     Ok(exception)
 }
 
-/// The number of an error of the system. A load or store in a map that failed has none: it is EIO.
+/// The errno of an error. A failed access to a mapped file has none, and is reported as EIO.
 fn errno(source: &std::io::Error, position: Option<u64>) -> Option<i32> {
     source.raw_os_error().or(position.map(|_| libc::EIO))
 }
@@ -75,7 +76,7 @@ fn text(path: &Path) -> String {
     path.display().to_string()
 }
 
-/// Puts the facts of an error into `facts` and returns the name of its class.
+/// Puts the details of an error into `facts`, and returns the name of its class.
 fn facts_of(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> {
     let py = facts.py();
     match error {

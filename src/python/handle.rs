@@ -1,12 +1,12 @@
-//! An open store, as the objects made from it hold it.
+//! The reference to an open store that objects made from it hold.
 
 use super::log;
 use pyo3::prelude::*;
 
 /// An open store.
 ///
-/// The object of class `Store` closes the store when nothing refers to it, so whatever may still
-/// use the store holds that object too.
+/// The object of class `Store` closes the store when its last reference is dropped. So everything
+/// that may still use the store holds that object, too.
 pub(super) struct Handle {
     core: crate::Store,
     object: Py<PyAny>,

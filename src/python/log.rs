@@ -1,17 +1,17 @@
-//! What a store has to tell, told through Python's `logging`.
+//! Warnings of a store, logged through Python's `logging`.
 //!
-//! The core keeps it; the call that comes out of the core next logs it, attached to the interpreter
-//! and without any lock. No thread of the core ever calls Python.
+//! The core collects the warnings. The next call that returns from the core logs them, attached to
+//! the interpreter and without holding a lock. No thread of the core ever calls Python.
 
 use crate::{Damage, Warning};
 use pyo3::call::PyCallArgs;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Messages that a warning names; of more it says how many.
+/// How many lost messages a warning names; the rest are counted.
 const NAMED_MAX: usize = 3;
 
-/// Logs what was not logged yet.
+/// Logs the warnings that were not logged yet.
 #[inline]
 pub(super) fn warnings(py: Python<'_>, store: &crate::Store) {
     if store.has_warnings() {
@@ -23,7 +23,7 @@ pub(super) fn warnings(py: Python<'_>, store: &crate::Store) {
 fn log_all(py: Python<'_>, store: &crate::Store) {
     for warning in store.take_warnings() {
         if let Err(error) = log(py, store, &warning) {
-            // What the call did is done: a logger that fails must not make it fail.
+            // The call has already taken effect, so an error of the logger must not make it fail.
             error.write_unraisable(py, None);
         }
     }
@@ -57,29 +57,29 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
         }
         Warning::Undelivered { topic, level } => {
             let text = "a message for topic %s was sent with delay_level=%d: it waits in \
-                        SCHEDULE_TOPIC_XXXX until a RocketMQ broker opens %s; Forebay delivers \
-                        no delayed messages";
+                        SCHEDULE_TOPIC_XXXX until a RocketMQ broker opens %s; Forebay does not \
+                        deliver delayed messages";
             warn(py, (text, &**topic, level, path))
         }
         Warning::Unlocked { path, reason } => {
-            let text = "lock_memory: cannot lock %s in memory: %s; raise the limit (ulimit -l), \
-                        files stay unlocked until then";
+            let text = "lock_memory: cannot lock %s in memory: %s; files stay unlocked until \
+                        you raise the limit (ulimit -l)";
             warn(py, (text, path.display().to_string(), &**reason))
         }
         Warning::NotKept { path, reason } => {
-            let text = "the options given are not kept in %s: %s; whoever opens the store without \
-                        them uses others";
+            let text = "cannot save the options in %s: %s; a later writer that does not pass \
+                        them will use other values";
             warn(py, (text, path.display().to_string(), &**reason))
         }
         Warning::More(count) => {
-            let text = "%d more warnings of the store %s: its attribute damage and its stats() \
-                        tell the rest";
+            let text = "%d more warnings of the store %s were not logged; see its attribute \
+                        damage and its stats()";
             warn(py, (text, count, path))
         }
     }
 }
 
-/// The messages that a damaged place costs, as the end of a sentence.
+/// Lists the messages lost to damage, as the end of a sentence.
 fn lost(damage: &Damage) -> String {
     if damage.lost.is_empty() {
         return String::new();

@@ -1,5 +1,5 @@
-//! Messages and what a read returns. A message holds its record in the mapped file; everything else
-//! is decoded when it is asked for.
+//! Messages, and the result of a read. A message holds its record in the mapped file, and decodes
+//! fields on access.
 
 use super::convert::datetime;
 use super::edge;
@@ -13,44 +13,45 @@ use std::collections::BTreeMap;
 use std::ffi::c_int;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// A message of the log, immutable.
+/// An immutable message of the log.
 ///
-/// It holds on to the mapped file that it lies in and decodes its parts when they are asked for;
-/// ``memoryview(message)`` is the body, for an uncompressed one without a copy.
+/// It keeps its log file mapped, and decodes its fields on access. ``memoryview(message)`` is the
+/// body; if the body is not compressed, this copies nothing.
 ///
-/// Two messages are equal if their records are, byte for byte: the same place, times and content.
-/// Their hash goes by topic, queue, offset and position. A message pickles, with its record.
+/// Two messages are equal if their records are equal byte for byte: the same place, times and
+/// content. The hash is computed from topic, queue, offset and position. A message can be pickled;
+/// the pickle contains its record.
 ///
 /// Attributes
 /// ----------
 /// topic, queue, offset, position
-///     Where the message is: offset in its queue, position in the log.
+///     Where the message is: the offset counts in its queue, the position in the log.
 /// size
-///     Bytes of the whole record.
+///     Length of the whole record in bytes.
 /// body, stored_body
-///     The body, decompressed, and as it stands in the log. Made at each access.
+///     The body, decompressed, and as it is stored in the log. Each access makes a new copy.
 /// keys, key
-///     All keys as a tuple; the first one or None.
+///     All keys as a tuple; the first key, or None.
 /// tags
-///     The tag or None.
+///     The tag, or None.
 /// properties, system_properties
-///     Dicts of the sender's own properties, and of those under reserved names. Neither holds keys,
-///     tags or checksum.
+///     Dicts of the sender's properties, and of properties with reserved names. Neither contains
+///     keys, tags or the checksum.
 /// raw_properties
 ///     The properties as stored.
 /// headers
-///     The sender's own properties as a tuple of (name, bytes), in the order in which they are
-///     stored.
+///     The sender's properties as a tuple of (name, bytes), in stored order.
 /// flag, sys_flag, reconsume_times
-///     The sender's number, RocketMQ's flag bits, how often the message was delivered again.
+///     A number that the sender chose, RocketMQ's flag bits, and how often the message was
+///     redelivered.
 /// born_timestamp, store_timestamp
-///     When it was made and when it was stored, in milliseconds since the epoch.
+///     When the message was made, and when it was stored, in milliseconds since the epoch.
 /// born_time, store_time
 ///     The same as datetimes in UTC.
 /// born_host, store_host
-///     Addresses, as ``"10.0.0.1:10911"``.
+///     Addresses, such as ``"10.0.0.1:10911"``.
 /// message_id
-///     RocketMQ's id, which `Store.message` takes.
+///     RocketMQ's id of the message, which `Store.message` accepts.
 ///
 /// Examples
 /// --------
@@ -71,8 +72,8 @@ impl From<crate::Message> for Message {
 }
 
 impl Message {
-    /// The message, whose pages were just loaded from: they may have left memory since it was read,
-    /// and what cannot be had again is an error and no signal.
+    /// Checks that the pages of the message can be loaded, and returns it. They may have left
+    /// memory since it was read; if they cannot be loaded again, this is an error and not a SIGBUS.
     fn core(&self) -> PyResult<&crate::Message> {
         self.core.touch()?;
         Ok(&self.core)
@@ -220,7 +221,7 @@ impl Message {
     }
 
     fn __repr__(&self, py: Python<'_>) -> PyResult<String> {
-        /// Bytes of a body that are shown.
+        /// How many bytes of a body are shown.
         const SHOWN: usize = 40;
         let record = self.record()?;
         let stored = record.stored_body();
@@ -263,7 +264,7 @@ impl Message {
 
     #[allow(
         unsafe_code,
-        reason = "the slot is unsafe by its signature; `edge` says what holds"
+        reason = "the slot is unsafe by its signature; `edge` states the invariants"
     )]
     unsafe fn __getbuffer__(
         slf: Bound<'_, Self>,
@@ -274,25 +275,25 @@ impl Message {
         match message.core()?.body()? {
             std::borrow::Cow::Borrowed(bytes) => {
                 let owner = slf.clone().into_any();
-                // SAFETY: Python hands out a view to fill, and the bytes lie in the region that the
-                // message, which the view holds, keeps mapped.
+                // SAFETY: Python passes a view to fill. The view holds the message, and the message
+                // keeps the region of the bytes mapped.
                 unsafe { edge::fill(owner, bytes, view, flags) }
             }
             std::borrow::Cow::Owned(bytes) => {
                 let bytes = PyBytes::new(slf.py(), &bytes);
-                // SAFETY: Python hands out a view to fill.
+                // SAFETY: Python passes a view to fill.
                 unsafe { edge::delegate(&bytes, view, flags) }
             }
         }
     }
 }
 
-/// The message of a record's bytes, for unpickling.
+/// Return the message that a record encodes; used for unpickling.
 ///
 /// Raises
 /// ------
 /// ValueError
-///     If the bytes are no record.
+///     If the bytes are not a record.
 #[pyfunction]
 pub(crate) fn message_from_record(record: &[u8]) -> PyResult<Message> {
     let wrong = |reason: String| PyValueError::new_err(format!("not a record: {reason}"));
@@ -302,18 +303,18 @@ pub(crate) fn message_from_record(record: &[u8]) -> PyResult<Message> {
         .map_err(|flaw| wrong(flaw.to_string()))
 }
 
-/// Messages of one read, and where to go on.
+/// The messages of one read, and where to continue.
 ///
 /// Attributes
 /// ----------
 /// status
 ///     A `ReadStatus`.
 /// messages
-///     The messages in offset order; the batch itself has a length and can be iterated too.
+///     The messages in offset order. The batch itself also has a length and can be iterated.
 /// next_offset
-///     Where the next read begins.
+///     The offset at which the next read begins.
 /// min_offset, max_offset
-///     First offset of the queue, and the next to be written.
+///     First offset of the queue, and the next offset to be written.
 ///
 /// Examples
 /// --------
@@ -346,13 +347,13 @@ impl ReadBatch {
     }
 }
 
-/// A list of messages.
+/// Makes a Python list of messages.
 pub(super) fn messages(py: Python<'_>, messages: Vec<crate::Message>) -> PyResult<Py<PyList>> {
     let list = PyList::new(py, messages.into_iter().map(Message::from))?;
     Ok(list.unbind())
 }
 
-/// The statuses by their names in Python.
+/// The statuses and their names in Python.
 const STATUSES: [(ReadStatus, &str); 9] = [
     (ReadStatus::Found, "FOUND"),
     (ReadStatus::NoMatchedMessage, "NO_MATCHED_MESSAGE"),
@@ -384,7 +385,7 @@ impl Values for ReadBatch {
     fn from_values(values: &Bound<'_, PyDict>) -> PyResult<ReadBatch> {
         let name: String = value(values, "status")?;
         let status = STATUSES.iter().find(|(_, one)| *one == name);
-        let unknown = || PyValueError::new_err(format!("{name:?} is no status of a read"));
+        let unknown = || PyValueError::new_err(format!("unknown read status {name:?}"));
         Ok(ReadBatch {
             status: status.ok_or_else(unknown)?.0,
             messages: value(values, "messages")?,

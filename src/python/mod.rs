@@ -1,5 +1,5 @@
-//! The private module `forebay._forebay`: converts arguments, detaches from the interpreter, maps
-//! errors. What a call does is in the core.
+//! The private module `forebay._forebay`: it converts arguments, detaches from the interpreter, and
+//! maps errors. The core does the work.
 
 mod archive;
 mod arrow;
@@ -28,7 +28,7 @@ mod ticket;
 mod topic;
 mod verify;
 
-/// The compiled half of Forebay; import `forebay` instead.
+/// The compiled part of Forebay; import `forebay` instead.
 #[pyo3::pymodule(gil_used = false)]
 mod _forebay {
     use pyo3::prelude::*;

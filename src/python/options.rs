@@ -1,4 +1,4 @@
-//! The arguments of `forebay.open` as the core's options.
+//! Conversion of the arguments of `forebay.open` to the core's options.
 
 use super::convert::{duration, whole_number, wrong_type};
 use super::errors::invalid;
@@ -8,11 +8,11 @@ use pyo3::types::{PyBool, PyDict, PyString};
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
-/// Reads mode, engine, flush and the options that are given by name.
+/// Converts mode, engine, flush and the other options.
 ///
 /// # Errors
 ///
-/// `InvalidOptionError` for a name that is no option and for a value that is not allowed.
+/// `InvalidOptionError` if an option does not exist or a value is not allowed.
 pub(super) fn read(
     mode: &str,
     engine: Option<&str>,
@@ -34,7 +34,7 @@ pub(super) fn read(
 }
 
 fn read_flush(flush: &str) -> PyResult<Flush> {
-    let rule = "it is \"async\" or \"sync\"";
+    let rule = "must be \"async\" or \"sync\"";
     Flush::of(flush).ok_or_else(|| invalid("flush", format!("{flush:?}"), rule))
 }
 
@@ -43,11 +43,13 @@ fn read_mode(mode: &str) -> PyResult<Mode> {
         "a" => Ok(Mode::Append),
         "x" => Ok(Mode::Create),
         "r" => Ok(Mode::Read),
-        "share" => unsupported("mode \"share\": one process writes, others read with mode=\"r\""),
+        "share" => {
+            unsupported("mode \"share\": only one process may write; others read with mode=\"r\"")
+        }
         other => Err(invalid(
             "mode",
             format!("{other:?}"),
-            "it is \"a\", \"r\" or \"x\"",
+            "must be \"a\", \"r\" or \"x\"",
         )),
     }
 }
@@ -61,7 +63,7 @@ fn read_engine(engine: Option<&str>) -> PyResult<Option<EngineKind>> {
         Some(other) => Err(invalid(
             "engine",
             format!("{other:?}"),
-            "it is \"commitlog\", \"memory\" or None",
+            "must be \"commitlog\", \"memory\" or None",
         )),
     }
 }
@@ -109,9 +111,62 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         "disk_reserve" => options.disk_reserve = size(name, value)?,
         "delete_when" => options.delete_when = hours(name, value)?,
         "disk_warning_ratio" => options.disk_warning_ratio = ratio(name, value)?,
-        _ => return Err(invalid(name, value.repr()?, "there is no such option")),
+        _ => return Err(no_such_option(name, value)?),
     }
     Ok(())
+}
+
+/// The names that `set` knows, and the other arguments of `forebay.open`.
+const NAMES: &[&str] = &[
+    "adopt",
+    "append_lock",
+    "busy_timeout",
+    "checksum",
+    "commit_interval",
+    "commit_least_pages",
+    "commitlog_file_size",
+    "default_queues",
+    "delete_when",
+    "disk_reserve",
+    "disk_warning_ratio",
+    "engine",
+    "flush",
+    "flush_interval",
+    "flush_least_pages",
+    "flush_thorough_interval",
+    "flush_timeout",
+    "guard_maps",
+    "index",
+    "index_entries",
+    "index_slots",
+    "keep_unarchived",
+    "keep_unconsumed",
+    "lock_memory",
+    "max_message_size",
+    "mode",
+    "queue_file_entries",
+    "queue_flush_interval",
+    "read_ahead",
+    "retention",
+    "retention_bytes",
+    "roll_after",
+    "store_host",
+    "transient_pool",
+    "transient_pool_fail_fast",
+    "unique_ids",
+    "warm_up",
+    "warm_up_flush_pages",
+];
+
+/// The error for an unknown option; it suggests the nearest name.
+fn no_such_option(name: &str, value: &Bound<'_, PyAny>) -> PyResult<PyErr> {
+    let difflib = value.py().import("difflib")?;
+    let near = difflib.call_method1("get_close_matches", (name, NAMES, 1))?;
+    let reason = match near.extract::<Vec<String>>()?.first() {
+        Some(near) => format!("there is no such option; did you mean {near}?"),
+        None => "there is no such option".to_owned(),
+    };
+    Ok(invalid(name, value.repr()?, &reason))
 }
 
 fn optional<T: TryFrom<i64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<T>> {
@@ -127,7 +182,9 @@ fn size<T: TryFrom<i64>>(name: &str, value: &Bound<'_, PyAny>) -> PyResult<T> {
         return Err(wrong_type(name, value, "an integer"));
     }
     let number = whole_number(value)?.and_then(|number| T::try_from(number).ok());
-    number.ok_or_else(|| invalid(name, value, "it is out of range"))
+    let bits = (8 * size_of::<T>()).min(63);
+    let rule = format!("must be an integer from 0 to 2^{bits} - 1");
+    number.ok_or_else(|| invalid(name, value, &rule))
 }
 
 fn optional_duration(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<Duration>> {
@@ -181,7 +238,11 @@ fn append_lock(name: &str, value: &Bound<'_, PyAny>) -> PyResult<AppendLockKind>
     match text.to_str()? {
         "mutex" => Ok(AppendLockKind::Mutex),
         "spin" => Ok(AppendLockKind::Spin),
-        _ => Err(invalid(name, value.repr()?, "it is \"mutex\" or \"spin\"")),
+        _ => Err(invalid(
+            name,
+            value.repr()?,
+            "must be \"mutex\" or \"spin\"",
+        )),
     }
 }
 
@@ -203,7 +264,7 @@ fn host(name: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<SocketAddr>> {
         invalid(
             name,
             format!("{text:?}"),
-            "it is an IP address, with or without a port",
+            "must be an IP address, with or without a port",
         )
     })
 }

@@ -1,7 +1,7 @@
-//! Pickling of what calls return: a class of plain values pickles as its name and its named values.
+//! Pickling of results: a class of plain values pickles as its name and its values by name.
 //!
-//! `copy` and `deepcopy` do the same. Values have names so that another version of Forebay that
-//! does not know one refuses with a reason, and never takes one value for another.
+//! `copy` and `deepcopy` use the same protocol. The values have names so that another version of
+//! Forebay that lacks one fails with a reason, and never mistakes one value for another.
 
 use pyo3::PyClass;
 use pyo3::exceptions::PyValueError;
@@ -10,33 +10,35 @@ use pyo3::types::PyDict;
 
 /// A class that pickles by its values.
 pub(super) trait Values: PyClass {
-    /// The values from which `from_values` makes an equal object.
+    /// The values, from which `from_values` makes an equal object.
     fn values<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>>;
 
-    /// The object with these values.
+    /// Makes the object with these values.
     fn from_values(values: &Bound<'_, PyDict>) -> PyResult<Self>;
 }
 
-/// What `__reduce__` returns: a function, and its arguments.
+/// The return value of `__reduce__`: a function and its arguments.
 pub(super) type Reduced<'py, T = &'static str> = (Bound<'py, PyAny>, (T, Bound<'py, PyDict>));
 
-/// The `__reduce__` of a class: `restore::values_again` takes its name and values.
+/// Implements `__reduce__`: unpickling passes the name of the class and the values to
+/// `restore::values_again`.
 pub(super) fn reduce<'py, T: Values>(object: &T, py: Python<'py>) -> PyResult<Reduced<'py>> {
     let again = py.import("forebay._forebay")?.getattr("values_again")?;
     Ok((again, (T::NAME, object.values(py)?)))
 }
 
-/// A value by its name.
+/// Returns the value of this name.
 pub(super) fn value<'py, T>(values: &Bound<'py, PyDict>, name: &str) -> PyResult<T>
 where
     T: for<'a> FromPyObject<'a, 'py, Error: Into<PyErr>>,
 {
     let found = values.get_item(name)?;
-    let found = found.ok_or_else(|| PyValueError::new_err(format!("no value {name:?}")))?;
+    let found =
+        found.ok_or_else(|| PyValueError::new_err(format!("the pickle has no value {name:?}")))?;
     found.extract().map_err(Into::into)
 }
 
-/// The object with these values.
+/// Makes the Python object with these values.
 pub(super) fn restore<T: Values + Into<PyClassInitializer<T>>>(
     py: Python<'_>,
     values: &Bound<'_, PyDict>,
@@ -44,8 +46,8 @@ pub(super) fn restore<T: Values + Into<PyClassInitializer<T>>>(
     Ok(Py::new(py, T::from_values(values)?)?.into_any())
 }
 
-/// Makes a class of plain values: its attributes, equality, `_asdict`, representation and pickling.
-/// Values that are `unlisted` are pickled, but left out of `_asdict` and the representation.
+/// Defines a class of plain values: its attributes, equality, `_asdict`, representation and
+/// pickling. `unlisted` values are pickled, but omitted from `_asdict` and the representation.
 macro_rules! plain {
     ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
      $(, unlisted { $($unlisted:ident : $of:ty),+ })?) => {

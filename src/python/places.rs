@@ -1,5 +1,5 @@
-//! Places in queues for readers in Python: bounds as offsets, and for `forebay.spark` what those
-//! need who keep their place in a store across its lives.
+//! Places in queues for readers in Python: bounds as offsets, and epochs for readers that save a
+//! position across openings of the store (`forebay.spark`).
 
 use super::convert::{Queue, limit};
 use super::store::Store;
@@ -7,7 +7,7 @@ use crate::{Bounded, Error};
 use pyo3::prelude::*;
 use std::path::PathBuf;
 
-/// Bounds of a queue: its first offset, and the one after the last message that lies wholly below
+/// Bounds of a queue: its first offset, and the offset after its last message that ends at or below
 /// the position.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct QueueBounds {
@@ -34,8 +34,8 @@ impl Bounds {
     }
 }
 
-/// The bounds of the queues of topics below a position of the log, by default below the durable
-/// position. Topics that the store does not have are passed over.
+/// Return the bounds of the topics' queues below a position of the log, by default the durable
+/// position. Topics that the store does not have are omitted.
 #[pyfunction]
 #[pyo3(signature = (store, topics, position=None))]
 pub(crate) fn bounds_below(
@@ -47,7 +47,7 @@ pub(crate) fn bounds_below(
     let store = store.get().core();
     let (position, found) = py.detach(|| -> crate::Result<_> {
         let engine = store.engine()?;
-        // First the position: what is sent meanwhile lies after it.
+        // Take the position first: messages sent meanwhile lie after it.
         let position = position.unwrap_or_else(|| engine.durable_position());
         engine.refresh(None)?;
         let mut found = Vec::new();
@@ -73,8 +73,8 @@ pub(crate) fn bounds_below(
     Ok(Bounds { position, queues })
 }
 
-/// The offset after the last message of a queue from `start` on that fits into `max_bytes` with
-/// those before it, and the bytes of all that do.
+/// Return the offset up to which the messages of a queue, from `start` on, fit into `max_bytes`
+/// together, and their total size in bytes.
 #[pyfunction]
 pub(crate) fn fit(
     py: Python<'_>,
@@ -94,11 +94,11 @@ pub(crate) fn fit(
     Ok(found)
 }
 
-/// The number of the newest epoch, and the last ones: number, when it began in ns since 1970, and
-/// the end of the log then.
+/// The number of the newest epoch, and the latest epochs: number, beginning in ns since 1970, and
+/// the end of the log at that time.
 type Epochs = (u64, Vec<(u64, u64, u64)>);
 
-/// The epochs of the store at a path; `None` where Forebay has not written to it.
+/// Return the epochs of the store at a path; `None` if Forebay has never written to it.
 #[pyfunction]
 pub(crate) fn epochs(py: Python<'_>, path: PathBuf) -> PyResult<Option<Epochs>> {
     let found = py.detach(|| crate::Epochs::of(&path))?;

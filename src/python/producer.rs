@@ -13,11 +13,14 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Bodies up to this length are appended without detaching from the interpreter: an append of a few
-/// microseconds costs less than letting go of the interpreter and taking it back.
+/// Bodies up to this length are appended without detaching from the interpreter: the append takes a
+/// few microseconds, which is less than detaching and attaching again.
 const ATTACHED_LEN_MAX: usize = 64 * 1024;
 
-/// Sends to one topic: the fast path of a loop. Made by `Store.producer`; any thread may use it.
+/// Sends messages to one topic. Made by `Store.producer`; any thread may use it.
+///
+/// Use a producer in a loop: it is faster than `Store.send`, which finds the topic for each
+/// message.
 ///
 /// Examples
 /// --------
@@ -59,7 +62,7 @@ impl Producer {
         self.store.core()
     }
 
-    /// Whether the caller wants to wait for the disk.
+    /// Whether the call waits for the disk.
     #[inline]
     fn waits(&self, durability: Durability) -> bool {
         match durability {
@@ -69,15 +72,15 @@ impl Producer {
         }
     }
 
-    /// Whether the append has to be made detached: it waits for another sender, makes a file, or
-    /// copies for long.
+    /// Whether the append must run detached, because it may wait for another sender, create a file,
+    /// or copy for long.
     #[inline]
     fn has_to_detach(&self, draft: &Draft<'_>) -> bool {
         let len = draft.body.len();
         len > ATTACHED_LEN_MAX || !self.core.is_ready_for(len)
     }
 
-    /// Appends, and returns a ticket for the durability.
+    /// Appends the message, and returns a ticket that tracks its durability.
     fn ticket(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> crate::Result<crate::Ticket> {
         let send = || self.core.send_nowait(draft, delay);
         match self.has_to_detach(draft) {
@@ -86,7 +89,7 @@ impl Producer {
         }
     }
 
-    /// Sends and waits for the disk.
+    /// Sends the message, and waits until it is durable.
     fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
         let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
         let waiter = ticket
@@ -102,8 +105,8 @@ impl Producer {
         in_time(py, durable, self.flush_timeout, result)
     }
 
-    /// Waits for what was appended below `end` where that was asked for; false where it took too
-    /// long.
+    /// Waits until the log is durable up to `end`, if the caller asked for that; returns false on
+    /// timeout.
     fn settle(&self, py: Python<'_>, end: u64, durability: Durability) -> PyResult<bool> {
         if !self.waits(durability) {
             return Ok(true);
@@ -153,23 +156,23 @@ impl Producer {
     /// body
     ///     Any contiguous buffer: bytes, bytearray, memoryview, a NumPy array, an Arrow buffer.
     /// key, keys
-    ///     One key or several to find the message by: text without spaces and control characters.
+    ///     One or several keys to find the message by: text without spaces or control characters.
     /// tags
-    ///     A word to filter by.
+    ///     A tag, by which readers can filter.
     /// properties
-    ///     Names and values of your own.
+    ///     Names and values that you choose, as a mapping of text.
     /// queue
-    ///     Number of the queue. By default the producer's, else the first key chooses it, else the
-    ///     queues take turns.
+    ///     Number of the queue. The default is the producer's queue. If that has none, the first
+    ///     key selects a queue; without a key, messages go to each queue in turn.
     /// delay_level
-    ///     1 to 18: the message waits under the topic of the schedule until a RocketMQ broker opens
-    ///     the store. Forebay delivers no delayed messages, and the first one of a store logs a
-    ///     warning that says so. 0 is no delay.
+    ///     With 1 to 18 the message waits in the topic SCHEDULE_TOPIC_XXXX until a RocketMQ broker
+    ///     opens the store. Forebay does not deliver delayed messages; the first one of a store
+    ///     logs a warning. 0 means no delay.
     /// timestamp
     ///     When the message was made, an aware datetime; by default now.
     /// flush
-    ///     True waits until the message is durable, False does not, None does as the store was
-    ///     opened.
+    ///     True waits until the message is durable, False does not. None does what the store was
+    ///     opened with: ``flush="sync"`` waits, ``flush="async"`` does not.
     ///
     /// Returns
     /// -------
@@ -179,9 +182,9 @@ impl Producer {
     /// Raises
     /// ------
     /// MessageTooLargeError
-    ///     If the body, or the properties together, are above the limit.
+    ///     If the body, or all properties together, exceed the limit.
     /// InvalidOptionError
-    ///     If a key, a tag or a property has characters that the format does not keep.
+    ///     If a key, tag or property has characters that the format cannot store.
     #[pyo3(
         signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
                      delay_level=DelayLevel(0), timestamp=None, flush=None),
@@ -217,10 +220,10 @@ impl Producer {
         self.send_given(py, body, &given, delay_level.0, durability(flush))
     }
 
-    /// Send one message and return at once with a ticket for its durability.
+    /// Send one message, and return a ticket without waiting for the disk.
     ///
-    /// The message is in the log when the call returns; the ticket is done when it is on the disk.
-    /// All tickets that wait share one flush. Parameters are those of `send`.
+    /// When the call returns, the message is in the log; the ticket is done when it is durable.
+    /// Waiting tickets share one flush. The parameters are those of `send`.
     ///
     /// Returns
     /// -------
@@ -271,23 +274,25 @@ impl Producer {
         })
     }
 
-    /// Send many messages under one lock and one flush, in chunks of up to 4 MiB.
+    /// Send many messages with one lock and one flush, in chunks of up to 4 MiB.
     ///
     /// Parameters
     /// ----------
     /// bodies
     ///     A sequence of bodies.
     /// keys
-    ///     One entry a message: a key, a sequence of keys, or None.
+    ///     One entry per message: a key, a sequence of keys, or None.
     /// tags
-    ///     One tag for all messages, or a sequence with one entry a message.
+    ///     One tag for all messages, or a sequence with one entry per message.
     /// properties
-    ///     One mapping for all messages, or a sequence with one entry a message.
+    ///     One mapping for all messages, or a sequence with one entry per message.
     /// queue
-    ///     Number of the queue. By default the producer's, else the first key chooses; the messages
-    ///     without key all go to one queue, the next in turn.
+    ///     Number of the queue. The default is the producer's queue. If that has none, the first
+    ///     key of a message selects its queue; all messages without a key go to one queue, the next
+    ///     in turn.
     /// atomic
-    ///     All or nothing is stored, also across a crash; up to 64 MiB.
+    ///     Store all messages or none, even if the process crashes or the power fails; up to 64
+    ///     MiB.
     /// timestamp
     ///     When the messages were made, an aware datetime; by default now.
     /// flush
@@ -296,13 +301,13 @@ impl Producer {
     /// Returns
     /// -------
     /// BatchResult
-    ///     How many messages went to which offsets.
+    ///     The number of messages, and their offsets by queue.
     ///
     /// Raises
     /// ------
     /// ForebayError
-    ///     The error of the row that was refused, its number in ``row``. Nothing of the row's chunk
-    ///     was appended; the chunks before it were.
+    ///     If a message is refused; ``row`` is its index. Nothing of its chunk was appended, but
+    ///     all chunks before it were.
     ///
     /// Examples
     /// --------
@@ -351,23 +356,24 @@ impl Producer {
     /// Parameters
     /// ----------
     /// data
-    ///     Anything with ``__arrow_c_stream__`` or ``__arrow_c_array__``. Columns are ``body`` (or
-    ///     ``value``), and any of ``key`` (or ``keys``), ``tags``, ``properties``, ``queue`` and
-    ///     ``timestamp``: a timestamp with a zone, or int64 milliseconds since the epoch.
+    ///     Any object with ``__arrow_c_stream__`` or ``__arrow_c_array__``. The column ``body`` (or
+    ///     ``value``) is required; ``key`` (or ``keys``), ``tags``, ``properties``, ``queue`` and
+    ///     ``timestamp`` are optional. ``timestamp`` is a timestamp with a time zone, or int64
+    ///     milliseconds since the epoch.
     /// atomic, flush
     ///     As for `send_batch`.
     ///
     /// Returns
     /// -------
     /// BatchResult
-    ///     How many messages went to which offsets.
+    ///     The number of messages, and their offsets by queue.
     ///
     /// Raises
     /// ------
     /// InvalidOptionError
-    ///     If a column is unknown, missing, or of a type that it cannot have: nothing is sent.
+    ///     If a column is unknown, missing, or of the wrong type; nothing is sent then.
     /// ForebayError
-    ///     The error of the row that was refused, its number, over all batches, in ``row``.
+    ///     If a row is refused; ``row`` is its index, counted over all batches.
     ///
     /// Examples
     /// --------
@@ -406,7 +412,7 @@ impl Producer {
 
     fn __reduce__(&self) -> PyResult<()> {
         Err(pyo3::exceptions::PyTypeError::new_err(
-            "a producer does not pickle: open the store where it is needed",
+            "cannot pickle a producer: open the store in the other process instead",
         ))
     }
 }

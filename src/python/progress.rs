@@ -1,9 +1,9 @@
-//! Long work that tells how far it is.
+//! Long calls that report their progress.
 
 use pyo3::prelude::*;
 
-/// Runs long work detached from the interpreter. What it tells goes to `progress`; an exception
-/// from there, or a signal, ends it.
+/// Runs `work` detached from the interpreter, and passes its progress to the callable `progress`.
+/// An exception from it, or a signal such as Ctrl-C, stops the work.
 pub(super) fn with_progress<T: Send>(
     py: Python<'_>,
     progress: Option<Py<PyAny>>,

@@ -1,5 +1,5 @@
-//! A rebuild of queues and index in parts, for processes that share the work: what `forebay.spark`
-//! calls.
+//! Rebuilding queues and index in parts, for processes that share the work; used by
+//! `forebay.spark`.
 
 use super::pickle::plain;
 use crate::offline::{self, Quarry};
@@ -10,21 +10,21 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Start and end of ranges of the log.
+/// Start and end positions of ranges of the log.
 type Pairs = Vec<(u64, u64)>;
 
 plain!(
     LaidRun,
-    "Adjacent queue entries that a range of the log gave.
+    "Adjacent queue entries that were built from a range of the log.
 
 Attributes
 ----------
 topic, queue
     The queue.
 first, next
-    Its offsets: the first, and the one after the last.
+    First offset, and the offset after the last.
 position
-    Where the first record begins in the log.",
+    Position in the log of the first record.",
     {
         topic: String,
         queue: u32,
@@ -41,13 +41,13 @@ plain!(
 Attributes
 ----------
 start, end
-    Positions of the log.
+    Positions in the log.
 records, keys
-    How many.
+    Number of records and keys.
 runs
-    A list of each `LaidRun`.
+    A list of `LaidRun`.
 holes, bridges
-    Start and end of damaged ranges, and of records that fill holes.",
+    Start and end of damaged ranges, and of records that fill repaired holes.",
     {
         start: u64,
         end: u64,
@@ -68,7 +68,7 @@ Attributes
 name
     Its name, a number.
 first, count
-    Number of its first key among all keys of the log, and how many it has.",
+    Index of its first key among all keys of the log, and its number of keys.",
     {
         name: u64,
         first: u64,
@@ -78,20 +78,20 @@ first, count
 
 plain!(
     Settled,
-    "The queues of a store, complete, and the index files to build.
+    "The completed queues of a store, and the index files still to build.
 
 Attributes
 ----------
 end
-    Where the log ends.
+    End position of the log.
 records, queues, queue_entries
-    How many.
+    Number of each.
 fillers
     Queue entries for offsets that have no message.
 holes
     Start and end of damaged ranges of the log.
 index
-    A list of each `IndexKeys`.",
+    A list of `IndexKeys`.",
     {
         end: u64,
         records: u64,
@@ -182,7 +182,8 @@ fn ranges(pairs: Pairs) -> Vec<Range<u64>> {
     pairs.into_iter().map(|(start, end)| start..end).collect()
 }
 
-/// List the ranges of the log of a store that nobody writes; `locked`: the caller has its lock.
+/// Return the ranges of the log of a store that no process writes. `locked` says that the caller
+/// holds its lock.
 #[pyfunction]
 pub(crate) fn rebuild_ranges(py: Python<'_>, path: PathBuf, locked: bool) -> PyResult<Pairs> {
     let found = py.detach(|| {
@@ -194,7 +195,7 @@ pub(crate) fn rebuild_ranges(py: Python<'_>, path: PathBuf, locked: bool) -> PyR
     Ok(pairs(found?))
 }
 
-/// Write the queue entries, and with `index` the keys, of ranges of the log; durably.
+/// Write the queue entries of ranges of the log, and with `index` their keys; durable on return.
 #[pyfunction]
 pub(crate) fn rebuild_lay(
     py: Python<'_>,
@@ -214,7 +215,7 @@ pub(crate) fn rebuild_lay(
     Ok(laid.into_iter().map(LaidRange::from).collect())
 }
 
-/// Check and complete the queues of all ranges, in the order of the log, and plan the index files.
+/// Check and complete the queues of all ranges, given in log order, and plan the index files.
 #[pyfunction]
 pub(crate) fn rebuild_settle(
     py: Python<'_>,
@@ -227,7 +228,8 @@ pub(crate) fn rebuild_settle(
     Ok(settled.into())
 }
 
-/// Build index files. `staged`: start and number of keys of each range, in order.
+/// Build index files. `staged` holds the start position and the number of keys of each range, in
+/// log order.
 #[pyfunction]
 pub(crate) fn rebuild_index(
     py: Python<'_>,
@@ -244,7 +246,7 @@ pub(crate) fn rebuild_index(
     })?)
 }
 
-/// The lock of a store that nobody writes, held until it is released.
+/// The lock of a store that no process writes; held until `release`.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct StoreLock {
     core: Mutex<Option<offline::StoreLock>>,
@@ -259,7 +261,7 @@ impl StoreLock {
         Ok(StoreLock { core })
     }
 
-    /// Put queues and index from `built` in place of the store's, which go to `away`.
+    /// Replace the store's queues and index by those in `built`, and move the old ones to `away`.
     fn install(
         &self,
         py: Python<'_>,
@@ -274,7 +276,7 @@ impl StoreLock {
         })?)
     }
 
-    /// Let others open the store.
+    /// Release the lock, so that other processes can open the store for writing.
     fn release(&self) {
         drop(self.core.lock().take());
     }

@@ -1,4 +1,4 @@
-//! What a store tells about itself: recovery, damage, counters, verification.
+//! Reports about a store: recovery, damage, counters, verification and repair.
 
 use super::pickle::{Reduced, Values, plain, reduce, value};
 use crate::DamageKind;
@@ -9,22 +9,22 @@ use std::convert::Infallible;
 
 plain!(
     Recovery,
-    "What opening found and did.
+    "What opening the store found and did.
 
 Attributes
 ----------
 clean
-    Whether the store had been closed in order.
+    Whether the store had been closed properly.
 walked_from, end
-    Positions: from where the log was walked, and where it ends.
+    Positions in the log: where its check began, and where the log ends.
 truncated_bytes
-    Bytes after the end that opening erased, or ignored in a read-only store.
+    Bytes after the end. Opening erases them; if the store is read-only, it ignores them.
 records_checked, queue_entries_rebuilt, index_entries_rebuilt
-    How many of each.
+    Number of each.
 stale_checksums
-    Records whose whole-record checksum belongs to another record, as brokers leave them in copies.
+    Copied records with the checksum of their original, as brokers write them.
 elapsed
-    Seconds that it took.",
+    Duration of the opening in seconds.",
     {
         clean: bool,
         walked_from: u64,
@@ -56,23 +56,23 @@ impl From<crate::Recovery> for Recovery {
 
 plain!(
     Damage,
-    "A place in the store that is damaged, and what it costs.
+    "A damaged region of the store, and the messages lost with it.
 
 Attributes
 ----------
 path
     The file.
 position
-    First damaged byte: a position of the log in a log file, a byte of the file elsewhere.
+    First damaged byte: a position in the log if this is a log file, else a byte of the file.
 length
-    Bytes that are not readable.
+    Number of unreadable bytes.
 reason
     What is wrong.
 lost
     Messages known to be lost, as (topic, queue, offset).
 kind
-    What the place is part of: log, queue, index, topics, checkpoint, options, table, foreign table;
-    or, where no file is damaged, retention or clock.",
+    What is damaged: log, queue, index, topics, checkpoint, options, table or foreign table. If no
+    file is damaged: retention or clock.",
     {
         path: String,
         position: u64,
@@ -125,34 +125,34 @@ impl<'py> FromPyObject<'_, 'py> for DamageKind {
     fn extract(object: Borrowed<'_, 'py, PyAny>) -> PyResult<DamageKind> {
         let name: String = object.extract()?;
         let kind = DamageKind::of_name(&name);
-        kind.ok_or_else(|| PyValueError::new_err(format!("no kind of damage {name:?}")))
+        kind.ok_or_else(|| PyValueError::new_err(format!("unknown kind of damage {name:?}")))
     }
 }
 
-/// Places that were pickled.
+/// Returns a pickled list of damaged regions.
 fn places(values: &Bound<'_, PyDict>, name: &str) -> PyResult<Vec<crate::Damage>> {
     let found: Vec<Damage> = value(values, name)?;
     Ok(found.into_iter().map(Into::into).collect())
 }
 
-/// A list of damaged places.
+/// Makes a Python list of damaged regions.
 pub(super) fn damages(py: Python<'_>, found: Vec<crate::Damage>) -> PyResult<Bound<'_, PyList>> {
     PyList::new(py, found.into_iter().map(Damage::from))
 }
 
 plain!(
     Latency,
-    "How long something took: counts of durations in buckets, a quarter of a power of two wide.
+    "A histogram of durations. Four buckets cover each power of two.
 
 Attributes
 ----------
 count
-    How many were counted.
+    Number of durations.
 mean, p50, p99, p999, max
-    Seconds. Of the parts of a thousand the end of the bucket is given: up to a quarter too long.
-    Zero where nothing was counted.
+    In seconds; 0 if nothing was counted. Percentiles are the upper ends of their buckets, so they
+    may be too long by up to a quarter.
 buckets
-    Buckets that are not empty, as (seconds that its durations are below, how many).",
+    The non-empty buckets, as (exclusive upper end in seconds, number of durations).",
     {
         count: u64,
         mean: f64,
@@ -186,50 +186,49 @@ plain!(
     Stats,
     "Counters and times of a store since it was opened.
 
-A put is a call that appends: one message, or a chunk of a batch. Its time is that of encoding,
-waiting for the append lock and appending; the wait for the disk is `flush_wait`. Of single messages
-one in 64 is timed, and those that take longer than some milliseconds all are: counts and sums are
-estimates, what is rare and long is exact. The first 1,024 are all timed.
+A put is the append of one message, or of one chunk of a batch. Its time covers encoding, waiting
+for the append lock, and appending; `flush_wait` counts the wait for the disk. The first 1,024
+single messages are timed, and then one in 64, chosen at random, and every one that takes longer
+than a few milliseconds. So counts and sums are estimates, but rare long puts are counted exactly.
 
 Attributes
 ----------
 messages_sent, bytes_sent, sends_failed, busy
-    Messages and bytes appended, appends that failed, and those of them that failed because the log
-    was busy.
+    Messages and bytes appended, failed appends, and how many of these failed because the log was
+    busy.
 messages_per_second, bytes_per_second
     Rates since the store was opened.
 recent_messages_per_second, recent_bytes_per_second
     Rates over about the last ten seconds.
 put_latency, slow_puts
-    How long puts took: a `Latency`; and how many took longer than 500 ms. Each of these is logged
-    as a warning to the logger ``forebay``.
+    Duration of puts as a `Latency`, and the number of puts above 500 ms. Each of these is logged as
+    a warning to the logger ``forebay``.
 encode_time, append_time
-    Seconds that senders spent encoding, and waiting for the append lock and appending.
+    Seconds that senders spent encoding; and waiting for the append lock and appending.
 append_held
-    Seconds that the append that is under way has gone on; 0 where none is.
+    Seconds since the current append began; 0 if there is none.
 flushes, flush_time, longest_flush
-    Syncs of the log, the seconds spent in them, and in the longest. Each that took longer than
+    Number of syncs of the log, their total time, and the longest, in seconds. Each sync above
     500 ms is logged as a warning to the logger ``forebay``.
 flush_wait
-    How long senders and tickets waited until their message was durable: a `Latency`.
+    How long senders and tickets waited for durability, as a `Latency`.
 published, dispatched, durable
-    Positions up to which readers see the log, queues and index are built, the log is on the disk.
+    Positions up to which readers see the log, queues and index are built, and the log is durable.
 flush_behind, dispatch_behind
-    Bytes of the log that are not durable yet, and that queues and index do not have yet.
+    Bytes of the log that are not durable yet, and bytes not yet entered into queues and index.
 min_position
-    First position of the log.
+    First position in the log.
 log_bytes, disk_free
-    Bytes that the files of the log take, and that the file system has left; None where it does not
-    say.
+    Total length of the log files, and free bytes of the file system; None if unknown.
 recovered_records, truncated_bytes
-    Records that opening checked, and bytes behind the end that it erased.
+    Records that opening checked, and bytes after the end that it erased.
 damaged
-    Damaged places that are known.
+    Number of known damaged regions.
 stale_checksums
-    Records met whose whole-record checksum belongs to another record.
+    Copied records with the checksum of their original that were met.
 retired_bytes_mapped
-    Bytes of log files that retention has taken away and that somebody still has mapped: the disk
-    gets them back when the last message, scan or buffer that lies in them is gone.",
+    Bytes of log files that retention has deleted but that are still mapped. The disk space is freed
+    when the last message, scan or buffer that uses the file is dropped.",
     {
         messages_sent: u64,
         bytes_sent: u64,
@@ -302,17 +301,16 @@ impl From<crate::Stats> for Stats {
     }
 }
 
-/// What a verification found.
+/// The result of a verification.
 ///
 /// Attributes
 /// ----------
 /// ok
 ///     Whether nothing is damaged.
 /// records, queue_entries, index_entries
-///     How many are whole.
+///     Number of intact records and entries.
 /// stale_checksums
-///     Records whose whole-record checksum belongs to another record, as brokers leave them in
-///     copies.
+///     Copied records with the checksum of their original, as brokers write them.
 /// damage
 ///     A list of all `Damage`.
 #[pyclass(frozen, from_py_object, module = "forebay")]
@@ -409,19 +407,19 @@ impl Verification {
 
 plain!(
     RepairStep,
-    "What a repair did in one place.
+    "What a repair did in one region.
 
 Attributes
 ----------
 path
     The file.
 position, length
-    First byte, a position of the log in a log file and a byte of the file elsewhere, and how many.
+    First byte, and number of bytes. The first is a position in the log if this is a log file, else
+    a byte of the file.
 what
     What was done.
 saved
-    File that keeps the bytes that were there before; None where nothing but zeros was there, or
-    what the log gives again.
+    File with the previous bytes; None if they were zeros, or can be rebuilt from the log.
 lost
     Messages known to be lost, as (topic, queue, offset).",
     {
@@ -447,16 +445,16 @@ impl From<crate::RepairStep> for RepairStep {
     }
 }
 
-/// What a repair did, and what it could not.
+/// What a repair did, and what it could not repair.
 ///
 /// Attributes
 /// ----------
 /// ok
-///     Whether nothing is damaged any more.
+///     Whether all damage is repaired.
 /// steps
-///     A list of each `RepairStep`, in order; empty where nothing was damaged.
+///     A list of `RepairStep` in order; empty if nothing was damaged.
 /// left
-///     A list of all `Damage` that is there as before.
+///     A list of all `Damage` that remains.
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Repair {
     core: crate::Repair,

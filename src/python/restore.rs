@@ -1,4 +1,4 @@
-//! The functions that pickles name: they make the pickled objects again.
+//! The functions that pickles refer to; they restore the pickled objects.
 
 use super::arrow::Scan;
 use super::message::ReadBatch;
@@ -14,7 +14,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// Return the object that was pickled: the name of its class, and its values.
+/// Restore a pickled object from the name of its class and its values.
 #[pyfunction]
 pub(crate) fn values_again(
     py: Python<'_>,
@@ -42,13 +42,13 @@ pub(crate) fn values_again(
         Topic::NAME => restore::<Topic>(py, values),
         Verification::NAME => restore::<Verification>(py, values),
         other => Err(PyValueError::new_err(format!(
-            "{other:?} is no class of Forebay's that pickles by its values"
+            "cannot restore a pickle: unknown class {other:?}"
         ))),
     }
 }
 
-/// Return the scan of a store with these arguments: for unpickling, and for Spark, which passes one
-/// more argument, the dialect.
+/// Return a scan of a store with these arguments. Used for unpickling, and by Spark, which also
+/// passes the dialect.
 #[pyfunction]
 pub(crate) fn scan_again(store: &Bound<'_, Store>, arguments: Bound<'_, PyDict>) -> PyResult<Scan> {
     Scan::new(Store::handle(store), arguments)

@@ -1,4 +1,4 @@
-//! What sends return.
+//! The results of sends.
 
 use super::pickle::{Reduced, Values, reduce, value};
 use crate::{Appended, HostBytes, Imported, Place, SCHEDULE_TOPIC, Sent, message_id};
@@ -9,18 +9,26 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What the results of a producer share.
+/// The part that all results of a producer share.
 pub(super) struct Origin {
     pub(super) topic: Box<str>,
     pub(super) host: HostBytes,
 }
 
-/// Where a message went.
+/// Where a message was stored.
 ///
-/// Attributes are ``topic``, ``queue``, ``offset`` in the queue, ``position`` in the log,
-/// ``message_id``, ``timestamp`` (store time in milliseconds since the epoch) and ``durable``:
-/// whether the message was on the disk when the call returned. A delayed message waits under the
-/// topic of the schedule, and ``topic`` says so.
+/// Attributes
+/// ----------
+/// topic, queue, offset
+///     The place in the queue. The topic of a delayed message is SCHEDULE_TOPIC_XXXX.
+/// position
+///     The position in the log.
+/// message_id
+///     RocketMQ's id of the message.
+/// timestamp
+///     Store time, in milliseconds since the epoch.
+/// durable
+///     Whether the message was durable when the call returned.
 ///
 /// Examples
 /// --------
@@ -76,7 +84,8 @@ impl Values for SendResult {
             store_timestamp: value(values, "timestamp")?,
             durable: value(values, "durable")?,
         };
-        let host = host.ok_or_else(|| PyValueError::new_err("a host has 8 or 20 bytes"))?;
+        let host =
+            host.ok_or_else(|| PyValueError::new_err("the pickled host must have 8 or 20 bytes"))?;
         let topic = topic.into();
         Ok(SendResult {
             origin: Arc::new(Origin { topic, host }),
@@ -140,12 +149,20 @@ impl SendResult {
     }
 }
 
-/// Where the messages of a batch went.
+/// Where the messages of a batch were stored.
 ///
-/// Attributes are ``count``, ``ranges`` (a dict from queue to the range of offsets from the batch's
-/// first message there to its last), ``timestamp`` (store time in milliseconds) and ``durable``. A
-/// batch above 4 MiB goes in several chunks, and what others send meanwhile to the same queue then
-/// lies within the range too.
+/// Attributes
+/// ----------
+/// count
+///     Number of messages.
+/// ranges
+///     A dict from queue to the range of offsets from the batch's first message to its last. A
+///     batch above 4 MiB is appended in chunks; the range then includes messages that other senders
+///     appended to the queue in between.
+/// timestamp
+///     Store time, in milliseconds since the epoch.
+/// durable
+///     Whether all messages were durable when the call returned.
 #[pyclass(frozen, get_all, module = "forebay")]
 pub(crate) struct BatchResult {
     count: usize,
@@ -186,7 +203,7 @@ impl BatchResult {
     }
 }
 
-/// From the first to the last offset of each queue.
+/// The range from the first to the last offset of each queue.
 fn ranges(places: &[Place]) -> BTreeMap<u32, Range<isize>> {
     let mut found: BTreeMap<u32, Range<isize>> = BTreeMap::new();
     for run in places.chunk_by(|one, next| one.queue == next.queue) {

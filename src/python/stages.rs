@@ -1,4 +1,4 @@
-//! Staging and committing, for `forebay.spark`: no part of the public surface.
+//! Staging and committing rows, for `forebay.spark`; not part of the public API.
 
 use super::edge::Batches;
 use super::store::Store;
@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A stage as Python hands it on: name, contents (rows and sum), stretches.
+/// A stage in Python: name, contents (rows and sum), stretches.
 type Staged = (String, (u64, u64), Vec<(u64, u64)>);
 
-/// How often a wait looks whether the interpreter was interrupted.
+/// How often a wait checks whether Ctrl-C was pressed.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// The rows of one task on their way to a stage.
+/// Writes the rows of one task to a stage.
 #[pyclass(frozen, module = "forebay._forebay")]
 pub(crate) struct Stager {
     core: Mutex<Option<crate::Stager>>,
@@ -43,7 +43,9 @@ impl Stager {
             let mut core = self.core.lock();
             let stager = core.as_mut().ok_or(Error::Closed)?;
             for batch in reader {
-                let batch = batch.map_err(|error| Error::option("data", error, "it is broken"))?;
+                let batch = batch.map_err(|error| {
+                    Error::option("data", error, "the stream of batches failed")
+                })?;
                 stager.write(&batch)?;
             }
             Ok(())
@@ -51,7 +53,7 @@ impl Stager {
         Ok(py.detach(write)?)
     }
 
-    /// End the stage, which is not durable yet; ``None`` where no row was written.
+    /// Complete the stage, without making it durable; ``None`` if no row was written.
     fn finish(&self, py: Python<'_>) -> PyResult<Option<Staged>> {
         let finish = || {
             let core = self.core.lock().take();
@@ -64,19 +66,20 @@ impl Stager {
         }))
     }
 
-    /// Leave nothing of a stage that was not ended.
+    /// Delete the stage, unless it is complete.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.core.lock().take()));
     }
 }
 
-/// Whether there is a store of ours; an error where there cannot be one.
+/// Return whether a Forebay store exists at a path; raise an error if there cannot be one.
 #[pyfunction]
 pub(crate) fn stage_target(py: Python<'_>, path: PathBuf) -> PyResult<bool> {
     Ok(py.detach(|| crate::check_target(&RealDisk, &path))?)
 }
 
-/// Leave the manifest of a commit; whether it is this one that the writer takes up.
+/// Write the manifest of a commit. Return whether the writer will process it, and not an earlier
+/// one of the same batch.
 #[pyfunction]
 #[pyo3(signature = (path, query, batch, kind, stages, conflict="fail"))]
 pub(crate) fn publish_commit(
@@ -92,11 +95,11 @@ pub(crate) fn publish_commit(
         Error::option(
             "conflict",
             conflict,
-            "it is \"fail\", \"append\" or \"skip\"",
+            "must be \"fail\", \"append\" or \"skip\"",
         )
     })?;
     let kind = CommitKind::of(kind)
-        .ok_or_else(|| Error::option("kind", kind, "it is \"stream\" or \"batch\""))?;
+        .ok_or_else(|| Error::option("kind", kind, "must be \"stream\" or \"batch\""))?;
     let stages: Vec<Stage> = stages
         .into_iter()
         .map(|(name, (rows, sum), stretches)| Stage {
@@ -119,8 +122,8 @@ pub(crate) fn publish_commit(
     Ok(published == Published::Own)
 }
 
-/// Say what becomes of a batch of which a part is in the log; whether the writer takes that up, and
-/// no commit of the batch.
+/// Decide what happens to a batch of which only a part is in the log. Return whether the writer
+/// will process this decision, and not a pending commit of the batch.
 #[pyfunction]
 pub(crate) fn resolve_commit(
     py: Python<'_>,
@@ -130,20 +133,24 @@ pub(crate) fn resolve_commit(
     resolution: &str,
 ) -> PyResult<bool> {
     let resolution = Resolution::of(resolution).ok_or_else(|| {
-        Error::option("resolution", resolution, "it is \"appended\" or \"again\"")
+        Error::option(
+            "resolution",
+            resolution,
+            "must be \"appended\" or \"again\"",
+        )
     })?;
     let resolve = || commit::resolve(&RealDisk, &path, (query, batch), resolution);
     Ok(py.detach(resolve)? == Published::Own)
 }
 
-/// Take up all commits that are pending, as the writer of the store.
+/// Append all pending commits, as the writer of the store.
 #[pyfunction]
 pub(crate) fn take_commits(store: &Bound<'_, Store>) -> PyResult<()> {
     let core = store.get().core();
     Ok(store.py().detach(|| core.take_commits())?)
 }
 
-/// Whether the durable log holds all of a batch with these contents: rows and sum.
+/// Return whether the durable log holds a whole batch with these contents (rows and sum).
 #[pyfunction]
 pub(crate) fn holds_commit(
     store: &Bound<'_, Store>,
@@ -158,18 +165,18 @@ pub(crate) fn holds_commit(
     Ok(store.py().detach(holds)?)
 }
 
-/// How far a commit is.
+/// The progress of a commit.
 ///
 /// Attributes
 /// ----------
 /// state
 ///     ``"pending"``, ``"begun"``, ``"refused"`` or ``"gone"``.
 /// reason
-///     Why it was refused; None in other states.
+///     Why the commit was refused; None in other states.
 /// appended
 ///     Whether a part of a refused commit is in the log.
 /// held
-///     Whether a process writes the store.
+///     Whether a process has the store open for writing.
 #[pyclass(frozen, get_all, module = "forebay._forebay")]
 pub(crate) struct CommitProgress {
     state: &'static str,
@@ -178,8 +185,8 @@ pub(crate) struct CommitProgress {
     held: bool,
 }
 
-/// Wait until a commit is dealt with, nobody writes the store, or no commit has got on for as long
-/// as the timeout.
+/// Wait until a commit is processed, or no process writes the store, or no commit makes progress
+/// for the length of the timeout.
 #[pyfunction]
 pub(crate) fn wait_for_commit(
     py: Python<'_>,
@@ -212,13 +219,13 @@ pub(crate) fn wait_for_commit(
     }
 }
 
-/// The process that writes the store, where it is known.
+/// Return the id of the process that writes the store, if known.
 #[pyfunction]
 pub(crate) fn writer_of(py: Python<'_>, path: PathBuf) -> PyResult<Option<u32>> {
     Ok(py.detach(|| commit::writer(&RealDisk, &path))?)
 }
 
-/// Withdraw a commit with its stages; whether that was possible yet.
+/// Withdraw a commit and delete its stages; return false if it has begun or was processed.
 #[pyfunction]
 pub(crate) fn withdraw_commit(
     py: Python<'_>,
@@ -229,7 +236,7 @@ pub(crate) fn withdraw_commit(
     Ok(py.detach(|| commit::withdraw(&RealDisk, &path, query, batch))?)
 }
 
-/// Take stages away that no manifest names.
+/// Delete stages, unless a manifest names them.
 #[pyfunction]
 pub(crate) fn discard_stages(
     py: Python<'_>,
@@ -240,13 +247,13 @@ pub(crate) fn discard_stages(
     Ok(py.detach(|| commit::discard(&RealDisk, &path, query, &names))?)
 }
 
-/// Take the directory of a query away that will have no other commit.
+/// Delete the directory of a query that will have no more commits.
 #[pyfunction]
 pub(crate) fn close_query(py: Python<'_>, path: PathBuf, query: &str) -> PyResult<()> {
     Ok(py.detach(|| commit::close(&RealDisk, &path, query))?)
 }
 
-/// Refuse what cannot be the name of a topic.
+/// Raise an error if a topic name is invalid.
 #[pyfunction]
 pub(crate) fn check_topic(name: &str) -> PyResult<()> {
     Ok(crate::check_topic(name)?)

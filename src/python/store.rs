@@ -1,7 +1,9 @@
-//! The store's handle.
+//! The class `Store`.
 
 use super::arrow::Scan;
-use super::convert::{Count, Offset, Queue, Time, limit, queue_count, tags, text, whole_number};
+use super::convert::{
+    Offset, Queue, Time, limit, max_bytes, max_messages, queue_count, tags, text, whole_number,
+};
 use super::errors::invalid;
 use super::handle::{Handle, call};
 use super::log;
@@ -23,22 +25,22 @@ use std::path::PathBuf;
 /// An open store; made by `forebay.open`. Any thread may use it.
 ///
 /// Close it, or use it in a ``with`` statement: closing makes everything durable and reports
-/// errors. What is still open when the interpreter exits is closed then. A store that was opened
-/// for reading pickles as its path and options; others refuse.
+/// errors. When the interpreter exits, it closes all stores that are still open. A store that was
+/// opened for reading can be pickled, as its path and options; others cannot.
 ///
 /// Attributes
 /// ----------
 /// path, engine, mode
-///     The path and mode as given, and ``"commitlog"`` or ``"memory"``.
+///     The path as passed to `forebay.open`; ``"commitlog"`` or ``"memory"``; and the mode.
 /// recovery
-///     What opening found and did: a `Recovery`.
+///     What opening the store found and did, as a `Recovery`.
 /// damage
-///     A list of all `Damage` found so far. Each place is also logged, once, as a warning to the
+///     A list of all `Damage` found so far. Each one is also logged once, as a warning to the
 ///     logger ``forebay``.
 /// topics
-///     A dict from name to `Topic`, system topics included.
+///     A dict from name to `Topic`, including system topics.
 /// durable_position
-///     Position up to which the log is on the disk.
+///     Position up to which the log is durable.
 /// closed
 ///     Whether the store was closed.
 ///
@@ -51,13 +53,13 @@ use std::path::PathBuf;
 #[pyclass(frozen, weakref, module = "forebay")]
 pub(crate) struct Store {
     core: crate::Store,
-    /// The arguments of `open`, for pickling.
+    /// The arguments of `open`, which pickling needs.
     given: Py<PyDict>,
     absolute: PathBuf,
 }
 
 impl Store {
-    /// A handle of `core`, which was opened at `path` with the arguments `given`.
+    /// Wraps `core`, which was opened at `path` with the arguments `given`.
     pub(super) fn new(core: crate::Store, path: PathBuf, given: Py<PyDict>) -> Store {
         Store {
             core,
@@ -70,7 +72,7 @@ impl Store {
         &self.core
     }
 
-    /// What the objects made from the store hold.
+    /// The reference that objects made from the store hold.
     pub(super) fn handle(slf: &Bound<'_, Self>) -> Handle {
         Handle::new(slf.get().core.clone(), slf.clone().into_any().unbind())
     }
@@ -90,9 +92,9 @@ impl Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Tidying up alone. A file may be flushed here, so other threads go on meanwhile; in the
-        // child of a fork, and once the interpreter is going away, the core's own drop does what is
-        // left.
+        // This only tidies up; `close` reports errors. It runs detached, because it may flush a
+        // file. In a forked child, and while the interpreter exits, the core's own drop does the
+        // rest.
         if !self.core.is_forked() && !self.core.is_closed() {
             let _ = Python::try_attach(|py| self.close_detached(py));
         }
@@ -155,14 +157,14 @@ impl Store {
         self.core.is_closed()
     }
 
-    /// Send one message to a topic, which is created where it is not there yet.
+    /// Send one message to a topic; the topic is created if it does not exist.
     ///
     /// Parameters
     /// ----------
     /// topic
     ///     Name of the topic.
     /// body
-    ///     Any contiguous buffer.
+    ///     Any contiguous buffer, such as bytes.
     ///
     /// Returns
     /// -------
@@ -172,11 +174,11 @@ impl Store {
     /// Raises
     /// ------
     /// InvalidTopicError
-    ///     If the name is empty, too long, or has other characters than ``[%|a-zA-Z0-9_-]``.
+    ///     If the name is empty, is too long, or has characters outside ``[%|a-zA-Z0-9_-]``.
     ///
     /// See Also
     /// --------
-    /// Producer.send : The other parameters, and the fast path of a loop.
+    /// Producer.send : Documents the other parameters; faster in a loop.
     ///
     /// Examples
     /// --------
@@ -199,14 +201,14 @@ impl Store {
         producer.call_method(intern!(py, "send"), (body,), keywords)
     }
 
-    /// Return a producer that is bound to a topic: the fast path of a loop.
+    /// Return a producer for a topic, which sends faster than `send` in a loop.
     ///
     /// Parameters
     /// ----------
     /// topic
-    ///     Name of the topic, which is created where it is not there yet.
+    ///     Name of the topic; it is created if it does not exist.
     /// queue
-    ///     Number of the queue that messages go to where they do not name one.
+    ///     Number of the queue for messages that do not name one.
     ///
     /// Examples
     /// --------
@@ -222,15 +224,15 @@ impl Store {
         Producer::new(Store::handle(slf), core)
     }
 
-    /// Create a topic, or return the one that is there; durable on return.
+    /// Create a topic, or return the existing one; durable on return.
     ///
     /// Parameters
     /// ----------
     /// topic
     ///     Name of the topic.
     /// queues
-    ///     How many queues, 1 to 65,536. A topic that has fewer gets as many. By default a topic
-    ///     that is there stays as it is, and another gets the store's ``default_queues``.
+    ///     Number of queues, 1 to 65,536. An existing topic with fewer queues gets more. By default
+    ///     an existing topic is not changed, and a new one gets the store's ``default_queues``.
     ///
     /// Returns
     /// -------
@@ -240,7 +242,7 @@ impl Store {
     /// Raises
     /// ------
     /// InvalidOptionError
-    ///     If the topic has more than ``queues``: queues are never taken away.
+    ///     If the topic has more queues than ``queues``: queues are never removed.
     ///
     /// Examples
     /// --------
@@ -262,33 +264,33 @@ impl Store {
         Ok(Topic::new(Store::handle(slf), core))
     }
 
-    /// Make all that was sent durable.
+    /// Make everything that was sent durable.
     ///
     /// Returns
     /// -------
     /// int
-    ///     The position up to which the log is on the disk.
+    ///     The position up to which the log is durable.
     ///
     /// Raises
     /// ------
     /// StoreFailedError
-    ///     If the disk refused: what was sent is in the log, its durability unknown.
+    ///     If the sync failed. The messages are in the log, but their durability is unknown.
     fn flush(&self, py: Python<'_>) -> PyResult<u64> {
         let position = self.call(py, crate::Store::flush)?;
         py.check_signals()?;
         Ok(position)
     }
 
-    /// Seal the log file that is written, so that `archive` and retention may take it.
+    /// Seal the current log file, so that it can be archived, and removed by retention.
     ///
-    /// Durable on return. The rest of the file stays unused, and the file keeps its length; the
-    /// next message goes to another one.
+    /// The log is durable on return. The rest of the file stays unused, and the file keeps its
+    /// length. The next message goes to a new file.
     ///
     /// Returns
     /// -------
     /// int or None
-    ///     The position where the next file begins; None where nothing was sent since the last
-    ///     file was sealed, and in a store in memory, which has no files.
+    ///     The position where the next file begins. None if nothing was sent since the last file
+    ///     was sealed, or if the store is in memory and has no files.
     ///
     /// Examples
     /// --------
@@ -309,15 +311,14 @@ impl Store {
     /// Parameters
     /// ----------
     /// topic, queue, offset
-    ///     Where the message is.
+    ///     The place of the message.
     ///
     /// Raises
     /// ------
     /// OffsetOutOfRangeError
-    ///     If the queue does not have the offset; ``min_offset`` and ``max_offset`` say what it
-    ///     has.
+    ///     If the queue does not have the offset; ``min_offset`` and ``max_offset`` are its bounds.
     /// UnknownTopicError
-    ///     If there is no such topic, or the topic has no such queue.
+    ///     If the topic does not exist, or has no such queue.
     /// CorruptError
     ///     If the message is lost to damage.
     ///
@@ -339,17 +340,17 @@ impl Store {
     /// topic, queue, offset
     ///     Where to begin.
     /// max_messages
-    ///     The most messages to return.
+    ///     Maximum number of messages to return.
     /// max_bytes
-    ///     The most bytes of records to return; the first message is returned however large it is.
+    ///     Maximum total size of the records; the first message is returned whatever its size.
     /// tags
-    ///     Only messages with this tag, or with one of these: ``"a"``, ``"a || b"`` or ``["a",
-    ///     "b"]``.
+    ///     Return only messages with this tag, or with one of several: ``"a"``, ``"a || b"`` or
+    ///     ``["a", "b"]``.
     ///
     /// Returns
     /// -------
     /// ReadBatch
-    ///     Its ``status`` says what was found, ``next_offset`` where to go on.
+    ///     ``status`` says what was found, ``next_offset`` where to continue.
     ///
     /// Examples
     /// --------
@@ -359,7 +360,7 @@ impl Store {
     /// >>> [message.body for message in batch]
     /// [b'b', b'c']
     #[pyo3(
-        signature = (topic, queue, offset, max_messages=Count(32), max_bytes=None, tags=None),
+        signature = (topic, queue, offset, max_messages=32, max_bytes=None, tags=None),
         text_signature = "($self, topic, queue, offset, max_messages=32, max_bytes=None, tags=None)"
     )]
     #[allow(
@@ -372,27 +373,27 @@ impl Store {
         topic: &str,
         queue: Queue,
         offset: Offset,
-        max_messages: Count,
-        max_bytes: Option<Count>,
+        #[pyo3(from_py_with = max_messages)] max_messages: usize,
+        #[pyo3(from_py_with = max_bytes)] max_bytes: Option<usize>,
         tags: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<ReadBatch> {
         let filter = Filter {
             tags: self::tags(tags)?,
             key: None,
         };
-        let max_bytes = max_bytes.map(|bytes| bytes.0 as u64);
+        let max_bytes = max_bytes.map(|bytes| bytes as u64);
         let read = |store: &crate::Store| {
-            store.read(topic, queue.0, offset.0, max_messages.0, max_bytes, &filter)
+            store.read(topic, queue.0, offset.0, max_messages, max_bytes, &filter)
         };
         ReadBatch::new(py, self.call(py, read)?)
     }
 
-    /// Return the message at a position of the log, or with a message id.
+    /// Return the message at a position in the log, or the one with a message id.
     ///
     /// Parameters
     /// ----------
     /// position
-    ///     The position, or the id as `Message.message_id` has it.
+    ///     A position, or an id from `Message.message_id`.
     ///
     /// Examples
     /// --------
@@ -408,12 +409,12 @@ impl Store {
         }
         if !position.is_instance_of::<PyInt>() && !position.hasattr("__index__")? {
             return Err(PyTypeError::new_err(
-                "give a position (int) or a message id (str)",
+                "message must be a position (int) or a message id (str)",
             ));
         }
         let position = whole_number(position)?
             .and_then(|number| u64::try_from(number).ok())
-            .ok_or_else(|| invalid("position", position, "it is not one of the log"))?;
+            .ok_or_else(|| invalid("position", position, "must be from 0 to 2^63 - 1"))?;
         Ok(self.call(py, |store| store.message_at(position))?.into())
     }
 
@@ -422,12 +423,12 @@ impl Store {
     /// Parameters
     /// ----------
     /// topic, key
-    ///     What to look for.
+    ///     Topic to search, and key to find.
     /// begin, end
-    ///     Only messages stored from ``begin`` to ``end``, both included: aware datetimes or
-    ///     integer milliseconds since the epoch.
+    ///     Return only messages stored from ``begin`` to ``end``, both inclusive: aware datetimes
+    ///     or integer milliseconds since the epoch.
     /// max_messages
-    ///     The most messages to return.
+    ///     Maximum number of messages to return.
     ///
     /// Examples
     /// --------
@@ -436,7 +437,7 @@ impl Store {
     /// ...     [message.body for message in store.query("orders", key="42")]
     /// [b'b', b'a']
     #[pyo3(
-        signature = (topic, key, begin=None, end=None, max_messages=Count(32)),
+        signature = (topic, key, begin=None, end=None, max_messages=32),
         text_signature = "($self, topic, key, begin=None, end=None, max_messages=32)"
     )]
     fn query(
@@ -446,7 +447,7 @@ impl Store {
         key: &Bound<'_, PyAny>,
         begin: Option<&Bound<'_, PyAny>>,
         end: Option<&Bound<'_, PyAny>>,
-        max_messages: Count,
+        #[pyo3(from_py_with = max_messages)] max_messages: usize,
     ) -> PyResult<Py<PyList>> {
         let key = text("key", key)?;
         let begin = begin
@@ -455,7 +456,7 @@ impl Store {
         let end = end.map(|end| Time::or_millis("end", end)).transpose()?;
         let begin = begin.map_or(i64::MIN, Time::at_or_after);
         let end = end.map_or(i64::MAX, Time::at_or_before);
-        let query = |store: &crate::Store| store.query(topic, key, begin, end, max_messages.0);
+        let query = |store: &crate::Store| store.query(topic, key, begin, end, max_messages);
         messages(py, self.call(py, query)?)
     }
 
@@ -464,10 +465,11 @@ impl Store {
     /// Parameters
     /// ----------
     /// topic, queue
-    ///     Where to look.
+    ///     The queue to search.
     /// time
     ///     An aware datetime, or integer milliseconds since the epoch. A time before the first
-    ///     message gives the first offset, one after the last gives the next to be written.
+    ///     message gives the first offset. A time after the last gives the next offset to be
+    ///     written.
     ///
     /// Examples
     /// --------
@@ -486,23 +488,23 @@ impl Store {
         Ok(self.call(py, |store| store.offset_at(topic, queue.0, time))?)
     }
 
-    /// Iterate over the messages of all queues of a topic, in the order in which they were stored.
+    /// Iterate over the messages of all queues of a topic, in the order they were stored.
     ///
     /// Parameters
     /// ----------
     /// topic
     ///     Name of the topic.
     /// start
-    ///     Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``,
-    ///     where a queue that is not named begins at its first message.
+    ///     Where to begin: ``"earliest"``, ``"latest"``, an aware datetime, or ``{queue: offset}``;
+    ///     queues that are not named begin at their first message.
     /// follow
-    ///     Wait for messages that are sent later. Otherwise the iterator ends where the log ends
-    ///     when it is made.
+    ///     Whether to wait for new messages. Otherwise the iterator ends at the end that the log
+    ///     has when the iterator is created.
     ///
     /// Returns
     /// -------
     /// Tail
-    ///     An iterator that blocks, and answers Ctrl-C while it does.
+    ///     An iterator. While it blocks, Ctrl-C interrupts it.
     ///
     /// Examples
     /// --------
@@ -537,24 +539,24 @@ impl Store {
     /// Parameters
     /// ----------
     /// topic
-    ///     A topic, a sequence of topics, or None for all of them. Rows come by topic, queue and
-    ///     offset; all topics as a whole come in the order of the log.
+    ///     A topic, a sequence of topics, or None for all. Rows are ordered by topic, queue and
+    ///     offset; with None they come in log order.
     /// columns
-    ///     Names of the columns in order. A column that is not asked for costs nothing.
+    ///     Names of the columns, in order. A column that is not named costs nothing.
     /// queues
     ///     Numbers of the queues; by default all.
     /// start, end
     ///     Where to begin and stop, half-open: ``"earliest"``, ``"latest"``, an aware datetime, or
     ///     ``{queue: offset}``. ``"latest"`` is the end of each queue when a stream begins.
     /// tags, key
-    ///     Only messages with one of these tags, and with this key.
+    ///     Return only messages with one of these tags, and with this key.
     /// batch_rows, batch_bytes
-    ///     The most rows, and bytes of bodies, of a batch.
+    ///     Maximum rows, and bytes of bodies, of a batch.
     /// body_type
     ///     ``"binary"`` gathers the bodies of a batch into one buffer. ``"binary_view"`` points
     ///     into the mapped log files, which stay mapped while a batch is alive.
     /// verify
-    ///     Check each record's checksums.
+    ///     Whether to check the checksums of each record.
     ///
     /// Returns
     /// -------
@@ -622,12 +624,12 @@ impl Store {
     /// Parameters
     /// ----------
     /// progress
-    ///     Called with the bytes checked so far and in all; an exception from it ends the check.
+    ///     Called with the bytes checked so far and in total; an exception from it stops the check.
     ///
     /// Returns
     /// -------
     /// Verification
-    ///     What is whole and what is damaged. Nothing is repaired.
+    ///     Counts of what is intact, and the damage. Nothing is repaired.
     ///
     /// Examples
     /// --------
@@ -642,23 +644,23 @@ impl Store {
         Ok(verified?.into())
     }
 
-    /// Copy log files that nothing is written to any more to an archive.
+    /// Copy sealed log files, which are never written again, to an archive.
     ///
-    /// See `forebay.archive`; what is there already is not copied again.
+    /// Files that the archive already has are not copied again. See `forebay.archive`.
     ///
     /// Parameters
     /// ----------
     /// target
     ///     A directory, a URI such as ``"s3://bucket/prefix"``, or a path in `filesystem`.
     /// filesystem
-    ///     A file system of pyarrow or fsspec.
+    ///     A pyarrow or fsspec file system.
     /// progress
-    ///     Called with the bytes copied so far and in all; an exception from it ends the copy.
+    ///     Called with the bytes copied so far and in total; an exception from it stops the copy.
     ///
     /// Returns
     /// -------
     /// forebay.archive.Archived
-    ///     What was copied, and up to which position the log is in the archive.
+    ///     What was copied, and the position up to which the archive has the log.
     #[pyo3(signature = (target, *, filesystem=None, progress=None))]
     fn archive<'py>(
         slf: Bound<'py, Self>,
@@ -670,25 +672,25 @@ impl Store {
         module.call_method1("_archive", (slf, target, filesystem, progress))
     }
 
-    /// Save what is damaged beside the log, and put right what can be.
+    /// Save damaged bytes beside the log, and repair what can be repaired.
     ///
-    /// Damaged bytes are kept in the directory `damaged` of the store. Holes of the log are filled
-    /// with records that stand in no queue, so that RocketMQ too reads on behind them. Queue
-    /// entries, index files and the tables that Forebay writes are built again from the log;
-    /// damaged tables of another system are saved and left as they are. Messages may be sent and
-    /// read meanwhile; readers in other processes see the repaired files when they open the store
-    /// again. The disk needs room for one more log file.
+    /// Damaged bytes are saved in the store's directory `damaged`. Holes in the log are filled with
+    /// records that belong to no queue, so that RocketMQ, too, can read past them. Queue entries,
+    /// index files and the tables that Forebay writes are rebuilt from the log. Damaged tables of
+    /// another system are saved and left as they are. Other threads may send and read meanwhile;
+    /// readers in other processes see the repaired files when they open the store again. The disk
+    /// needs space for one more log file.
     ///
     /// Parameters
     /// ----------
     /// progress
-    ///     Called with the bytes looked at so far and in all, before anything is changed; an
-    ///     exception from it ends the repair.
+    ///     Called with the bytes checked so far and in total. This happens before anything is
+    ///     changed; an exception from it stops the repair.
     ///
     /// Returns
     /// -------
     /// Repair
-    ///     What was done, which is durable, and what is damaged as before.
+    ///     What was repaired, durably, and what is still damaged.
     ///
     /// Examples
     /// --------
@@ -703,12 +705,13 @@ impl Store {
         Ok(repaired?.into())
     }
 
-    /// Return counters and times since the store was opened. Waits for no sender and no flush.
+    /// Return counters and times since the store was opened, without waiting for senders or
+    /// flushes.
     ///
     /// Returns
     /// -------
     /// Stats
-    ///     Rates, latencies, and how far flush and dispatch are behind.
+    ///     Rates, latencies, and how far flush and dispatch lag behind.
     ///
     /// Examples
     /// --------
@@ -721,7 +724,7 @@ impl Store {
         Ok(self.call(py, crate::Store::stats)?.into())
     }
 
-    /// Make everything durable, report errors, and let go of the files. Closing again does nothing.
+    /// Make everything durable, report errors, and release the files. Closing again does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         Ok(self.close_detached(py)?)
     }
@@ -737,7 +740,7 @@ impl Store {
         py: Python<'_>,
         _exception: &Bound<'_, pyo3::types::PyTuple>,
     ) -> PyResult<()> {
-        // A child of the process that opened it has nothing to close, and may be on its way out.
+        // A forked child has nothing to close; it may be leaving the statement while it exits.
         match self.core.is_forked() {
             true => Ok(()),
             false => self.close(py),
@@ -760,7 +763,7 @@ impl Store {
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, &OsStr>> {
         if self.core.options().mode != Mode::Read {
             return Err(PyTypeError::new_err(
-                "a store that is open for writing does not pickle: open it with mode=\"r\" to hand \
+                "cannot pickle a store that is open for writing; open it with mode=\"r\" to pass \
                  it to another process",
             ));
         }

@@ -8,10 +8,10 @@ use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The longest that a call waits before it looks whether Ctrl-C was pressed.
+/// The longest that a call waits before it checks whether Ctrl-C was pressed.
 pub(super) const SLICE: Duration = Duration::from_millis(50);
 
-/// A message in the log that becomes durable later; returned by `Producer.send_nowait`.
+/// A message in the log that is not durable yet; returned by `Producer.send_nowait`.
 ///
 /// Examples
 /// --------
@@ -39,32 +39,32 @@ impl Ticket {
 
 #[pymethods]
 impl Ticket {
-    /// Whether `result` would return, or raise, at once.
+    /// Return whether `result` would return or raise without waiting.
     fn done(&self) -> bool {
         self.core.is_done()
     }
 
-    /// Wait until the message is durable and return where it is.
+    /// Wait until the message is durable, and return where it is.
     ///
     /// Parameters
     /// ----------
     /// timeout
-    ///     Seconds or a timedelta; None waits for as long as it takes.
+    ///     Seconds or a timedelta; None waits without a limit.
     ///
     /// Returns
     /// -------
     /// SendResult
-    ///     As `Producer.send` returns it, with ``durable`` true.
+    ///     The result that `Producer.send` would return, with ``durable`` true.
     ///
     /// Raises
     /// ------
     /// FlushTimeoutError
-    ///     If the message is not durable in time; ``result`` says where it is. Do not send it
-    ///     again.
+    ///     If the message is not durable in time. It is in the log, and the attribute ``result``
+    ///     says where; do not send it again.
     /// StoreFailedError
-    ///     If the flush failed: the message is in the log, its durability unknown.
+    ///     If the flush failed. The message is in the log, but its durability is unknown.
     /// ForkedError
-    ///     In a child of the process that sent the message.
+    ///     In a child process of the one that sent the message.
     #[pyo3(signature = (timeout=None))]
     fn result(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<SendResult> {
         let timeout = timeout
@@ -95,8 +95,8 @@ impl Ticket {
     }
 }
 
-/// Waits for durability, for as long as it takes where there is no timeout; false where it came
-/// first. Ctrl-C ends the waiting.
+/// Waits for durability, without a limit if there is no timeout. Returns false on timeout. Ctrl-C
+/// ends the wait.
 pub(super) fn wait(py: Python<'_>, waiter: &Waiter, timeout: Option<Duration>) -> PyResult<bool> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     loop {
@@ -111,8 +111,8 @@ pub(super) fn wait(py: Python<'_>, waiter: &Waiter, timeout: Option<Duration>) -
     }
 }
 
-/// The result of what was settled in time; else the error of what is in the log and was not durable
-/// within `timeout`, which carries it.
+/// Returns `result` if `settled`; else the error that the message was not durable within `timeout`,
+/// with `result` as its attribute.
 pub(super) fn in_time<T: for<'py> IntoPyObject<'py>>(
     py: Python<'_>,
     settled: bool,

@@ -7,21 +7,21 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::sync::Arc;
 
-/// A topic of an open store. The store's answers are asked for at each access.
+/// A topic of an open store. Each access to an attribute reads the current state of the store.
 ///
-/// A topic pickles, and is copied, as plain values: what comes out has the queues and numbers of
-/// that moment, and belongs to no store.
+/// A topic can be pickled and copied. The copy holds the values of that moment, and does not refer
+/// to the store.
 ///
 /// Attributes
 /// ----------
 /// name
-///     The name.
+///     Name of the topic.
 /// queues
-///     A list of `Queue`, by number.
+///     A list of `Queue`, sorted by number.
 /// write_queues, read_queues
-///     How many queues messages are sent to, and how many consumers read.
+///     Number of queues for senders, and for consumers.
 /// readable, writable
-///     The topic's permissions.
+///     Whether the topic's permissions allow consumers to read it, and senders to write it.
 ///
 /// Examples
 /// --------
@@ -34,9 +34,9 @@ use std::sync::Arc;
 pub(crate) struct Topic(Kind);
 
 enum Kind {
-    /// One of an open store.
+    /// A topic of an open store.
     Live(Handle, Arc<crate::Topic>),
-    /// One that was pickled.
+    /// The values of a topic that was pickled.
     Kept(Kept),
 }
 
@@ -154,14 +154,14 @@ impl Topic {
     }
 }
 
-/// A queue of a topic as it was when it was asked for.
+/// The state of a queue at the moment it was read.
 ///
 /// Attributes
 /// ----------
 /// id
-///     The number.
+///     Number of the queue.
 /// min_offset, max_offset
-///     First offset, and the next to be written.
+///     First offset, and the next offset to be written.
 #[pyclass(frozen, get_all, from_py_object, module = "forebay")]
 #[derive(Clone)]
 pub(crate) struct Queue {

@@ -1,4 +1,4 @@
-//! A verification in parts, for processes that share the work: what `forebay.spark` calls.
+//! Verification in parts, for processes that share the work; used by `forebay.spark`.
 
 use super::pickle::{Reduced, Values, plain, reduce, value};
 use super::report::Verification;
@@ -7,14 +7,14 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-/// A part of a store to verify: a range of the log, of the entries of a queue, or an index file.
+/// A part of a store to verify: a range of the log, a range of a queue's entries, or an index file.
 ///
 /// Attributes
 /// ----------
 /// kind
 ///     ``"log"``, ``"queue"`` or ``"index"``.
 /// size
-///     Bytes of the log; entries of a queue or an index file.
+///     Number of bytes of the log, or of entries of a queue or an index file.
 #[pyclass(frozen, from_py_object, module = "forebay._forebay")]
 #[derive(Clone)]
 pub(crate) struct Stretch {
@@ -63,7 +63,7 @@ impl Values for Stretch {
             },
             _ => {
                 return Err(PyValueError::new_err(format!(
-                    "no kind of stretch {kind:?}"
+                    "unknown kind of stretch {kind:?}"
                 )));
             }
         };
@@ -103,12 +103,12 @@ impl Stretch {
 
 plain!(
     FoundHole,
-    "Bytes of the log that hold no record.
+    "A range of the log without intact records.
 
 Attributes
 ----------
 start, end
-    Positions of the log.
+    Positions in the log.
 reason
     What is wrong with the first record.
 lost
@@ -123,16 +123,17 @@ lost
 
 plain!(
     Finding,
-    "What the verification of a part found.
+    "The result of verifying one part.
 
 Attributes
 ----------
 verification
-    What is whole, and damage other than holes.
+    Counts of intact records and entries, and damage other than holes.
 holes
-    Holes that begin in a part of the log; for other parts those that its entries lead into.
+    For a part of the log, the holes that begin in it; for others, the holes that its entries point
+    into.
 last_store_ms
-    Store time of the last whole record, in milliseconds since the epoch.",
+    Store time of the last intact record, in milliseconds since the epoch.",
     {
         verification: Verification,
         holes: Vec<FoundHole>,
@@ -167,7 +168,7 @@ impl From<Finding> for crate::Finding {
     }
 }
 
-/// List the parts of a verification, in its order.
+/// Return the parts of a verification in order.
 #[pyfunction]
 pub(crate) fn verify_stretches(py: Python<'_>, store: &Bound<'_, Store>) -> PyResult<Vec<Stretch>> {
     let core = store.get().core();
@@ -175,7 +176,8 @@ pub(crate) fn verify_stretches(py: Python<'_>, store: &Bound<'_, Store>) -> PyRe
     Ok(found.into_iter().map(|core| Stretch { core }).collect())
 }
 
-/// Verify parts; a finding for each. `holes`: start and end of every hole of the log.
+/// Verify parts, and return a finding for each. `holes` lists start and end of all holes of the
+/// log.
 #[pyfunction]
 pub(crate) fn verify_parts(
     py: Python<'_>,
@@ -190,7 +192,7 @@ pub(crate) fn verify_parts(
     Ok(findings.into_iter().map(Finding::from).collect())
 }
 
-/// Put the findings of all parts together, in the order of the parts.
+/// Combine the findings of all parts, given in the order of the parts.
 #[pyfunction]
 pub(crate) fn verify_join(
     py: Python<'_>,

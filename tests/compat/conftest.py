@@ -1,4 +1,4 @@
-"""What every test here needs."""
+"""Skips the tests of this folder if RocketMQ is not available."""
 
 import pytest
 import rocketmq

@@ -1,7 +1,7 @@
-"""What Forebay writes, opened by the real RocketMQ, and back again.
+"""The real RocketMQ opens stores that Forebay wrote, and Forebay opens them again afterwards.
 
-RocketMQ is the judge: it must show the same messages at the same offsets and positions, find the
-same keys, cut nothing, and be able to append; then Forebay must read what it appended.
+RocketMQ must show the same messages at the same offsets and positions, find the same keys, cut
+nothing, and be able to append. Forebay must then read what RocketMQ appended.
 """
 
 from __future__ import annotations
@@ -19,9 +19,10 @@ from workload import OPTIONS, SIZES, body_hash, fill, messages, rows_in, rows_of
 
 import forebay
 
-# Sends what `fill` sends and dies without closing. Its checkpoint stays at nothing, however slow
-# the machine: RocketMQ drops an index file that the checkpoint does not cover, and builds it again
-# from the log file that the checkpoint names, which may begin behind keys that were in it.
+# Sends the messages of `fill`, and dies without closing the store. The long interval keeps the
+# checkpoint at zero, however slow the machine is. Otherwise keys could be missing: RocketMQ drops
+# an index file that the checkpoint does not cover, and rebuilds it from the log file that the
+# checkpoint names, which may begin after some of its keys.
 KILLED = """
 import os, signal, sys
 sys.path.append(sys.argv[2])
@@ -35,7 +36,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 @pytest.fixture(scope="module")
 def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Make a store that was closed, and one whose writer was killed."""
+    """Create a store that was closed, and one whose writer was killed."""
     root = tmp_path_factory.mktemp("stores")
     closed, killed = root / "closed", root / "killed"
     with forebay.open(closed, **OPTIONS) as store:
@@ -48,7 +49,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def listings(stores: dict[str, Path]) -> dict[tuple[str, str], Listing]:
-    """Both stores as both releases show them."""
+    """List both stores with both releases."""
     found = {}
     for version in ("5.5.0", "4.9.7"):
         checked = version == "5.5.0"
@@ -70,8 +71,8 @@ def test_rocketmq_shows_what_forebay_stored(
         expected = rows_of(store)
     assert rows_in(listing) == expected
     assert (listing.errors, listing.cut) == ((), 0)
-    # After a crash RocketMQ removes the log files that were made ahead of use and are empty, and
-    # index files that its checkpoint does not cover, which it builds again.
+    # After a crash RocketMQ removes empty log files that were created ahead of use. It also removes
+    # index files that its checkpoint does not cover, and rebuilds them.
     removed = [file for file in listing.deleted_files if not file.startswith("index/")]
     assert len(removed) <= (0 if name == "closed" else 2)
     assert listing.keys_checked > 500
@@ -79,7 +80,7 @@ def test_rocketmq_shows_what_forebay_stored(
 
 
 @pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
-def test_rocketmq_appends_and_forebay_reads_and_goes_on(
+def test_rocketmq_appends_and_forebay_reads_and_continues(
     version: rocketmq.Version, tmp_path: Path
 ) -> None:
     path = tmp_path / "store"
@@ -108,7 +109,7 @@ def test_rocketmq_appends_and_forebay_reads_and_goes_on(
     assert (listing.errors, listing.cut, listing.keys_missed) == ((), 0, 0)
 
 
-def test_rocketmq_goes_on_after_a_kill_and_halts_and_forebay_recovers(
+def test_rocketmq_continues_after_a_kill_and_halts_and_forebay_recovers(
     stores: dict[str, Path], tmp_path: Path
 ) -> None:
     path = tmp_path / "store"
@@ -145,7 +146,7 @@ def test_a_broker_delivers_and_forebay_reads_the_copies_with_stale_checksums(
 
 
 def damage(path: Path, positions: list[int]) -> None:
-    """Flip bytes of the records at these positions, in the head and in what follows."""
+    """Flip a byte in the fixed fields, and one after them, of the records at these positions."""
     for position in positions:
         start = position - position % SIZES.log
         with open(path / "commitlog" / f"{start:020}", "r+b") as file:
@@ -157,7 +158,7 @@ def damage(path: Path, positions: list[int]) -> None:
 
 
 @pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
-def test_rocketmq_reads_all_that_was_intact_after_a_repair_and_goes_on(
+def test_rocketmq_reads_all_intact_messages_after_a_repair_and_continues(
     version: rocketmq.Version, tmp_path: Path
 ) -> None:
     path = tmp_path / "store"
@@ -167,7 +168,8 @@ def test_rocketmq_reads_all_that_was_intact_after_a_repair_and_goes_on(
     positions = sorted(row["physicalOffset"] for row in before)
     second = next(p for p in positions if p >= SIZES.log)
     at = positions.index(second)
-    # One alone, two in a row, the last of a file and the first of the next, the end of a queue.
+    # A single record, two adjacent ones, the last of a file and the first of the next, and the last
+    # of a queue.
     last = max(r["physicalOffset"] for r in before if r["topic"] == "payments")
     gone = {positions[20], positions[40], positions[41], positions[at - 1], second, last}
     damage(path, sorted(gone))
@@ -184,7 +186,7 @@ def test_rocketmq_reads_all_that_was_intact_after_a_repair_and_goes_on(
     assert [found[row["physicalOffset"]] for row in kept] == kept
     assert (listing.cut, listing.keys_missed) == (0, 0)
     assert listing.deleted_files == ()
-    # In the place of each lost message it hands out what fills the hole.
+    # In place of each lost message RocketMQ returns the record that fills the hole.
     assert len(listing.errors) == len(gone)
     assert all("shows rmq_sys_forebay_repair" in error for error in listing.errors)
     appended = rocketmq.append(path, count=100, seed=7, sizes=SIZES, version=version)

@@ -1,7 +1,7 @@
-"""The harness itself, proven on stores that the real RocketMQ wrote and listed.
+"""Tests of the harness itself, with stores that the real RocketMQ wrote and listed.
 
-The fixtures are a folder outside the repository; ``FOREBAY_FIXTURES`` names it. Without it, and
-without Java or Maven, these tests are skipped.
+The fixtures are in a folder outside the repository, which ``FOREBAY_FIXTURES`` names. Without it,
+or without Java or Maven, these tests are skipped.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ STORES = (
 CLOSED_CLEANLY = {"big", "broker", "clean", "propcrc"}
 SMALL = Sizes(log=1 << 20, queue=6_000, slots=500, entries=2_000)
 
-# An opening that has nothing to recover leaves these alone. Beside them it writes `abort.bak`,
-# `checkpoint` and `lock`, and 5.5.0 an empty RocksDB and the state of its compaction service.
+# If there is nothing to recover, RocketMQ does not change these folders when it opens a store. It
+# does write `abort.bak`, `checkpoint` and `lock`; 5.5.0 also writes an empty RocksDB and the state
+# of its compaction service.
 DATA_FOLDERS = {"commitlog", "config", "consumequeue", "index"}
 
 needs_fixtures = pytest.mark.skipif(
@@ -40,7 +41,7 @@ needs_fixtures = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Expected:
-    """The listing that was made when the fixture was written."""
+    """The listing that was created with the fixture."""
 
     rows: list[dict[str, Any]]
     queues: dict[str, dict[int, tuple[int, int]]]
@@ -62,7 +63,7 @@ class Expected:
     def sizes(self) -> Sizes:
         log, queue = self.summary["commitLogFile"], self.summary["consumeQueueFile"]
         slots = self.summary["hashSlots"]
-        # A store without queues has none whose size could be read; the new ones get the usual one.
+        # A store without queues has no queue file with a size; new ones get the usual size.
         return Sizes(log, queue if queue > 0 else SMALL.queue, slots, 4 * slots)
 
 
@@ -74,7 +75,7 @@ def unpack(name: str, into: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def listings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Listing]:
-    """Every fixture listed by RocketMQ 5.5.0, in one start of the JVM."""
+    """List every fixture with RocketMQ 5.5.0, in one start of the JVM."""
     folder = tmp_path_factory.mktemp("fixtures")
     jobs = [
         Job(unpack(name, folder), Expected.read(name).sizes, record_checksum=name == "propcrc")
@@ -114,7 +115,7 @@ def test_opening_a_cleanly_closed_store_changes_no_data(
 
 
 @needs_fixtures
-def test_what_the_real_store_cuts_is_reported(listings: dict[str, Listing]) -> None:
+def test_a_cut_by_the_real_store_is_reported(listings: dict[str, Listing]) -> None:
     assert listings["torn-hole"].cut > 60_000
     assert 0 < listings["torn-tail"].cut < 300
     assert listings["crashed"].cut == 0
@@ -152,8 +153,8 @@ def test_both_releases_list_what_both_have_appended(tmp_path: Path) -> None:
         listed = sorted(listing.messages + listing.hidden, key=lambda row: row["physicalOffset"])
         assert listed == appended
         assert len(listing.hidden) == 16
-        # After a halt RocketMQ drops index files that are newer than its checkpoint; whether there
-        # are any depends on how long it ran, so nothing is said of keys that are missed.
+        # After a halt RocketMQ drops index files that are newer than its checkpoint. Whether there
+        # are any depends on how long it ran, so missing keys are not checked.
         others = [error for error in listing.errors if not error.startswith("key ")]
         assert (others, listing.clean) == ([], True)
         assert listing.max_position == third.max_position
@@ -221,7 +222,7 @@ def test_a_broker_delivers_copies_whose_checksum_is_stale(tmp_path: Path) -> Non
     assert (read.errors, read.cut) == ((), 0)
     added = [row for rows in run.delivered.values() for row in rows]
     assert all(row in read.messages for row in added)
-    # One more record for each message that goes through the topic of delayed messages first.
+    # Messages that pass through the topic of delayed messages have one more record each.
     assert len(read.messages) == before.summary["messages"] + len(added) + 2
     assert checked.max_position == before.summary["maxPhyOffset"]
     assert checked.digest == before.summary["digest"]

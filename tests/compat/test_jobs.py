@@ -1,4 +1,4 @@
-"""What the Spark job `rebuild` builds, opened by the real RocketMQ."""
+"""The real RocketMQ opens what the Spark job `rebuild` has built."""
 
 from __future__ import annotations
 

@@ -74,7 +74,7 @@ HAZY_STORES = 100 if PROOF else 10
 HAZY_LIVES = 4
 PER_MILLION = (300, 1_000, 5_000)
 #: The damage of a store that opens although the disk has no room for its options.
-UNKEPT = "the options given are not kept in "
+UNKEPT = "cannot save the options in "
 
 
 @dataclass(frozen=True)
@@ -251,7 +251,7 @@ def sweep_once(
     return complaints and [f"FOREBAY_SEED={SEED}", *complaints]
 
 
-def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
+def test_an_opening_that_briefly_lacks_descriptors_costs_nothing(
     nurseries: list[Nursery], tmp_path: Path, fast_path: Path
 ) -> None:
     """The n-th open fails with EMFILE, once, in a store whose writer was killed.
@@ -264,7 +264,7 @@ def test_an_opening_that_is_out_of_descriptors_for_a_moment_costs_nothing(
     assert not complaints, "\n".join(complaints)
 
 
-def test_a_file_that_cannot_be_mapped_for_a_moment_is_made_again(
+def test_a_file_that_briefly_cannot_be_mapped_is_created_again(
     nurseries: list[Nursery], tmp_path: Path, fast_path: Path
 ) -> None:
     """The n-th map fails with ENOMEM, once: a half-made file must not block a roll."""
@@ -302,7 +302,7 @@ def hazy(nursery: Nursery, root: Path, number: int) -> list[str]:
     return wrong
 
 
-def test_calls_that_fail_now_and_then_cost_nothing_acknowledged_and_no_offset_is_given_twice(
+def test_randomly_failing_calls_cost_nothing_acknowledged_and_no_offset_is_assigned_twice(
     nurseries: list[Nursery], fast_path: Path
 ) -> None:
     complaints: list[str] = []

@@ -179,7 +179,7 @@ def of_holes(file: Path) -> None:
 
 @pytest.mark.parametrize("make", [of_no_geometry, of_holes])
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_an_index_is_as_large_as_it_is_on_its_disk(
+def test_an_index_takes_no_more_memory_than_on_disk(
     tmp_path: Path, make: Callable[[Path], None], mode: str
 ) -> None:
     root = tmp_path / "store"

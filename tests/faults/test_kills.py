@@ -209,7 +209,7 @@ def run_series(
     return series
 
 
-def test_what_was_acknowledged_outlives_the_killed_process(
+def test_acknowledged_messages_survive_a_killed_process(
     nursery: Nursery, counts: Counts, tmp_path: Path, fast_path: Path
 ) -> None:
     killed = number = 0
@@ -225,7 +225,7 @@ def test_what_was_acknowledged_outlives_the_killed_process(
     tally.judge()
 
 
-def test_the_real_rocketmq_shows_what_a_killed_process_was_told(
+def test_the_real_rocketmq_shows_what_a_killed_process_had_acknowledged(
     nursery: Nursery, counts: Counts, tmp_path: Path
 ) -> None:
     if rocketmq.unavailable():

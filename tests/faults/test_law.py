@@ -87,11 +87,11 @@ def drop_one(found: list[Found]) -> None:
 
 
 LIES: dict[str, tuple[Callable[[list[Found]], None], str]] = {
-    "a body without a checksum check": (flip, "the body is not whole"),
+    "a body without a checksum check": (flip, "the body is damaged"),
     "a stale tail": (repeat, "follows"),
-    "a queue out of the order of the log": (swap, "behind offset"),
+    "a queue out of the order of the log": (swap, "stored before offset"),
     "a key of another message": (rename, "keys"),
-    "a queue entry that is trusted": (exchange, "another message stands in its place"),
+    "a queue entry that is trusted": (exchange, "replaced by another message"),
     "half an atomic batch": (halve, "rows 4 of 5"),
     "an acknowledgement ahead of the log": (drop_the_last, "lost: "),
     "a message lost in the middle": (drop_one, "lost: "),
@@ -99,7 +99,7 @@ LIES: dict[str, tuple[Callable[[list[Found]], None], str]] = {
 
 
 @pytest.mark.parametrize("name", LIES)
-def test_a_lie_about_messages_is_noticed(store: forebay.Store, name: str) -> None:
+def test_a_false_list_of_messages_is_noticed(store: forebay.Store, name: str) -> None:
     told = fill(store)
     found, wrong = law.messages(store)
     wrong += law.judge(found, told, gapless=True)
@@ -190,7 +190,7 @@ def test_damage_on_disk_reaches_the_report_of_the_checking_process(tmp_path: Pat
         assert gone.status == 1 and any("StoreNotFoundError" in text for text in gone.complaints)
 
 
-def test_what_retention_took_is_not_missed_and_what_it_did_not_take_is(
+def test_messages_removed_by_retention_are_not_missed_and_others_are(
     store: forebay.Store,
 ) -> None:
     told = fill(store)

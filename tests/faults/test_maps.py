@@ -193,7 +193,7 @@ def shut_down(point: Path) -> None:
         os.close(descriptor)
 
 
-def test_a_sector_that_cannot_be_read_is_an_error_and_reading_goes_on_elsewhere(
+def test_an_unreadable_sector_is_an_error_and_the_rest_is_read(
     tmp_path: Path,
 ) -> None:
     """The image ends within a log file: the device cannot provide the blocks after that."""
@@ -276,9 +276,7 @@ FILES = ["commitlog/0", "commitlog/1", "consumequeue", "index", "forebay.state",
 
 @pytest.mark.parametrize("mode", ["r", "a", "beside"])
 @pytest.mark.parametrize("name", FILES)
-def test_a_file_that_somebody_truncates_kills_no_process(
-    tmp_path: Path, name: str, mode: str
-) -> None:
+def test_a_truncated_file_kills_no_process(tmp_path: Path, name: str, mode: str) -> None:
     script = f"""
 name, mode = {name!r}, {mode!r}
 writer = store()
@@ -363,12 +361,12 @@ ORDERS = {
 
 
 @pytest.mark.parametrize("order", [name for name in ORDERS if name != "twice"])
-def test_a_fault_of_ours_is_absorbed_in_silence(tmp_path: Path, order: str) -> None:
+def test_a_fault_of_forebay_is_handled_silently(tmp_path: Path, order: str) -> None:
     assert survived(run(ORDERS[order] + ABSORBED, tmp_path / "store")) == ["DiskError"]
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_fault_of_others_kills_as_it_would_without_us(tmp_path: Path, order: str) -> None:
+def test_another_fault_kills_as_it_would_without_forebay(tmp_path: Path, order: str) -> None:
     lines, err, status = run(ORDERS[order] + OTHERS, tmp_path / "store")
     assert (lines, status) == (["before"], -signal.SIGBUS)
     told = err.count("Fatal Python error: Bus error")
@@ -376,13 +374,13 @@ def test_a_fault_of_others_kills_as_it_would_without_us(tmp_path: Path, order: s
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_a_signal_that_is_sent_kills_as_it_would_without_us(tmp_path: Path, order: str) -> None:
+def test_a_sent_signal_kills_as_it_would_without_forebay(tmp_path: Path, order: str) -> None:
     script = ORDERS[order] + "os.kill(os.getpid(), signal.SIGBUS)\nsay('behind')"
     lines, _, status = run(script, tmp_path / "store")
     assert (lines, status) == ([], -signal.SIGBUS)
 
 
-def test_a_handler_of_python_still_gets_what_is_sent(tmp_path: Path) -> None:
+def test_a_handler_of_python_still_gets_sent_signals(tmp_path: Path) -> None:
     before = "signal.signal(signal.SIGBUS, lambda *_: say('handled'))\n"
     sent = "os.kill(os.getpid(), signal.SIGBUS)\nsay('on')\n"
     assert survived(run(before + ORDERS["alone"] + sent, tmp_path / "a")) == ["handled", "on"]

@@ -144,7 +144,7 @@ def nursery() -> Iterator[Nursery]:
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_what_was_durable_outlives_a_loss_of_power(
+def test_durable_messages_survive_a_power_loss(
     nursery: Nursery, fast_path: Path, kind: str
 ) -> None:
     loopdisk.need(kind)
@@ -154,7 +154,7 @@ def test_what_was_durable_outlives_a_loss_of_power(
     print(f"{IMAGES} images of {kind}, seed {SEED}")
 
 
-def test_a_sync_that_is_not_made_is_noticed(nursery: Nursery, fast_path: Path) -> None:
+def test_a_missing_sync_is_noticed(nursery: Nursery, fast_path: Path) -> None:
     if not nursery.failing_calls:
         lacks("cc", "there is no C compiler")
     plan = {"call": "msync", "action": "lie", "at": 1, "forever": True}

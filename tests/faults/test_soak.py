@@ -184,7 +184,7 @@ def nursery() -> Iterator[Nursery]:
         yield one
 
 
-def test_a_store_that_lives_for_long_loses_nothing_and_needs_no_more(
+def test_a_long_lived_store_loses_nothing_and_leaks_nothing(
     nursery: Nursery, tmp_path: Path
 ) -> None:
     soak = Soak(tmp_path / "store", SECONDS)
@@ -231,7 +231,7 @@ class Leaks(Soak):
         (Leaks, ("uses ",)),
     ],
 )
-def test_a_soak_notices_what_is_planted(
+def test_a_soak_notices_planted_faults(
     nursery: Nursery, tmp_path: Path, kind: type[Soak], says: tuple[str, ...]
 ) -> None:
     soak = kind(tmp_path / "store", LONG_S)

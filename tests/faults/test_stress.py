@@ -63,7 +63,7 @@ def step(
         if message.offset != expected:
             wrong.append(f"{topic} {number}: offset {message.offset} follows {expected}")
         if law.fact_of(message.body) is None:
-            wrong.append(f"{topic} {number} {message.offset}: the body is not whole")
+            wrong.append(f"{topic} {number} {message.offset}: the body is damaged")
         ends[topic, number] = message.offset + 1
     return wrong
 
@@ -122,7 +122,7 @@ def test_senders_of_all_kinds_and_reading_processes_do_not_disturb_one_another(
         assert law.check(store, told) == []
 
 
-def test_another_thread_of_python_goes_on_while_a_sender_waits_for_the_disk(
+def test_another_python_thread_runs_while_a_sender_waits_for_the_disk(
     tmp_path: Path,
 ) -> None:
     counted = 0

@@ -31,7 +31,7 @@ import store_files
 import forebay
 from forebay import _forebay
 
-#: Files so small that a few hundred messages go through several of each kind.
+#: Files so small that a few hundred messages fill several of each kind.
 OPTIONS: dict[str, Any] = {
     "commitlog_file_size": 16 << 10,
     "queue_file_entries": 32,
@@ -42,7 +42,7 @@ OPTIONS: dict[str, Any] = {
     "disk_reserve": 0,
 }
 RETAINING = {**OPTIONS, "retention_bytes": 48 << 10, "queue_flush_interval": 0.05}
-#: Nothing is made durable but by whoever waits for it.
+#: Nothing becomes durable unless a caller waits for it.
 LAZY = {
     **OPTIONS,
     **dict.fromkeys(("flush_interval", "flush_thorough_interval", "queue_flush_interval"), 3600.0),
@@ -56,7 +56,7 @@ Say = Callable[[list[Row]], None]
 
 
 def properties_of(number: int) -> dict[str, str]:
-    """Give properties; an atomic batch has its number among them."""
+    """Return properties; those of an atomic batch include its number."""
     if number % 6 == 5:
         return {"batch": str(number)} if number % 4 == 1 else {}
     return {"n\u00fcmero": str(number)} if number % 2 else {}
@@ -79,7 +79,7 @@ def rows_of(number: int, offsets: list[int], topic: str, queue: int) -> list[Row
 
 
 def step(store: forebay.Store, number: int, say: Say) -> None:
-    """Send a message, or a batch, and say what was acknowledged."""
+    """Send a message or a batch, and report what was acknowledged."""
     topic, queue = TOPICS[number % 7 % 3], number % 2
     one = number % 6 != 5
     rows = rows_of(number, [0] * (1 if one else ROWS), topic, queue)
@@ -150,7 +150,7 @@ def write(
 
 @contextmanager
 def copy_of(root: Path) -> Iterator[forebay.Store]:
-    """Open a copy of a store, which stays as it is."""
+    """Open a copy of a store, so that the store itself is not changed."""
     with tempfile.TemporaryDirectory() as folder:
         copy = store_files.copy(root, Path(folder) / "copy")
         with forebay.open(copy, "r") as store:
@@ -158,7 +158,7 @@ def copy_of(root: Path) -> Iterator[forebay.Store]:
 
 
 def kept(root: Path, told: list[Row]) -> list[Row]:
-    """Leave out what retention took; the release itself shows all the rest."""
+    """Omit messages that retention deleted; the release itself returns all others."""
     with copy_of(root) as store:
         low = {(t, q.id): q.min_offset for t in store.topics for q in store.topics[t].queues}
         rows = [row for row in told if row["offset"] >= low[row["topic"], row["queue"]]]
@@ -169,14 +169,14 @@ def kept(root: Path, told: list[Row]) -> list[Row]:
 
 
 def last_of(root: Path, row: Row) -> tuple[int, int]:
-    """Give position and size of a message."""
+    """Return position and size of a message."""
     with copy_of(root) as store:
         found = store.get(row["topic"], row["queue"], row["offset"])
         return found.position, found.size
 
 
 def zero(root: Path, start: int, end: int) -> None:
-    """Overwrite bytes of the log, which lie in one file."""
+    """Overwrite bytes of the log, all in one file."""
     length = OPTIONS["commitlog_file_size"]
     with open(root / "commitlog" / f"{start // length * length:020}", "r+b") as file:
         file.seek(start % length)
@@ -184,7 +184,7 @@ def zero(root: Path, start: int, end: int) -> None:
 
 
 def closed(root: Path) -> list[Row]:
-    """Close a store; a commit of Spark is staged after that, and nobody takes it up."""
+    """Close a store, then stage a commit of Spark that no process appends."""
     rows = kept(root, live(root, RETAINING, 400, "closed"))
     stager = _forebay.Stager(str(root), "query", "staged")
     bodies = pa.array([b"staged %d" % number for number in range(STAGED)], pa.binary())
@@ -196,7 +196,7 @@ def closed(root: Path) -> list[Row]:
 
 
 def killed(root: Path, flush: str = "async") -> list[Row]:
-    """Kill a process in the middle, in a store whose first life left nothing undone."""
+    """Kill a process while it writes a store that was closed cleanly before."""
     options = {**RETAINING, "flush": flush}
     rows = live(root, options, 300, "closed")
     return kept(root, rows + live(root, options, 200, "killed", first=300))
@@ -212,7 +212,7 @@ def unsettled(root: Path) -> list[Row]:
 
 
 def torn(root: Path) -> list[Row]:
-    """Take half of the last message away, as a loss of power may: it was not yet durable."""
+    """Remove half of the last message, as a power loss may: it was not durable yet."""
     *rows, last = live(root, LAZY, 204, "dead")
     position, size = last_of(root, last)
     zero(root, position + size // 2, position + size)
@@ -220,7 +220,7 @@ def torn(root: Path) -> list[Row]:
 
 
 def repairing(root: Path) -> list[Row]:
-    """Kill a repair that has filled a hole in the log, and not yet marked the queue's entry."""
+    """Kill a repair that has filled a hole in the log, but not yet marked the queue entry."""
     rows = live(root, OPTIONS, 200, "closed")
     position, size = last_of(root, rows[100])
     zero(root, position + 90, position + size)
@@ -237,7 +237,7 @@ def repair(root: str) -> None:
 
 
 def pack(root: Path, rows: list[Row], folder: Path) -> None:
-    """Keep a store and its list; the same files give the same bytes."""
+    """Save a store and its list; equal files give equal archives."""
     with gzip.GzipFile(folder / f"{root.name}.jsonl.gz", "wb", mtime=0) as file:
         file.write("".join(json.dumps(row) + "\n" for row in rows).encode())
     with (

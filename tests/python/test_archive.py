@@ -94,7 +94,7 @@ def test_what_was_archived_is_read_back(store, target):
         assert support.rows(scan) == support.rows(scan) != []
 
 
-def test_every_message_of_a_live_store_comes_to_its_archive_as_files_fill(tmp_path):
+def test_messages_of_a_live_store_are_archived_as_its_files_fill(tmp_path):
     target = tmp_path / "archive"
     with support.small(tmp_path / "events") as store:
         assert store.archive(target).files == 0
@@ -115,12 +115,12 @@ def test_every_message_of_a_live_store_comes_to_its_archive_as_files_fill(tmp_pa
         assert store.archive(target).files == 0
 
 
-def test_two_archivers_write_the_same(store, target, tmp_path):
+def test_two_archivers_write_the_same_files(store, target, tmp_path):
     store.archive(tmp_path / "other")
     assert support.tree(tmp_path / "other") == support.tree(target)
 
 
-def test_times_lead_to_the_offsets_that_the_store_gives(store, target):
+def test_offset_at_gives_the_same_offsets_as_the_store(store, target):
     archive = forebay.archive.open(target)
     times = [row[4] for row in support.below(store, archive)]
     whole = [min(times), max(times)]
@@ -160,7 +160,7 @@ def test_a_key_is_found_without_reading_the_log_files(store, target, monkeypatch
     assert read < 1 << 20
 
 
-def test_parts_for_tasks_hold_every_offset_once_and_lie_behind_one_another(target):
+def test_parts_for_tasks_hold_every_offset_once_and_follow_one_another(target):
     archive = forebay.archive.open(target)
     wanted = [
         (topic.name, queue.id, queue.min_offset + 3, queue.max_offset)
@@ -186,7 +186,7 @@ def test_parts_for_tasks_hold_every_offset_once_and_lie_behind_one_another(targe
     assert sum(blocks) <= 3 and len(archive._tables[0].blocks) >= 4
 
 
-def test_the_log_files_of_an_archive_are_a_store_again(store, target, tmp_path):
+def test_the_log_files_of_an_archive_can_be_opened_as_a_store(store, target, tmp_path):
     restored = tmp_path / "restored"
     (restored / "commitlog").mkdir(parents=True)
     for name in NAMES[:2]:
@@ -233,7 +233,7 @@ def test_the_kernel_copies_where_it_can(closed, store, tmp_path, monkeypatch, re
         (errno.EIO, forebay.errors.DiskError),
     ],
 )
-def test_a_disk_that_refuses_is_told_with_the_file(store, target, monkeypatch, call, number, kind):
+def test_a_refused_write_is_reported_with_the_path(store, target, monkeypatch, call, number, kind):
     for path in target.glob("blocks/*1*"):
         path.unlink()
     (target / "commitlog" / NAMES[1]).unlink()
@@ -262,7 +262,9 @@ def test_a_disk_that_refuses_is_told_with_the_file(store, target, monkeypatch, c
 
 
 @pytest.mark.parametrize("kind", ["local", "remote"])
-def test_a_log_file_that_cannot_be_read_is_told(closed, store, tmp_path, monkeypatch, kind):
+def test_an_unreadable_log_file_is_reported_with_its_path(
+    closed, store, tmp_path, monkeypatch, kind
+):
     filesystem = None
     if kind == "remote":
         filesystem = fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem())
@@ -279,7 +281,7 @@ def test_a_log_file_that_cannot_be_read_is_told(closed, store, tmp_path, monkeyp
     assert not list(tmp_path.glob("archive/commitlog/*"))
 
 
-def test_a_file_that_may_not_grow_so_long_is_told(store, tmp_path):
+def test_a_file_size_limit_is_reported_with_the_path(store, tmp_path):
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, before[1]))
     try:
@@ -293,7 +295,7 @@ def test_a_file_that_may_not_grow_so_long_is_told(store, tmp_path):
 
 
 @pytest.mark.parametrize("number", [errno.EPERM, errno.ENOSPC, errno.ENOENT])
-def test_what_progress_raises_is_no_error_of_a_file(store, tmp_path, number):
+def test_an_exception_from_progress_is_not_reported_as_a_file_error(store, tmp_path, number):
     stop = OSError(number, "the terminal is gone")
 
     def progress(done, total):
@@ -304,7 +306,7 @@ def test_what_progress_raises_is_no_error_of_a_file(store, tmp_path, number):
     assert raised.value is stop
 
 
-def test_an_archive_is_durable_before_the_store_notes_it(
+def test_an_archive_is_durable_before_the_store_records_it(
     closed: Path, store: forebay.Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     target = tmp_path / "above" / "archive"
@@ -364,7 +366,7 @@ with forebay.open(store, mode="r") as store:
 """
 
 
-def test_what_a_death_leaves_is_an_archive_and_the_next_run_completes_it(closed, store, tmp_path):
+def test_an_interrupted_run_leaves_an_archive_that_the_next_run_completes(closed, store, tmp_path):
     whole = tmp_path / "whole"
     store.archive(whole)
     note = closed / "forebay.archived"
@@ -403,7 +405,7 @@ def test_an_archive_of_another_log_is_refused(store, target, tmp_path):
         store.archive(target)
 
 
-def test_what_is_no_archive_is_told_from_one(store, closed, tmp_path):
+def test_a_directory_that_is_not_an_archive_is_recognised(store, closed, tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     for path in (tmp_path, closed):
         with pytest.raises(forebay.NotAStoreError, match="empty directory"):
@@ -479,7 +481,7 @@ NAIVE = datetime(2026, 1, 1)
     ],
     ids=str,
 )
-def test_bad_arguments_of_a_scan_raise_what_those_of_a_store_do(store, target, arguments):
+def test_bad_arguments_of_a_scan_raise_the_same_errors_as_for_a_store(store, target, arguments):
     arguments = {"topic": "orders", **arguments}
     with pytest.raises(Exception) as expected:  # noqa: PT011
         store.scan(**arguments).__arrow_c_stream__()
@@ -506,7 +508,7 @@ def test_bad_arguments_of_a_scan_raise_what_those_of_a_store_do(store, target, a
     ],
     ids=str,
 )
-def test_arguments_are_taken_that_a_store_takes(store, target, arguments):
+def test_a_scan_accepts_the_arguments_that_a_store_accepts(store, target, arguments):
     archive = forebay.archive.open(target)
     arguments = {"topic": "orders", "columns": support.COLUMNS, **arguments}
     expected = support.rows(store.scan(**arguments))
@@ -550,7 +552,7 @@ def test_arguments_that_are_iterated_once_serve_every_stream_of_a_scan(target):
     ],
     ids=str,
 )
-def test_bad_arguments_of_offset_at_raise_what_those_of_a_store_do(store, target, arguments):
+def test_bad_arguments_of_offset_at_raise_the_same_errors_as_for_a_store(store, target, arguments):
     with pytest.raises(Exception) as expected:  # noqa: PT011
         store.offset_at(*arguments)
     with pytest.raises(expected.type) as raised:
@@ -574,7 +576,7 @@ def test_times_are_exact_whatever_a_float_holds():
         assert milliseconds(time) == around
 
 
-def test_damage_costs_the_messages_that_it_touches_and_is_told(store, target):
+def test_damage_costs_only_the_messages_that_it_touches_and_is_reported(store, target):
     archive = forebay.archive.open(target)
     every = support.rows(archive.scan(columns=support.COLUMNS))
     victim = next(row for row in every if row[3] > 1 << 20 and len(row[7]) > 500)
@@ -601,7 +603,7 @@ def test_damage_costs_the_messages_that_it_touches_and_is_told(store, target):
     assert scan.damage and archive.verify()
 
 
-def test_tables_that_are_damaged_or_gone(store, target, tmp_path):
+def test_damaged_and_missing_tables(store, target, tmp_path):
     keys = target / "keys" / NAMES[0]
     keys.write_bytes(bytes(keys.stat().st_size))
     archive = forebay.archive.open(target)
@@ -625,7 +627,7 @@ def test_tables_that_are_damaged_or_gone(store, target, tmp_path):
     assert support.tree(tmp_path / "other") == support.tree(target)
 
 
-def test_a_log_file_that_lacks_between_others_is_told(closed, tmp_path):
+def test_a_missing_log_file_between_others_is_reported(closed, tmp_path):
     target = tmp_path / "archive"
     with forebay.open(closed, mode="r") as store:
         store.archive(target)
@@ -659,7 +661,7 @@ def test_holes_of_the_store_are_archived_with_it(tmp_path, zeros):
 
 
 @pytest.mark.parametrize("name", sorted(path.name[:-7] for path in GOLDEN.glob("*.tar.gz")))
-def test_stores_of_rocketmq_are_archived_and_not_touched(name, tmp_path):
+def test_stores_of_rocketmq_are_archived_and_not_changed(name, tmp_path):
     with tarfile.open(GOLDEN / f"{name}.tar.gz") as files:
         files.extractall(tmp_path, filter="data")
     before = support.tree(tmp_path / name)
@@ -681,7 +683,7 @@ def test_stores_of_rocketmq_are_archived_and_not_touched(name, tmp_path):
 @pytest.mark.parametrize(
     "text", ['{"targets": {"a": 0}', "[1]", '{"targets": [1]}', "{}", "", "\udcff", "[" * 100_000]
 )
-def test_a_note_that_cannot_be_read_is_left_as_it_is(tmp_path, text):
+def test_an_unreadable_record_of_archives_is_not_changed(tmp_path, text):
     # A fresh record would name only this archive, and retention would not wait for the others.
     path = tmp_path / "events"
     with support.small(path) as store:
@@ -722,7 +724,7 @@ def test_retention_waits_for_every_archive(tmp_path):
         assert store.archive(tmp_path / "a").skipped == 0
 
 
-def test_files_that_retention_takes_meanwhile_are_counted_and_no_error(tmp_path):
+def test_files_that_retention_deletes_meanwhile_are_counted_without_an_error(tmp_path):
     path = tmp_path / "events"
     with support.small(path) as store:
         support.fill(store, 3)

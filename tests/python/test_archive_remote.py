@@ -56,7 +56,7 @@ def check(store: forebay.Store, archive: forebay.archive.Archive) -> None:
     assert archive.offset_at("orders", found[0][1], found[0][4]) <= found[0][2]
 
 
-def test_an_object_store_takes_an_archive_and_gives_ranges_of_it(store, s3):
+def test_an_archive_is_written_to_an_object_store_and_read_by_ranges(store, s3):
     uri = s3_support.bucket(s3)
     told = []
     done = store.archive(f"{uri}?{s3}", progress=lambda *bytes: told.append(bytes))
@@ -72,7 +72,7 @@ def test_an_object_store_takes_an_archive_and_gives_ranges_of_it(store, s3):
         check(store, archive)
 
 
-def test_objects_that_changed_are_told_with_their_uri(store, s3):
+def test_changed_objects_are_reported_with_their_uri(store, s3):
     uri = s3_support.bucket(s3)
     store.archive(f"{uri}?{s3}")
     filesystem, path = fs.FileSystem.from_uri(f"{uri}?{s3}")
@@ -100,7 +100,7 @@ def half(stream) -> None:
 
 
 @pytest.mark.parametrize("kept", [0, 1, 1000, 3 << 19])
-def test_an_object_that_was_cut_short_costs_what_it_lacks(store, s3, kept):
+def test_a_truncated_object_costs_only_the_missing_messages(store, s3, kept):
     uri = s3_support.bucket(s3)
     store.archive(f"{uri}?{s3}")
     filesystem, path = fs.FileSystem.from_uri(f"{uri}?{s3}")
@@ -133,7 +133,7 @@ def test_an_object_that_was_cut_short_costs_what_it_lacks(store, s3, kept):
     assert len(support.rows(archive.scan("orders", key="key-1-777"))) == 1
 
 
-def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_completes(
+def test_a_copy_that_fails_at_any_step_leaves_an_archive_that_the_next_one_completes(
     store, tmp_path, monkeypatch
 ):
     whole = tmp_path / "whole"
@@ -172,7 +172,7 @@ def test_a_copy_that_fails_anywhere_leaves_an_archive_that_the_next_one_complete
     assert failures == 7
 
 
-def test_an_upload_that_breaks_off_leaves_what_is_there_as_it_is(store, s3, tmp_path):
+def test_an_interrupted_upload_does_not_change_the_existing_object(store, s3, tmp_path):
     # Arrow completes the object of a garbage-collected stream; it would replace a whole one.
     source = tmp_path / "log"
     source.write_bytes(os.urandom(20 << 20))
@@ -193,7 +193,7 @@ def test_an_upload_that_breaks_off_leaves_what_is_there_as_it_is(store, s3, tmp_
     assert files.read("commitlog/0") == source.read_bytes()
 
 
-def test_what_was_not_written_as_a_whole_gets_no_name(tmp_path, monkeypatch):
+def test_an_incomplete_file_does_not_get_its_name(tmp_path, monkeypatch):
     filesystem = other(tmp_path / "root")
     files = RemoteFiles(filesystem, "archive", "archive")
     plain = RemoteFiles._fill
@@ -207,7 +207,7 @@ def test_what_was_not_written_as_a_whole_gets_no_name(tmp_path, monkeypatch):
     assert not support.tree(tmp_path / "root")
 
 
-def test_parts_that_a_process_left_are_no_files_of_an_archive(store, tmp_path):
+def test_leftover_parts_are_not_counted_as_files_of_an_archive(store, tmp_path):
     store.archive("archive", filesystem=other(tmp_path / "root"))
     for folder in ("", "commitlog/", "blocks/"):
         (tmp_path / "root/archive" / f"{folder}{0:020}.abc.part").write_bytes(b"half")
@@ -221,7 +221,7 @@ def noted(store: forebay.Store) -> dict[str, int]:
     return json.loads((Path(store.path) / "forebay.archived").read_bytes())["targets"]
 
 
-def test_a_note_tells_one_server_from_another_and_holds_no_password(s3, tmp_path):
+def test_the_record_of_archives_distinguishes_servers_and_contains_no_password(s3, tmp_path):
     with support.small(tmp_path / "events") as store:
         support.fill(store, 1)
         uri = s3_support.bucket(s3)
@@ -246,7 +246,7 @@ def test_a_note_tells_one_server_from_another_and_holds_no_password(s3, tmp_path
         )
 
 
-def test_what_tells_file_systems_of_fsspec_apart():
+def test_file_systems_of_fsspec_are_distinguished_by_their_location():
     fsspec = pytest.importorskip("fsspec")
     from forebay.archive import remote
 
@@ -261,7 +261,7 @@ def test_what_tells_file_systems_of_fsspec_apart():
     assert found == "py::fsspec+remote(endpoint_url=h:9000)"
 
 
-def test_file_systems_of_fsspec_are_taken(store):
+def test_file_systems_of_fsspec_are_accepted(store):
     fsspec = pytest.importorskip("fsspec")
     filesystem = fsspec.filesystem("memory")
     done = store.archive("/archives/events", filesystem=filesystem)

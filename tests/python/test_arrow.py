@@ -77,7 +77,7 @@ def test_bodies_come_gathered_or_as_views(filled, body_type):
     assert found["body"].to_pylist() == [*BODIES, b"one", b"two"]
 
 
-def test_headers_are_there_if_asked_for(filled):
+def test_headers_are_returned_if_requested(filled):
     found = table(filled.scan("orders", columns=["headers"]))["headers"].to_pylist()
     assert found[1] == [{"key": "n", "value": b"1"}, {"key": "m", "value": b"2"}]
 
@@ -161,12 +161,12 @@ def test_a_scan_of_a_reader_pickles(directory):
     ],
     ids=str,
 )
-def test_a_scan_that_makes_no_sense_is_refused(filled, arguments, kind):
+def test_a_scan_with_invalid_arguments_is_refused(filled, arguments, kind):
     with pytest.raises(kind):
         filled.scan(**{"topic": "orders", **arguments})
 
 
-def test_a_stream_of_what_is_not_there_is_refused(filled):
+def test_a_scan_of_an_unknown_topic_queue_or_offset_is_refused(filled):
     with pytest.raises(forebay.UnknownTopicError):
         filled.scan("absent").__arrow_c_stream__()
     with pytest.raises(forebay.UnknownTopicError):
@@ -211,7 +211,7 @@ def test_arrow_rows_become_messages(store, make):
     assert store.get("orders", 1, 0).body == b"c"
 
 
-def test_what_a_scan_gives_can_be_sent(filled):
+def test_the_rows_of_a_scan_can_be_sent(filled):
     columns = ["body", "keys", "tags", "properties", "queue"]
     rows = filled.scan("orders", columns=columns, body_type="binary_view")
     filled.create_topic("copy", queues=2)
@@ -227,7 +227,7 @@ def test_what_a_scan_gives_can_be_sent(filled):
             )
 
 
-def test_arrow_that_makes_no_sense_is_refused(store):
+def test_invalid_arrow_data_is_refused(store):
     orders = store.producer("orders", queue=0)
     for columns in ({"key": ["1"]}, {"body": [1]}, {"body": [b"a"], "nonsense": [1]}):
         with pytest.raises(forebay.InvalidOptionError):
@@ -241,7 +241,7 @@ def test_arrow_that_makes_no_sense_is_refused(store):
     assert store.topics["orders"].queues[0].max_offset == 0
 
 
-def test_an_error_in_the_producer_of_a_stream_is_told(store):
+def test_an_error_in_the_producer_of_a_stream_is_reported(store):
     schema = pyarrow.schema({"body": pyarrow.binary()})
 
     def batches():

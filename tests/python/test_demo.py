@@ -29,12 +29,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_the_package_carries_the_archive_of_the_examples():
+def test_the_package_contains_the_archive_of_the_examples():
     packaged = Path(forebay.__file__).parent / PACKED
     assert packaged.read_bytes() == (ROOT / "examples" / PACKED).read_bytes()
 
 
-def test_the_demo_tells_its_story_and_leaves_nothing(folder, capfd):
+def test_the_demo_prints_its_figures_and_leaves_no_files(folder, capfd):
     assert main(["demo", "--without-spark"]) == 0
     out, err = capfd.readouterr()
     assert err == ""
@@ -59,7 +59,7 @@ def test_the_demo_tells_its_story_and_leaves_nothing(folder, capfd):
     assert list(folder.iterdir()) == []
 
 
-def test_the_demo_says_what_is_not_installed(folder, capfd, monkeypatch):
+def test_the_demo_names_missing_packages(folder, capfd, monkeypatch):
     monkeypatch.setattr(demo, "_has", lambda package: False)
     monkeypatch.setattr(demo_spark, "missing", lambda: "java was not found")
     assert main(["demo"]) == 0
@@ -81,7 +81,7 @@ def test_an_interrupted_demo_cleans_up_and_ends_with_130(folder, capfd, monkeypa
     assert list(folder.iterdir()) == []
 
 
-def test_what_spark_needs_is_named(monkeypatch):
+def test_missing_requirements_of_spark_are_named(monkeypatch):
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     monkeypatch.setattr(shutil, "which", lambda name: None)
     missing = demo_spark.missing()
@@ -91,7 +91,7 @@ def test_what_spark_needs_is_named(monkeypatch):
     assert demo_spark.missing() == "pyspark is not installed: pip install 'forebay[spark]'"
 
 
-def test_a_spark_that_fails_costs_one_line(tmp_path, monkeypatch):
+def test_a_failure_of_spark_is_reported_in_one_line(tmp_path, monkeypatch):
     pytest.importorskip("pyspark")
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     found = demo_spark.aggregate([], tmp_path / "spark")

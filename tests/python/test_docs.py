@@ -53,7 +53,7 @@ def test_every_public_name_is_documented():
             assert getattr(module, name).__doc__, name
 
 
-def test_every_test_that_the_durability_page_names_is_there():
+def test_every_test_that_the_durability_page_names_exists():
     root = Path(__file__).parents[2]
     page = (root / "docs" / "durability.md").read_text()
     cells = page.split("## The tests behind the cells")[1].split("##")[0]

@@ -2,8 +2,10 @@
 
 import inspect
 import pickle
+import re
 from datetime import UTC, datetime, timedelta, timezone
 from fractions import Fraction
+from pathlib import Path
 
 import numpy
 import pytest
@@ -29,7 +31,7 @@ def still_usable(request):
     "topic",
     ["", "a" * 128, "a/b", "..", "a b", "a\x00b", "a\nb", "\u00e4", "a.b", "~", "a\\b", "$HOME"],
 )
-def test_a_topic_that_cannot_be_one_is_refused(store, topic):
+def test_an_invalid_topic_name_is_refused(store, topic):
     for call in (
         lambda: store.send(topic, b"x"),
         lambda: store.producer(topic),
@@ -49,7 +51,7 @@ def test_the_longest_topic_and_all_its_characters_are_allowed(store):
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a\tb", "\x00", "\x7f", "a\x01b", "\u2003", b"c d"])
-def test_a_key_that_the_format_does_not_keep_is_refused(store, key):
+def test_a_key_that_the_format_cannot_store_is_refused(store, key):
     for arguments in ({"key": key}, {"keys": ["good", key]}):
         with pytest.raises(forebay.InvalidOptionError) as error:
             store.send("orders", b"x", **arguments)
@@ -59,7 +61,7 @@ def test_a_key_that_the_format_does_not_keep_is_refused(store, key):
 
 
 @pytest.mark.parametrize("tags", ["", " a", "a ", "a||b", "*", "a\x01b", "a\x02"])
-def test_a_tag_that_the_format_does_not_keep_is_refused(store, tags):
+def test_a_tag_that_the_format_cannot_store_is_refused(store, tags):
     with pytest.raises(forebay.InvalidOptionError) as error:
         store.send("orders", b"x", tags=tags)
     assert error.value.name == "tags"
@@ -69,7 +71,7 @@ def test_a_tag_that_the_format_does_not_keep_is_refused(store, tags):
     "properties",
     [{"": "v"}, {"n": ""}, {"n\x01": "v"}, {"n": "v\x02"}, {"KEYS": "v"}, {"__CRC32#": "v"}],
 )
-def test_a_property_that_the_format_does_not_keep_is_refused(store, properties):
+def test_a_property_that_the_format_cannot_store_is_refused(store, properties):
     with pytest.raises(forebay.InvalidOptionError, match="property"):
         store.send("orders", b"x", properties=properties)
 
@@ -162,10 +164,10 @@ def test_a_queue_that_does_not_exist_is_refused(store):
             store.create_topic("orders", queues=queues)
 
 
-def test_batch_arguments_have_one_entry_a_body(store):
+def test_batch_arguments_have_one_entry_per_body(store):
     orders = store.producer("orders")
     for arguments in ({"keys": ["a"]}, {"tags": ["a"]}, {"properties": [{}]}):
-        with pytest.raises(ValueError, match="1 entries for 2 bodies"):
+        with pytest.raises(ValueError, match="1 entry for 2 bodies"):
             orders.send_batch([b"a", b"b"], **arguments)
     for bodies in (b"bytes", "text", 5, None):
         with pytest.raises(TypeError):
@@ -173,7 +175,7 @@ def test_batch_arguments_have_one_entry_a_body(store):
 
 
 @pytest.mark.parametrize(("time", "hours"), [(datetime.max, -14), (datetime.min, 14)])
-def test_a_time_that_utc_cannot_tell_is_refused(store, time, hours):
+def test_a_time_that_utc_cannot_express_is_refused(store, time, hours):
     with pytest.raises(forebay.InvalidOptionError, match="years 1 to 9999"):
         store.send("orders", b"x", timestamp=time.replace(tzinfo=timezone(timedelta(hours=hours))))
     store.send("orders", b"x", timestamp=time.replace(tzinfo=UTC))
@@ -194,7 +196,7 @@ def test_a_naive_datetime_is_refused_everywhere(store):
             call()
 
 
-def test_an_integer_is_no_start_of_a_scan_or_tail(store):
+def test_an_integer_is_refused_as_the_start_of_a_scan_or_tail(store):
     store.send("orders", b"x")
     for number in (0, 1_700_000_000_000):
         for call in (
@@ -207,7 +209,7 @@ def test_an_integer_is_no_start_of_a_scan_or_tail(store):
 
 
 @pytest.mark.parametrize("start", ["", "first", 1.5, [0], b"latest"])
-def test_a_start_that_is_none_is_refused(store, start):
+def test_an_invalid_start_is_refused(store, start):
     store.send("orders", b"x")
     with pytest.raises((TypeError, forebay.InvalidOptionError), match="start"):
         store.tail("orders", start=start)
@@ -226,8 +228,11 @@ def test_a_time_is_a_datetime_or_milliseconds(store, time):
 def test_a_read_asks_for_at_least_one_message(store):
     store.send("orders", b"x", key="k", queue=0)
     for number in (0, -1, -(10**30)):
-        with pytest.raises(forebay.InvalidOptionError):
+        with pytest.raises(forebay.InvalidOptionError) as error:
             store.read("orders", 0, 0, max_messages=number)
+        assert str(error.value) == f"max_messages must be at least 1, got {number}"
+        with pytest.raises(forebay.InvalidOptionError, match="max_bytes must be at least 1"):
+            store.read("orders", 0, 0, max_bytes=number)
         with pytest.raises(forebay.InvalidOptionError):
             store.query("orders", "k", max_messages=number)
     assert len(store.read("orders", 0, 0, max_messages=10**30, max_bytes=10**30)) == 1
@@ -277,6 +282,16 @@ def test_an_option_that_is_not_allowed_is_named(options, name):
     assert isinstance(error.value, ValueError)
 
 
+def test_a_misspelt_option_names_the_nearest():
+    page = Path(__file__).parents[2] / "docs/format/options.md"
+    rows = [line.split("|")[1] for line in page.read_text().splitlines() if line.startswith("| `")]
+    names = set(re.findall("[a-z_]+", " ".join(rows)))
+    assert {"mode", "flush", "retention", "append_lock"} <= names
+    for name in names:
+        with pytest.raises(forebay.InvalidOptionError, match=f"did you mean {name}\\?"):
+            forebay.open(":memory:", **{f"{name}_": 1})
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -303,7 +318,7 @@ def test_an_option_of_a_wrong_type_is_a_type_error(options):
         forebay.open(":memory:", **options)
 
 
-def test_options_take_what_documents_say(open_store):
+def test_options_take_the_documented_types(open_store):
     store = open_store(
         flush_interval=timedelta(milliseconds=20),
         flush_timeout=2,
@@ -331,7 +346,7 @@ def test_options_take_what_documents_say(open_store):
     assert store.topics["orders"].write_queues == 3
 
 
-def test_what_later_versions_bring_is_refused_by_name():
+def test_planned_modes_and_engines_are_refused_by_name():
     for options in ({"mode": "share"}, {"engine": "partitionlog"}):
         with pytest.raises(forebay.UnsupportedError) as error:
             forebay.open(":memory:", **options)
@@ -348,7 +363,7 @@ def test_every_error_is_a_forebay_error_and_a_builtin():
             assert set(builtin) - {Exception, BaseException, object}
 
 
-def test_errors_tell_their_facts_and_pickle():
+def test_errors_have_attributes_and_pickle():
     error = forebay.StoreNotFoundError("no store at x", path="x")
     assert (error.errno, error.filename, error.path, str(error)) == (2, "x", "x", "no store at x")
     again = pickle.loads(pickle.dumps(error))

@@ -10,7 +10,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
-def test_an_example_runs_as_it_stands(example: Path) -> None:
+def test_an_example_runs_unchanged(example: Path) -> None:
     command = [sys.executable, "-W", "error", str(example)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

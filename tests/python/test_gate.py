@@ -16,7 +16,7 @@ def ignore_ctrl_c() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
-def test_a_run_in_the_background_takes_ctrl_c():
+def test_a_background_run_responds_to_ctrl_c():
     """A shell makes background jobs ignore SIGINT, and the tests send it."""
     name = "tests/python/test_read.py::test_ctrl_c_interrupts_a_tail_that_waits"
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name]
@@ -35,7 +35,7 @@ def test_a_run_in_the_background_takes_ctrl_c():
     ("required", "outcome"),
     [(frozenset(), pytest.skip.Exception), (frozenset(["loop"]), pytest.fail.Exception)],
 )
-def test_what_the_machine_is_said_to_have_is_not_skipped(monkeypatch, required, outcome):
+def test_tests_of_declared_requirements_are_not_skipped(monkeypatch, required, outcome):
     monkeypatch.setattr(harness, "REQUIRED", required)
     with pytest.raises(outcome, match="there are no loop devices"):
         harness.lacks("loop", "there are no loop devices")

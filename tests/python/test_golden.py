@@ -77,7 +77,7 @@ def in_order(store: forebay.Store) -> bool:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_store_of_an_earlier_release_is_read_as_it_was_left(tmp_path: Path, name: str) -> None:
+def test_a_store_of_an_earlier_release_is_read_unchanged(tmp_path: Path, name: str) -> None:
     root, rows = unpack(name, tmp_path)
     assert len(rows) > 100
     before = store_files.fingerprints(root)
@@ -90,7 +90,7 @@ def test_a_store_of_an_earlier_release_is_read_as_it_was_left(tmp_path: Path, na
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_store_of_an_earlier_release_is_taken_on_without_loss(tmp_path: Path, name: str) -> None:
+def test_a_store_of_an_earlier_release_is_written_without_loss(tmp_path: Path, name: str) -> None:
     root, rows = unpack(name, tmp_path)
     with forebay.open(root) as store:
         assert store.recovery.clean == (name == "closed")
@@ -124,7 +124,7 @@ def test_a_store_of_an_earlier_release_is_taken_on_without_loss(tmp_path: Path, 
 
 @pytest.mark.parametrize("name", ["killed", "killed-sync", "unsettled"])
 @pytest.mark.parametrize("mode", ["r", "a"])
-def test_a_page_without_an_identity_speaks_for_no_page_cache(
+def test_a_state_page_without_an_identity_is_no_proof_of_the_page_cache(
     tmp_path: Path, name: str, mode: str
 ) -> None:
     """Even within the boot that the state page names, recovery starts at the last full pass.

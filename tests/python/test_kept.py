@@ -37,7 +37,7 @@ def test_a_commit_that_opens_the_store_itself_writes_it_as_its_owner_does(own):
     assert not (own / "index").exists()
 
 
-def test_an_option_that_is_given_goes_first_and_is_kept(own):
+def test_a_given_option_takes_precedence_and_is_kept(own):
     with forebay.open(own, index=True, flush="async") as store:
         assert not store.send("orders", b"1", key="a").durable
     with forebay.open(own, index=None, flush=None, default_queues=None) as store:

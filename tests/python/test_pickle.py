@@ -53,7 +53,7 @@ def results(open_store):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_what_a_store_returns_pickles_and_is_copied(results, way):
+def test_results_can_be_pickled_and_copied(results, way):
     for result in results:
         again = way(result)
         assert type(again) is type(result)
@@ -61,7 +61,7 @@ def test_what_a_store_returns_pickles_and_is_copied(results, way):
         assert same(again, result), result
 
 
-def test_damage_pickles_with_what_it_costs(tmp_path):
+def test_pickled_damage_lists_the_lost_messages(tmp_path):
     path = tmp_path / "store"
     with forebay.open(path, commitlog_file_size=1 << 20) as store:
         orders = store.producer("orders", queue=0)
@@ -80,7 +80,7 @@ def test_damage_pickles_with_what_it_costs(tmp_path):
         assert same(pickled(value), value) and repr(pickled(value)) == repr(value)
 
 
-def test_a_pickled_topic_is_what_it_was_and_needs_no_store(open_store):
+def test_a_pickled_topic_keeps_its_values_and_needs_no_store(open_store):
     store = open_store()
     topic = store.create_topic("orders", queues=2)
     kept = pickled(topic)
@@ -92,9 +92,9 @@ def test_a_pickled_topic_is_what_it_was_and_needs_no_store(open_store):
     assert [queue.max_offset for queue in pickled(kept).queues] == [0, 0]
 
 
-def test_values_of_no_class_are_refused():
+def test_values_of_unknown_classes_are_refused():
     again, (name, values) = forebay.open(":memory:").recovery.__reduce__()
-    with pytest.raises(ValueError, match="no class"):
+    with pytest.raises(ValueError, match="unknown class"):
         again("Store", values)
     del values["clean"]
     with pytest.raises(ValueError, match="clean"):

@@ -42,7 +42,9 @@ def filled(store):
         ("bills", 0, 0, ReadStatus.NO_MATCHED_LOGIC_QUEUE, 0),
     ],
 )
-def test_a_read_tells_what_it_found(filled, topic, queue, offset, status, next_offset):
+def test_the_status_of_a_read_says_what_was_found(
+    filled, topic, queue, offset, status, next_offset
+):
     batch = filled.read(topic, queue=queue, offset=offset)
     assert (batch.status, batch.next_offset) == (status, next_offset)
     assert (len(batch) > 0) == (status is ReadStatus.FOUND)
@@ -64,13 +66,13 @@ def test_tags_filter(filled, tags):
     assert [message.body for message in batch] == [b"1", b"3", b"5", b"7", b"9"]
 
 
-def test_a_filter_that_nothing_passes_says_so(filled):
+def test_a_filter_that_matches_nothing_has_its_own_status(filled):
     batch = filled.read("orders", 0, 0, tags="never")
     assert (batch.status, batch.next_offset) == (ReadStatus.NO_MATCHED_MESSAGE, 10)
     assert len(filled.read("orders", 0, 0, tags="*")) == 10
 
 
-def test_get_says_what_the_queue_has(filled):
+def test_the_error_of_get_has_the_bounds_of_the_queue(filled):
     for offset in (10, -1, 10**30):
         with pytest.raises(forebay.OffsetOutOfRangeError) as error:
             filled.get("orders", queue=0, offset=offset)
@@ -123,7 +125,7 @@ def test_an_offset_is_found_by_time(filled):
         filled.offset_at("orders", 9, 0)
 
 
-def test_messages_compare_by_their_records_and_stay_after_the_store(filled):
+def test_messages_compare_by_their_records_and_outlive_the_store(filled):
     one, again, other = (filled.get("orders", 0, offset) for offset in (1, 1, 2))
     assert one == again
     assert hash(one) == hash(again)
@@ -139,7 +141,7 @@ def test_messages_compare_by_their_records_and_stay_after_the_store(filled):
         one.topic = "other"
 
 
-def test_a_record_that_is_none_does_not_unpickle():
+def test_an_invalid_record_does_not_unpickle():
     from forebay._forebay import message_from_record
 
     for record in (b"", b"x" * 200):
@@ -147,7 +149,7 @@ def test_a_record_that_is_none_does_not_unpickle():
             message_from_record(record)
 
 
-def test_topics_tell_their_queues(filled):
+def test_topics_list_their_queues(filled):
     assert list(filled.topics) == ["orders"]
     topic = filled.topics["orders"]
     assert (topic.name, topic.write_queues, topic.readable, topic.writable) == (
@@ -188,7 +190,7 @@ def test_representations_name_what_they_show(filled):
         assert all(part in repr(shown) for part in parts), repr(shown)
 
 
-def test_a_tail_gives_all_queues_in_the_order_of_storing(store):
+def test_a_tail_merges_all_queues_in_stored_order(store):
     store.create_topic("orders", queues=3)
     for number in range(900):
         store.send("orders", b"%d" % number, queue=number * number % 3)
@@ -198,7 +200,7 @@ def test_a_tail_gives_all_queues_in_the_order_of_storing(store):
     assert list(tail) == []
 
 
-def test_a_tail_begins_where_it_is_told(filled):
+def test_a_tail_begins_at_its_start(filled):
     def bodies(start):
         return [message.body for message in filled.tail("orders", start, follow=False)]
 
@@ -215,7 +217,7 @@ def test_a_tail_begins_where_it_is_told(filled):
         filled.tail("bills")
 
 
-def test_a_tail_waits_for_what_another_thread_sends(filled):
+def test_a_tail_waits_for_messages_of_another_thread(filled):
     tail = filled.tail("orders")
     sender = threading.Thread(target=filled.send, args=("orders", b"new"))
     sender.start()
@@ -290,7 +292,7 @@ def test_a_repair_says_what_it_did_and_what_is_lost(tmp_path):
         assert store.repair().steps == []
 
 
-def test_what_would_wait_for_its_own_repair_is_told_that_the_store_is_busy(tmp_path):
+def test_a_call_that_would_wait_for_its_own_repair_gets_a_busy_error(tmp_path):
     told = []
 
     def again(done, of):

@@ -48,7 +48,7 @@ def send(store, count):
         store.send("orders", b"%d" % number + BODY, key="k")
 
 
-def test_old_files_go_and_what_readers_hold_of_them_stays_good(open_small):
+def test_old_files_are_deleted_and_messages_held_by_readers_stay_valid(open_small):
     store = open_small(retention_bytes=2 * FILE, disk_reserve=0)
     send(store, 3)
     message = store.get("orders", 0, 1)
@@ -78,7 +78,7 @@ def test_old_files_go_and_what_readers_hold_of_them_stays_good(open_small):
     assert store.damage == []
 
 
-def test_files_go_by_the_time_of_their_last_message(open_small):
+def test_files_are_deleted_by_the_time_of_their_last_message(open_small):
     store = open_small(retention=timedelta(milliseconds=1), disk_reserve=0)
     send(store, 12)
     retired(store, 2 * FILE)
@@ -89,7 +89,7 @@ def test_files_go_by_the_time_of_their_last_message(open_small):
     assert store.send("orders", b"x").offset == 12
 
 
-def test_what_a_group_has_not_consumed_stays_unless_it_need_not(open_small, tmp_path):
+def test_unconsumed_messages_are_kept_unless_keep_unconsumed_is_off(open_small, tmp_path):
     store = open_small(retention_bytes=1, disk_reserve=1 << 62)
     offsets = {"offsetTable": {"orders@billing": {0: 7}}}
     path = tmp_path / "store" / "config" / "consumerOffset.json"
@@ -102,7 +102,7 @@ def test_what_a_group_has_not_consumed_stays_unless_it_need_not(open_small, tmp_
     retired(store, 4 * FILE)
 
 
-def test_options_of_retention_take_what_documents_say(open_small):
+def test_retention_options_take_the_documented_types(open_small):
     store = open_small(
         retention=3600,
         retention_bytes=None,
@@ -115,7 +115,7 @@ def test_options_of_retention_take_what_documents_say(open_small):
     assert store.get("orders", 0, 0).body == b"0" + BODY
 
 
-def test_a_sealed_file_of_a_quiet_store_goes_by_its_age(tmp_path):
+def test_a_sealed_file_of_a_quiet_store_is_deleted_by_its_age(tmp_path):
     options = {"retention": 0.01, "roll_after": timedelta(milliseconds=1), "disk_reserve": 0}
     with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20, **options) as store:
         store.producer("orders", queue=0).send_batch([b"a", b"b"])

@@ -77,7 +77,7 @@ def test_an_anonymous_map_and_a_message_are_bodies(store):
     assert store.get("orders", 0, 1).body == b"hello" + bytes(4091)
 
 
-def test_a_large_body_takes_the_detached_way(store):
+def test_a_large_body_is_sent_detached(store):
     body = bytes(range(256)) * 4096
     assert store.send("orders", body, queue=0).offset == 0
     assert store.get("orders", 0, 0).body == body
@@ -130,7 +130,7 @@ def test_a_batch_says_where_its_messages_went(store):
     }
 
 
-def test_one_tag_and_one_mapping_hold_for_a_whole_batch(store):
+def test_one_tag_and_one_mapping_apply_to_a_whole_batch(store):
     orders = store.producer("orders", queue=0)
     result = orders.send_batch(iter([b"a", b"b"]), tags="t", properties={"n": "1"}, atomic=True)
     assert result.ranges == {0: range(2)}
@@ -158,7 +158,7 @@ def test_a_refused_row_is_named_and_nothing_of_its_chunk_is_appended(store):
         orders.send_batch([b"a", b"b"], keys=["good", "with space"])
     assert refused.value.row == 1
     assert refused.value.name == "key"
-    with pytest.raises(TypeError, match="row 2: body is str") as refused:
+    with pytest.raises(TypeError, match="row 2: body must be bytes") as refused:
         orders.send_batch([b"a", b"b", "c"])
     assert refused.value.row == 2
     assert store.topics["orders"].queues[0].max_offset == 1
@@ -181,7 +181,7 @@ def test_closing_completes_tickets(open_store):
     assert all(ticket.done() and ticket.result(0).durable for ticket in tickets)
 
 
-def test_flush_makes_all_that_was_sent_durable(store):
+def test_flush_makes_all_sent_messages_durable(store):
     result = store.send("orders", b"x", flush=False)
     assert store.flush() > result.position
     assert store.durable_position > result.position
@@ -195,7 +195,7 @@ def test_a_synchronous_store_returns_durable_messages(open_store):
 
 
 @pytest.mark.parametrize("kind", ["send", "send_batch", "send_arrow"])
-def test_a_wait_for_the_disk_that_is_too_short_says_where_the_messages_are(tmp_path, kind):
+def test_a_flush_timeout_says_where_the_messages_are(tmp_path, kind):
     with forebay.open(tmp_path / "store", flush_timeout=0, default_queues=1) as store:
         orders = store.producer("orders", queue=0)
 

@@ -36,7 +36,7 @@ def test_latencies_are_seconds_in_buckets(tmp_path):
     assert stats.disk_free > 0
 
 
-def test_waiting_for_the_disk_is_counted_apart(tmp_path):
+def test_waiting_for_the_disk_is_counted_separately(tmp_path):
     with forebay.open(tmp_path / "store", flush="sync") as store:
         for _ in range(5):
             store.send("orders", b"body")
@@ -136,7 +136,7 @@ with forebay.open(sys.argv[1]) as store:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs Linux")
-def test_files_that_cannot_be_locked_are_told_in_the_log_of_python():
+def test_files_that_cannot_be_locked_are_logged():
     """A failed lock left a log file under its name, which made every later send fail."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o777)

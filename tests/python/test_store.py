@@ -21,7 +21,7 @@ def run(code, *arguments):
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=LONG_S)
 
 
-def test_a_store_tells_what_it_is(open_store, engine):
+def test_the_attributes_of_a_store(open_store, engine):
     store = open_store()
     assert (store.engine, store.mode, store.closed) == (engine, "a", False)
     assert isinstance(store.path, str)
@@ -39,7 +39,7 @@ def test_a_path_is_text_or_a_path(tmp_path):
             forebay.open(path)
 
 
-def test_the_memory_engine_goes_by_path_or_by_name():
+def test_the_memory_engine_is_selected_by_path_or_by_name():
     for store in (forebay.open(":memory:"), forebay.open("any name", engine="memory")):
         with store:
             assert store.engine == "memory"
@@ -107,7 +107,7 @@ def test_a_reader_reads_and_does_not_write(directory):
             assert isinstance(error.value, PermissionError)
 
 
-def test_modes_say_what_they_miss(tmp_path, directory):
+def test_modes_report_missing_and_existing_stores(tmp_path, directory):
     with pytest.raises(forebay.StoreNotFoundError) as error:
         forebay.open(tmp_path / "absent", mode="r")
     assert error.value.path == error.value.filename == str(tmp_path / "absent")
@@ -124,7 +124,7 @@ def test_modes_say_what_they_miss(tmp_path, directory):
         forebay.open(":memory:", mode="r")
 
 
-def test_a_second_writer_is_told_who_the_first_is(directory):
+def test_a_second_writer_gets_the_process_id_of_the_first(directory):
     with forebay.open(directory), pytest.raises(forebay.StoreLockedError) as error:
         forebay.open(directory)
     assert error.value.pid == os.getpid()
@@ -146,7 +146,7 @@ def test_readers_pickle_and_writers_refuse_with_a_hint(directory, open_store, mo
             assert (again.mode, again.get("orders", 0, 1).body) == ("r", b"b")
     writer = open_store()
     for one in (writer, writer.scan(), writer.producer("orders")):
-        with pytest.raises(TypeError, match="does not pickle"):
+        with pytest.raises(TypeError, match="cannot pickle"):
             pickle.dumps(one)
 
 
@@ -166,7 +166,7 @@ tail = forebay.open(":memory:").producer("orders")
         assert len(store.read("orders", 0, 0)) == 11
 
 
-def test_a_store_that_nobody_refers_to_is_closed(tmp_path):
+def test_an_unreferenced_store_is_closed(tmp_path):
     store = forebay.open(tmp_path / "store", commitlog_file_size=1 << 20)
     producer = store.producer("orders", queue=0)
     del store
@@ -206,7 +206,7 @@ with forebay.open("../events", mode="r") as store:
         (PurePosixPath("gs://bucket/prefix"), {"mode": "x"}, "local file system"),
     ],
 )
-def test_a_path_that_cannot_be_meant_is_refused(tmp_path, monkeypatch, path, options, message):
+def test_an_unintended_path_is_refused(tmp_path, monkeypatch, path, options, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(forebay.InvalidOptionError, match=message):
         forebay.open(path, **options)
@@ -340,7 +340,7 @@ def test_threads_send_and_read_through_one_handle(store):
             assert sent == [b"%d:%d" % (number, index) for index in range(500)]
 
 
-def test_signatures_are_there_for_help():
+def test_help_shows_signatures():
     for owner in (forebay.Store, forebay.Producer):
         for name, method in vars(owner).items():
             if not name.startswith("_") and callable(method):

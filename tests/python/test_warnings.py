@@ -62,7 +62,7 @@ def query(store):
 
 @pytest.mark.parametrize("way", [read, scan, scan_all, tail, query])
 @pytest.mark.parametrize("mode", ["a", "r"])
-def test_damage_that_is_passed_over_is_told_once_a_place(place, caplog, mode, way):
+def test_skipped_damage_is_logged_once_per_region(place, caplog, mode, way):
     path, lost = place
     spoil(path, lost)
     with forebay.open(path, mode) as store:
@@ -81,7 +81,7 @@ def test_damage_that_is_passed_over_is_told_once_a_place(place, caplog, mode, wa
 
 
 @pytest.mark.parametrize("way", ["get", "message"])
-def test_a_message_that_is_asked_for_and_lost_is_told(place, caplog, way):
+def test_a_requested_message_that_is_lost_is_logged(place, caplog, way):
     path, lost = place
     spoil(path, lost)
     with forebay.open(path, "r") as store:
@@ -104,7 +104,7 @@ def test_a_query_reports_the_length_and_the_message_of_a_damaged_record(place):
     assert damage.lost == [("orders", 0, 4)]
 
 
-def test_a_search_by_time_tells_what_it_passes_over(place, caplog):
+def test_a_search_by_time_logs_skipped_damage(place, caplog):
     path, lost = place
     log = path / "commitlog" / f"{0:020}"
     with log.open("r+b") as file:
@@ -117,7 +117,7 @@ def test_a_search_by_time_tells_what_it_passes_over(place, caplog):
         assert len(told(caplog)) == 1
 
 
-def test_what_an_opening_finds_is_told_by_it(place, caplog):
+def test_damage_found_by_an_opening_is_logged_by_it(place, caplog):
     path, lost = place
     (path / "forebay.state").unlink()
     log = path / "commitlog" / f"{0:020}"
@@ -128,7 +128,7 @@ def test_what_an_opening_finds_is_told_by_it(place, caplog):
     assert len(lines) == 1 and str(log) in lines[0]
 
 
-def test_a_scan_tells_a_body_that_cannot_be_decompressed(tmp_path, caplog):
+def test_a_scan_logs_a_body_that_cannot_be_decompressed(tmp_path, caplog):
     path = tmp_path / "store"
     with forebay.open(path, commitlog_file_size=1 << 20, checksum=False) as store:
         lost = store.send("orders", BODY)
@@ -142,7 +142,7 @@ def test_a_scan_tells_a_body_that_cannot_be_decompressed(tmp_path, caplog):
     assert f" at {lost.position}, " in line and "body: " in line
 
 
-def test_damage_is_told_when_the_store_is_closed_or_dropped(place, caplog):
+def test_damage_is_logged_when_the_store_is_closed_or_dropped(place, caplog):
     path, lost = place
     spoil(path, lost)
     store = forebay.open(path, "r")
@@ -156,7 +156,7 @@ def test_damage_is_told_when_the_store_is_closed_or_dropped(place, caplog):
     assert len(told(caplog)) == 1
 
 
-def test_a_logger_that_fails_fails_no_read(place, caplog, monkeypatch):
+def test_a_failing_logger_does_not_fail_a_read(place, caplog, monkeypatch):
     path, lost = place
     spoil(path, lost)
 
@@ -171,17 +171,17 @@ def test_a_logger_that_fails_fails_no_read(place, caplog, monkeypatch):
     assert [str(one.exc_value) for one in unraised] == ["no logging today"]
 
 
-def test_a_delayed_message_is_told_once_a_store(open_store, caplog):
+def test_a_delayed_message_is_logged_once_per_store(open_store, caplog):
     store = open_store()
     store.send("orders", b"later", delay_level=3)
     store.producer("orders").send(b"later", delay_level=2)
     (line,) = told(caplog)
-    assert "orders" in line and "delay_level=3" in line and "Forebay delivers no" in line
+    assert "orders" in line and "delay_level=3" in line and "Forebay does not deliver" in line
     open_store().send("orders", b"later", delay_level=1)
     assert len(told(caplog)) == 1
 
 
-def test_the_command_line_says_it_in_its_own_words_alone(place):
+def test_the_command_line_reports_damage_only_in_its_own_words(place):
     path, lost = place
     spoil(path, lost)
     command = [sys.executable, "-m", "forebay", "cat", str(path), "orders"]

@@ -188,7 +188,7 @@ def read(store: forebay.Store, told: list[Acknowledged]) -> None:
     for it in told:
         message = store.get(it.topic, it.queue, it.offset)
         if int(message.body[:8], 16) != it.crc:
-            say(f"wrong (writing) another message stands in its place: {it.line()}")
+            say(f"wrong (writing) replaced by another message: {it.line()}")
         if not store.query(it.topic, it.key):
             say(f"wrong (writing) no longer found by its key: {it.line()}")
 
@@ -201,7 +201,7 @@ def recover(store: forebay.Store, sender: Sender) -> None:
             store.flush()
             it = sender.told[-1]
             if int(store.get(it.topic, it.queue, it.offset).body[:8], 16) != it.crc:
-                say(f"wrong (again) another message stands in its place: {it.line()}")
+                say(f"wrong (again) replaced by another message: {it.line()}")
         except forebay.ForebayError as error:
             # The first send may be the one that meets the error.
             say(f"{'wrong (again)' if last else 'error'} {type(error).__name__} {error}")

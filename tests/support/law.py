@@ -132,7 +132,7 @@ def judge(
     found = sorted(found, key=lambda message: message.position)
     places = {(message.topic, message.queue, message.offset): message for message in found}
     if len(places) != len(found):
-        wrong.append("an offset is there twice")
+        wrong.append("an offset occurs twice")
     last: dict[tuple[int, int], int] = {}
     ends: dict[tuple[str, int], int] = {}
     groups: dict[tuple[int, int, int], list[Fact]] = {}
@@ -141,7 +141,7 @@ def judge(
         place = f"{message.topic} {message.queue} {message.offset}"
         fact = fact_of(message.body)
         if fact is None:
-            wrong.append(f"{place}: the body is not whole")
+            wrong.append(f"{place}: the body is damaged")
             continue
         if message.keys != (key_of(fact),):
             wrong.append(f"{place}: keys {message.keys} of {key_of(fact)}")
@@ -152,7 +152,7 @@ def judge(
         last[sender] = fact.number
         queue = (message.topic, message.queue)
         if message.offset <= ends.get(queue, -1):
-            wrong.append(f"{place}: behind offset {ends[queue]} in the log")
+            wrong.append(f"{place}: stored before offset {ends[queue]}")
         ends[queue] = message.offset
         if fact.group >= 0:
             groups.setdefault((*sender, fact.group), []).append(fact)
@@ -170,7 +170,7 @@ def judge(
         if there is None:
             wrong.append(f"lost: {message.line()}")
         elif int(there.body[:8], 16) != message.crc or there.keys != (message.key,):
-            wrong.append(f"another message stands in its place: {message.line()}")
+            wrong.append(f"replaced by another message: {message.line()}")
     return wrong
 
 

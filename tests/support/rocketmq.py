@@ -165,7 +165,7 @@ def list_store(
     Raises
     ------
     RocketMQError
-        If RocketMQ does not load the store.
+        If RocketMQ refuses to load the store.
     """
     job = Job(directory, sizes, record_checksum)
     (listing,) = list_stores([job], version=version, in_place=in_place)

@@ -60,7 +60,7 @@ class Upkeep:
         topic = self.draw.choice(TOPICS)
         for message in self.store.tail(topic, "earliest", follow=False):
             if law.fact_of(message.body) is None:
-                say(f"wrong (tail) the body is not whole: {topic} {message.offset}")
+                say(f"wrong (tail) the body is damaged: {topic} {message.offset}")
             if self.draw.random() < 0.05 and not self.store.query(topic, message.keys[0]):
                 # Retention first moves the beginning of the log, then deletes what is before it.
                 begin = self.store.stats().min_position
@@ -159,7 +159,7 @@ def step(
         if message.offset != at and not at < message.offset <= begin:
             say(f"wrong (reading) {topic} {number}: {message.offset} follows {at}, {begin=}")
         if law.fact_of(message.body) is None:
-            say(f"wrong (reading) {topic} {number} {message.offset}: the body is not whole")
+            say(f"wrong (reading) {topic} {number} {message.offset}: the body is damaged")
         at = message.offset + 1
         seen[topic, number, message.offset % 20] = message.offset, message.body[:8]
     ends[topic, number] = max(at, batch.next_offset) if not batch.messages else at

@@ -156,8 +156,8 @@ def _why_nothing(sealed: list[SealedFile], gone: set[int], position: int, publis
         return "retention deleted the log files before they could be copied"
     if sealed:
         rest = published - (sealed[-1].start + sealed[-1].length)
-        told = "all sealed log files are already in the archive"
-        return f"{told}; {_written(rest)}" if rest > 0 else told
+        text = "all sealed log files are already in the archive"
+        return f"{text}; {_written(rest)}" if rest > 0 else text
     if published > position:
         return f"no log file is sealed and durable yet; {_written(published - position)}"
     return "the store is empty"
@@ -185,7 +185,7 @@ class _Copier:
         before = self._done
         try:
             survey = _forebay.survey(self._store, start)
-            copied = self._files.copy(f"commitlog/{name}", file.path, self._told)
+            copied = self._files.copy(f"commitlog/{name}", file.path, self._report)
         except OSError as error:
             if self._stop is not None:
                 # The progress callback raised this; the error may wrap it as one of a file.
@@ -203,7 +203,7 @@ class _Copier:
         self.copied += length
         return True
 
-    def _told(self, some: int) -> None:
+    def _report(self, some: int) -> None:
         self._done += some
         if self._progress is None:
             return

@@ -16,7 +16,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from forebay.archive.local import LocalFiles
 from forebay.archive.remote import RemoteFiles, pyarrow_fs, without_user
-from forebay.archive.writing import Told
+from forebay.archive.writing import OnChunk
 from forebay.errors import InvalidOptionError
 from forebay.redact import redacted
 
@@ -43,8 +43,8 @@ class Files(Protocol):
     def write(self, name: str, data: bytes) -> None:
         """Write a small file, atomically and durably."""
 
-    def copy(self, name: str, source: Path, told: Told) -> int:
-        """Copy a local file, durably; call `told` with the number of bytes of each chunk.
+    def copy(self, name: str, source: Path, on_chunk: OnChunk) -> int:
+        """Copy a local file, durably; call `on_chunk` with the number of bytes of each chunk.
 
         Raises `DiskError` or `DiskFullError` if the operating system refuses a write.
         """
@@ -83,7 +83,7 @@ def at(target: str | os.PathLike[str], filesystem: Any = None) -> Files:
                 f"got {type(filesystem).__name__}",
                 name="filesystem",
                 value=type(filesystem).__name__,
-                reason="it must be a file system of pyarrow or fsspec",
+                reason="must be a file system of pyarrow or fsspec",
             )
         filesystem = fs.PyFileSystem(fs.FSSpecHandler(filesystem))
     if isinstance(filesystem, fs.LocalFileSystem):
@@ -115,8 +115,8 @@ def _known(uri: str) -> tuple[Any, str] | None:
 
 def _unknown(uri: str) -> InvalidOptionError:
     """Return the error for an unknown URI; a library's own error may contain the password."""
-    shown, reason = redacted(uri), "it must be a directory or a URI that pyarrow or fsspec supports"
-    message = f"target must be a directory or a URI that pyarrow or fsspec supports, got {shown}"
+    shown, reason = redacted(uri), "must be a directory or a URI that pyarrow or fsspec supports"
+    message = f"target {reason}, got {shown}"
     return InvalidOptionError(message, name="target", value=shown, reason=reason)
 
 

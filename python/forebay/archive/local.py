@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from forebay.archive.writing import PART, Told, named, read_next
+from forebay.archive.writing import PART, OnChunk, named, read_next
 from forebay.durable import sync_directory, write_all
 
 if TYPE_CHECKING:
@@ -75,14 +75,14 @@ class LocalFiles:
         """Write a file under a temporary name, make it durable, and rename it."""
         self._put(name, lambda part: write_all(part, data), len(data))
 
-    def copy(self, name: str, source: Path, told: Told) -> int:
+    def copy(self, name: str, source: Path, on_chunk: OnChunk) -> int:
         """Copy a file, in the kernel where possible, so that the bytes stay out of this process."""
         copied = 0
         with open(source, "rb", buffering=0) as file:
 
             def fill(part: int) -> None:
                 nonlocal copied
-                copied = _copy_all(file, part, told)
+                copied = _copy_all(file, part, on_chunk)
 
             self._put(name, fill, os.fstat(file.fileno()).st_size)
         return copied
@@ -167,7 +167,7 @@ _WAYS = [
 ]
 
 
-def _copy_all(source: FileIO, target: int, told: Told) -> int:
+def _copy_all(source: FileIO, target: int, on_chunk: OnChunk) -> int:
     length = os.fstat(source.fileno()).st_size
     copied = 0
     ways = list(_WAYS)
@@ -182,7 +182,7 @@ def _copy_all(source: FileIO, target: int, told: Told) -> int:
         if some == 0:
             break
         copied += some
-        told(some)
+        on_chunk(some)
     return copied
 
 

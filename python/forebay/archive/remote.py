@@ -14,7 +14,7 @@ from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
-from forebay.archive.writing import PART, Told, named, read_next
+from forebay.archive.writing import PART, OnChunk, named, read_next
 from forebay.errors import DiskError
 
 __all__ = ["RemoteFiles", "pyarrow_fs", "without_user"]
@@ -103,7 +103,7 @@ class RemoteFiles:
         """Write a file under a temporary name, and rename it."""
         self._put(name, lambda stream: stream.write(data), len(data))
 
-    def copy(self, name: str, source: Path, told: Told) -> int:
+    def copy(self, name: str, source: Path, on_chunk: OnChunk) -> int:
         """Copy a file in chunks."""
         with open(source, "rb", buffering=0) as file:
             length = os.fstat(file.fileno()).st_size
@@ -111,7 +111,7 @@ class RemoteFiles:
             def fill(stream: Any) -> None:
                 while chunk := read_next(file, _CHUNK):
                     stream.write(chunk)
-                    told(len(chunk))
+                    on_chunk(len(chunk))
 
             self._put(name, fill, length)
         return length

@@ -70,8 +70,8 @@ def milliseconds_of(time: datetime | int) -> int:
     """Return a time in milliseconds, rounded up."""
     if isinstance(time, datetime):
         if time.utcoffset() is None:
-            reason = "it has no time zone: give one, as in datetime.now(timezone.utc)"
-            message = f"time is {time}: {reason}"
+            reason = "must have a time zone, as in datetime.now(timezone.utc)"
+            message = f"time {reason}, got {time}"
             raise InvalidOptionError(message, name="time", value=str(time), reason=reason)
         return milliseconds(time)[1]
     if isinstance(time, bool) or not hasattr(time, "__index__"):

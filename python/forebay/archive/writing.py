@@ -13,13 +13,13 @@ from forebay.errors import DiskError, DiskFullError, DiskPermissionError
 if TYPE_CHECKING:
     from io import FileIO
 
-__all__ = ["PART", "Told", "named", "read_next"]
+__all__ = ["PART", "OnChunk", "named", "read_next"]
 
 #: Suffix of a file that is still being written.
 PART = ".part"
 
 #: Called with the number of bytes of each chunk that was copied.
-Told = Callable[[int], object]
+OnChunk = Callable[[int], object]
 
 
 def read_next(source: FileIO, length: int) -> bytes:

@@ -27,8 +27,6 @@ __all__ = [
     "pair",
 ]
 
-#: A start or end of the messages to read, as scans and tails take it.
-
 #: The forms of a time, for help texts.
 TIME = "a time such as 2026-03-01T12:00Z, 2026-03-01 (in this machine's time zone) or -2h"
 _WHERE = (

@@ -89,7 +89,9 @@ def _file_system(mount: Mount | None) -> Check:
     if kind in ("ext4", "xfs"):
         return Check(name, where, OK, "Forebay is measured and tested on it")
     if kind in _MEMORY:
-        reason = "it is in memory: a flush saves nothing, and a power loss destroys everything"
+        reason = (
+            "its files are in memory: a flush saves nothing, and a power loss destroys everything"
+        )
         return Check(name, where, WARNING, reason)
     if kind in _NETWORK or kind.startswith("fuse"):
         reason = (
@@ -142,7 +144,7 @@ def _write_cache(machine: Machine, mount: Mount | None) -> Check:
     if not found:
         return _unknown(name)
     holds = "write back" in found
-    text = "a sync makes the disk empty its cache" if holds else "the disk holds no writes back"
+    text = "a sync makes the disk empty its cache" if holds else "the disk has no volatile cache"
     unsafe = mount is not None and mount.options & {"nobarrier", "barrier=0"}
     if holds and unsafe:
         reason = "the disk may lose cached writes: the mount options keep syncs from flushing them"
@@ -194,7 +196,7 @@ def _dirty(machine: Machine) -> Iterator[Check]:
     if limit is None:
         yield _unknown("dirty limit")
     elif limit < _GIB:
-        reason = "from about half of it senders are slowed to the speed of the disk: raise it"
+        reason = "from half of this limit on, senders are slowed to the speed of the disk: raise it"
         yield Check("dirty limit", shown, ADVICE, reason)
     else:
         yield Check("dirty limit", shown, OK, "")
@@ -203,7 +205,7 @@ def _dirty(machine: Machine) -> Iterator[Check]:
     if background is None:
         yield _unknown(name)
     elif limit is not None and background >= limit:
-        reason = "write-back begins only when senders are already waiting for it: halve it"
+        reason = "write-back begins when senders already wait: set it to half of the dirty limit"
         yield Check(name, shown, ADVICE, reason)
     elif background > 4 * _GIB:
         reason = (

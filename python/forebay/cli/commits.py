@@ -38,8 +38,8 @@ def add(verbs: Any) -> None:
     for name, run, what in (
         ("list", _list, "list commits that are pending, begun or refused"),
         ("show", _show, "show a query's last batch in the log, and its commits that are not done"),
-        ("resolve", _resolve, "decide about a batch of which only a part is in the log"),
-        ("withdraw", _withdraw, "take back a commit of which nothing is in the log"),
+        ("resolve", _resolve, "decide what happens to a batch of which only a part is in the log"),
+        ("withdraw", _withdraw, "withdraw a commit of which nothing is in the log"),
     ):
         action = actions.add_parser(name, help=what, description=what, allow_abbrev=False)
         add_store(action)

@@ -50,8 +50,8 @@ def status(checks: list[Check]) -> int:
 def _write(checks: list[Check]) -> None:
     rows = [(check.name, check.value, check.verdict) for check in checks]
     write_table(("check", "found", "verdict"), rows)
-    told = [check for check in checks if check.verdict != OK and check.value]
-    if told:
+    noted = [check for check in checks if check.verdict != OK and check.value]
+    if noted:
         write_line()
-    for check in told:
+    for check in noted:
         write_line(f"{check.verdict}: {check.name}: {check.advice}")

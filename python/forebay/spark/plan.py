@@ -44,9 +44,9 @@ Bounds = tuple[int, int]
 
 
 #: Maximum number of records of a store to sample for their sizes; this takes a few milliseconds.
-_LOOKS_MAX = 2_000
+_SAMPLES_MAX = 2_000
 #: Maximum number of records of one queue to sample.
-_LOOKS_QUEUE_MAX = 16
+_SAMPLES_QUEUE_MAX = 16
 
 
 def processors() -> int:
@@ -265,11 +265,12 @@ def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:
                 [(found.topic, found.queue, found.start, found.end) for found in ranges]
             )
         ]
-    largest = sorted((found for found in ranges if len(found)), key=len, reverse=True)[:_LOOKS_MAX]
-    looks = min(_LOOKS_QUEUE_MAX, _LOOKS_MAX // max(len(largest), 1))
+    by_len = sorted((found for found in ranges if len(found)), key=len, reverse=True)
+    largest = by_len[:_SAMPLES_MAX]
+    samples = min(_SAMPLES_QUEUE_MAX, _SAMPLES_MAX // max(len(largest), 1))
     sizes = {}
     for found in largest:
-        sizes[found.topic, found.queue] = _look(store, found, min(looks, len(found)))
+        sizes[found.topic, found.queue] = _sample(store, found, min(samples, len(found)))
     by_topic: dict[str, list[int]] = {}
     for (topic, _), seen in sizes.items():
         by_topic.setdefault(topic, []).extend(seen)
@@ -282,10 +283,10 @@ def weigh(store: Source, ranges: Iterable[Range]) -> list[Range]:
     return weighed
 
 
-def _look(store: Store, found: Range, looks: int) -> list[int]:
+def _sample(store: Store, found: Range, samples: int) -> list[int]:
     sizes = []
-    for look in range(looks):
-        offset = found.start + len(found) * (2 * look + 1) // (2 * looks)
+    for number in range(samples):
+        offset = found.start + len(found) * (2 * number + 1) // (2 * samples)
         # Damage is reported by the task that reads it.
         with contextlib.suppress(ForebayError):
             sizes.append(store.get(found.topic, found.queue, offset).size)

@@ -91,7 +91,7 @@ class ForebayReader(DataSourceReader):
                 with open_source(path) as store:
                     ranges += planner.ranges(store)
             except UNREADABLE as error:
-                self._pass_over(path, error)
+                self._skip(path, error)
                 unreadable.append(error)
         if unreadable and len(unreadable) == len(asked):
             # If no store can be read, fail: an empty result would hide it.
@@ -115,11 +115,11 @@ class ForebayReader(DataSourceReader):
                     token = None if stage is None else (partition.plan, stage)
                     store = OPENED.store("read", path, token)
             except UNREADABLE as error:
-                self._pass_over(path, error)
+                self._skip(path, error)
                 continue
             yield from self._read_store(store, ranges)
 
-    def _pass_over(self, path: str, error: Exception) -> None:
+    def _skip(self, path: str, error: Exception) -> None:
         """Raise the error of a store, or log it if ``failOnDataLoss`` is false."""
         if self._options.fail_on_data_loss:
             error.add_note(f'store: {redacted(path)}; set failOnDataLoss to "false" to skip it')

@@ -99,7 +99,7 @@ class ForebayWriter(DataSourceArrowWriter):
         if not staged:
             return
         _commit(options, "stream", self._query, version, staged)
-        if options.batch_conflict == "skip" and self._is_passed_over(version, staged):
+        if options.batch_conflict == "skip" and self._is_in_log_with_other_rows(version, staged):
             _log.warning(
                 "version %d of txnAppId %r counts as done, because %s holds it or a later one with "
                 "other rows; these %d rows were not written",
@@ -109,7 +109,7 @@ class ForebayWriter(DataSourceArrowWriter):
                 sum(contents[0] for _, contents, _ in staged),
             )
 
-    def _is_passed_over(self, version: int, staged: list[Staged]) -> bool:
+    def _is_in_log_with_other_rows(self, version: int, staged: list[Staged]) -> bool:
         """Return whether the log holds the version with other rows; False if that is unknown."""
         path, contents = self._options.path, _contents(staged)
         try:

@@ -57,8 +57,8 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._parallelism = parallelism
         self._watches: dict[str, Watch] = {}
-        self._told: set[str] = set()
-        #: The stores at the last look, for Spark's progress reports.
+        self._logged: set[str] = set()
+        #: The stores at the last check, for Spark's progress reports.
         self._last: dict[str, Seen] = {}
         #: End offsets of an available-now stream.
         self._target: dict[At, int] | None = None
@@ -77,7 +77,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return where a new stream begins, according to its options."""
         planner = Planner(self._options.read)
         places = {}
-        seen = self._look()
+        seen = self._check()
         for path, found in seen.items():
             store = self._watches[path].store
             given = planner.resolve(store, "starting", found.bounds)
@@ -108,7 +108,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Fix the end of an available-now stream at the current ends."""
         self._target = {
             (path, at): end
-            for path, found in self._look().items()
+            for path, found in self._check().items()
             for at, (_, end) in found.bounds.items()
         }
 
@@ -117,7 +117,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         places = decode(start)
         # Spark plans a batch once the previous one is in the sink.
         self._record(start)
-        seen = self._look(places)
+        seen = self._check(places)
         starts = self._starts(places, seen)
         ends = {
             (path, at): end for path, found in seen.items() for at, (_, end) in found.bounds.items()
@@ -147,7 +147,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return end
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return the durable ends at the last look."""
+        """Return the durable ends at the last check."""
         if not self._last:
             return None
         return encode(
@@ -224,7 +224,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- the state of the stores ------------------------------------------------------------------
 
-    def _look(self, places: Mapping[str, Place] | None = None) -> dict[str, Seen]:
+    def _check(self, places: Mapping[str, Place] | None = None) -> dict[str, Seen]:
         """Return the current state of all stores that the paths match."""
         seen = {}
         given = self._options.read.paths
@@ -232,12 +232,12 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for path in paths:
             watch = self._watches.get(path) or Watch(path, self._options.read)
             try:
-                seen[path] = watch.look()
+                seen[path] = watch.check()
             except (StoreNotFoundError, NotAStoreError) as error:
                 watch.close()
                 if path not in given and path not in (places or {}):
                     # A pattern may match a store that is just being created.
-                    self._tell(f"skipping {path}, which is not a store, or not yet: {error}")
+                    self._log_once(f"skipping {path}, which is not a store, or not yet: {error}")
                     continue
                 self._lose(error, path)
             except UNREADABLE as error:
@@ -289,11 +289,11 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f'store: {path}; set failOnDataLoss to "false" to continue with what remains'
             )
             raise error
-        self._tell(f"{path}: {error}")
+        self._log_once(f"{path}: {error}")
 
-    def _tell(self, text: str) -> None:
-        if text not in self._told:
-            self._told.add(text)
+    def _log_once(self, text: str) -> None:
+        if text not in self._logged:
+            self._logged.add(text)
             _log.warning("%s", text)
 
     # --- the tasks of a batch ---------------------------------------------------------------------
@@ -322,7 +322,7 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [ForebayPartition(plan, group, lives) for group in groups]
 
     def _replayed(self, begin: Mapping[str, Place], end: Mapping[str, Place]) -> dict[At, int]:
-        seen = self._look(end)
+        seen = self._check(end)
         starts = self._starts(begin, seen)
         for path, found in seen.items():
             if path not in end:
@@ -357,7 +357,9 @@ class ForebayStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 group.record(path, self._options.group, place.queues)
             except (OSError, ForebayError) as error:
-                self._tell(f"cannot record the progress of group {self._options.group}: {error}")
+                self._log_once(
+                    f"cannot record the progress of group {self._options.group}: {error}"
+                )
 
     def stop(self) -> None:
         """Close all stores."""

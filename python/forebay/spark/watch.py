@@ -2,7 +2,7 @@
 
 A reader follows the writer that was running when the reader was opened. It is reopened when another
 writer has opened the store, which begins an epoch, or when another directory has replaced the
-store. The directory of a RocketMQ broker has no epochs, so each look opens it again.
+store. The directory of a RocketMQ broker has no epochs, so each check opens it again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Seen:
-    """The state of a store at one look."""
+    """The state of a store at one moment."""
 
     #: `None` if a broker writes to the store: then a change of writers cannot be detected.
     life: Life | None
@@ -52,7 +52,7 @@ class Watch:
         self._store: Store | None = None
         self._life: Life | None = None
 
-    def look(self) -> Seen:
+    def check(self) -> Seen:
         """Return the current state of the store.
 
         Raises
@@ -70,14 +70,14 @@ class Watch:
                 self._store = forebay.open(self.path, mode="r")
                 self._life = life
             durable, bounds = self._bounds(None)
-            # If a new epoch has begun meanwhile, the bounds may belong to it: look again.
+            # If a new epoch has begun meanwhile, the bounds may belong to it: check again.
             if life is None or _life_of(self.path)[0] == life:
                 return Seen(life, epochs, durable, bounds)
 
     @property
     def store(self) -> Store:
-        """The store that the last look opened."""
-        assert self._store is not None, "look comes first"
+        """The store that the last check opened."""
+        assert self._store is not None, "check comes first"
         return self._store
 
     def offsets_from(self, position: int) -> dict[TopicQueue, int]:

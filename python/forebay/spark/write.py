@@ -196,7 +196,7 @@ def check_schema(schema: StructType, topic: str | None, *, ignore_extra: bool = 
             )
             raise invalid("columns", field.name, reason)
         if field.name in names[:place]:
-            raise invalid("columns", field.name, "the column is there twice")
+            raise invalid("columns", field.name, "the column occurs twice")
         kinds, word = wanted[field.name]
         found = field.dataType
         good = isinstance(found, kinds) and (field.name != "headers" or _are_headers(found))

@@ -15,7 +15,7 @@ def filled(tmp_path):
     return path
 
 
-def test_sealed_files_are_archived_and_the_rest_of_the_store_is_left(run, filled, tmp_path):
+def test_sealed_files_are_archived_and_the_store_is_not_changed(run, filled, tmp_path):
     before = state_of(filled)
     status, out, err = run("archive", filled, tmp_path / "a")
     assert (status, err) == (0, "")
@@ -34,7 +34,7 @@ def test_sealed_files_are_archived_and_the_rest_of_the_store_is_left(run, filled
     assert (facts["files"], facts["skipped"], facts["recorded"]) == (0, 1, True)
 
 
-def test_an_archive_is_verified_where_that_is_asked_for(run, filled, tmp_path):
+def test_an_archive_is_verified_on_request(run, filled, tmp_path):
     status, out, _ = run("archive", filled, tmp_path / "a", "--verify")
     assert status == 0
     last = out.decode().splitlines()[-1]
@@ -51,7 +51,7 @@ def test_an_archive_is_verified_where_that_is_asked_for(run, filled, tmp_path):
     assert status == 1 and facts["damage"][0]["path"] == str(log)
 
 
-def test_what_cannot_be_archived_is_said_in_a_line(run, broker, filled, tmp_path):
+def test_a_refused_archive_is_reported_in_one_line(run, broker, filled, tmp_path):
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").touch()
     status, out, err = run("archive", filled, tmp_path / "other")

@@ -67,7 +67,7 @@ def end_log_after_batch(path: Path, marker: int) -> None:
     (path / "abort").touch()
 
 
-def test_commits_are_listed_with_how_far_they_are(run, cut):
+def test_commits_are_listed_with_their_progress(run, cut):
     _forebay.publish_commit(cut, "r", 0, "batch", [stage(cut, "r", [b"a", b"b"])])
     (cut / "forebay.stages" / "r" / "taken-1").write_bytes(b"[" * 100_000)
     status, out, _ = run("commits", "list", cut, "--json")
@@ -82,7 +82,7 @@ def test_commits_are_listed_with_how_far_they_are(run, cut):
     assert (status, b"pending" in out, b"parts are in the log" in out) == (0, True, True)
 
 
-def test_a_batch_of_which_a_part_is_there_is_shown_and_resolved(run, cut):
+def test_a_partly_appended_batch_is_shown_and_resolved(run, cut):
     status, out, _ = run("commits", "show", cut, "q")
     assert status == 0
     assert b"batch 4, part 1 of 2, 6 rows" in out
@@ -131,7 +131,7 @@ def test_a_pending_commit_is_withdrawn_and_a_begun_one_is_not(run, tmp_path):
     assert count(tmp_path) == 1
 
 
-def test_what_is_no_query_or_no_store_is_refused(run, tmp_path):
+def test_an_invalid_query_or_store_is_refused(run, tmp_path):
     forebay.open(tmp_path).close()
     assert run("commits", "show", tmp_path, "../q")[0] == 2
     assert run("commits", "list", tmp_path / "absent")[0] == 1

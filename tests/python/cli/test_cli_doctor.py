@@ -86,7 +86,7 @@ def verdicts(found):
     return {name: check.verdict for name, check in found.items() if check.verdict != OK}
 
 
-def test_a_machine_that_is_as_advised_is_all_right(root):
+def test_a_machine_that_follows_all_advice_passes(root):
     (root / "proc/sys/vm/swappiness").write_text("1")
     found = look(root)
     assert verdicts(found) == {}
@@ -96,7 +96,7 @@ def test_a_machine_that_is_as_advised_is_all_right(root):
     assert found["locked memory"].value == "8.0 MiB"
 
 
-def test_a_machine_that_tells_nothing_is_unknown_and_no_failure(tmp_path):
+def test_a_machine_that_reports_nothing_is_unknown_and_not_a_failure(tmp_path):
     found = look(tmp_path, free=None)
     assert set(verdicts(found).values()) == {UNKNOWN}
     assert len(verdicts(found)) == len(found)
@@ -180,26 +180,26 @@ def test_a_file_system_without_a_number_is_found_by_its_source(root):
         ),
     ],
 )
-def test_what_the_kernel_is_set_to_is_judged(root, file, text, name, verdict):
+def test_kernel_settings_are_judged(root, file, text, name, verdict):
     (root / file).write_text(text)
     check = look(root)[name]
     assert check.verdict == verdict
     assert check.advice
 
 
-def test_room_for_a_log_file_is_asked_for(root):
+def test_space_for_a_log_file_is_required(root):
     assert look(root, free=GIB)["free space"].verdict == ADVICE
     assert look(root, free=2 * GIB)["free space"].verdict == OK
 
 
-def test_the_limit_of_locked_memory_matters_to_who_locks(root):
+def test_the_limit_of_locked_memory_matters_only_with_lock_memory(root):
     assert look(root, lock_memory=True)["locked memory"].verdict == ADVICE
     (root / "proc/self/limits").write_text("Max locked memory  unlimited  unlimited  bytes\n")
     check = look(root, lock_memory=True)["locked memory"]
     assert (check.value, check.verdict) == ("unlimited", OK)
 
 
-def test_the_status_tells_of_warnings_alone(root):
+def test_only_warnings_change_the_exit_status(root):
     assert status(list(look(root).values())) == 0
     assert status(list(look(root, "/mem/store").values())) == 1
 
@@ -223,7 +223,7 @@ def test_the_verb_writes_json(run, tmp_path):
     assert free["verdict"] in (OK, ADVICE)
 
 
-def test_the_tuning_page_tells_of_every_check(root):
+def test_the_tuning_page_describes_every_check(root):
     page = (Path(__file__).parents[3] / "docs" / "tuning.md").read_text(encoding="utf-8")
     missing = [name for name in look(root) if f"`{name}`" not in page]
     assert missing == []

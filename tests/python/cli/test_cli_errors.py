@@ -83,7 +83,7 @@ def test_errors_are_one_line_and_status_1(run, store, monkeypatch, arguments, pa
     assert part in err
 
 
-def test_a_store_that_another_writes_is_not_sent_to(run, store):
+def test_a_store_that_another_process_writes_is_not_sent_to(run, store):
     with forebay.open(store):
         status, _, err = run("send", store, "orders", "x")
         assert status == 1
@@ -102,7 +102,7 @@ def test_a_directory_of_a_broker_is_written_only_when_adopted(run, broker):
     assert rows(run("tail", broker, "fx-orders", "-n", "1")[1])[0]["body"] == "x"
 
 
-def test_verbs_that_look_change_nothing(run, broker, tmp_path):
+def test_reading_verbs_change_nothing(run, broker, tmp_path):
     before = state_of(broker)
     for arguments in (
         ("info", broker),
@@ -118,14 +118,14 @@ def test_verbs_that_look_change_nothing(run, broker, tmp_path):
         assert state_of(broker) == before, arguments
 
 
-def test_names_from_a_disk_give_no_orders_to_a_terminal(run, tmp_path):
+def test_names_from_a_disk_cannot_control_the_terminal(run, tmp_path):
     status, _, err = run("info", tmp_path / "\x1b[31m\nred")
     assert status == 1
     assert "\x1b" not in err
     assert err.count("\n") == 1
 
 
-def test_a_reader_that_goes_away_is_no_error(store):
+def test_a_closed_pipe_is_not_an_error(store):
     with forebay.open(store) as opened:
         opened.producer("many").send_batch([b"x" * 100] * 2000)
     with subprocess.Popen(

@@ -47,7 +47,7 @@ def test_export_writes_every_message_in_every_format(run, broker, tmp_path, endi
 
 
 @pytest.mark.parametrize("ending", ["parquet", "arrow", "jsonl", "csv"])
-def test_export_keeps_to_its_bounds_in_every_format(run, store, tmp_path, ending):
+def test_export_respects_its_bounds_in_every_format(run, store, tmp_path, ending):
     target = tmp_path / f"some.{ending}"
     bounds = ("--topic", "orders", "--queue", "0", "--start", "1", "--end", "3")
     assert run("export", store, target, *bounds)[0] == 0
@@ -102,7 +102,7 @@ def test_an_export_that_fails_leaves_the_old_file_and_no_other(
     assert sorted(file.name for file in tmp_path.iterdir()) == [target.name, "store"]
 
 
-def test_export_refuses_what_is_no_file(run, store, tmp_path):
+def test_export_refuses_targets_that_are_not_files(run, store, tmp_path):
     pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
     status, _, err = run("export", store, pipe, "--force")
@@ -110,7 +110,7 @@ def test_export_refuses_what_is_no_file(run, store, tmp_path):
     assert pipe.is_fifo()
 
 
-def test_export_of_a_damaged_store_keeps_the_intact_and_says_so(run, tmp_path):
+def test_export_of_a_damaged_store_writes_intact_messages_and_reports_the_damage(run, tmp_path):
     target = tmp_path / "all.parquet"
     status, _, err = run("export", unpack("torn-hole", tmp_path), target)
     assert status == 1

@@ -55,7 +55,7 @@ def test_topics_as_json_are_one_document(run, store):
     assert orders["queues"][0] == {"id": 0, "min_offset": 0, "max_offset": 4}
 
 
-def test_verify_is_content_with_a_whole_store(run, store):
+def test_verify_reports_an_intact_store(run, store):
     status, out, err = run("verify", store)
     assert (status, err) == (0, "")
     assert out.decode() == "6 records, 6 queue entries and 6 index entries are intact\n"
@@ -89,7 +89,7 @@ def test_repair_prints_what_it_did_and_leaves_a_store_that_verifies(run, tmp_pat
     assert (status, out.decode()) == (0, "nothing is damaged\n")
 
 
-def test_repair_makes_no_store_and_says_what_it_leaves(run, store, tmp_path):
+def test_repair_creates_no_store_and_lists_what_it_cannot_repair(run, store, tmp_path):
     status, _, err = run("repair", tmp_path / "absent")
     assert (status, err.count("\n")) == (1, 1)
     assert not (tmp_path / "absent").exists()

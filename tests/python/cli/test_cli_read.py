@@ -17,7 +17,7 @@ import forebay
 from forebay.cli.arguments import moment
 
 
-def test_cat_writes_json_lines_in_the_order_of_storing(run, store):
+def test_cat_writes_json_lines_in_stored_order(run, store):
     status, out, err = run("cat", store, "orders")
     assert (status, err) == (0, "")
     found = rows(out)
@@ -85,7 +85,7 @@ def test_cat_writes_bodies_byte_for_byte(run, store):
         (["--end", "2001-01-01T00:00Z"], []),
     ],
 )
-def test_cat_keeps_to_its_bounds(run, store, arguments, expected):
+def test_cat_respects_its_bounds(run, store, arguments, expected):
     status, out, err = run("cat", store, "orders", *arguments)
     assert (status, err) == (0, "")
     # The body that is not text has no number.
@@ -105,7 +105,7 @@ def test_a_time_bound_splits_a_topic_exactly(run, broker):
     assert min(row["store_timestamp"] for row in after) == middle
 
 
-def test_cat_of_a_damaged_store_gives_what_is_intact_and_says_so(run, tmp_path):
+def test_cat_of_a_damaged_store_prints_intact_messages_and_reports_the_damage(run, tmp_path):
     status, out, err = run("cat", unpack("torn-hole", tmp_path), "orders")
     places = {(row["queue"], row["offset"]) for row in rows(out)}
     assert status == 1
@@ -145,7 +145,7 @@ def test_tail_prints_the_newest_of_all_queues_together(run, store):
     assert run("tail", store, "orders", "-n", "0")[1] == b""
 
 
-def test_tail_looks_as_far_back_as_a_tag_needs(run, store):
+def test_tail_reads_as_far_back_as_a_tag_needs(run, store):
     _, out, _ = run("tail", store, "orders", "-n", "2", "--tags", "even", "--format", "raw")
     assert out == b"body 0\nbody 2\n"
     _, out, _ = run("tail", store, "orders", "-n", "1", "--queue", "0", "--format", "raw")
@@ -181,7 +181,7 @@ def test_query_finds_by_key_newest_first(run, store):
     assert run("query", store, "orders", "nobody")[:2] == (0, b"")
 
 
-def test_query_keeps_to_its_times(run, store):
+def test_query_respects_its_times(run, store):
     assert run("query", store, "orders", "k1", "--end", "2001-01-01T00:00Z")[1] == b""
     (_, second) = rows(run("query", store, "orders", "k1")[1])
     exact = second["store_timestamp"]
@@ -189,7 +189,7 @@ def test_query_keeps_to_its_times(run, store):
     assert second in rows(run("query", store, "orders", "k1", *bounds)[1])
 
 
-def test_times_are_dates_of_this_zone_or_so_long_ago(run, store, monkeypatch):
+def test_times_are_local_dates_or_durations_ago(run, store, monkeypatch):
     every = [row["offset"] for row in rows(run("cat", store, "orders", "--queue", "0")[1])]
     assert every == [0, 1, 2, 3]
 

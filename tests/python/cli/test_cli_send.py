@@ -9,7 +9,7 @@ from harness import LONG_S
 import forebay
 
 
-def test_send_makes_a_store_and_says_where_messages_are(run, tmp_path):
+def test_send_creates_a_store_and_prints_where_messages_are(run, tmp_path):
     path = tmp_path / "new"
     arguments = ("--key", "k", "--key", "l", "--tags", "t", "--property", "a=b=c", "--queue", "3")
     status, out, err = run("send", path, "orders", "one", "two", *arguments)
@@ -40,7 +40,7 @@ def test_send_takes_a_file_as_one_message(run, tmp_path):
         assert store.get("t", 0, 0).body == body
 
 
-def test_send_of_a_missing_file_makes_no_store(run, tmp_path):
+def test_send_of_a_missing_file_creates_no_store(run, tmp_path):
     status, _, err = run("send", tmp_path / "new", "t", "--file", tmp_path / "nothing")
     assert status == 1
     assert err == f"forebay: {tmp_path / 'nothing'}: No such file or directory\n"
@@ -51,7 +51,7 @@ def send_lines(path: Path, text: bytes, *arguments: str) -> subprocess.Completed
     return subprocess.run(command("send", path, "t", *arguments), input=text, capture_output=True)
 
 
-def test_send_takes_lines_and_the_last_one_needs_no_end(tmp_path):
+def test_send_takes_lines_and_the_last_one_needs_no_newline(tmp_path):
     done = send_lines(
         tmp_path / "new", b"a\n\nb \xff\nlast", "--queue", "0", "--key", "k", "--json"
     )
@@ -74,7 +74,7 @@ def test_send_keeps_lines_whole_and_in_order_across_reads(tmp_path):
     assert found == lines
 
 
-def test_a_line_that_is_refused_is_named_with_what_was_sent(tmp_path):
+def test_a_refused_line_is_named_with_the_number_of_sent_messages(tmp_path):
     text = b"x\n" * 1500 + b"y" * (5 << 20) + b"\n"
     done = send_lines(tmp_path / "new", text)
     assert (done.returncode, done.stdout) == (1, b"")
@@ -83,7 +83,7 @@ def test_a_line_that_is_refused_is_named_with_what_was_sent(tmp_path):
     assert b"1,500 messages were sent before" in done.stderr
 
 
-def test_a_pipe_that_trickles_is_sent_as_it_comes(tmp_path):
+def test_lines_of_a_slow_pipe_are_sent_as_they_arrive(tmp_path):
     path = tmp_path / "new"
     with subprocess.Popen(
         command("send", path, "t", "--queue", "0"), stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -20,7 +20,7 @@ import forebay.spark.jobs.work
 from forebay.cli import main
 # Jobs over six messages are short.
 forebay.output._INTERVAL = 0
-forebay.spark.jobs.work._LOOK_INTERVAL = 0.001
+forebay.spark.jobs.work._REPORT_INTERVAL = 0.001
 class Terminal(io.StringIO):
     def isatty(self):
         return True

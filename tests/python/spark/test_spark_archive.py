@@ -168,7 +168,7 @@ def test_a_log_file_that_changed_fails_the_job_unless_loss_is_allowed(spark, arc
     assert read(spark, copy, failOnDataLoss="false", **options).count() == count
 
 
-def test_a_table_that_is_missing_leaves_a_gap_that_is_told(spark, archived, tmp_path):
+def test_a_missing_table_leaves_a_gap_that_is_reported(spark, archived, tmp_path):
     copy = tmp_path / "archive"
     with forebay.open(archived.store, mode="r") as store:
         store.archive(copy)
@@ -183,7 +183,9 @@ def test_a_table_that_is_missing_leaves_a_gap_that_is_told(spark, archived, tmp_
     assert frame.count() == len(archived.sent.of("one")) - len(lost)
 
 
-def test_what_is_no_archive_is_passed_over_only_where_loss_is_allowed(spark, archived, tmp_path):
+def test_a_path_that_is_not_an_archive_is_skipped_only_if_loss_is_allowed(
+    spark, archived, tmp_path
+):
     (tmp_path / "forebay.archive").write_text("mine")
     with pytest.raises(PySparkException, match="NotAStoreError"):
         read(spark, tmp_path, archived.path, subscribe="one").count()
@@ -194,7 +196,7 @@ def test_what_is_no_archive_is_passed_over_only_where_loss_is_allowed(spark, arc
     assert "secret" not in str(raised.value)
 
 
-def test_filters_that_spark_hands_over_narrow_the_read_of_an_archive(archived, monkeypatch):
+def test_pushed_filters_narrow_the_read_of_an_archive(archived, monkeypatch):
     sent = archived.sent.of("orders", "one")
     half = sent[len(sent) // 2]
     columns = "store,topic,partition,offset,key,tags,timestamp"

@@ -90,7 +90,7 @@ def test_topics_are_chosen_and_may_be_empty(spark: Any, tmp_path: Path) -> None:
         compact(spark, path, tmp_path / "other", topics=["nothing"])
 
 
-def test_rows_that_are_not_here_make_no_store(
+def test_rows_missing_on_the_driver_create_no_store(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Imitate workers whose disk is not the driver's."""

@@ -69,7 +69,7 @@ def service(code: str, folder: Path) -> Iterator[str]:
             running.terminate()
 
 
-def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
+def test_the_tutorial_runs_as_written(tmp_path: Path) -> None:
     capture, stream, back = blocks("spark-tutorial.md", "python")
     (look,) = (line for line in blocks("spark-tutorial.md", "sh")[0].splitlines() if "tail" in line)
     sent = [("42", "look"), ("42", "buy"), ("7", "look")]
@@ -97,7 +97,7 @@ def test_the_tutorial_runs_as_it_is_written(tmp_path: Path) -> None:
     assert bought == [("42", b"buy")]
 
 
-def test_what_the_page_on_kafka_says_of_writing_and_views(spark: Any, tmp_path: Path) -> None:
+def test_the_kafka_page_is_right_about_writing_and_views(spark: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "events")
     row = {"key": b"\xff", "value": None, "topic": "orders", "partition": 1, "offset": 7}
     schema = "key binary, value binary, topic string, partition int, offset bigint"
@@ -130,7 +130,7 @@ def test_what_the_page_on_kafka_says_of_writing_and_views(spark: Any, tmp_path: 
     ("page", "names"),
     [("spark.md", [*_NAMES, *_STREAM_NAMES, *_WRITE_NAMES]), ("spark-kafka.md", KAFKA.split())],
 )
-def test_every_option_stands_on_its_page(page: str, names: list[str]) -> None:
+def test_every_option_is_documented_on_its_page(page: str, names: list[str]) -> None:
     named = {
         name
         for line in (DOCS / page).read_text().splitlines()

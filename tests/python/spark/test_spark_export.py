@@ -307,7 +307,7 @@ def test_one_export_at_a_time_in_one_process(
 
 
 @pytest.mark.parametrize("how", ["one is missing", "one is short", "all are elsewhere"])
-def test_a_run_whose_files_are_not_here_exports_nothing(
+def test_a_run_whose_files_the_driver_cannot_find_exports_nothing(
     how: str,
     alone: Callable[..., Any],
     store: Path,
@@ -362,7 +362,7 @@ def test_the_names_of_files_are_durable_before_the_manifest(
     assert before[-4:-1] == [str(hidden / "00000001.tmp"), str(hidden), str(target)]
 
 
-def test_a_file_that_is_gone_fails_the_next_run(
+def test_a_missing_file_fails_the_next_run(
     alone: Callable[..., Any], store: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "lake"
@@ -382,7 +382,7 @@ def test_a_file_that_is_gone_fails_the_next_run(
     assert {topic for topic, _ in visible(target)} == {"b|lls%"}
 
 
-def test_a_store_made_again_with_messages_of_the_same_sizes_is_noticed(
+def test_a_recreated_store_with_messages_of_the_same_sizes_is_noticed(
     alone: Callable[..., Any], store: Path, tmp_path: Path
 ) -> None:
     """Every message is at the position of the exported one; only its time differs."""
@@ -401,7 +401,7 @@ def test_a_store_made_again_with_messages_of_the_same_sizes_is_noticed(
     assert visible(target) == sent(300)
 
 
-def test_manifests_without_store_times_are_gone_on_from(
+def test_export_continues_from_manifests_without_store_times(
     alone: Callable[..., Any], store: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "lake"

@@ -70,7 +70,7 @@ def test_groups_hold_every_number_once() -> None:
     assert grouped([], 3, 4) == []
 
 
-def test_tasks_give_their_results_in_order_and_raise_what_they_raised(spark: Any) -> None:
+def test_tasks_return_results_in_order_and_raise_the_original_errors(spark: Any) -> None:
     told: list[tuple[int, int]] = []
 
     # Defined in the test, so that it is pickled by value: workers do not have this module.
@@ -87,7 +87,7 @@ def test_tasks_give_their_results_in_order_and_raise_what_they_raised(spark: Any
     assert raised.value.name == "number"
 
 
-def test_progress_is_told_while_tasks_run(spark: Any, tmp_path: Path) -> None:
+def test_progress_is_reported_while_tasks_run(spark: Any, tmp_path: Path) -> None:
     heard = tmp_path / "heard"
     told: list[tuple[int, int]] = []
 
@@ -108,7 +108,7 @@ def test_progress_is_told_while_tasks_run(spark: Any, tmp_path: Path) -> None:
     assert {done for done, _ in told} & {1, 2, 3}
 
 
-def test_an_audit_of_a_whole_store_finds_all_of_it(spark: Any, built: Path) -> None:
+def test_an_audit_of_an_intact_store_counts_everything(spark: Any, built: Path) -> None:
     found = audit(spark, built)
     with forebay.open(built, mode="r") as opened:
         assert facts(found) == facts(opened.verify())
@@ -162,7 +162,7 @@ def test_an_audit_of_a_rocketmq_directory(
         assert facts(found) == facts(opened.verify())
 
 
-def test_a_rebuild_gives_the_bytes_that_dispatch_gave(
+def test_a_rebuild_writes_the_same_bytes_as_dispatch(
     spark: Any, built: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "built"
@@ -207,9 +207,7 @@ def test_a_rebuild_keeps_queues_whose_messages_are_retired(spark: Any, store: Pa
     assert {path.name: path.read_bytes() for path in lost.iterdir()} == before
 
 
-def test_a_rebuild_goes_on_after_one_that_was_cut_short(
-    spark: Any, built: Path, store: Path
-) -> None:
+def test_a_rebuild_succeeds_after_an_interrupted_one(spark: Any, built: Path, store: Path) -> None:
     # Between the two renames: the old queues are away, the new ones not yet there.
     (store / "rebuild.old").mkdir()
     (store / "consumequeue").rename(store / "rebuild.old" / "consumequeue")

@@ -24,7 +24,7 @@ def test_defaults_are_those_of_the_connector_for_a_batch():
     assert parse(includeHeaders="TRUE").columns == (*KAFKA_COLUMNS, "headers")
 
 
-def test_names_are_taken_in_any_case():
+def test_names_are_not_case_sensitive():
     options = {"PATH": "events", "SubscribePattern": " a.* ", "startingtimestamp": " 17 "}
     options |= {"FAILONDATALOSS": "False", "minpartitions": "3", "maxRecordsPerPartition": "5"}
     found = parse_options(options)
@@ -34,7 +34,7 @@ def test_names_are_taken_in_any_case():
     assert (found.fail_on_data_loss, found.min_partitions, found.records_max) == (False, 3, 5)
 
 
-def test_lists_and_json_are_read():
+def test_lists_and_json_are_parsed():
     assert parse(subscribe=" a, b ,,a").topics == ("a", "b")
     assign = {"path": "p", "assign": '{"a":[1,0,1],"b":[2]}'}
     assert parse_options(assign).assignment == {"a": (0, 1), "b": (2,)}
@@ -47,7 +47,7 @@ def test_lists_and_json_are_read():
     assert parse(startingOffsetsByTimestampStrategy="LATEST").latest_if_no_match
 
 
-def test_a_time_goes_before_times_and_these_before_offsets():
+def test_one_time_takes_precedence_over_times_and_these_over_offsets():
     offsets = {"startingOffsets": '{"orders":{"0":1}}'}
     times = {"startingOffsetsByTimestamp": '{"orders":{"0":2}}'}
     assert parse(**offsets).start == Limit(offsets={("orders", 0): 1})
@@ -67,7 +67,7 @@ def test_a_path_may_be_a_file_url_or_an_archives_address():
 
 
 @pytest.mark.parametrize("given", [{}, {"subscribe": "a", "assign": '{"a":[0]}'}])
-def test_exactly_one_of_the_three_ways_to_name_topics_is_taken(given):
+def test_exactly_one_of_the_three_ways_to_name_topics_is_required(given):
     with pytest.raises(InvalidOptionError, match="one of subscribe, subscribePattern and assign"):
         parse_options({"path": "events", **given})
 
@@ -127,7 +127,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("name", "value", "reason"), WRONG)
-def test_nonsense_is_refused_by_name_and_value(name, value, reason):
+def test_invalid_values_are_refused_by_name_and_value(name, value, reason):
     with pytest.raises(InvalidOptionError) as caught:
         parse(**{name: value})
     assert caught.value.name == name
@@ -145,7 +145,7 @@ def test_nonsense_is_refused_by_name_and_value(name, value, reason):
         ('{"a":[]}', "no partitions to assign"),
     ],
 )
-def test_nonsense_in_an_assignment_is_refused(value, reason):
+def test_an_invalid_assignment_is_refused(value, reason):
     with pytest.raises(InvalidOptionError, match=reason):
         parse_options({"path": "events", "assign": value})
 
@@ -174,7 +174,7 @@ def test_options_that_contradict_one_another_are_refused(options):
         parse(**options)
 
 
-def test_an_end_that_stands_for_latest_lies_before_no_start():
+def test_an_end_of_latest_is_never_before_a_start():
     ends = {"startingOffsets": '{"a":{"0":3}}', "endingOffsets": '{"a":{"0":-1}}'}
     assert parse(**ends).end == Limit(offsets={("a", 0): LATEST})
 

@@ -55,7 +55,7 @@ lengths = some.lists(some.tuples(some.integers(0, 9), some.integers(0, 40)), max
 
 
 @given(lengths, some.integers(1, 9), some.none() | some.integers(1, 20))
-def test_a_cut_covers_every_message_once_in_groups_of_like_size(found, parts, most):
+def test_a_cut_covers_every_message_once_in_groups_of_similar_size(found, parts, most):
     whole = [Range("s", "t", queue, first, first + n) for queue, (first, n) in enumerate(found)]
     total = sum(map(len, whole))
     groups = cut(whole, parts, most)
@@ -99,7 +99,7 @@ def test_topics_are_named_by_list_by_pattern_and_by_queue(events):
     assert set(ranges(events.path, assign='{"bills":[2],"one":[0]}')) == {("bills", 2), ("one", 0)}
 
 
-def test_a_pattern_passes_over_system_topics_and_a_name_does_not(tmp_path, golden):
+def test_a_pattern_skips_system_topics_and_a_name_does_not(tmp_path, golden):
     path = unpack(golden, "broker", tmp_path)
     named = {topic for topic, _ in ranges(path, subscribePattern=".*")}
     assert {"fx-orders", "%DLQ%fx-group"} <= named
@@ -107,7 +107,7 @@ def test_a_pattern_passes_over_system_topics_and_a_name_does_not(tmp_path, golde
     assert ranges(path, subscribe="SCHEDULE_TOPIC_XXXX")
 
 
-def test_what_is_named_and_not_there_is_an_error(events, tmp_path):
+def test_a_named_topic_or_queue_that_does_not_exist_is_an_error(events, tmp_path):
     with pytest.raises(UnknownTopicError, match="no topic 'nothing'"):
         ranges(events.path, subscribe="one,nothing")
     with pytest.raises(UnknownTopicError, match="no queue 7"):
@@ -116,7 +116,7 @@ def test_what_is_named_and_not_there_is_an_error(events, tmp_path):
         reader(tmp_path / "nowhere", subscribe="one").partitions()
 
 
-def test_offsets_are_taken_as_they_are_named(events):
+def test_named_offsets_are_used_as_given(events):
     one = {"subscribe": "one"}
     found = ranges(
         events.path, startingOffsets='{"one":{"0":5}}', endingOffsets='{"one":{"0":9}}', **one
@@ -138,7 +138,7 @@ def test_offsets_name_every_queue_or_none(events):
         ranges(events.path, subscribe="one", startingOffsetsByTimestamp=times)
 
 
-def test_offsets_that_are_not_there_fail_unless_loss_is_allowed(events):
+def test_missing_offsets_fail_unless_loss_is_allowed(events):
     for option, text in (
         ("startingOffsets", '{"one":{"0":81}}'),
         ("endingOffsets", '{"one":{"0":100}}'),
@@ -254,7 +254,7 @@ def meant(middle):
 
 
 @pytest.mark.parametrize("number", range(16))
-def test_rows_are_those_that_the_options_mean(events, number):
+def test_options_select_the_expected_rows(events, number):
     """Compare with the sent messages kept in memory, with and without headers."""
     middle = events.of("one")[40].timestamp
     options, means = meant(middle)[number]
@@ -269,7 +269,7 @@ def test_rows_are_those_that_the_options_mean(events, number):
     assert ordered(rows(events.path, **options)) == without
 
 
-def test_every_case_of_options_is_tried():
+def test_all_cases_of_options_are_tested():
     assert len(meant(0)) == 16
 
 
@@ -305,7 +305,7 @@ def test_a_read_is_a_snapshot_and_the_next_one_is_not(tmp_path):
         assert len(rows(tmp_path / "live", subscribe="t")) == 4
 
 
-def test_a_topic_that_came_after_planning_is_read_by_the_next_plan(tmp_path):
+def test_a_topic_created_after_planning_is_read_by_the_next_plan(tmp_path):
     with forebay.open(tmp_path / "live", commitlog_file_size=1 << 20) as store:
         store.send("a", b"1")
         settle(store)
@@ -341,7 +341,7 @@ def test_a_worker_keeps_its_store_for_the_tasks_of_one_stage(tmp_path):
     last.close()
 
 
-def test_offsets_that_vanish_after_planning_fail_or_are_passed_over(events, caplog):
+def test_offsets_that_vanish_after_planning_fail_or_are_skipped(events, caplog):
     gone = [Range(events.path, "one", 0, 70, 90)]
     strict = reader(events.path, subscribe="one", columns="offset")
     with pytest.raises(CorruptError, match=r"10 messages of one-0 \[70, 90\)"):
@@ -357,7 +357,7 @@ def test_offsets_that_vanish_after_planning_fail_or_are_passed_over(events, capl
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_messages_that_retention_takes_beneath_a_task(tmp_path, caplog, fail):
+def test_messages_that_retention_removes_during_a_task(tmp_path, caplog, fail):
     """A batch holds less than half of the messages when the others are removed."""
     small = {"commitlog_file_size": 1 << 20, "queue_file_entries": 500, "disk_reserve": 0}
     body = bytes(10_000)

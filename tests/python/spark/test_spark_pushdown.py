@@ -162,7 +162,7 @@ def filters_on(everything):
     return some.lists(some.sampled_from(COLUMNS.split(",")).flatmap(of), min_size=1, max_size=3)
 
 
-def test_pushed_filters_and_what_is_left_of_them_give_the_same_rows(folder, everything):
+def test_pushed_and_remaining_filters_give_the_same_rows(folder, everything):
     @settings(max_examples=40, deadline=None)
     @given(filters_on(everything))
     def check(pushed):
@@ -190,7 +190,7 @@ def merged(found) -> dict[tuple[str, str, int], tuple[int, int]]:
     return joined
 
 
-def test_ranges_are_narrowed_to_what_may_pass(folder, everything):
+def test_ranges_are_narrowed_to_rows_that_may_match(folder, everything):
     counts = whole(everything)
     row = everything[len(everything) // 2]
     time = row["timestamp"]
@@ -261,7 +261,7 @@ def test_a_bound_that_is_wrong_by_one_is_noticed(folder, everything, monkeypatch
     assert not same_rows(folder, everything, pushed)
 
 
-def test_a_key_is_the_first_and_comes_once(folder, everything):
+def test_the_key_is_the_first_one_and_is_returned_once(folder, everything):
     """Messages have several keys, and the index finds a message by each."""
     for values in ([b"a"], [b"a", b"b"], [b"b"], [b"c"], ["\N{SNOWMAN}".encode()], [b"none"]):
         listed = In(("key",), values)
@@ -271,7 +271,7 @@ def test_a_key_is_the_first_and_comes_once(folder, everything):
         assert found == [row for row in everything if row["key"] in values]
 
 
-def test_rows_of_a_key_keep_to_the_bounds_of_the_read(folder, everything):
+def test_rows_of_a_key_are_within_the_bounds_of_the_read(folder, everything):
     options = {"startingOffsets": json.dumps({t: dict.fromkeys("012", 4) for t in "xy"})}
     pushed = [EqualTo(("key",), b"a"), LessThan(("offset",), 15), EqualTo(("tags",), "red")]
     reading, left = reader(folder, pushed, **options)
@@ -435,7 +435,7 @@ def test_spark_gives_the_same_rows_with_and_without_pushdown(enabled, folder, ev
         assert sorted_rows(found) == sorted_rows(wanted), condition
 
 
-def test_what_is_pushed_exactly_is_not_evaluated_again(enabled, folder, everything):
+def test_exactly_pushed_filters_are_not_evaluated_again(enabled, folder, everything):
     frame = load(enabled, folder, pushdown=True).filter("topic = 'x' and partition = 1")
     plan = frame._jdf.queryExecution().executedPlan().toString()
     assert "Filter (" not in plan

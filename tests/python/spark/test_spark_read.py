@@ -31,7 +31,7 @@ def test_spark_finds_the_format_by_itself(spark, events):
     assert frame.count() == 80
 
 
-def test_registration_tells_the_sessions_parallelism(spark, events, monkeypatch):
+def test_registration_passes_the_sessions_parallelism(spark, events, monkeypatch):
     parallelism = spark.sparkContext.defaultParallelism
     assert parallelism == 2
     forebay.spark.register(spark)
@@ -109,7 +109,7 @@ def test_wrong_options_fail_when_the_frame_is_made(spark, events, options, reaso
     assert reason in str(caught.value)
 
 
-def test_what_is_not_there_fails_when_the_job_is_planned(spark, events, tmp_path):
+def test_missing_stores_and_topics_fail_when_the_job_is_planned(spark, events, tmp_path):
     for path, options, reason in (
         (events.path, {"subscribe": "nothing"}, "there is no topic 'nothing'"),
         (tmp_path / "nowhere", {"subscribe": "one"}, "nowhere"),

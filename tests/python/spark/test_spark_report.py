@@ -36,7 +36,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_the_figures_are_those_of_what_was_sent(spark: Any, store: Path) -> None:
+def test_the_figures_match_the_sent_messages(spark: Any, store: Path) -> None:
     found = report(spark, store, keys=3)
     with forebay.open(store, mode="r") as opened:
         messages = [m for name in ("one", "two") for m in opened.tail(name, "earliest", False)]
@@ -71,7 +71,7 @@ def test_the_figures_are_those_of_what_was_sent(spark: Any, store: Path) -> None
     ]
 
 
-def test_hours_and_rates_are_those_of_the_times(
+def test_hours_and_rates_follow_from_store_times(
     spark: Any, store: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shift the store times of queue 1 by three hours, as a test cannot wait for hours."""
@@ -209,7 +209,7 @@ def test_an_empty_store_has_a_report(spark: Any, tmp_path: Path) -> None:
     assert (found.messages, found.topics, found.lag) == (0, (), ())
 
 
-def test_what_comes_meanwhile_is_not_counted(
+def test_messages_sent_meanwhile_are_not_counted(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     module = sys.modules["forebay.spark.jobs.report"]

@@ -45,7 +45,7 @@ def is_safe(text: str | None) -> bool:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_no_option_shows_what_is_secret(path: str) -> None:
+def test_no_option_shows_secrets(path: str) -> None:
     quoted = json.dumps(path)
     values = [path, f"[{quoted}", f"[{quoted},7]", f'{{{quoted}:{{"t":{{"0":"x"}}}}}}']
     values += [f"[{escaped}" for escaped in (quoted, quoted.replace("@", "\\u0040"))]
@@ -73,9 +73,7 @@ def test_the_value_of_an_unknown_option_is_not_shown() -> None:
 
 
 @pytest.mark.parametrize("path", PATHS[:-1])
-def test_no_store_and_no_job_shows_what_is_secret(
-    path: str, monkeypatch: Any, tmp_path: Any
-) -> None:
+def test_no_store_and_no_job_shows_secrets(path: str, monkeypatch: Any, tmp_path: Any) -> None:
     monkeypatch.chdir(tmp_path)
     session: Any = None
     calls: list[Callable[..., Any]] = [
@@ -110,5 +108,5 @@ def test_no_store_and_no_job_shows_what_is_secret(
         ('{"orders":{"0":23}}', '{"orders":{"0":23}}'),
     ],
 )
-def test_what_is_shown_of_a_path(text: str, shown: str) -> None:
+def test_paths_are_redacted(text: str, shown: str) -> None:
     assert redacted(text) == shown

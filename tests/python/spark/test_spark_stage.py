@@ -107,7 +107,7 @@ def test_every_column_of_a_row_is_in_the_message(tmp_path):
     assert left(tmp_path) == []
 
 
-def test_a_version_that_is_passed_over_with_other_rows_is_logged(tmp_path, caplog):
+def test_a_skipped_version_with_other_rows_is_logged(tmp_path, caplog):
     def write(version: int, numbers: range, conflict: str = "skip") -> list[str]:
         caplog.clear()
         options = WriteOptions(str(tmp_path), "t", 60, conflict, ("app", version))
@@ -148,7 +148,7 @@ CODED: list[tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]] | N
 
 
 @pytest.mark.parametrize("unique_ids", [False, True])
-def test_what_kafka_keeps_is_kept(tmp_path, unique_ids):
+def test_values_that_kafka_keeps_are_kept(tmp_path, unique_ids):
     """Spark's columns show what was written; Forebay's own columns show what is stored."""
     headers = [
         None if some is None else [{"key": name, "value": value} for name, value in some]
@@ -203,7 +203,7 @@ def test_what_kafka_keeps_is_kept(tmp_path, unique_ids):
         ({"value": [b"a", b"b"], "key": ["k", "a b" * 10_000]}, MessageTooLargeError, "KEYS"),
     ],
 )  # fmt: skip
-def test_a_row_that_is_no_message_is_named_and_leaves_nothing(tmp_path, columns, error, words):
+def test_an_invalid_row_is_named_and_leaves_nothing(tmp_path, columns, error, words):
     topic = None if "topic" in columns else "t"
     types = {"headers": HEADERS, "partition": pyarrow.int32()}
     arrays = {name: pyarrow.array(found, types.get(name)) for name, found in columns.items()}
@@ -231,7 +231,7 @@ def test_a_task_that_fails_leaves_no_file(tmp_path):
     assert left(tmp_path) == []
 
 
-def test_of_two_attempts_of_a_task_one_counts(tmp_path):
+def test_one_of_two_attempts_of_a_task_counts(tmp_path):
     """Speculation: both attempts finish, and the driver names one of them."""
     first, second = staged(tmp_path, "q", range(10), range(10))
     commit(tmp_path, 0, [first])
@@ -241,7 +241,7 @@ def test_of_two_attempts_of_a_task_one_counts(tmp_path):
     assert left(tmp_path) == []
 
 
-def test_a_batch_that_is_run_again_is_there_once(tmp_path):
+def test_a_repeated_batch_is_appended_once(tmp_path):
     """The rows are the same, but may be divided into tasks differently."""
     commit(tmp_path, 0, staged(tmp_path, "q", range(10)))
     commit(tmp_path, 1, staged(tmp_path, "q", range(10, 14), range(14, 20)))
@@ -292,7 +292,7 @@ def test_a_commit_loses_neither_to_other_rows_of_its_number_nor_to_a_broken_one(
 
 
 @pytest.mark.parametrize("owned", [False, True], ids=["driver", "writer"])
-def test_a_batch_of_a_checkpoint_that_went_back_is_not_swallowed(tmp_path, owned):
+def test_a_batch_of_a_rolled_back_checkpoint_is_not_skipped(tmp_path, owned):
     """The batch number is in the log, its rows are not."""
     with Owner(tmp_path) if owned else contextlib.nullcontext():
         for batch in range(3):
@@ -321,7 +321,7 @@ def test_a_batch_without_a_marker_is_skipped(tmp_path, owned):
         assert values(tmp_path) == once(range(4)) + once(range(8, 12))
 
 
-def test_a_failure_of_the_store_is_no_refusal_and_is_not_retried(tmp_path, monkeypatch):
+def test_a_failure_of_the_store_is_not_a_refusal_and_is_not_retried(tmp_path, monkeypatch):
     """An earlier attempt left a manifest, and the store that should process it failed."""
     path = str(tmp_path)
     _forebay.publish_commit(path, "q", 0, "stream", staged(tmp_path, "q", range(4)))
@@ -364,7 +364,7 @@ def test_a_commit_that_is_gone_is_done_only_if_the_log_holds_it(tmp_path, monkey
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_job_without_room_says_what_became_of_its_commit(tmp_path, monkeypatch, begun):
+def test_a_job_without_space_reports_the_state_of_its_commit(tmp_path, monkeypatch, begun):
     """After a full disk, the error must not claim that nothing was appended if a part was."""
     stages = staged(tmp_path, "q", range(3))
     names = tmp_path / "forebay.stages" / "q"
@@ -451,7 +451,7 @@ def test_a_writer_that_does_not_answer_is_named(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["batch", "stream"])
-def test_a_manifest_that_is_visible_though_publishing_it_failed(tmp_path, monkeypatch, kind):
+def test_a_manifest_that_is_visible_although_publishing_it_failed(tmp_path, monkeypatch, kind):
     """The directory sync after the rename fails: the job fails."""
     publish = _forebay.publish_commit
 
@@ -474,7 +474,7 @@ def test_a_manifest_that_is_visible_though_publishing_it_failed(tmp_path, monkey
         assert values(tmp_path) == once(range(3))
 
 
-def test_a_writer_that_dies_is_followed_by_the_one_that_waits(tmp_path):
+def test_a_waiting_driver_takes_over_from_a_writer_that_dies(tmp_path):
     owner = Owner(tmp_path)
     owner.signal(signal.SIGSTOP)
     stages = staged(tmp_path, "q", range(10))
@@ -485,7 +485,7 @@ def test_a_writer_that_dies_is_followed_by_the_one_that_waits(tmp_path):
     assert values(tmp_path) == once(range(10))
 
 
-def test_what_cannot_be_appended_is_refused_and_the_next_goes_on(tmp_path):
+def test_a_commit_that_cannot_be_appended_is_refused_and_the_next_one_succeeds(tmp_path):
     stages = staged(tmp_path, "q", range(10))
     path = tmp_path / "forebay.stages" / "q" / stages[0][0]
     bytes_ = bytearray(path.read_bytes())
@@ -524,7 +524,7 @@ def test_retention_keeps_the_last_marker_of_a_stream(tmp_path):
         assert store.verify().ok
 
 
-def test_what_nobody_asks_for_is_swept_after_a_day(tmp_path):
+def test_unclaimed_stages_are_swept_after_a_day(tmp_path):
     path = tmp_path / "events"
     old, young, named = (one[0] for one in staged(path, "q", *[range(1)] * 3))
     names = path / "forebay.stages" / "q"
@@ -560,7 +560,7 @@ def test_the_writer_sweeps_by_itself(tmp_path):
             time.sleep(0.01)
 
 
-def test_files_are_private_whatever_the_umask_says(tmp_path):
+def test_files_are_private_whatever_the_umask_is(tmp_path):
     before = os.umask(0)
     try:
         (one,) = staged(tmp_path / "new", "q", range(3))
@@ -574,7 +574,7 @@ def test_files_are_private_whatever_the_umask_says(tmp_path):
     assert files == {one[0]: 0o600, "commit-0": 0o600}
 
 
-def test_a_link_in_the_place_of_the_directory_is_refused(tmp_path):
+def test_a_link_in_place_of_the_directory_is_refused(tmp_path):
     (tmp_path / "elsewhere").mkdir()
     store = tmp_path / "store"
     store.mkdir()
@@ -604,7 +604,7 @@ def die_at(nursery: Nursery, task: dict[str, Any]) -> bool:
 
 @pytest.mark.parametrize("opened", [False, True], ids=["driver", "writer"])
 @pytest.mark.parametrize("call", ["rename", "unlink", "fsync", "msync"])
-def test_a_commit_that_is_cut_short_anywhere_is_there_once(nursery, tmp_path, call, opened):
+def test_a_commit_interrupted_at_any_step_is_appended_once(nursery, tmp_path, call, opened):
     """The driver, or the writer that processes the commit, dies before or after each call.
 
     Then the batch runs again with its rows divided differently, as in a restarted stream.

@@ -56,7 +56,7 @@ def stores_of(found):
     return sorted({Path(row["store"]).parent.name for row in found})
 
 
-def test_a_pattern_stands_for_the_directories_that_it_matches(shards, tmp_path):
+def test_a_pattern_expands_to_the_directories_that_it_matches(shards, tmp_path):
     every = [str(shards / str(number) / "events") for number in range(5)]
     assert expand([str(shards / "*" / "events")]) == every
     assert expand([str(shards / "[13]" / "events")]) == [every[1], every[3]]
@@ -76,7 +76,7 @@ def test_a_pattern_stands_for_the_directories_that_it_matches(shards, tmp_path):
         expand([str(shards / "nothing*" / "events")])
 
 
-def test_a_list_of_paths_is_absolute_and_has_each_once():
+def test_paths_are_absolute_and_listed_once():
     found = parse_options({"paths": '["b", "a", "./b", "file:///c"]', "subscribe": "t"})
     assert found.paths == (os.path.abspath("b"), os.path.abspath("a"), "/c")
 
@@ -92,7 +92,7 @@ def test_a_list_of_paths_is_absolute_and_has_each_once():
         ('[""]', "must be the directory"),
     ],
 )
-def test_a_wrong_list_of_paths_is_refused(paths, reason):
+def test_an_invalid_list_of_paths_is_refused(paths, reason):
     with pytest.raises(InvalidOptionError, match=reason) as caught:
         parse_options({"paths": paths, "subscribe": "t"})
     assert caught.value.name == "paths"
@@ -104,7 +104,7 @@ pieces = some.lists(
 
 
 @given(pieces, some.integers(1, 9), some.none() | some.integers(1, 20))
-def test_a_cut_gives_every_task_as_many_bytes_but_for_a_record(found, parts, most):
+def test_a_cut_gives_every_task_the_same_bytes_up_to_one_record(found, parts, most):
     whole = [
         Range(f"s{n % 3}", "t", n, 5, 5 + count, size) for n, (count, size) in enumerate(found)
     ]
@@ -136,7 +136,7 @@ def test_stores_are_weighed_by_the_sizes_of_their_records(tmp_path):
     assert sizes[str(tmp_path / "small")] == exact
 
 
-def test_more_queues_than_are_looked_at_are_taken_for_their_like(tmp_path, monkeypatch):
+def test_queues_that_are_not_sampled_get_the_average_of_their_topic(tmp_path, monkeypatch):
     with forebay.open(tmp_path / "s", commitlog_file_size=1 << 20) as store:
         ranges = []
         for topic, size in (("x", 100), ("y", 3000)):
@@ -146,7 +146,7 @@ def test_more_queues_than_are_looked_at_are_taken_for_their_like(tmp_path, monke
                     store.send(topic, b"x" * size, queue=queue)
                 ranges.append(Range(store.path, topic, queue, 0, queue + 1))
         exact = {topic: store.get(topic, 0, 0).size for topic in "xy"}
-        monkeypatch.setattr("forebay.spark.plan._LOOKS_MAX", 2)
+        monkeypatch.setattr("forebay.spark.plan._SAMPLES_MAX", 2)
         found = weigh(store, ranges)
     assert [r.record_bytes for r in found] == [exact[r.topic] for r in ranges]
 
@@ -166,7 +166,7 @@ def bounds(reading):
     return found
 
 
-def test_offsets_are_those_of_every_store_or_of_each(shards, monkeypatch):
+def test_offsets_apply_to_every_store_or_are_given_for_each(shards, monkeypatch):
     several = str(shards / "[01]" / "events")
     found = bounds(reader(several, startingOffsets='{"t":{"0":2,"1":-2}}'))
     assert found == {("0", 0): (2, 5), ("0", 1): (0, 5), ("1", 0): (2, 5), ("1", 1): (0, 5)}
@@ -195,7 +195,7 @@ def test_offsets_are_those_of_every_store_or_of_each(shards, monkeypatch):
         reader(several, startingOffsets=by_store, endingOffsets=ends)
 
 
-def test_a_topic_is_in_one_of_the_stores_at_least(shards, tmp_path):
+def test_a_topic_must_be_in_at_least_one_store(shards, tmp_path):
     fill(tmp_path / "x" / "events", 4, topic="rare", queues=1)
     both = f'["{shards}/0/events", "{tmp_path}/x/events"]'
     found = rows(reader(both, subscribe="t,rare"))
@@ -226,9 +226,7 @@ def damage(shards, tmp_path, how):
     return folder
 
 
-def test_one_store_of_five_that_is_damaged_fails_the_read_or_is_passed_over(
-    shards, tmp_path, caplog
-):
+def test_one_damaged_store_of_five_fails_the_read_or_is_skipped(shards, tmp_path, caplog):
     folder = damage(shards, tmp_path, "no store")
     broken = str(folder / "3" / "events")
     strict = reader(str(folder / "*" / "events"))
@@ -246,7 +244,7 @@ def test_one_store_of_five_that_is_damaged_fails_the_read_or_is_passed_over(
         reader(broken, failOnDataLoss="false").partitions()
 
 
-def test_a_store_that_lost_a_message_gives_the_others(shards, tmp_path, caplog):
+def test_a_store_that_lost_a_message_returns_the_others(shards, tmp_path, caplog):
     folder = damage(shards, tmp_path, "flipped")
     broken = str(folder / "3" / "events")
     with pytest.raises(CorruptError, match="1 messages of t-0") as caught:
@@ -259,7 +257,7 @@ def test_a_store_that_lost_a_message_gives_the_others(shards, tmp_path, caplog):
     assert broken in caplog.text
 
 
-def test_a_store_that_vanishes_after_planning_fails_or_is_passed_over(shards, tmp_path, caplog):
+def test_a_store_that_vanishes_after_planning_fails_or_is_skipped(shards, tmp_path, caplog):
     shutil.copytree(shards, tmp_path / "s")
     readers = [
         reader(str(tmp_path / "s" / "[12]" / "events"), failOnDataLoss=fail)

@@ -62,7 +62,7 @@ def kafka(sent):
     return sorted(rows, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
-def test_what_is_available_is_read_in_limited_batches_and_on_after_a_restart(stream, tmp_path):
+def test_available_messages_are_read_in_limited_batches_also_after_a_restart(stream, tmp_path):
     sink = Sink()
     begin = {"startingOffsets": "earliest", "maxOffsetsPerTrigger": "100", "includeHeaders": "true"}
     with forebay.open(tmp_path / "events", default_queues=3) as store:
@@ -91,7 +91,7 @@ def test_what_is_available_is_read_in_limited_batches_and_on_after_a_restart(str
         ({"minOffsetsPerTrigger": "1000"}, [100]),
     ],
 )
-def test_limits_hold_for_what_is_available(stream, tmp_path, limits, counts):
+def test_limits_apply_to_available_now_streams(stream, tmp_path, limits, counts):
     sink = Sink()
     with forebay.open(tmp_path / "events", default_queues=2) as store:
         store.producer("orders").send_batch([b"0123456789"] * 100)
@@ -103,7 +103,7 @@ def test_limits_hold_for_what_is_available(stream, tmp_path, limits, counts):
     assert [len(rows) for _, rows in sorted(sink.batches.items())] == counts
 
 
-def test_a_store_that_appears_is_entered_and_then_read(stream, tmp_path):
+def test_a_new_store_is_recorded_and_then_read(stream, tmp_path):
     sink = Sink()
     query = stream(sink, name="event*", includeHeaders="true")
     query.processAllAvailable()
@@ -120,7 +120,7 @@ def count_of(offset):
     return sum(sum(queues.values()) for queues in store["topics"].values())
 
 
-def test_a_stream_follows_stores_topics_and_lives(stream, tmp_path):
+def test_a_stream_follows_new_stores_topics_and_writers(stream, tmp_path):
     sink = Sink()
     with forebay.open(tmp_path / "events", default_queues=2) as store:
         send(store, range(10))
@@ -163,7 +163,7 @@ def test_wrong_options_end_the_query_with_their_names(stream, tmp_path, options,
 
 
 @pytest.mark.parametrize("fail", ["true", "false"])
-def test_retention_beneath_a_running_stream(stream, tmp_path, fail):
+def test_retention_during_a_running_stream(stream, tmp_path, fail):
     """The sink holds a batch back until the messages of the next one are removed."""
     counts, removed = [], threading.Event()
 

@@ -27,7 +27,7 @@ def parse(**options):
 
 
 @given(some.dictionaries(names, places))
-def test_offsets_come_back_as_they_were_kept_and_as_one_text(found):
+def test_offsets_round_trip_and_encode_deterministically(found):
     text = json.dumps(encode(found))
     assert decode(json.loads(text)) == found
     assert json.dumps(encode(dict(reversed(found.items())))) == text
@@ -66,7 +66,7 @@ def test_shares_are_in_proportion():
 
 
 @given(some.integers(2, 12), some.integers(1, 12), some.integers(0, 1000))
-def test_each_queue_has_its_turn_where_the_limit_is_smaller_than_their_number(count, limit, turn):
+def test_queues_take_turns_if_the_limit_is_smaller_than_their_number(count, limit, turn):
     sizes = dict.fromkeys(range(count), 10**6)
     taken = dict.fromkeys(range(count), 0)
     for _ in range(count * 3):
@@ -97,7 +97,7 @@ def fit_of(sizes):
     some.integers(1, 3000),
     some.dictionaries(some.integers(0, 9), some.lists(some.integers(90, 2000), max_size=60)),
 )
-def test_bytes_are_kept_to_and_all_is_read_in_the_end(limit, sizes):
+def test_byte_limits_hold_and_everything_is_read_in_the_end(limit, sizes):
     fit = fit_of(sizes)
     at = dict.fromkeys(sizes, 0)
     while any(at[queue] < len(sizes[queue]) for queue in sizes):
@@ -208,7 +208,7 @@ def test_what_a_stream_refuses(options, name):
     assert caught.value.name == name
 
 
-def test_columns_are_known_before_it_is_known_what_for():
+def test_columns_are_known_before_the_kind_of_read_is():
     assert columns_of(given_options(startingOffsets="latest", columns="value")) == ("value",)
     assert columns_of(given_options(endingOffsets="latest", columns="value")) == ("value",)
     with pytest.raises(InvalidOptionError):
@@ -216,6 +216,6 @@ def test_columns_are_known_before_it_is_known_what_for():
 
 
 @pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "maxTriggerDelay", "group"])
-def test_a_batch_read_has_no_options_of_streams(name):
+def test_a_batch_read_refuses_stream_options(name):
     with pytest.raises(InvalidOptionError, match="only streams have this option"):
         parse_options(given_options(**{name: "5"}))

@@ -61,7 +61,7 @@ def offsets_of(stream, path):
 # --- where a stream begins ------------------------------------------------------------------------
 
 
-def test_a_stream_begins_at_the_end_and_reads_what_comes(store, path):
+def test_a_stream_begins_at_the_end_and_reads_new_messages(store, path):
     send(store, 1, 2, 3)
     stream = Stream(path)
     assert stream.trigger() is None
@@ -72,7 +72,7 @@ def test_a_stream_begins_at_the_end_and_reads_what_comes(store, path):
     assert offsets_of(stream, path) == {"orders": {"0": 5, "1": 1}}
 
 
-def test_a_stream_begins_where_it_is_told_to(store, path):
+def test_a_stream_begins_at_its_starting_offsets(store, path):
     rows = send(store, 1, 2, 3)
     other = send(store, 4, 5, queue=1)
     assert Stream(path, startingOffsets="earliest").trigger() == rows + other
@@ -101,12 +101,12 @@ def test_a_stream_begins_at_a_time(store, path):
     assert stream.trigger() is None
 
 
-def test_without_a_store_there_is_no_stream(tmp_path):
+def test_a_stream_needs_a_store(tmp_path):
     with pytest.raises(StoreNotFoundError):
         Stream(tmp_path / "none").start()
 
 
-def test_an_archive_is_read_in_batches_alone(store, path, tmp_path):
+def test_an_archive_is_read_only_in_batches(store, path, tmp_path):
     send(store, 1, 2)
     store.archive(tmp_path / "archive")
     for place in (tmp_path / "archive", "s3://bucket/events", "s3://bucket/ev*"):
@@ -117,7 +117,7 @@ def test_an_archive_is_read_in_batches_alone(store, path, tmp_path):
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def test_batches_keep_to_a_number_of_messages(store, path):
+def test_batches_respect_a_limit_of_messages(store, path):
     rows = send(store, *range(90)) + send(store, *range(10), queue=1)
     stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="30")
     assert offsets_of_batches(stream) == [(26, 4), (27, 3), (28, 2), (9, 1)]
@@ -136,7 +136,7 @@ def offsets_of_batches(stream):
     return counts
 
 
-def test_batches_keep_to_a_number_of_bytes(store, path):
+def test_batches_respect_a_limit_of_bytes(store, path):
     bodies = ["x" * (number % 7 * 100) for number in range(120)]
     rows = send(store, *bodies) + send(store, *bodies, queue=1)
     size = sum(store.get("orders", 0, offset).size for offset in range(120))
@@ -156,7 +156,7 @@ def test_batches_keep_to_a_number_of_bytes(store, path):
 
 
 @pytest.mark.parametrize("size", [1900, 4000])
-def test_a_queue_of_large_messages_comes_forward_beside_one_of_small_ones(store, path, size):
+def test_a_queue_of_large_messages_progresses_beside_one_of_small_ones(store, path, size):
     """Messages that barely fit into the limit, and messages that exceed it."""
     large = send(store, *("x" * size for _ in range(5)))
     stream = Stream(path, startingOffsets="earliest", maxBytesPerTrigger="2100")
@@ -169,7 +169,7 @@ def test_a_queue_of_large_messages_comes_forward_beside_one_of_small_ones(store,
     assert sorted(found + stream.drain()) == large + small
 
 
-def test_few_messages_wait_for_more_or_for_their_time(store, path, monkeypatch):
+def test_few_messages_wait_for_more_or_for_the_trigger_delay(store, path, monkeypatch):
     import forebay.spark.stream as module
 
     now = [1000.0]
@@ -194,7 +194,7 @@ def test_few_messages_wait_for_more_or_for_their_time(store, path, monkeypatch):
     assert stream.available_now() == [rows]
 
 
-def test_what_is_available_now_is_read_and_no_more(store, path):
+def test_an_available_now_stream_reads_what_exists_at_its_start(store, path):
     rows = send(store, *range(50)) + send(store, *range(50), queue=1)
     stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="40")
     stream.start()
@@ -220,7 +220,7 @@ def test_the_latest_offsets_are_reported(store, path):
     assert offsets_of(stream, path) == {"orders": {"0": 3}}
 
 
-def test_tasks_are_as_many_as_pay_or_as_are_asked_for(store, path):
+def test_the_number_of_tasks_follows_the_batch_size_or_the_options(store, path):
     send(store, *range(100))
     stream = Stream(path, parallelism=4, startingOffsets="earliest")
     assert [len(part) for part in stream.run(stream.plan())] == [100]
@@ -233,7 +233,7 @@ def test_tasks_are_as_many_as_pay_or_as_are_asked_for(store, path):
 # --- what appears while it runs -------------------------------------------------------------------
 
 
-def test_topics_and_queues_that_appear_are_read_from_their_beginning(store, path):
+def test_new_topics_and_queues_are_read_from_their_beginning(store, path):
     stream = Stream(path, subscribePattern="o.*")
     assert stream.trigger() is None
     rows = send(store, 1, 2)
@@ -248,7 +248,7 @@ def test_topics_and_queues_that_appear_are_read_from_their_beginning(store, path
     assert named.trigger() == rows
 
 
-def test_a_queue_that_waits_for_its_turn_is_known(store, path):
+def test_a_queue_that_waits_for_its_turn_is_recorded(store, path):
     """So that retention of its messages is detected."""
     store.create_topic("orders", queues=6)
     pace = {"maxOffsetsPerTrigger": "2", "minOffsetsPerTrigger": "2"}
@@ -268,7 +268,7 @@ def test_a_queue_that_waits_for_its_turn_is_known(store, path):
     assert stream.trigger() is None
 
 
-def test_queues_that_are_assigned_are_read_alone(store, path):
+def test_only_assigned_queues_are_read(store, path):
     store.create_topic("orders", queues=4)
     send(store, 1, queue=1)
     stream = Stream(path, assign='{"orders":[1,3]}')
@@ -278,7 +278,7 @@ def test_queues_that_are_assigned_are_read_alone(store, path):
     assert stream.trigger() == rows
 
 
-def test_stores_that_match_a_pattern_are_taken_up(tmp_path):
+def test_new_stores_that_match_a_pattern_are_read(tmp_path):
     stream = Stream(tmp_path / "shard-*")
     assert stream.trigger() is None
     (tmp_path / "shard-9").mkdir()
@@ -304,7 +304,7 @@ def test_stores_that_match_a_pattern_are_taken_up(tmp_path):
         assert stream.trigger() == rows
 
 
-def test_a_store_that_cannot_be_read_is_passed_over_until_it_can(tmp_path):
+def test_an_unreadable_store_is_skipped_until_it_is_readable(tmp_path):
     rows = {}
     for name in ("a", "b"):
         with forebay.open(tmp_path / name, **SMALL) as store:
@@ -331,7 +331,7 @@ def test_a_store_that_cannot_be_read_is_passed_over_until_it_can(tmp_path):
 # --- checkpoints ----------------------------------------------------------------------------------
 
 
-def test_a_batch_that_was_planned_is_run_again_as_it_was(store, path):
+def test_a_planned_batch_is_repeated_unchanged(store, path):
     rows = send(store, *range(20))
     stream = Stream(path, startingOffsets="earliest", maxOffsetsPerTrigger="8")
     end = stream.plan()
@@ -344,7 +344,7 @@ def test_a_batch_that_was_planned_is_run_again_as_it_was(store, path):
     assert stream.drain() == rows[8:]
 
 
-def test_a_stream_goes_on_while_its_store_is_closed_and_opened(path):
+def test_a_stream_continues_while_its_store_is_closed_and_opened(path):
     found, expected = [], []
     with forebay.open(path, **SMALL) as store:
         send(store, "before")
@@ -365,7 +365,7 @@ def test_a_stream_goes_on_while_its_store_is_closed_and_opened(path):
     assert json.loads(stream.offset)["stores"][str(path)]["epoch"] > 10
 
 
-def test_what_is_not_durable_is_not_read(path):
+def test_messages_that_are_not_durable_are_not_read(path):
     """A power loss may undo it, and give its offset to another message."""
     writer = Writer(path, **LAZY, **SMALL)
     stream = Stream(path, startingOffsets="earliest")
@@ -386,7 +386,7 @@ def test_what_is_not_durable_is_not_read(path):
     assert stream.trigger() == expected[20:]
 
 
-def test_a_stream_goes_on_after_its_writer_was_killed(path):
+def test_a_stream_continues_after_its_writer_was_killed(path):
     expected = []
     stream = Stream(path, startingOffsets="earliest")
     found = []
@@ -473,7 +473,7 @@ def send_until_retired(path, count):
         return store.topics["orders"].queues[0].min_offset
 
 
-def test_messages_that_retention_took_fail_a_stream_or_are_passed_over(path):
+def test_messages_that_retention_removed_fail_a_stream_or_are_skipped(path):
     with forebay.open(path, **SMALL) as store:
         send(store, "first")
     stream = Stream(path, startingOffsets="earliest")
@@ -488,7 +488,7 @@ def test_messages_that_retention_took_fail_a_stream_or_are_passed_over(path):
     assert stream.trigger() is None
 
 
-def test_messages_that_are_taken_after_a_batch_was_planned(path):
+def test_messages_that_are_removed_after_a_batch_was_planned(path):
     with forebay.open(path, **SMALL) as store:
         send(store, *("x" * 1000 for _ in range(30)))
     stream = Stream(path, startingOffsets="earliest")
@@ -506,7 +506,7 @@ def test_messages_that_are_taken_after_a_batch_was_planned(path):
     assert [row[2] for row in stream.trigger()] == list(range(first, 91))
 
 
-def test_messages_of_a_queue_that_no_offset_knows_are_missed_too(path):
+def test_lost_messages_of_a_queue_without_a_recorded_offset_are_noticed(path):
     """A queue appears, and is trimmed while the stream is down or after its first plan."""
     with forebay.open(path, **SMALL) as store:
         store.create_topic("orders", queues=2)
@@ -535,7 +535,7 @@ def test_messages_of_a_queue_that_no_offset_knows_are_missed_too(path):
         assert fresh.trigger() is None
 
 
-def test_a_store_that_appears_without_its_first_messages_has_lost_nothing(tmp_path):
+def test_a_new_store_without_its_first_messages_has_lost_nothing(tmp_path):
     stream = Stream(tmp_path / "shard-*")
     assert stream.trigger() is None
     path = tmp_path / "shard-1"
@@ -550,7 +550,7 @@ def test_a_store_that_appears_without_its_first_messages_has_lost_nothing(tmp_pa
         assert stream.trigger() == rows
 
 
-def test_a_store_that_appears_is_missed_like_others_once_it_is_planned(tmp_path):
+def test_losses_of_a_new_store_count_once_it_is_planned(tmp_path):
     stream = Stream(tmp_path / "shard-*")
     assert stream.trigger() is None
     path = tmp_path / "shard-1"
@@ -635,7 +635,7 @@ def test_a_log_that_lost_its_end_is_read_from_there_on(path):
     assert stream.trigger() is None
 
 
-def test_a_store_that_is_made_anew_is_another_one(path):
+def test_a_recreated_store_is_a_different_one(path):
     with forebay.open(path, **SMALL) as store:
         send(store, *range(10))
     stream = Stream(path, startingOffsets="earliest")
@@ -657,7 +657,7 @@ def table_of(path):
     return json.loads((path / "config" / "consumerOffset.json").read_text())["offsetTable"]
 
 
-def test_progress_is_recorded_as_that_of_a_group(store, path):
+def test_progress_is_recorded_under_a_group(store, path):
     rows = send(store, 1, 2, 3) + send(store, 4, queue=1)
     # As RocketMQ writes it: queue numbers are member names without quotes.
     others = '{\n"offsetTable":{"orders@billing":{0:1,1:0},"a{1:2}@b":{-1:3}},"pull":{"x":{}}}'
@@ -690,7 +690,7 @@ def test_retention_keeps_what_a_group_has_not_read(path):
         until(lambda: store.topics["orders"].queues[0].min_offset > 0)
 
 
-def test_a_table_that_is_none_is_left_and_the_stream_goes_on(store, path, caplog):
+def test_an_invalid_table_of_groups_is_not_changed_and_the_stream_continues(store, path, caplog):
     table = path / "config" / "consumerOffset.json"
     table.write_text("half a tab")
     rows = send(store, 1)
@@ -706,7 +706,7 @@ def unpacked(golden, folder):
     return folder / "broker"
 
 
-def test_the_table_of_a_broker_is_left_alone(golden, tmp_path, caplog):
+def test_the_table_of_a_broker_is_not_changed(golden, tmp_path, caplog):
     path = unpacked(golden, tmp_path)
     before = sorted(found.name for found in path.rglob("*"))
     stream = Stream(path, subscribePattern=".*", startingOffsets="earliest", group="etl")

@@ -19,7 +19,7 @@ from forebay.spark import compact, export, report
 from forebay.spark.jobs import parquet, work
 
 
-def test_an_error_of_the_system_in_a_task_is_the_callers(spark: Any) -> None:
+def test_a_system_error_in_a_task_is_raised_to_the_caller(spark: Any) -> None:
     # Workers do not have this module; a nested function is pickled by value.
     def fill(path: str) -> None:
         raise OSError(errno.ENOSPC, "no room", path)
@@ -51,7 +51,7 @@ def test_a_sync_that_fails_names_the_file(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("before", ["open", "flock"])
-def test_a_folder_that_goes_while_it_is_locked_is_another_jobs(
+def test_a_folder_removed_while_it_is_locked_belongs_to_another_job(
     before: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The previous holder of the lock removes the folder."""
@@ -73,7 +73,7 @@ def test_a_folder_that_goes_while_it_is_locked_is_another_jobs(
 
 
 @pytest.mark.parametrize("job", [export, compact, report])
-def test_one_name_is_no_list_of_topics(job: Callable[..., Any], tmp_path: Path) -> None:
+def test_one_string_is_refused_as_a_list_of_topics(job: Callable[..., Any], tmp_path: Path) -> None:
     with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20) as store:
         store.send("o", b"x")
     with pytest.raises(forebay.InvalidOptionError, match=r"must be a list.*\['orders'\]"):
@@ -82,7 +82,7 @@ def test_one_name_is_no_list_of_topics(job: Callable[..., Any], tmp_path: Path) 
 
 
 @pytest.mark.parametrize("compression", ["bogus", "", None])
-def test_a_compression_is_one_of_those_listed(compression: Any, tmp_path: Path) -> None:
+def test_an_unknown_compression_is_refused(compression: Any, tmp_path: Path) -> None:
     with forebay.open(tmp_path / "store", commitlog_file_size=1 << 20):
         pass
     spark: Any = None

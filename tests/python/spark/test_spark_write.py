@@ -83,7 +83,7 @@ def messages(store, topic, queue):
         offset = batch.next_offset
 
 
-def test_what_is_written_is_what_is_read(spark, tmp_path):
+def test_written_rows_are_read_back(spark, tmp_path):
     at = datetime(2024, 5, 1, 12, 30, 0, 5000)
     schema = (
         "key binary, value binary, topic string, partition int, "
@@ -116,7 +116,7 @@ def test_what_is_written_is_what_is_read(spark, tmp_path):
     assert values(tmp_path / "new", "t1")[b"1"] == 1
 
 
-def test_the_option_topic_goes_before_the_column(spark, tmp_path):
+def test_the_option_topic_overrides_the_column(spark, tmp_path):
     frame = spark.createDataFrame([("a", "x"), ("b", None)], "value string, topic string")
     writer = frame.write.format("forebay").option("TOPIC", "t").option("committimeout", "5")
     writer.mode("append").save(str(tmp_path))
@@ -124,13 +124,13 @@ def test_the_option_topic_goes_before_the_column(spark, tmp_path):
     assert values(tmp_path, "x") == Counter()
 
 
-def test_a_frame_without_rows_makes_a_store(spark, tmp_path):
+def test_a_frame_without_rows_creates_a_store(spark, tmp_path):
     frame = spark.createDataFrame([], "value string")
     frame.write.format("forebay").option("topic", "t").mode("append").save(str(tmp_path / "new"))
     assert values(tmp_path / "new") == Counter()
 
 
-def test_a_row_that_is_refused_leaves_nothing(spark, tmp_path):
+def test_a_refused_row_leaves_nothing(spark, tmp_path):
     # One task at a time: a task still running when the job fails leaves its stage to the sweep.
     frame = spark.range(0, 1000, 1, 1).selectExpr(
         "cast(id as string) as value", "if(id = 900, 'a||b', 'k') as tags"
@@ -155,7 +155,7 @@ def test_a_row_that_is_refused_leaves_nothing(spark, tmp_path):
         ("value string, topic string, tags array<string>", "its type is array"),
     ],
 )
-def test_a_schema_that_is_none_of_messages_is_refused(schema, words):
+def test_a_schema_with_other_columns_is_refused(schema, words):
     found = types.StructType.fromDDL(schema)
     with pytest.raises(InvalidOptionError, match=words):
         check_schema(found, None)
@@ -174,7 +174,7 @@ def test_a_schema_that_is_none_of_messages_is_refused(schema, words):
         ({"path": ":memory:"}, "reaches as a local path"),
     ],
 )
-def test_options_of_no_meaning_are_refused(options, words):
+def test_meaningless_options_are_refused(options, words):
     with pytest.raises(InvalidOptionError, match=words):
         parse_write_options(options)
 
@@ -261,7 +261,7 @@ def test_a_batch_that_is_run_again_writes_its_frames_once(spark, tmp_path):
     assert {b"%d" % number for number in range(40)} <= set(found)
 
 
-def test_a_stream_takes_no_version(spark, tmp_path):
+def test_a_stream_refuses_a_version(spark, tmp_path):
     rate = spark.readStream.format("rate").load().selectExpr("'a' as value")
     writer = rate.writeStream.format("forebay").option("topic", "t").option("txnAppId", "a")
     writer = writer.option("txnVersion", "1").option("checkpointLocation", str(tmp_path / "c"))
@@ -289,7 +289,7 @@ def test_what_is_read_can_be_written_back(spark, tmp_path):
     assert sorted(copied.collect(), key=str) == sorted(wanted.collect(), key=str)
 
 
-def test_a_copy_of_a_topic_of_kafka_equals_it(spark, tmp_path):
+def test_a_copy_of_a_kafka_topic_equals_the_original(spark, tmp_path):
     """A frame like the connector's, with values that a RocketMQ property cannot hold."""
     schema = (
         "key binary, value binary, topic string, partition int, offset bigint, "
@@ -326,7 +326,7 @@ def test_a_copy_of_a_topic_of_kafka_equals_it(spark, tmp_path):
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-def test_a_column_that_is_none_by_a_slip_is_not_passed_over():
+def test_a_misspelt_column_is_not_ignored():
     found = types.StructType.fromDDL("value string, Key string, other bigint")
     with pytest.raises(InvalidOptionError, match="column names are case-sensitive: use key"):
         check_schema(found, "t", ignore_extra=True)
@@ -335,12 +335,12 @@ def test_a_column_that_is_none_by_a_slip_is_not_passed_over():
         check_schema(found, "t", ignore_extra=True)
 
 
-def test_what_spark_adds_to_a_streams_options_is_passed_over():
+def test_options_that_spark_adds_to_a_stream_are_ignored():
     given = {"path": "/p", "checkpointlocation": "/c", "queryname": "q", "topic": "t"}
     assert parse_write_options(given).topic == "t"
 
 
-def test_before_a_task_runs_all_is_refused_that_is_known_then(spark, tmp_path, golden):
+def test_known_errors_are_raised_before_a_task_runs(spark, tmp_path, golden):
     frame = spark.createDataFrame([("a",)], "value string").write.format("forebay")
     with pytest.raises(PySparkException, match="only be appended to"):
         frame.option("topic", "t").mode("overwrite").save(str(tmp_path / "a"))
@@ -368,7 +368,7 @@ def test_a_store_that_the_driver_itself_has_open_is_written(spark, tmp_path):
     assert values(tmp_path) == Counter(b"%d" % number for number in range(100))
 
 
-def test_the_process_that_does_not_let_a_job_write_is_named(spark, tmp_path):
+def test_the_process_that_blocks_a_write_is_named(spark, tmp_path):
     frame = spark.range(0, 10, 1, 2).selectExpr("cast(id as string) as value")
     writer = frame.write.format("forebay").option("topic", "t").option("commitTimeout", "0.3")
     with Owner(tmp_path / "events") as owner:

@@ -65,7 +65,7 @@ def has_entry(path, number):
         return False
 
 
-def test_a_stream_that_is_killed_again_and_again_is_there_once(tmp_path):
+def test_a_repeatedly_killed_stream_writes_each_message_once(tmp_path):
     seed = harness.seed()
     print(f"FOREBAY_SEED={seed}")
     chance = random.Random(seed)

@@ -25,7 +25,7 @@ from forebay.spark.jobs.work import (
     chosen_topics,
     named_topics,
     read_ranges,
-    told,
+    reporting,
 )
 from forebay.spark.options import local
 from forebay.spark.ranges import Range
@@ -123,7 +123,7 @@ def compact(
             log_bytes = store.stats().log_bytes
         rows, kept = os.path.join(work, "rows"), 0
         if ranges:
-            with told(spark, progress):
+            with reporting(spark, progress):
                 kept = _leave(spark, root, ranges, rows)
         files = _left(rows, kept, place)
         fresh = os.path.join(work, "store")

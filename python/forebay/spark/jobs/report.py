@@ -21,7 +21,7 @@ from forebay.spark.jobs.figures import (
     Report,
     TopicFigures,
 )
-from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, told
+from forebay.spark.jobs.work import Progress, chosen_topics, named_topics, read_ranges, reporting
 from forebay.spark.options import TopicQueue, local
 from forebay.spark.plan import Bounds, is_system_topic
 from forebay.spark.ranges import Range
@@ -89,7 +89,7 @@ def report(
             for name, topic in named.items()
             for queue in topic.queues
         }
-    with told(spark, progress):
+    with reporting(spark, progress):
         # Both reads end at the same offsets, whatever is sent meanwhile.
         ranges = [Range(root, *queue, *ends) for queue, ends in bounds.items() if ends[0] < ends[1]]
         rows = _count(spark, root, ranges)

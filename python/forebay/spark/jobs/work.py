@@ -36,7 +36,7 @@ _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
 
 #: Seconds between two reports of progress.
-_LOOK_INTERVAL = 0.2
+_REPORT_INTERVAL = 0.2
 
 
 def run(
@@ -72,7 +72,7 @@ def run(
     call = udf(run_task, BinaryType(), useArrow=False).asNondeterministic()
     numbers = spark.range(0, len(tasks), 1, len(tasks))
     frame = numbers.select("id", call("id").alias("outcome"))
-    with told(spark, progress):
+    with reporting(spark, progress):
         rows = frame.collect()
     # The pickles come from Spark's own workers, which Spark itself trusts in the same way.
     outcomes = {row["id"]: pickle.loads(row["outcome"]) for row in rows}
@@ -83,7 +83,7 @@ def run(
 
 
 @contextlib.contextmanager
-def told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
+def reporting(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
     """Report the progress of the jobs that this thread starts; not in a remote session."""
     from pyspark.errors import PySparkException
 
@@ -101,7 +101,7 @@ def told(spark: SparkSession, progress: Progress | None) -> Iterator[None]:
     tracker, done, tell = context.statusTracker(), threading.Event(), progress
 
     def watch() -> None:
-        while not done.wait(_LOOK_INTERVAL):
+        while not done.wait(_REPORT_INTERVAL):
             completed = total = 0
             for job in tracker.getJobIdsForGroup(group):
                 found = tracker.getJobInfo(job)

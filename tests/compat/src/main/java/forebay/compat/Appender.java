@@ -9,9 +9,9 @@ import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.PutMessageStatus;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 
-/** Appends messages of a {@link Workload} and prints each as it then lies in the log. */
+/** Appends messages of a {@link Workload}, and prints each one as it is stored in the log. */
 final class Appender {
-    /** A body takes a quarter of what the store would accept, so small log files hold several. */
+    /** Limits bodies to a quarter of what the store accepts, so that small files hold several. */
     private static final int BODY_SHARE = 4;
 
     private final OpenStore open;
@@ -40,7 +40,7 @@ final class Appender {
     private Row append(MessageExt message) throws IOException {
         PutMessageResult put = open.release.put(open.store, message);
         if (put == null || put.getPutMessageStatus() != PutMessageStatus.PUT_OK || !put.isOk()) {
-            throw new IOException("RocketMQ does not take a message: " + put);
+            throw new IOException("RocketMQ refused a message: " + put);
         }
         AppendMessageResult place = put.getAppendMessageResult();
         Long tagsCode = Row.isHidden(message.getSysFlag())

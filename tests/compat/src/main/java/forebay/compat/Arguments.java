@@ -38,7 +38,8 @@ public final class Arguments {
             try {
                 return Long.parseLong(text(name));
             } catch (NumberFormatException cause) {
-                throw new UsageException("option --" + name + " is no number: " + text(name));
+                throw new UsageException(
+                    "option --" + name + " must be a number, got " + text(name));
             }
         }
 
@@ -88,7 +89,7 @@ public final class Arguments {
 
     private static Target only(List<Target> targets, String option) {
         if (targets.isEmpty()) {
-            throw new UsageException("option --" + option + " comes before any directory");
+            throw new UsageException("option --" + option + " must come after a directory");
         }
         return targets.get(targets.size() - 1);
     }

@@ -15,7 +15,7 @@ import java.util.stream.Stream;
 
 /**
  * The commands. Exit status 0: all done; 1: RocketMQ failed or refused, and the last line says why;
- * 2: the command line makes no sense.
+ * 2: the command line is invalid.
  */
 public final class Cli {
     private static final int STATUS_FAILED = 1;
@@ -64,8 +64,8 @@ public final class Cli {
     }
 
     /**
-     * Lists the stores one after the other and closes them all at once, because a close spends
-     * seconds waiting. A store that RocketMQ refuses costs only its own listing.
+     * Lists the stores one after the other, and closes them all at once, because each close waits
+     * for seconds. If RocketMQ refuses a store, the others are still listed.
      */
     private void list(List<Arguments.Target> targets) throws Exception {
         List<OpenStore> listed = new ArrayList<>();

@@ -38,7 +38,7 @@ final class Json {
         } else if (value == null || value instanceof Number || value instanceof Boolean) {
             out.append(value);
         } else {
-            throw new IllegalArgumentException("no JSON form for " + value.getClass());
+            throw new IllegalArgumentException("cannot write as JSON: " + value.getClass());
         }
     }
 

@@ -12,10 +12,11 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.QueryMessageResult;
 
 /**
- * Asks the store's index for every key of every message of one topic.
+ * Looks up every key of every message of one topic in the store's index.
  *
- * <p>A key is asked for once, however many messages carry it. Collisions of its hash take places in
- * the answer, so a few more are asked for than are expected.
+ * <p>Each key is looked up once, however many messages have it. Messages with another key of the
+ * same hash count towards the limit of a lookup, so the limit is a little higher than
+ * the expected number.
  */
 final class KeyCheck {
     private static final int PHYSICAL_OFFSET_AT = 28;
@@ -42,7 +43,7 @@ final class KeyCheck {
         }
     }
 
-    /** Adds what was asked and what was not found to {@code summary}. */
+    /** Adds the number of lookups, and the keys that were not found, to {@code summary}. */
     void run(DefaultMessageStore store, Summary summary) {
         positions.forEach((key, expected) -> {
             int max = expected.size() + COLLISIONS_MAX;

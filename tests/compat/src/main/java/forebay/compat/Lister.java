@@ -14,12 +14,12 @@ import org.apache.rocketmq.store.GetMessageStatus;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 
 /**
- * Prints all that the real store shows: each queue through {@code getMessage}, then the records of
- * the log that no queue shows, then one summary.
+ * Prints everything that the real store shows: each queue through {@code getMessage}, then the
+ * records of the log that no queue shows, then a summary.
  *
- * <p>Topics come in the order of their UTF-8 bytes, as the digest asks. The walk over the log
- * checks each record as the store's own recovery would, so a record that only its queue entry
- * makes readable is reported.
+ * <p>Topics are sorted by their UTF-8 bytes, as the digest requires. The walk over the log checks
+ * each record as the store's own recovery does. So a record that can be read only through its queue
+ * entry is reported.
  */
 final class Lister {
     private static final String GROUP = "forebay-compat";

@@ -10,7 +10,7 @@ import java.util.concurrent.TimeoutException;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
-/** A directory opened by the real store: loaded (which recovers it), started, and caught up. */
+/** A directory opened by the real store: loaded (which recovers it), started, and dispatched. */
 public final class OpenStore {
     private static final long DISPATCH_TIMEOUT_SECONDS = 60;
     private static final int TRANSFER_BYTES_MAX = 16 << 20;
@@ -29,7 +29,7 @@ public final class OpenStore {
     }
 
     /**
-     * Opens the store of {@code target}. Loading alone changes the directory.
+     * Opens the store of {@code target}. Loading already changes the directory.
      *
      * @throws IOException if RocketMQ refuses to load it
      */
@@ -41,8 +41,8 @@ public final class OpenStore {
         }
         DefaultMessageStore store = release.newStore(config);
         if (!store.load()) {
-            throw new IOException("RocketMQ does not load " + target.directory
-                + ": the sizes given may not be those of its files");
+            throw new IOException("RocketMQ refused to load " + target.directory
+                + ": the given sizes may differ from those of its files");
         }
         store.start();
         OpenStore open = new OpenStore(target.directory, release, store, files);
@@ -50,7 +50,7 @@ public final class OpenStore {
         return open;
     }
 
-    /** Settings under which nothing expires and no answer is cut short. */
+    /** Settings with which nothing expires and no result is truncated. */
     public static MessageStoreConfig configure(Path directory, Sizes sizes) {
         MessageStoreConfig config = new MessageStoreConfig();
         config.setStorePathRootDir(directory.toString());
@@ -69,7 +69,7 @@ public final class OpenStore {
         return config;
     }
 
-    /** Waits until queues and index hold all of the log; the store has no event for that. */
+    /** Polls until queues and index have caught up with the log; there is no event for that. */
     void awaitDispatch() throws InterruptedException, TimeoutException {
         long deadline = System.nanoTime() + TimeUnit.SECONDS.toNanos(DISPATCH_TIMEOUT_SECONDS);
         while (store.dispatchBehindBytes() > 0) {
@@ -89,7 +89,7 @@ public final class OpenStore {
         return files.deleted();
     }
 
-    /** Shuts the store down in three seconds; why it does not call that a clean end. */
+    /** Shuts the store down, which takes three seconds; returns the reason if it is not clean. */
     Optional<String> close() {
         store.shutdown();
         if (!Files.exists(directory.resolve("abort"))) {

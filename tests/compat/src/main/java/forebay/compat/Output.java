@@ -7,10 +7,9 @@ import java.nio.charset.StandardCharsets;
 import java.util.Map;
 
 /**
- * The answers: one JSON object a line on standard output.
+ * The results: one JSON object per line on standard output.
  *
- * <p>Whatever the libraries print goes to standard error instead, so that it cannot come between
- * two answers.
+ * <p>Output of the libraries is redirected to standard error, so that it cannot mix with results.
  */
 public final class Output {
     private final PrintStream lines =

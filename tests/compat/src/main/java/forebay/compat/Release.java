@@ -7,25 +7,25 @@ import org.apache.rocketmq.store.DispatchRequest;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
-/** What differs between the releases of RocketMQ that the tests run against. */
+/** The differences between the RocketMQ releases that the tests use. */
 public interface Release {
-    /** Makes a store that opens no network port when it starts. */
+    /** Creates a store that opens no network port when it starts. */
     DefaultMessageStore newStore(MessageStoreConfig config) throws Exception;
 
     /**
-     * Lets the store write and demand the whole-record checksum.
+     * Makes the store write and require the whole-record checksum.
      *
-     * @throws UsageException if this release does not know it
+     * @throws UsageException if this release does not support it
      */
     void useRecordChecksum(MessageStoreConfig config);
 
-    /** Appends a copy of {@code message}, whose properties are its own, to the store. */
+    /** Appends a copy of {@code message}, with its own properties, to the store. */
     PutMessageResult put(DefaultMessageStore store, MessageExt message);
 
-    /** The hash of a tag string as this release puts it into queue entries. */
+    /** The hash of a tag string that this release stores in queue entries. */
     long tagsCode(String tags);
 
-    /** The check that the store's own recovery makes of a record, checksums included. */
+    /** Checks a record as the store's own recovery does, including checksums. */
     DispatchRequest check(DefaultMessageStore store, ByteBuffer record);
 
     /** Runs a command that only this release has; false if there is no such command. */

@@ -33,7 +33,7 @@ public final class Row {
         this.tagsCode = tagsCode;
     }
 
-    /** Decodes a record that a queue shows, its body as stored, and looks its entry up. */
+    /** Decodes a record that a queue shows, with its stored body, and looks up its queue entry. */
     public static Row inQueue(DefaultMessageStore store, ByteBuffer record) {
         Row row = decode(record, null);
         MessageExt message = row.message;
@@ -42,7 +42,7 @@ public final class Row {
     }
 
     /**
-     * Decodes one whole record, its body as stored.
+     * Decodes one whole record, with its stored body.
      *
      * @param tagsCode the hash in its queue entry; null for a record that no queue shows
      */
@@ -69,7 +69,7 @@ public final class Row {
         }
     }
 
-    /** Prepared and rolled back messages are in the log and in no queue. */
+    /** Prepared and rolled-back messages are in the log, but in no queue. */
     static boolean isHidden(int sysFlag) {
         int type = MessageSysFlag.getTransactionValue(sysFlag);
         return type == MessageSysFlag.TRANSACTION_PREPARED_TYPE

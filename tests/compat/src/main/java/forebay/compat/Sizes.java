@@ -10,8 +10,8 @@ package forebay.compat;
  */
 public record Sizes(int log, int queue, int slots, int entries) {
     /**
-     * The largest body the store accepts: RocketMQ's default, or half a log file where that is
-     * less, because a record has to fit one file.
+     * The largest body that the store accepts: RocketMQ's default, or half a log file if that is
+     * less, because a record must fit into one file.
      */
     public int maxMessageSize() {
         return Math.min(4 << 20, log / 2);

@@ -10,12 +10,13 @@ import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageExt;
 
 /**
- * A SHA-256 over what the queues of a store show, to compare two stores at a glance.
+ * A SHA-256 over the messages in the queues of a store, to compare two stores quickly.
  *
- * <p>Messages come in the order of topic (as UTF-8 bytes), queue, offset. Per message, integers
- * big-endian and {@code s} being a length of 4 bytes with the bytes: s topic, i32 queue, i64
- * offset, i64 position, i64 store time, i64 born time, s tags, s keys (empty where absent), u32
- * number of properties, s name and s value of each by the bytes of the name, s body as stored.
+ * <p>Messages are sorted by topic (as UTF-8 bytes), queue and offset. Each one contributes these
+ * fields, with big-endian integers, where {@code s} is a length of 4 bytes followed by the bytes:
+ * s topic, i32 queue, i64 offset, i64 position, i64 store time, i64 born time, s tags, s keys
+ * (empty if absent), u32 number of properties, s name and s value of each property, sorted by the
+ * bytes of the name, s stored body.
  */
 final class StoreDigest {
     private final MessageDigest digest = Row.sha256();

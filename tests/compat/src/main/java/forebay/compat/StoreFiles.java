@@ -12,10 +12,10 @@ import java.util.TreeSet;
 import java.util.stream.Stream;
 
 /**
- * What a store's directory held before RocketMQ opened it, to tell what the opening removed.
+ * The files of a store before RocketMQ opened it, to find out what the opening removed.
  *
- * <p>RocketMQ cuts a log at the first record that it does not accept and deletes the files behind,
- * without a word to its caller.
+ * <p>RocketMQ cuts a log at the first record that it does not accept, and deletes the files after
+ * it, without reporting that to its caller.
  */
 final class StoreFiles {
     private static final int CHUNK = 1 << 20;
@@ -23,7 +23,7 @@ final class StoreFiles {
     private final Path directory;
     private final Set<String> before;
 
-    /** The position behind the last byte of the log that is not zero; 0 without a log. */
+    /** The position after the last nonzero byte of the log; 0 if there is no log. */
     final long dataEnd;
 
     StoreFiles(Path directory) throws IOException {
@@ -32,7 +32,7 @@ final class StoreFiles {
         dataEnd = findDataEnd();
     }
 
-    /** The log, queue and index files that were there and are no longer, relative to the store. */
+    /** The log, queue and index files that were removed, relative to the store. */
     List<String> deleted() throws IOException {
         Set<String> gone = new TreeSet<>(before);
         gone.removeAll(dataFiles());
@@ -80,7 +80,7 @@ final class StoreFiles {
                 while (chunk.hasRemaining() && channel.read(chunk, start + chunk.position()) > 0) {
                     continue;
                 }
-                // Whole chunks are compared first: most of a log file has never been written.
+                // Compare whole chunks first: most of a log file has never been written.
                 chunk.flip();
                 if (chunk.mismatch(zeros.slice(0, chunk.limit())) < 0) {
                     continue;

@@ -9,7 +9,7 @@ import java.util.Map;
 final class Summary {
     private static final int ERRORS_MAX = 50;
 
-    /** Per topic and queue the first offset and the next one to be written. */
+    /** By topic and queue, the first offset and the next offset to be written. */
     final Map<String, Map<Integer, List<Long>>> topics = new LinkedHashMap<>();
     private final List<String> errors = new ArrayList<>();
     long messages;

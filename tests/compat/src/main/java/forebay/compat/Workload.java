@@ -13,10 +13,10 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.sysflag.MessageSysFlag;
 
 /**
- * An endless row of messages of all kinds that a log may hold, the same for the same seed.
+ * An endless sequence of messages of all kinds that a log may hold; the seed determines it.
  *
- * <p>Bodies run from 0 bytes to the limit, most are small; one in eight is compressed, one in fifty
- * is a prepared or rolled back half of a transaction, which no queue shows.
+ * <p>Bodies have 0 bytes up to the limit, and most are small. One in eight is compressed. One in
+ * fifty is a prepared or rolled-back half of a transaction, which no queue shows.
  */
 final class Workload {
     private static final List<String> TOPICS =

@@ -20,9 +20,9 @@ import org.apache.rocketmq.store.ha.HAService;
 import org.apache.rocketmq.store.schedule.ScheduleMessageService;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** RocketMQ 4.9, which knows neither version-2 records nor the whole-record checksum. */
+/** RocketMQ 4.9, which supports neither version-2 records nor the whole-record checksum. */
 final class ReleaseFour implements Release {
-    /** RocketMQ's own replication service listens on all interfaces as soon as it starts. */
+    /** Replaces RocketMQ's replication service, which listens on all interfaces when it starts. */
     private static final class NoReplication extends HAService {
         NoReplication(DefaultMessageStore store) throws IOException {
             super(store);
@@ -37,7 +37,7 @@ final class ReleaseFour implements Release {
         }
     }
 
-    /** RocketMQ's own service appends each delayed message again once it is due. */
+    /** Replaces RocketMQ's service that appends each delayed message again when it is due. */
     private static final class NoDelivery extends ScheduleMessageService {
         NoDelivery(DefaultMessageStore store) {
             super(store);
@@ -57,7 +57,7 @@ final class ReleaseFour implements Release {
         return store;
     }
 
-    /** Gives the store another service: its constructor makes its own and takes none. */
+    /** Replaces a service of the store, whose constructor creates its own and accepts none. */
     private static void replace(DefaultMessageStore store, String field, Object service)
             throws ReflectiveOperationException {
         Field held = DefaultMessageStore.class.getDeclaredField(field);

@@ -24,11 +24,11 @@ import org.apache.rocketmq.store.SelectMappedBufferResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
 /**
- * Runs a whole broker on a store: it delivers the delayed messages that the store holds, one that
- * is sent to it, and one that a consumer sends back.
+ * Runs a whole broker on a store. It delivers the delayed messages in the store, a delayed message
+ * that is sent to it, and a message that a consumer sends back.
  *
- * <p>A broker copies all properties of such a message, its {@code __CRC32#} among them, into a new
- * record, for which that checksum is wrong. Making such records is what this command is for.
+ * <p>A broker copies all properties of such a message, including its {@code __CRC32#}, into a new
+ * record, for which that checksum is wrong. The purpose of this command is to create such records.
  *
  * <p>It needs no name server, and listens on loopback, on ports that the system picks.
  */
@@ -54,7 +54,7 @@ final class BrokerCommand {
     void run() throws Exception {
         BrokerController broker = newBroker();
         if (!broker.initialize()) {
-            throw new IOException("the broker does not come up on " + target.directory);
+            throw new IOException("the broker did not start on " + target.directory);
         }
         DefaultMessageStore store = (DefaultMessageStore) broker.getMessageStore();
         broker.getScheduleMessageService().load();
@@ -80,7 +80,7 @@ final class BrokerCommand {
         config.setBrokerName("compat");
         config.setBrokerIP1(LOOPBACK);
         config.setRocketmqHome(target.directory.toString());
-        // The service that this belongs to spins without a pause until its first interval is over.
+        // Otherwise the service of transaction metrics spins until its first interval is over.
         config.setTransactionMetricFlushInterval(METRIC_INTERVAL_MS);
         NettyServerConfig server = new NettyServerConfig();
         server.setBindAddress(LOOPBACK);
@@ -98,7 +98,7 @@ final class BrokerCommand {
         schedule.later.forEach(row -> print("later", "scheduled", row));
         for (Map.Entry<Schedule.Target, List<Row>> due : schedule.due.entrySet()) {
             Schedule.Target to = due.getKey();
-            // A broker serves no topic that its configuration does not name.
+            // A broker serves only topics that its configuration names.
             if (broker.getTopicConfigManager().selectTopicConfig(to.topic()) == null) {
                 int queues = Math.max(TOPIC_QUEUES, to.queue() + 1);
                 broker.getTopicConfigManager().updateTopicConfig(

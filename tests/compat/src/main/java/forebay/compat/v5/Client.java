@@ -22,9 +22,9 @@ import org.apache.rocketmq.remoting.protocol.header.PullMessageRequestHeader;
 import org.apache.rocketmq.remoting.protocol.header.SendMessageRequestHeader;
 
 /**
- * RocketMQ's own client, told the broker's address instead of asking a name server for it.
+ * RocketMQ's own client, which gets the broker's address here and not from a name server.
  *
- * <p>It is not shut down, which would take seconds of waiting: the process ends with the command.
+ * <p>It is not shut down, because that takes seconds and the process ends with the command anyway.
  */
 final class Client {
     private static final String GROUP = "compat-group";
@@ -73,7 +73,7 @@ final class Client {
             CALL_TIMEOUT_MS, RETRIES_MAX);
     }
 
-    /** The topic in which the messages that this client sent back come again. */
+    /** The topic in which the messages that this client sent back reappear. */
     static String retryTopic() {
         return "%RETRY%" + GROUP;
     }

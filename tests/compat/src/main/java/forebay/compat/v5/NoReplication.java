@@ -12,7 +12,7 @@ import org.apache.rocketmq.store.ha.HAConnectionStateNotificationRequest;
 import org.apache.rocketmq.store.ha.HAService;
 import org.apache.rocketmq.store.ha.WaitNotifyObject;
 
-/** A replication service of one: RocketMQ's own listens on all interfaces as soon as it starts. */
+/** A replication service without replicas; RocketMQ's own listens on all interfaces. */
 public final class NoReplication implements HAService {
     private final WaitNotifyObject waitNotify = new WaitNotifyObject();
 

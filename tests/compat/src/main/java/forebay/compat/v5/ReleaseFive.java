@@ -16,7 +16,7 @@ import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-/** RocketMQ 5.5. The resource that names {@link NoReplication} keeps its HA port closed. */
+/** RocketMQ 5.5. A resource names {@link NoReplication}, so the HA port stays closed. */
 final class ReleaseFive implements Release {
     @Override
     public DefaultMessageStore newStore(MessageStoreConfig config) throws Exception {

@@ -13,30 +13,30 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 
 /**
- * The messages of a store that wait in the topic of delayed messages when the broker comes up.
+ * The messages that wait in the topic of delayed messages when the broker starts.
  *
- * <p>Entries of that topic hold the time of delivery where others hold the hash of the tags.
- * <p>All is read before the broker starts, because the broker delivers what is due at once.
+ * <p>Queue entries of that topic hold the delivery time in place of the tag hash. Everything is
+ * read before the broker starts, because the broker delivers due messages immediately.
  */
 final class Schedule {
     private static final String TOPIC = TopicValidator.RMQ_SYS_SCHEDULE_TOPIC;
     private static final int POSITION_AT = 0;
 
-    /** A queue that messages are delivered to, with its next offset before any is. */
+    /** A destination queue, with its next offset before the deliveries. */
     record Target(String topic, int queue, long offset) {
     }
 
-    /** Messages that are due soon, by the queue that they are to be delivered to. */
+    /** Messages that are due soon, by destination queue. */
     final Map<Target, List<Row>> due = new LinkedHashMap<>();
 
     /** Messages that are due later than a test can wait. */
     final List<Row> later = new ArrayList<>();
 
     /**
-     * Reads what is not yet delivered.
+     * Reads the messages that were not delivered yet.
      *
      * @param delivered next offset to deliver, by delay level; a level's queue is one less
-     * @param dueBeforeMs epoch milliseconds that part soon from later
+     * @param dueBeforeMs messages due before this time, in epoch milliseconds, are due soon
      */
     Schedule(DefaultMessageStore store, Map<Integer, Long> delivered, long dueBeforeMs) {
         Map<Integer, ?> queues = store.getConsumeQueueTable().get(TOPIC);
@@ -53,7 +53,7 @@ final class Schedule {
         }
     }
 
-    /** Goes by the queue entry: a store that is not started answers no other question. */
+    /** Reads the queue entry directly, because the store is not started. */
     private void add(DefaultMessageStore store, ConsumeQueue entries, long offset,
             long dueBeforeMs) {
         SelectMappedBufferResult entry = entries.getIndexBuffer(offset);

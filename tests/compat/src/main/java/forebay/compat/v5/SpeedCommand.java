@@ -15,7 +15,7 @@ import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.PutMessageResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
 
-/** Puts messages from one thread, asynchronous flush, and says how many a second that were. */
+/** Puts messages from one thread with asynchronous flush, and prints the messages per second. */
 final class SpeedCommand {
     private static final String TOPIC = "topic";
     private static final InetSocketAddress HOST = new InetSocketAddress("127.0.0.1", 10911);
@@ -40,7 +40,7 @@ final class SpeedCommand {
         MessageStoreConfig config = OpenStore.configure(directory, sizes);
         DefaultMessageStore store = release.newStore(config);
         if (!store.load()) {
-            throw new IOException("RocketMQ does not load " + directory);
+            throw new IOException("RocketMQ refused to load " + directory);
         }
         store.start();
         byte[] body = new byte[bodyLength];
@@ -66,7 +66,7 @@ final class SpeedCommand {
                 MessageDecoder.messageProperties2String(message.getProperties()));
             PutMessageResult put = store.putMessage(message);
             if (!put.isOk()) {
-                throw new IOException("RocketMQ does not take a message: " + put);
+                throw new IOException("RocketMQ refused a message: " + put);
             }
         }
     }
