@@ -94,9 +94,9 @@ pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
 pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options, TOPIC_QUEUES_MAX};
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Producer};
-pub use record::check::check_topic;
 pub use record::message::{BODY_LEN_MAX, PropertyKind, message_id};
-pub use record::properties::SCHEDULE_TOPIC;
+pub use record::rocketmq::check::check_topic;
+pub use record::rocketmq::properties::SCHEDULE_TOPIC;
 pub use record::{Draft, Flaw, HostBytes, Message, Record};
 pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{

@@ -5,7 +5,8 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
-use crate::record::{Batch, Draft, properties};
+use crate::record::rocketmq::properties;
+use crate::record::{Batch, Draft};
 use crate::ticket::{Sent, Ticket};
 use crate::warning::Warning;
 use std::cell::RefCell;
@@ -137,7 +138,7 @@ impl Producer {
         if !self.shared.options.unique_ids() {
             return batch.push(&topic.name, queue, draft, engine.style(), now);
         }
-        let id = crate::record::unique_id::next(&engine.style().host, now);
+        let id = crate::record::rocketmq::unique_id::next(&engine.style().host, now);
         let mut system = vec![(properties::UNIQ_KEY, id.as_str())];
         system.extend_from_slice(draft.system_properties);
         let draft = Draft {

@@ -12,7 +12,7 @@ use crate::machine::Machine;
 use crate::meter::{PutMeter, RateSampler};
 use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
-use crate::record::check::check_topic;
+use crate::record::rocketmq::check::check_topic;
 use crate::record::{Contents, Message, message};
 use crate::warning::Warning;
 use std::path::Path;

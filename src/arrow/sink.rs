@@ -16,7 +16,7 @@
 use super::import::{Properties, is_properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};
 use crate::error::{Error, Result};
-use crate::record::check::{flaw_of_property, is_key};
+use crate::record::rocketmq::check::{flaw_of_property, is_key};
 use crate::record::{Draft, coded};
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;

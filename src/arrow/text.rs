@@ -4,8 +4,9 @@ use super::offsets::offset;
 use super::schema::{
     Column, Dialect, header_fields, headers_field, properties_field, property_fields,
 };
-use crate::record::layout::{CRC_LEN, CRC_PROPERTY};
-use crate::record::{Record, coded, properties};
+use crate::record::rocketmq::layout::{CRC_LEN, CRC_PROPERTY};
+use crate::record::rocketmq::properties;
+use crate::record::{Record, coded};
 use arrow_array::builder::{BinaryBuilder, NullBufferBuilder, StringBuilder};
 use arrow_array::{
     Array, ArrayRef, DictionaryArray, Int32Array, ListArray, MapArray, StringArray, StructArray,

@@ -35,7 +35,7 @@ use super::{
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::record::check::check_topic;
+use crate::record::rocketmq::check::check_topic;
 use crate::record::{Batch, HostBytes, Message, RecordStyle};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::net::{Ipv4Addr, SocketAddr};

@@ -116,7 +116,7 @@ impl Filter {
 
     /// Whether a record passes, by the exact text of its tag and keys.
     pub fn passes(&self, record: &Record<'_>) -> bool {
-        let known = crate::record::properties::Known::read(record.raw_properties());
+        let known = crate::record::rocketmq::properties::Known::read(record.raw_properties());
         let tag = |tag: &String| known.tags == Some(tag.as_bytes());
         let by_key = |key: &String| known.index_keys().any(|found| found == key.as_bytes());
         (self.tags.is_empty() || self.tags.iter().any(tag)) && self.key.as_ref().is_none_or(by_key)

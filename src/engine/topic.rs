@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::num::short;
 use crate::options::TOPIC_QUEUES_MAX;
-use crate::record::check::OWN_TOPIC_PREFIX;
-use crate::record::properties;
+use crate::record::rocketmq::check::OWN_TOPIC_PREFIX;
+use crate::record::rocketmq::properties;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -12,7 +12,8 @@
 //! of RFC 4648, section 4, with padding. A message whose key, value and headers are text has none
 //! of these properties.
 
-use super::{Record, properties};
+use super::Record;
+use super::rocketmq::properties;
 use std::borrow::Cow;
 use std::fmt::Write;
 

@@ -5,8 +5,8 @@
 //! body, key, tag, headers and time. What staging adds, as the time of a row that names none, it
 //! leaves out.
 
-use super::draft::Draft;
-use super::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
+use super::Draft;
+use super::rocketmq::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
 
 /// What the rows of a batch have in common with those of a retry, however they are ordered and cut.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,7 +55,7 @@ fn mix(value: u64) -> u64 {
 mod test {
     use super::*;
     use crate::error::Result;
-    use crate::record::encode::{Batch, HostBytes, RecordStyle};
+    use crate::record::rocketmq::encode::{Batch, HostBytes, RecordStyle};
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn of(topic: &str, draft: &Draft<'_>, clock_ms: i64) -> Result<u64> {

@@ -1,7 +1,7 @@
 //! A message that a caller holds: a record in a mapped file that stays mapped meanwhile.
 
-use super::layout::{CRC_PROPERTY, Flaw, Layout, Record, extent, sys_flag};
-use super::properties::{self, KEYS, TAGS};
+use super::rocketmq::layout::{CRC_PROPERTY, Flaw, Layout, Record, extent, sys_flag};
+use super::rocketmq::properties::{self, KEYS, TAGS};
 use crate::clock::{Clock, RealClock};
 use crate::error::{Error, Op, Result};
 use crate::region::Region;

@@ -1,23 +1,17 @@
-//! Records: the bytes of one message in the log. [`layout`] reads, [`encode`] writes what [`check`]
-//! admits, [`properties`] is their map of names and values, [`coded`] is what they hold that is no
-//! text, [`message`] is a record that a caller can keep,
-//! [`contents`] tells the rows of a batch from others.
+//! Records: the bytes of one message in the log. [`common`] is what every form of a record has,
+//! [`rocketmq`] is RocketMQ's form, [`coded`] is what records hold that is no text, [`message`] is
+//! a record that a caller can keep, [`contents`] tells the rows of a batch from others.
 
-pub mod check;
 pub mod coded;
+pub mod common;
 pub mod contents;
-pub mod draft;
-pub mod encode;
-pub mod layout;
 pub mod message;
-pub mod properties;
-pub mod unique_id;
+pub mod rocketmq;
 
+pub use common::Draft;
 pub use contents::Contents;
-pub use draft::Draft;
-pub use encode::{Batch, HostBytes, RecordStyle};
-pub use layout::{Flaw, Freshness, Layout, Record};
 pub use message::Message;
+pub use rocketmq::{Batch, Flaw, Freshness, HostBytes, Layout, Record, RecordStyle};
 
 #[cfg(test)]
 #[allow(

@@ -13,7 +13,7 @@ use crate::arrow::sink::SinkRows;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
-use crate::record::check::check_topic;
+use crate::record::rocketmq::check::check_topic;
 use crate::record::{Batch, Contents, Draft, HostBytes, RecordStyle};
 use arrow_array::RecordBatch;
 use std::net::{Ipv4Addr, SocketAddr};

@@ -8,7 +8,7 @@
 use super::blocks::{BlockTable, KeySlot};
 use crate::error::{Error, Result};
 use crate::num::{index, short};
-use crate::record::layout::be_u32;
+use crate::record::rocketmq::layout::be_u32;
 use std::ops::Range;
 use std::path::Path;
 

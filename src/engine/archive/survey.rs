@@ -5,7 +5,7 @@ use super::keys::{encode, key_hash};
 use crate::error::{Error, Result};
 use crate::mapped::MappedFile;
 use crate::num::{index, short};
-use crate::record::properties::Known;
+use crate::record::rocketmq::properties::Known;
 use crate::record::{Flaw, Record};
 use std::ops::Range;
 use std::path::PathBuf;

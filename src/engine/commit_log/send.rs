@@ -6,7 +6,7 @@ use crate::engine::{Appended, Atomicity, Durability, Topic};
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::record::Batch;
-use crate::record::encode::RECORD_OVERHEAD_MAX;
+use crate::record::rocketmq::encode::RECORD_OVERHEAD_MAX;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};

@@ -3,7 +3,7 @@
 use super::NAME;
 use crate::engine::{Appended, Place, Rows, Topic, Topics};
 use crate::error::{Error, Op, Result};
-use crate::record::properties::Known;
+use crate::record::rocketmq::properties::Known;
 use crate::record::{Batch, Layout, Message, Record};
 use crate::region::Region;
 use std::collections::{BTreeMap, HashMap};

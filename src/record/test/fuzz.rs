@@ -2,9 +2,9 @@
 
 use super::{hex, message, seal, style};
 use crate::record::Draft;
-use crate::record::layout::{CRC_LEN, MAGIC_V1, MAGIC_V2, Record};
 use crate::record::message::{PropertyKind, position_of_id};
-use crate::record::properties::{self, Known};
+use crate::record::rocketmq::layout::{CRC_LEN, MAGIC_V1, MAGIC_V2, Record};
+use crate::record::rocketmq::properties::{self, Known};
 use proptest::prelude::*;
 use std::borrow::Cow;
 

@@ -2,10 +2,10 @@
 
 use super::{hex, message, plain_crc, seal, style};
 use crate::error::Error;
-use crate::record::layout::{
+use crate::record::message::{PropertyKind, position_of_id};
+use crate::record::rocketmq::layout::{
     CRC_LEN, Flaw, Freshness, Layout, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record,
 };
-use crate::record::message::{PropertyKind, position_of_id};
 use crate::record::{Batch, Draft};
 
 /// Topic `T`, body 01 02 03, keys `k1 k2`, tag `tagA`.

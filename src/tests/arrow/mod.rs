@@ -8,7 +8,7 @@ mod scan;
 mod spark;
 
 use crate::engine::{Atomicity, Durability};
-use crate::record::layout::sys_flag;
+use crate::record::rocketmq::layout::sys_flag;
 use crate::record::{Batch, Draft, HostBytes, Message, RecordStyle};
 use crate::region::Region;
 use crate::{BodyType, Column, Dialect, Options, Producer, Scan, ScanSpec, Store, Stream};

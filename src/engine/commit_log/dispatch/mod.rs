@@ -18,7 +18,7 @@ use crate::engine::report::Report;
 use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
 use crate::record::Record;
-use crate::record::properties::{Known, TopicHash};
+use crate::record::rocketmq::properties::{Known, TopicHash};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 use smallvec::SmallVec;

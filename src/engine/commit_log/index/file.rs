@@ -21,7 +21,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
 use crate::mapped::{Extent, MappedFile};
 use crate::num::{index, low_u32};
-use crate::record::layout::{be_u32, be_u64};
+use crate::record::rocketmq::layout::{be_u32, be_u64};
 use crate::region::{Access, Region};
 use std::ops::Range;
 use std::path::{Path, PathBuf};

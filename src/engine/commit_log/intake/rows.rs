@@ -5,9 +5,9 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::topic::PERMISSION_WRITE;
 use crate::error::{Error, Result};
 use crate::options::TOPIC_QUEUES_MAX;
-use crate::record::check::check_topic;
-use crate::record::layout::CRC_PROPERTY;
-use crate::record::properties::{self, java_hash};
+use crate::record::rocketmq::check::check_topic;
+use crate::record::rocketmq::layout::CRC_PROPERTY;
+use crate::record::rocketmq::properties::{self, java_hash};
 use crate::record::{Batch, Draft, Record};
 use smallvec::SmallVec;
 use std::collections::HashMap;
@@ -99,7 +99,7 @@ impl<'a> PartRows<'a> {
         let raw = properties_of(staged)?;
         let id = rules
             .unique_ids
-            .then(|| crate::record::unique_id::next(&rules.style.host, clock_ms));
+            .then(|| crate::record::rocketmq::unique_id::next(&rules.style.host, clock_ms));
         // The pairs go over as they are; what they are was checked when they were staged.
         let staged_pairs = raw
             .split('\u{2}')

@@ -11,7 +11,7 @@ use crate::machine::Drive;
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Record;
-use crate::record::layout::BLANK_LEN;
+use crate::record::rocketmq::layout::BLANK_LEN;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::Path;

@@ -18,7 +18,7 @@ use crate::error::{Error, Op, Result};
 use crate::mapped::{Allocator, Latch, MappedFile, TransientPool, Use};
 use crate::num::index;
 use crate::record::Batch;
-use crate::record::layout::BLANK_LEN;
+use crate::record::rocketmq::layout::BLANK_LEN;
 use crate::region::{PAGE, Region};
 use std::collections::VecDeque;
 use std::io;

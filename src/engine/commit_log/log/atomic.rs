@@ -11,7 +11,7 @@
 
 use crate::error::Result;
 use crate::num::short;
-use crate::record::properties::{TAGS, find};
+use crate::record::rocketmq::properties::{TAGS, find};
 use crate::record::{Batch, Draft, Record, RecordStyle};
 use std::sync::atomic::{AtomicU64, Ordering};
 

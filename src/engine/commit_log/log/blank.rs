@@ -1,7 +1,7 @@
 //! The filler that ends a log file whose rest is too short for the next record.
 
 use crate::num::low_u32;
-use crate::record::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
+use crate::record::rocketmq::layout::{AT_MAGIC, BLANK_LEN, MAGIC_BLANK, be_u32};
 
 /// Whether bytes are a filler for the `left` bytes of a file.
 pub fn is_blank(bytes: &[u8], left: usize) -> bool {

@@ -20,7 +20,7 @@
 use super::blank::blank;
 use crate::error::Result;
 use crate::num::index;
-use crate::record::layout::{BLANK_LEN, CRC_LEN, RECORD_LEN_MIN, sys_flag};
+use crate::record::rocketmq::layout::{BLANK_LEN, CRC_LEN, RECORD_LEN_MIN, sys_flag};
 use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;

@@ -19,7 +19,7 @@ use crate::mapped::queue::FoundFile;
 use crate::mapped::{Extent, MappedFile, MappedFileQueue};
 use crate::num::index;
 use crate::plant::{Bug, planted};
-use crate::record::layout::{BLANK_LEN, RECORD_LEN_MAX, be_u32};
+use crate::record::rocketmq::layout::{BLANK_LEN, RECORD_LEN_MAX, be_u32};
 use crate::record::{Flaw, Message};
 use crate::region::guard;
 use crate::region::{Access, Region};

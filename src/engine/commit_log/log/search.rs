@@ -7,7 +7,7 @@ use crate::mapped::MappedFile;
 use crate::mapped::queue::MappedFileQueue;
 use crate::num::index;
 use crate::record::Record;
-use crate::record::layout::{AT_MAGIC, MAGIC_V1, extent};
+use crate::record::rocketmq::layout::{AT_MAGIC, MAGIC_V1, extent};
 use crate::region::{PAGE, Region};
 use std::io;
 use std::ops::Range;

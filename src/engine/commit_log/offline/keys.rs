@@ -16,7 +16,7 @@ use crate::engine::commit_log::index::file::IndexFile;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
-use crate::record::layout::{be_u32, be_u64};
+use crate::record::rocketmq::layout::{be_u32, be_u64};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

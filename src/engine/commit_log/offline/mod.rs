@@ -38,7 +38,7 @@ use crate::error::{Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::options::Options;
 use crate::record::Record;
-use crate::record::properties::{Known, TopicHash};
+use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::region::Access;
 use keys::StagedKeys;
 use rows::LaidRows;

@@ -7,7 +7,7 @@ use super::{Laid, LaidRun, Quarry};
 use crate::engine::commit_log::queues::queue::GAP_MAX;
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::error::{Error, Result};
-use crate::record::layout::RECORD_LEN_MIN;
+use crate::record::rocketmq::layout::RECORD_LEN_MIN;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;

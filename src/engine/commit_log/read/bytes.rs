@@ -6,7 +6,7 @@ use crate::engine::commit_log::log::search::search;
 use crate::engine::commit_log::log::sound::Depth;
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
 use crate::error::{Error, Op, Result};
-use crate::record::layout::{MAGIC_BLANK, extent};
+use crate::record::rocketmq::layout::{MAGIC_BLANK, extent};
 use crate::record::{Flaw, Layout, Record};
 use crate::region::Region;
 use parking_lot::Mutex;

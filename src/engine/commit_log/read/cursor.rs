@@ -12,7 +12,7 @@ use crate::engine::report::Report;
 use crate::engine::{Check, Cursor, Filter, Rows, Topic};
 use crate::error::{Error, Op, Result};
 use crate::num::index;
-use crate::record::properties::java_hash;
+use crate::record::rocketmq::properties::java_hash;
 use crate::record::{Flaw, Freshness, Record};
 use crate::region::Region;
 use crate::region::guard;

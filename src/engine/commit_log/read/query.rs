@@ -12,7 +12,7 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
 use crate::engine::{Damage, Topic};
 use crate::error::Result;
-use crate::record::properties::{Known, index_hash};
+use crate::record::rocketmq::properties::{Known, index_hash};
 use crate::record::{Message, Record};
 use std::ops::Range;
 

@@ -16,7 +16,7 @@ use crate::engine::topic::initial_queues;
 use crate::engine::{Damage, Recovery, Topic};
 use crate::error::{Error, Op, Result};
 use crate::record::Record;
-use crate::record::properties::Known;
+use crate::record::rocketmq::properties::Known;
 use crate::region::Access;
 use std::ops::Range;
 use std::sync::Arc;

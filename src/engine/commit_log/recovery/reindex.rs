@@ -11,7 +11,7 @@ use crate::engine::commit_log::index::{Index, is_indexed};
 use crate::engine::commit_log::log::walk::{Belief, walk};
 use crate::error::Result;
 use crate::record::Record;
-use crate::record::properties::Known;
+use crate::record::rocketmq::properties::Known;
 use crate::region::Access;
 use std::ops::Range;
 use std::sync::Arc;

@@ -30,7 +30,7 @@ use crate::engine::{DamageKind, Repair, RepairStep};
 use crate::error::{Error, Result};
 use crate::num::index;
 use crate::record::Record;
-use crate::record::properties::Known;
+use crate::record::rocketmq::properties::Known;
 use std::collections::BTreeMap;
 
 /// Repairs an open store. `progress` hears of bytes looked at and in all; while it does, false ends

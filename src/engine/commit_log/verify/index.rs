@@ -7,7 +7,7 @@ use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
-use crate::record::properties::{Known, index_hash};
+use crate::record::rocketmq::properties::{Known, index_hash};
 use crate::region::Access;
 
 /// Checks the entries of a file. One that leads into a hole is a part of the hole.

@@ -8,7 +8,7 @@ use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
 use crate::engine::commit_log::read::locate::Search;
 use crate::engine::commit_log::read::meant::is_meant;
 use crate::error::Result;
-use crate::record::properties::{Known, SCHEDULE_TOPIC};
+use crate::record::rocketmq::properties::{Known, SCHEDULE_TOPIC};
 use std::ops::Range;
 use std::sync::Arc;
 

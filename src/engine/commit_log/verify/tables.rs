@@ -11,7 +11,7 @@ use crate::engine::directory::page::StatePage;
 use crate::engine::{Damage, DamageKind};
 use crate::error::{Error, Op, Result};
 use crate::num::index;
-use crate::record::layout::be_u64;
+use crate::record::rocketmq::layout::be_u64;
 use crate::region::{Access, PAGE};
 use crate::table::{TABLE_LEN_MAX, json};
 use std::path::{Path, PathBuf};

@@ -15,7 +15,7 @@ use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::num::index;
-use crate::record::layout::RECORD_LEN_MIN;
+use crate::record::rocketmq::layout::RECORD_LEN_MIN;
 use crate::region::{Access, Region};
 pub use entry::{ENTRY_LEN, EntryMap, FILLER_SIZE, QueueEntry};
 pub use names::{is_directory_name, list_queues, list_topics};

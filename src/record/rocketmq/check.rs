@@ -1,8 +1,8 @@
 //! What topics, keys, tags and properties may be.
 
-use super::draft::Draft;
 use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
 use crate::error::{Error, Result};
+use crate::record::common::Draft;
 use std::ops::RangeInclusive;
 
 /// Longest topic in bytes.

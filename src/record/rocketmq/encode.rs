@@ -4,7 +4,6 @@
 use super::check::{
     TOPIC_LEN_MAX, check_born, check_properties, check_topic, largest_property, too_large,
 };
-use super::draft::Draft;
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
     AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, Record,
@@ -13,6 +12,7 @@ use super::layout::{
 use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
 use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
+use crate::record::common::Draft;
 use std::net::{IpAddr, SocketAddr};
 
 /// Longest properties of a record in bytes, the checksum's 20 included.
