@@ -2,7 +2,7 @@
 
 pub use crate::machine::Drive;
 pub use crate::mapped::Extent;
-pub use crate::record::rocketmq::check::OWN_TOPIC_PREFIX;
+pub use crate::record::common::check::OWN_TOPIC_PREFIX;
 pub use crate::region::{Access, Region};
 
 /// With [`error`] and [`machine`]: the paths by which `tests/models`, which compiles some sources a

@@ -32,7 +32,7 @@
 //! | around stores: [`BlockTable`], [`Stager`], [`commit`] | `archive`, `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
 //! | engines: [`Engine`], [`offline`] | `engine` |
-//! | records: [`Draft`], [`Message`], [`Record`] | `record` |
+//! | records: [`Draft`], [`Batch`], [`Message`], [`Row`] | `record` |
 //! | mapped files | `mapped` |
 //! | small JSON tables | `table` |
 //! | [`Disk`], clock, what runs the services | `disk`, `clock`, `machine` |
@@ -94,10 +94,10 @@ pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
 pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options, TOPIC_QUEUES_MAX};
 pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Producer};
-pub use record::message::{BODY_LEN_MAX, PropertyKind, message_id};
-pub use record::rocketmq::check::check_topic;
-pub use record::rocketmq::properties::SCHEDULE_TOPIC;
-pub use record::{Draft, Flaw, HostBytes, Message, Record};
+pub use record::common::check::BODY_LEN_MAX;
+pub use record::id::message_id;
+pub use record::names::SCHEDULE_TOPIC;
+pub use record::{Batch, Draft, Flaw, HostBytes, Message, PropertyKind, Row, check_topic};
 pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Resolution, Stage, Stager,

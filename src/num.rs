@@ -44,3 +44,21 @@ pub(crate) const fn low_u16(value: u32) -> u16 {
 pub(crate) const fn low_u8(value: usize) -> u8 {
     value as u8
 }
+
+/// Reads a big-endian `u32`; zero beyond the end, which no caller that has checked lengths meets.
+#[inline]
+pub(crate) fn be_u32(bytes: &[u8], at: usize) -> u32 {
+    match bytes.get(at..at + 4).and_then(|b| b.first_chunk::<4>()) {
+        Some(b) => u32::from_be_bytes(*b),
+        None => 0,
+    }
+}
+
+/// Reads a big-endian `u64`, as [`be_u32`].
+#[inline]
+pub(crate) fn be_u64(bytes: &[u8], at: usize) -> u64 {
+    match bytes.get(at..at + 8).and_then(|b| b.first_chunk::<8>()) {
+        Some(b) => u64::from_be_bytes(*b),
+        None => 0,
+    }
+}

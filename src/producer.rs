@@ -5,8 +5,7 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
-use crate::record::rocketmq::properties;
-use crate::record::{Batch, Draft};
+use crate::record::{Batch, Draft, java_hash, names};
 use crate::ticket::{Sent, Ticket};
 use crate::warning::Warning;
 use std::cell::RefCell;
@@ -20,7 +19,7 @@ pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
 
 thread_local! {
     /// The batch used for single sends, kept so that a send does not allocate.
-    static SCRATCH: RefCell<Batch> = RefCell::new(Batch::new());
+    static SCRATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
 }
 
 /// A scratch batch larger than this is freed after the send.
@@ -98,11 +97,17 @@ impl Producer {
         draft: &Draft<'_>,
         durability: Durability,
     ) -> Result<Sent> {
-        SCRATCH.with_borrow_mut(|batch| {
-            batch.clear();
+        SCRATCH.with_borrow_mut(|scratch| {
+            let batch = match scratch {
+                Some(kept) => {
+                    kept.renew(&engine.batch());
+                    kept
+                }
+                None => scratch.insert(engine.batch()),
+            };
             let meter = &self.shared.meter;
             let mut put = meter.begin();
-            self.push(engine, batch, topic, queue, draft, put.clock_ms())?;
+            self.push(batch, topic, queue, draft, put.clock_ms())?;
             put.encoded();
             let appended = engine.append(&mut [(topic, batch)], Atomicity::Rows, durability)?;
             let len = batch.encoded_len();
@@ -110,7 +115,7 @@ impl Producer {
                 self.shared.sample_rates(now);
             }
             if batch.capacity() > SCRATCH_LEN_MAX {
-                *batch = Batch::new();
+                *scratch = None;
             }
             let Some(place) = appended.rows.first().copied() else {
                 unreachable!("an append of one row returns one place")
@@ -128,7 +133,6 @@ impl Producer {
     #[inline]
     fn push(
         &self,
-        engine: &dyn Engine,
         batch: &mut Batch,
         topic: &Topic,
         queue: u32,
@@ -136,16 +140,9 @@ impl Producer {
         now: i64,
     ) -> Result<()> {
         if !self.shared.options.unique_ids() {
-            return batch.push(&topic.name, queue, draft, engine.style(), now);
+            return batch.push(&topic.name, queue, draft, now);
         }
-        let id = crate::record::rocketmq::unique_id::next(&engine.style().host, now);
-        let mut system = vec![(properties::UNIQ_KEY, id.as_str())];
-        system.extend_from_slice(draft.system_properties);
-        let draft = Draft {
-            system_properties: &system,
-            ..*draft
-        };
-        batch.push(&topic.name, queue, &draft, engine.style(), now)
+        batch.push_with_id(&topic.name, queue, draft, now)
     }
 
     fn send_delayed(
@@ -155,7 +152,7 @@ impl Producer {
         delay_level: u8,
         durability: Durability,
     ) -> Result<Sent> {
-        let levels = properties::DELAY_LEVELS_MS.len();
+        let levels = names::DELAY_LEVELS_MS.len();
         if usize::from(delay_level) > levels {
             let reason = format!("must be between 1 and {levels}, or 0 for no delay");
             return Err(Error::option("delay_level", delay_level, reason));
@@ -163,11 +160,11 @@ impl Producer {
         let real_queue = self.queue_for(draft, self.queue)?.to_string();
         let level = delay_level.to_string();
         let system = [
-            (properties::DELAY, level.as_str()),
-            (properties::REAL_TOPIC, &self.topic.name),
-            (properties::REAL_QID, real_queue.as_str()),
+            (names::DELAY, level.as_str()),
+            (names::REAL_TOPIC, &self.topic.name),
+            (names::REAL_QID, real_queue.as_str()),
         ];
-        let schedule = engine.topic_for_append(properties::SCHEDULE_TOPIC)?;
+        let schedule = engine.topic_for_append(names::SCHEDULE_TOPIC)?;
         let draft = Draft {
             system_properties: &system,
             ..*draft
@@ -194,7 +191,7 @@ impl Producer {
             (Some(queue), _) if queue < queues => Ok(queue),
             (Some(queue), _) => Err(self.topic.unknown_queue(queue)),
             (None, Some(key)) => {
-                let hash = properties::java_hash(key.as_bytes()) as u32 & 0x7FFF_FFFF;
+                let hash = java_hash(key.as_bytes()) as u32 & 0x7FFF_FFFF;
                 Ok(hash % queues.max(1))
             }
             (None, None) => Ok(self.topic.next_queue()),
@@ -253,8 +250,14 @@ impl Producer {
         let engine = self.shared.writer()?;
         let turn = self.queue.unwrap_or_else(|| self.topic.next_queue());
         let now = self.shared.clock.now_ms();
-        let mut batch = SCRATCH.take();
-        batch.clear();
+        let empty = engine.batch();
+        let batch = match SCRATCH.take() {
+            Some(mut kept) => {
+                kept.renew(&empty);
+                kept
+            }
+            None => empty,
+        };
         Ok(BatchSender {
             producer: self,
             engine,
@@ -328,10 +331,10 @@ impl BatchSender<'_> {
         let queue = producer.queue_for(draft, turn.or(producer.queue))?;
         let (batch, topic) = (&mut self.batch, &producer.topic);
         if self.row % ROWS_A_SAMPLE != self.first_sample {
-            return producer.push(self.engine, batch, topic, queue, draft, self.now);
+            return producer.push(batch, topic, queue, draft, self.now);
         }
         let began = Instant::now();
-        producer.push(self.engine, batch, topic, queue, draft, self.now)?;
+        producer.push(batch, topic, queue, draft, self.now)?;
         producer.shared.meter.encoded_row(began.elapsed());
         Ok(())
     }
@@ -343,7 +346,7 @@ impl BatchSender<'_> {
 
     /// Appends the remaining rows; `None` if there are none.
     pub fn finish(mut self) -> Result<Option<Appended>> {
-        if self.batch.rows().is_empty() {
+        if self.batch.is_empty() {
             return Ok(None);
         }
         self.append().map(Some)
@@ -351,7 +354,7 @@ impl BatchSender<'_> {
 
     fn append(&mut self) -> Result<Appended> {
         let (topic, batch) = (&self.producer.topic, &mut self.batch);
-        let (rows, len) = (batch.rows().len(), batch.encoded_len());
+        let (rows, len) = (batch.len(), batch.encoded_len());
         let began = Instant::now();
         let part = self
             .engine
@@ -369,7 +372,8 @@ impl BatchSender<'_> {
 impl Drop for BatchSender<'_> {
     fn drop(&mut self) {
         if self.batch.capacity() <= SCRATCH_LEN_MAX {
-            SCRATCH.set(std::mem::take(&mut self.batch));
+            let empty = self.batch.another();
+            SCRATCH.set(Some(std::mem::replace(&mut self.batch, empty)));
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::arrow::{BodyType, Column, Dialect};
 use crate::bound::{Bound, Bounded};
 use crate::engine::{Check, Damage, Engine, Filter, Point, Topic};
 use crate::error::{Error, Result};
-use crate::record::{Message, Record};
+use crate::record::{Message, Row};
 use crate::store::Store;
 use arrow_schema::SchemaRef;
 use std::collections::BTreeSet;
@@ -341,7 +341,7 @@ impl ScanSpec {
 }
 
 /// Whether a record lies in one of these ranges, which are sorted by queue.
-fn is_within(record: &Record<'_>, ranges: &[(u32, Range<u64>)]) -> bool {
+fn is_within(record: &Row<'_>, ranges: &[(u32, Range<u64>)]) -> bool {
     let (Ok(queue), Ok(offset)) = (
         u32::try_from(record.queue_id()),
         u64::try_from(record.queue_offset()),

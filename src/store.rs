@@ -12,8 +12,7 @@ use crate::machine::Machine;
 use crate::meter::{PutMeter, RateSampler};
 use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
-use crate::record::rocketmq::check::check_topic;
-use crate::record::{Contents, Message, message};
+use crate::record::{Contents, Message, check_topic, id};
 use crate::warning::Warning;
 use std::path::Path;
 use std::sync::Arc;
@@ -364,7 +363,7 @@ impl Store {
 
     /// The message of a message id: 32 or 56 hex digits.
     pub fn message_by_id(&self, id: &str) -> Result<Message> {
-        self.message_at(message::position_of_id(id)?)
+        self.message_at(id::position_of_id(id)?)
     }
 
     /// Messages of a topic with exactly this key, stored in `begin..=end` (ms), newest first.
@@ -528,7 +527,7 @@ fn collect(
             break;
         }
         for row in &rows.rows {
-            bytes += u64::from(row.layout.total_len);
+            bytes += u64::from(row.layout.total_len());
             if !messages.is_empty() && max_bytes.is_some_and(|limit| bytes > limit) {
                 let next = rows
                     .record(row)

@@ -4,7 +4,6 @@ use super::buffers;
 use super::offsets::offset;
 use super::source::{record, records};
 use crate::engine::{RowRef, Rows};
-use crate::record::coded;
 use crate::region::Region;
 use arrow_array::builder::NullBufferBuilder;
 use arrow_array::{ArrayRef, BinaryArray};
@@ -35,7 +34,7 @@ impl BodyColumn {
         }
     }
 
-    /// With null for each body that [`coded::is_null`] says is none.
+    /// With null for each body that [`Row::is_null`](crate::record::Row::is_null) says is none.
     pub(super) fn with_nulls(mut self) -> BodyColumn {
         self.nulls = Some(NullBufferBuilder::new(0));
         self
@@ -50,14 +49,14 @@ impl BodyColumn {
             }
             return;
         }
-        let len: usize = some.iter().map(|row| row.layout.body_len as usize).sum();
+        let len: usize = some.iter().map(|row| row.layout.body_len() as usize).sum();
         self.bytes.reserve(len);
         self.offsets.reserve(some.len());
         for record in records(rows, some) {
             self.bytes.extend_from_slice(record.stored_body());
             self.offsets.push(offset(self.bytes.len()));
             if let Some(nulls) = &mut self.nulls {
-                nulls.append(!coded::is_null(&record));
+                nulls.append(!record.is_null());
             }
         }
     }
@@ -108,7 +107,7 @@ impl ViewColumn {
         let mut last = None;
         for row in some {
             let body = record(rows, row).stored_body();
-            let start = u64::from(row.start) + u64::from(row.layout.body_at);
+            let start = u64::from(row.start) + u64::from(row.layout.body_at());
             let span = start / WINDOW_SPAN;
             if body.len() <= MAX_INLINE_VIEW_LEN as usize {
                 self.views.push(view(body, 0, 0));

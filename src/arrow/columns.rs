@@ -6,7 +6,8 @@ use super::source::records;
 use super::text::{PropertyColumns, TopicColumn, TopicTexts};
 use crate::engine::{RowRef, Rows};
 use crate::error::{Error, Result};
-use crate::record::{Record, message};
+use crate::record::Row;
+use crate::record::id::ID_LEN_MAX;
 use arrow_array::builder::StringBuilder;
 use arrow_array::{
     ArrayRef, Int32Array, Int64Array, RecordBatch, RecordBatchOptions, TimestampMicrosecondArray,
@@ -150,7 +151,7 @@ fn narrow(column: Column, values: &mut Vec<i32>, rows: &Rows, some: &[RowRef]) {
         Column::SysFlag => extend(values, rows, some, |record| record.sys_flag() as i32),
         Column::ReconsumeTimes => extend(values, rows, some, |record| record.reconsume_times()),
         Column::Size => extend(values, rows, some, |record| {
-            record.layout().total_len as i32
+            record.layout().total_len() as i32
         }),
         _ => extend(values, rows, some, |record| record.queue_id()),
     }
@@ -169,18 +170,13 @@ fn wide(column: Column, values: &mut Vec<i64>, rows: &Rows, some: &[RowRef]) {
 
 /// Adds one number of each record. The caller's `match` stands outside the loop.
 #[inline]
-fn extend<T>(values: &mut Vec<T>, rows: &Rows, some: &[RowRef], number: impl Fn(&Record<'_>) -> T) {
+fn extend<T>(values: &mut Vec<T>, rows: &Rows, some: &[RowRef], number: impl Fn(&Row<'_>) -> T) {
     values.extend(records(rows, some).map(|record| number(&record)));
 }
 
 fn message_ids(ids: &mut StringBuilder, rows: &Rows, some: &[RowRef]) {
-    let mut digits = [0; message::ID_LEN_MAX];
+    let mut digits = [0; ID_LEN_MAX];
     for record in records(rows, some) {
-        let host = record.store_host_bytes();
-        ids.append_value(message::write_id(
-            host,
-            record.position() as u64,
-            &mut digits,
-        ));
+        ids.append_value(record.write_id(&mut digits));
     }
 }

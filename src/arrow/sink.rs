@@ -16,8 +16,7 @@
 use super::import::{Properties, is_properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};
 use crate::error::{Error, Result};
-use crate::record::rocketmq::check::{flaw_of_property, is_key};
-use crate::record::{Draft, coded};
+use crate::record::{Draft, coded, flaw_of_property, is_key};
 use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 use std::cell::OnceCell;

@@ -3,7 +3,7 @@
 
 use crate::engine::{Cursor, Filter, RowRef, Rows};
 use crate::error::Result;
-use crate::record::{Message, Record};
+use crate::record::{Message, Row};
 
 /// Records in the order of a scan.
 ///
@@ -68,7 +68,7 @@ impl Source {
                 while rows.rows.len() < rows_max {
                     let Some(message) = messages.pop() else { break };
                     let (region, start) = message.place();
-                    rows.push(region, start, *message.record().layout());
+                    rows.push(region, start, message.record().layout());
                 }
                 Ok(())
             }
@@ -116,7 +116,7 @@ impl LogWalk {
 
 /// The record of a row of these rows.
 #[inline]
-pub(crate) fn record<'a>(rows: &'a Rows, row: &RowRef) -> Record<'a> {
+pub(crate) fn record<'a>(rows: &'a Rows, row: &RowRef) -> Row<'a> {
     match rows.record(row) {
         Some(record) => record,
         None => unreachable!("a cursor adds a row together with its region and below its mark"),
@@ -128,6 +128,6 @@ pub(crate) fn record<'a>(rows: &'a Rows, row: &RowRef) -> Record<'a> {
 pub(crate) fn records<'a>(
     rows: &'a Rows,
     some: &'a [RowRef],
-) -> impl ExactSizeIterator<Item = Record<'a>> {
+) -> impl ExactSizeIterator<Item = Row<'a>> {
     some.iter().map(|row| record(rows, row))
 }

@@ -17,7 +17,6 @@ use super::schema::BatchShape;
 use super::source::{Source, record};
 use crate::engine::{Damage, DamageKind, RowRef, Rows};
 use crate::error::{Error, Result};
-use crate::record::message;
 use crate::warning::{Warning, Warnings};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
@@ -155,7 +154,7 @@ impl Stream {
     /// Records of the next chunk, if they are as long as those of the last one.
     fn chunk_rows(&self) -> usize {
         let last = &self.rows.rows;
-        let bytes: usize = last.iter().map(|row| row.layout.total_len as usize).sum();
+        let bytes: usize = last.iter().map(|row| row.layout.total_len() as usize).sum();
         match bytes.checked_div(last.len()) {
             Some(len) => (CHUNK_BYTES / len.max(1)).clamp(1, CHUNK_ROWS_MAX),
             None => 64,
@@ -170,10 +169,10 @@ impl Stream {
         for row in next.get(..limit).unwrap_or_default() {
             let mut grown = *fill;
             if self.with_body {
-                if row.layout.compressed {
+                if row.layout.is_compressed() {
                     break;
                 }
-                grown.body_bytes += row.layout.body_len as usize;
+                grown.body_bytes += row.layout.body_len() as usize;
             }
             if !self.admits(&mut grown, row) {
                 break;
@@ -189,7 +188,7 @@ impl Stream {
     fn admits(&self, grown: &mut Fill, row: &RowRef) -> bool {
         grown.rows += 1;
         if self.with_properties {
-            grown.property_bytes += usize::from(row.layout.properties_len);
+            grown.property_bytes += row.layout.properties_len() as usize;
         }
         grown.rows == 1
             || (grown.body_bytes <= self.shape.batch_bytes
@@ -201,14 +200,14 @@ impl Stream {
         let Some(row) = self.rows.rows.get(self.next_row).copied() else {
             return true;
         };
-        if !self.with_body || !row.layout.compressed {
+        if !self.with_body || !row.layout.is_compressed() {
             return false;
         }
         let found = record(&self.rows, &row);
         let body = match self.unpacked.take() {
             Some(body) => body,
-            None => match message::decompress(found.stored_body(), found.sys_flag()) {
-                Ok(body) => body,
+            None => match found.body() {
+                Ok(body) => body.into_owned(),
                 Err(reason) => {
                     self.report(self.damaged(&row, reason));
                     self.next_row += 1;
@@ -242,7 +241,7 @@ impl Stream {
         let topic = String::from_utf8_lossy(found.topic()).into_owned();
         let path = region.map_or(Path::new(""), |region| region.path());
         let position = found.position().cast_unsigned();
-        let bytes = position..position.saturating_add(u64::from(row.layout.total_len));
+        let bytes = position..position.saturating_add(u64::from(row.layout.total_len()));
         let lost = (topic, found.queue_id() as u32, found.queue_offset() as u64);
         Damage::new(DamageKind::Log, path, bytes, format!("body: {reason}")).losing([lost])
     }

@@ -4,9 +4,7 @@ use super::offsets::offset;
 use super::schema::{
     Column, Dialect, header_fields, headers_field, properties_field, property_fields,
 };
-use crate::record::rocketmq::layout::{CRC_LEN, CRC_PROPERTY};
-use crate::record::rocketmq::properties;
-use crate::record::{Record, coded};
+use crate::record::{Labels, Row, coded};
 use arrow_array::builder::{BinaryBuilder, NullBufferBuilder, StringBuilder};
 use arrow_array::{
     Array, ArrayRef, DictionaryArray, Int32Array, ListArray, MapArray, StringArray, StructArray,
@@ -28,7 +26,7 @@ pub(super) struct TopicColumn {
 }
 
 impl TopicColumn {
-    pub(super) fn append<'a>(&mut self, records: impl Iterator<Item = Record<'a>>) {
+    pub(super) fn append<'a>(&mut self, records: impl Iterator<Item = Row<'a>>) {
         for record in records {
             let topic = record.topic();
             if self.names.is_empty() || topic != self.last {
@@ -66,7 +64,7 @@ pub(super) struct TopicTexts {
 }
 
 impl TopicTexts {
-    pub(super) fn append<'a>(&mut self, records: impl Iterator<Item = Record<'a>>) {
+    pub(super) fn append<'a>(&mut self, records: impl Iterator<Item = Row<'a>>) {
         for record in records {
             let topic = record.topic();
             if topic != self.last {
@@ -92,16 +90,6 @@ pub(super) struct PropertyColumns {
     headers: Option<Headers>,
 }
 
-/// What one record has for [`PropertyColumns`].
-#[derive(Default)]
-struct Found<'a> {
-    keys: Option<&'a [u8]>,
-    tags: Option<&'a [u8]>,
-    /// How the key is coded.
-    form: Option<&'a [u8]>,
-    own: Vec<(Cow<'a, str>, &'a [u8])>,
-}
-
 impl PropertyColumns {
     pub(super) fn new(columns: &[Column], dialect: Dialect) -> PropertyColumns {
         let asked = |column| columns.contains(&column);
@@ -123,13 +111,13 @@ impl PropertyColumns {
             && self.headers.is_none()
     }
 
-    pub(super) fn append<'a>(&mut self, records: impl Iterator<Item = Record<'a>>) {
+    pub(super) fn append<'a>(&mut self, records: impl Iterator<Item = Row<'a>>) {
         let with_own = self.properties.is_some() || self.headers.is_some();
-        let mut found = Found::default();
+        let mut found = Labels::default();
         for record in records {
-            found.read(record.raw_properties(), with_own);
+            record.read_labels(&mut found, with_own);
             if let Some(key) = &mut self.key {
-                key.append_option(coded::key(found.keys.and_then(first_key), found.form));
+                key.append_option(found.key());
             }
             if let Some(keys) = &mut self.keys {
                 keys.append_option(found.keys.map(String::from_utf8_lossy));
@@ -159,54 +147,6 @@ impl PropertyColumns {
             Column::Headers => self.headers.take().unwrap_or_default().finish(),
             _ => self.properties.take().unwrap_or_default().finish(),
         }
-    }
-}
-
-/// The first of keys that are separated by spaces.
-fn first_key(keys: &[u8]) -> Option<&[u8]> {
-    keys.split(|byte| *byte == b' ').find(|key| !key.is_empty())
-}
-
-impl<'a> Found<'a> {
-    fn read(&mut self, raw: &'a [u8], with_own: bool) {
-        (self.keys, self.tags, self.form) = (None, None, None);
-        self.own.clear();
-        for (name, value) in properties::pairs(without_checksum(raw)) {
-            if name == properties::KEYS.as_bytes() {
-                self.keys = Some(value);
-            } else if name == properties::TAGS.as_bytes() {
-                self.tags = Some(value);
-            } else if name != CRC_PROPERTY.as_bytes() {
-                if name == coded::KEY.as_bytes() {
-                    self.form = Some(value);
-                }
-                if !with_own {
-                    continue;
-                }
-                let name = String::from_utf8_lossy(name);
-                if !properties::is_reserved(&name) {
-                    self.own.push((name, value));
-                }
-            }
-        }
-    }
-}
-
-/// Properties without the whole-record checksum that ends most of them: it need not be walked.
-#[inline]
-fn without_checksum(raw: &[u8]) -> &[u8] {
-    match raw.split_last_chunk::<CRC_LEN>() {
-        Some((rest, tail))
-            if tail.starts_with(CRC_PROPERTY.as_bytes())
-                && tail.get(CRC_PROPERTY.len()) == Some(&properties::NAME_END)
-                && tail.last() == Some(&properties::VALUE_END)
-                && rest
-                    .last()
-                    .is_none_or(|byte| *byte == properties::VALUE_END) =>
-        {
-            rest
-        }
-        _ => raw,
     }
 }
 
@@ -317,23 +257,5 @@ impl Headers {
         let nulls = self.nulls.and_then(|mut nulls| nulls.finish());
         let list = ListArray::try_new(headers_field(), ends, Arc::new(headers), nulls)?;
         Ok(Arc::new(list))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn only_a_checksum_that_ends_the_properties_and_stands_alone_is_cut() {
-        let cut =
-            |raw: &[u8]| String::from_utf8(without_checksum(raw).to_vec()).unwrap_or_default();
-        assert_eq!(cut(b"__CRC32#\x010123456789\x02"), "");
-        assert_eq!(cut(b"a\x01b\x02__CRC32#\x010123456789\x02"), "a\x01b\x02");
-        let glued = "a\x01b__CRC32#\x010123456789\x02";
-        assert_eq!(cut(glued.as_bytes()), glued);
-        let inside = "__CRC32#\x010123456789\x02a\x01b\x02";
-        assert_eq!(cut(inside.as_bytes()), inside);
-        assert_eq!(cut(b"\x02"), "\x02");
     }
 }

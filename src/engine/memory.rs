@@ -35,8 +35,7 @@ use super::{
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::record::rocketmq::check::check_topic;
-use crate::record::{Batch, HostBytes, Message, RecordStyle};
+use crate::record::{Batch, HostBytes, Message, RecordStyle, check_topic};
 use parking_lot::{Condvar, Mutex, RwLock};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -132,8 +131,8 @@ impl Engine for Memory {
         "memory"
     }
 
-    fn style(&self) -> &RecordStyle {
-        &self.style
+    fn batch(&self) -> Batch {
+        Batch::in_rocketmq_form(self.style)
     }
 
     fn topics(&self) -> &Topics {
@@ -405,7 +404,7 @@ impl Engine for Memory {
 fn check_rows(rows: &Rows, first: u64, found: &mut Verification) -> u64 {
     let mut bytes = 0;
     for (row, position) in rows.rows.iter().zip(first..) {
-        bytes += u64::from(row.layout.total_len);
+        bytes += u64::from(row.layout.total_len());
         match rows.record(row).map(|record| record.check(position)) {
             Some(Ok(_)) => found.records += 1,
             Some(Err(flaw)) => found.damage.push(damage(position, row, flaw.to_string())),
@@ -418,6 +417,6 @@ fn check_rows(rows: &Rows, first: u64, found: &mut Verification) -> u64 {
 }
 
 fn damage(position: u64, row: &super::RowRef, reason: String) -> Damage {
-    let bytes = position..position + u64::from(row.layout.total_len);
+    let bytes = position..position + u64::from(row.layout.total_len());
     Damage::new(DamageKind::Log, NAME, bytes, reason)
 }

@@ -28,7 +28,7 @@ pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verifica
 pub use waiter::Waiter;
 
 use crate::error::Result;
-use crate::record::{Batch, Contents, Message, RecordStyle};
+use crate::record::{Batch, Contents, Message};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,8 +49,8 @@ pub trait Engine: Send + Sync {
     /// Name of the engine: `commitlog` or `memory`.
     fn name(&self) -> &'static str;
 
-    /// What records of this store share.
-    fn style(&self) -> &RecordStyle;
+    /// An empty batch, to encode records of this store into. Does not allocate.
+    fn batch(&self) -> Batch;
 
     /// What can be done with the files of the store; `None` where the engine keeps no files.
     fn files(&self) -> Option<&dyn Files>;

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::num::short;
-use crate::record::{Layout, Message, Record};
+use crate::record::{Layout, Message, Row};
 use crate::region::Region;
 use std::sync::Arc;
 
@@ -53,7 +53,7 @@ impl Rows {
 
     /// Adds a record; `region` is usually that of the row before.
     #[inline]
-    pub fn push(&mut self, region: &Arc<Region>, start: usize, layout: Layout) {
+    pub fn push(&mut self, region: &Arc<Region>, start: usize, layout: impl Into<Layout>) {
         if !self
             .regions
             .last()
@@ -65,16 +65,16 @@ impl Rows {
         self.rows.push(RowRef {
             region,
             start: short(start),
-            layout,
+            layout: layout.into(),
         });
     }
 
     /// The record of a row; `None` only for a row of other rows.
     #[inline]
-    pub fn record(&self, row: &RowRef) -> Option<Record<'_>> {
+    pub fn record(&self, row: &RowRef) -> Option<Row<'_>> {
         let region = self.regions.get(row.region as usize)?;
-        let bytes = region.slice_again(row.start as usize, row.layout.total_len as usize)?;
-        Record::with_layout(bytes, row.layout).ok()
+        let bytes = region.slice_again(row.start as usize, row.layout.total_len() as usize)?;
+        Row::with_layout(bytes, row.layout).ok()
     }
 
     /// Loads from each page of the rows from `first` on, which were read a while ago.
@@ -115,8 +115,8 @@ impl Filter {
     }
 
     /// Whether a record passes, by the exact text of its tag and keys.
-    pub fn passes(&self, record: &Record<'_>) -> bool {
-        let known = crate::record::rocketmq::properties::Known::read(record.raw_properties());
+    pub fn passes(&self, record: &Row<'_>) -> bool {
+        let known = record.known();
         let tag = |tag: &String| known.tags == Some(tag.as_bytes());
         let by_key = |key: &String| known.index_keys().any(|found| found == key.as_bytes());
         (self.tags.is_empty() || self.tags.iter().any(tag)) && self.key.as_ref().is_none_or(by_key)

@@ -3,8 +3,8 @@
 use crate::error::Error;
 use crate::num::short;
 use crate::options::TOPIC_QUEUES_MAX;
-use crate::record::rocketmq::check::OWN_TOPIC_PREFIX;
-use crate::record::rocketmq::properties;
+use crate::record::common::check::OWN_TOPIC_PREFIX;
+use crate::record::names;
 use parking_lot::RwLock;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,13 @@ pub const PERMISSION_READ: u32 = 4;
 pub const PERMISSION_WRITE: u32 = 2;
 
 const SCHEDULE_QUEUES: u32 = 18;
-const _: () = assert!(SCHEDULE_QUEUES as usize == properties::DELAY_LEVELS_MS.len());
+const _: () = assert!(SCHEDULE_QUEUES as usize == names::DELAY_LEVELS_MS.len());
 
 /// Queues that a topic has which nobody created: `default`, but one for each delay level where
 /// delayed messages wait, as in RocketMQ, and one where it is the store's own.
 pub fn initial_queues(name: &str, default: u32) -> u32 {
     match name {
-        properties::SCHEDULE_TOPIC => SCHEDULE_QUEUES,
+        names::SCHEDULE_TOPIC => SCHEDULE_QUEUES,
         _ if name.starts_with(OWN_TOPIC_PREFIX) => 1,
         _ => default,
     }

@@ -4,7 +4,7 @@
 use super::convert::datetime;
 use super::edge;
 use super::pickle::{Reduced, Values, reduce, value};
-use crate::{PropertyKind, ReadStatus, Record};
+use crate::{PropertyKind, ReadStatus, Row};
 use pyo3::exceptions::PyValueError;
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -79,7 +79,7 @@ impl Message {
         Ok(&self.core)
     }
 
-    fn record(&self) -> PyResult<Record<'_>> {
+    fn record(&self) -> PyResult<Row<'_>> {
         Ok(self.core()?.record())
     }
 

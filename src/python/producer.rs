@@ -41,7 +41,7 @@ pub(crate) struct Producer {
 
 impl Producer {
     pub(super) fn new(store: Handle, core: crate::Producer) -> PyResult<Producer> {
-        let host = store.core().engine()?.style().host;
+        let host = store.core().engine()?.batch().host();
         let origin = Arc::new(Origin {
             topic: core.topic().into(),
             host,

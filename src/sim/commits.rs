@@ -23,7 +23,7 @@ use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
-use crate::record::{Batch, Draft};
+use crate::record::Draft;
 use crate::stages::commit::{Patience, publish_cut, state, wait, withdraw};
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, Stager,
@@ -630,12 +630,12 @@ impl Story {
     fn make_noise(&mut self, engine: &CommitLog) -> Result<()> {
         let topic = engine.topic_for_append(NOISE)?;
         for _ in 0..4 {
-            let mut batch = Batch::new();
+            let mut batch = engine.batch();
             let draft = Draft {
                 body: &[7; 600],
                 ..Draft::default()
             };
-            batch.push(NOISE, 0, &draft, engine.style(), self.clock.now_ms())?;
+            batch.push(NOISE, 0, &draft, self.clock.now_ms())?;
             engine.append(
                 &mut [(&topic, &mut batch)],
                 Atomicity::Rows,

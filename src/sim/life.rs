@@ -311,7 +311,7 @@ impl Story {
             None => self.random.pick(&TOPICS),
         };
         let queue = self.random.below(u64::from(QUEUES)) as u32;
-        let mut batch = Batch::new();
+        let mut batch = engine.batch();
         let mut sent = Vec::new();
         let number = whole.then_some(self.next_id);
         for _ in 0..rows {
@@ -325,7 +325,7 @@ impl Story {
                 keys: &keys,
                 ..Draft::default()
             };
-            let pushed = batch.push(topic, queue, &draft, engine.style(), self.clock.now_ms());
+            let pushed = batch.push(topic, queue, &draft, self.clock.now_ms());
             assert!(pushed.is_ok(), "a message within the limits was rejected");
             sent.push(Sent {
                 id,

@@ -10,7 +10,7 @@ use crate::engine::{Atomicity, Durability, Engine, Files, Verification};
 use crate::error::Error;
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
-use crate::record::{Batch, Draft};
+use crate::record::Draft;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -103,13 +103,13 @@ pub(super) fn append_to(
 ) -> crate::error::Result<()> {
     let topic = engine.topic_for_append(name)?;
     for number in keys {
-        let mut batch = Batch::new();
+        let mut batch = engine.batch();
         let key = format!("key-{number}");
         let draft = Draft {
             keys: &[&*key][..usize::from(keyed)],
             ..Draft::default()
         };
-        batch.push(name, 0, &draft, engine.style(), 1_700_000_000_000)?;
+        batch.push(name, 0, &draft, 1_700_000_000_000)?;
         engine.append(
             &mut [(&topic, &mut batch)],
             Atomicity::Rows,

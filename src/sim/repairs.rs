@@ -14,7 +14,7 @@ use crate::disk::Disk;
 use crate::engine::commit_log::CommitLog;
 use crate::engine::commit_log::offline::{Quarry, StoreLock};
 use crate::engine::{Appended, Atomicity, Durability, Engine, Files};
-use crate::record::{Batch, Draft};
+use crate::record::Draft;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -67,8 +67,8 @@ impl Story {
             body: &body,
             ..Draft::default()
         };
-        let mut batch = Batch::new();
-        batch.push(TOPIC, 0, &draft, engine.style(), 1_700_000_000_000)?;
+        let mut batch = engine.batch();
+        batch.push(TOPIC, 0, &draft, 1_700_000_000_000)?;
         engine.append(
             &mut [(&topic, &mut batch)],
             Atomicity::Rows,

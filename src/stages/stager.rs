@@ -13,10 +13,8 @@ use crate::arrow::sink::SinkRows;
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
-use crate::record::rocketmq::check::check_topic;
-use crate::record::{Batch, Contents, Draft, HostBytes, RecordStyle};
+use crate::record::{Batch, Contents, Draft, check_topic};
 use arrow_array::RecordBatch;
-use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -50,7 +48,6 @@ pub struct Stager {
     topic: Option<String>,
     /// The topic that was checked last.
     checked: String,
-    style: RecordStyle,
     batch: Batch,
     /// Bytes of the file.
     len: u64,
@@ -77,19 +74,13 @@ impl Stager {
             check_topic(topic)?;
         }
         let directory = make_directory(&*disk, root, query)?;
-        let host = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         Ok(Stager {
             disk,
             directory,
             name: format!("stage-{}", super::unique()),
             topic: topic.map(str::to_owned),
             checked: String::new(),
-            style: RecordStyle {
-                host: HostBytes::new(host),
-                checksum: true,
-                max_message_size: VALUE_LEN_MAX,
-            },
-            batch: Batch::new(),
+            batch: Batch::of_stage(VALUE_LEN_MAX),
             len: 0,
             contents: Contents::default(),
             stretches: Vec::new(),
@@ -159,21 +150,14 @@ impl Stager {
         };
         let queue = draft.queue.unwrap_or(NO_QUEUE);
         let begin = self.batch.encoded_len();
-        self.batch.push(topic, queue, draft, &self.style, now)?;
-        let record = self.batch.bytes().get(begin..).unwrap_or_default();
-        Ok(crate::record::contents::of_row(record, draft))
+        self.batch.push(topic, queue, draft, now)?;
+        Ok(self.batch.contents_from(begin, draft))
     }
 
     /// Writes what was gathered.
     fn write_out(&mut self) -> Result<()> {
-        let mut position = self.len;
-        let now = self.batch.clock_ms();
-        for index in 0..self.batch.rows().len() {
-            if let Some(row) = self.batch.rows().get(index).copied() {
-                self.batch.seal(row, 0, position, now);
-                position += u64::from(row.len);
-            }
-        }
+        let records = self.batch.seal_all(self.len);
+        let position = self.len + records.len() as u64;
         let path = self.temporary();
         let write = |batch: &Batch| self.disk.write_at(&path, self.len, batch.bytes());
         let written = match write(&self.batch) {
@@ -207,7 +191,7 @@ impl Stager {
     ///
     /// [`Error::Io`]: then there is no stage.
     pub fn finish(mut self) -> Result<Option<Stage>> {
-        if !self.batch.rows().is_empty() {
+        if !self.batch.is_empty() {
             self.write_out()?;
         }
         if self.contents.rows == 0 {

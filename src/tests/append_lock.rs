@@ -7,7 +7,7 @@ use crate::engine::{Appended, Atomicity, Durability, Engine};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::AppendLockKind;
-use crate::record::{Batch, Draft};
+use crate::record::Draft;
 use crate::{Options, Store};
 use parking_lot::MutexGuard;
 use std::thread;
@@ -36,11 +36,9 @@ fn engine_with(
 
 fn send(engine: &CommitLog) -> Result<Appended> {
     let topic = engine.topic_for_append("orders").unwrap();
-    let (mut batch, draft) = (Batch::new(), Draft::default());
+    let (mut batch, draft) = (engine.batch(), Draft::default());
     let now = engine.parts().clock.now_ms();
-    batch
-        .push("orders", 0, &draft, engine.style(), now)
-        .unwrap();
+    batch.push("orders", 0, &draft, now).unwrap();
     engine.append(
         &mut [(&topic, &mut batch)],
         Atomicity::Rows,

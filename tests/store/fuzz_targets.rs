@@ -170,7 +170,7 @@ fn exercise(root: &Path) {
 
 /// A single record.
 fn record(bytes: &[u8]) {
-    let Ok(record) = forebay::Record::parse(bytes) else {
+    let Ok(record) = forebay::Row::parse(bytes).map(forebay::Row::rocketmq) else {
         return;
     };
     let _ = record.check(record.position() as u64);

@@ -8,7 +8,7 @@ use crate::draw::Draw;
 use crate::folder;
 use base64_decode::decode;
 use forebay::PropertyKind;
-use forebay::Record;
+use forebay::Row;
 use forebay::{Draft, Durability, Error, Filter, Message, Mode, Options, Store};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -117,7 +117,7 @@ fn place_of(message: &Value) -> Place {
 }
 
 /// Properties by the rules of the format, decoded independently by the test.
-fn raw_properties(record: &Record<'_>) -> BTreeMap<String, String> {
+fn raw_properties(record: &Row<'_>) -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     for piece in record.raw_properties().split(|byte| *byte == 2) {
         let Some(at) = piece.iter().position(|byte| *byte == 1) else {
@@ -153,7 +153,7 @@ fn assert_equal(message: &Message, listed: &Value) {
         ("queueOffset", record.queue_offset()),
         ("physicalOffset", record.position()),
         ("size", i64::try_from(record.bytes().len()).unwrap()),
-        ("magic", i64::from(record.magic().cast_signed())),
+        ("magic", i64::from(record.rocketmq().magic().cast_signed())),
         ("storeTimestamp", record.store_timestamp()),
         ("bornTimestamp", record.born_timestamp()),
         ("flag", i64::from(record.flag())),
@@ -161,9 +161,9 @@ fn assert_equal(message: &Message, listed: &Value) {
         ("reconsumeTimes", i64::from(record.reconsume_times())),
         (
             "preparedTransactionOffset",
-            record.prepared_transaction_offset(),
+            record.rocketmq().prepared_transaction_offset(),
         ),
-        ("bodyCRC", i64::from(record.body_crc())),
+        ("bodyCRC", i64::from(record.rocketmq().body_crc())),
         (
             "bodyLength",
             i64::try_from(record.stored_body().len()).unwrap(),

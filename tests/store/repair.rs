@@ -81,7 +81,7 @@ fn walk_file(root: &Path, start: u64, end: u64) {
         match word(at + 4) {
             0xCBD4_3194 => assert_eq!(len, bytes.len() - at, "BLANK at {at} of {start}"),
             _ => {
-                let record = forebay::Record::parse(&bytes[at..]).unwrap();
+                let record = forebay::Row::parse(&bytes[at..]).unwrap().rocketmq();
                 record.check(start + at as u64).unwrap();
                 record.check_body().unwrap();
             }

@@ -209,7 +209,7 @@ suite! {
         bed.reopen();
         assert_eq!(bed.bodies("orders", 0).len(), 100);
         let message = bed.store.get("orders", 0, 0).unwrap();
-        assert_eq!(message.record().stated_crc(), None);
+        assert_eq!(message.record().rocketmq().stated_crc(), None);
     }
 
     fn counters_count_what_was_sent(bed) {

@@ -25,8 +25,7 @@
 
 use crate::damage::{Damage, DamageKind};
 use crate::error::{Error, Result};
-use crate::num::{index, short};
-use crate::record::rocketmq::layout::{be_u32, be_u64};
+use crate::num::{be_u32, be_u64, index, short};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::path::Path;

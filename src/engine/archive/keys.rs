@@ -7,8 +7,7 @@
 
 use super::blocks::{BlockTable, KeySlot};
 use crate::error::{Error, Result};
-use crate::num::{index, short};
-use crate::record::rocketmq::layout::be_u32;
+use crate::num::{be_u32, index, short};
 use std::ops::Range;
 use std::path::Path;
 

@@ -5,8 +5,7 @@ use super::keys::{encode, key_hash};
 use crate::error::{Error, Result};
 use crate::mapped::MappedFile;
 use crate::num::{index, short};
-use crate::record::rocketmq::properties::Known;
-use crate::record::{Flaw, Record};
+use crate::record::{Flaw, Row};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -70,7 +69,7 @@ impl Surveyor {
     }
 
     /// Counts the record at `position` in.
-    pub fn add(&mut self, position: u64, record: &Record<'_>) {
+    pub fn add(&mut self, position: u64, record: &Row<'_>) {
         if position - self.block.position >= BLOCK_LEN {
             self.close(position);
         }
@@ -92,13 +91,13 @@ impl Surveyor {
         run.first = run.first.min(offset);
         run.end = run.end.max(offset + 1);
         run.records += 1;
-        run.bytes += u64::from(record.layout().total_len);
+        run.bytes += u64::from(record.layout().total_len());
         self.block.records += 1;
         let time = record.store_timestamp();
         let (least, greatest) = self.block.times;
         self.block.times = (least.min(time), greatest.max(time));
         let block = short(self.table.blocks.len());
-        for key in Known::read(record.raw_properties()).index_keys() {
+        for key in record.known().index_keys() {
             self.keys.push((key_hash(record.topic(), key), block));
         }
     }

@@ -47,7 +47,7 @@ use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::TransientPool;
 use crate::options::{Flush, Options};
-use crate::record::{Batch, Contents, Message, RecordStyle};
+use crate::record::{Batch, Contents, Message};
 use parking_lot::Mutex;
 use parts::Parts;
 use read::query::Question;
@@ -152,8 +152,8 @@ impl Engine for CommitLog {
         "commitlog"
     }
 
-    fn style(&self) -> &RecordStyle {
-        &self.parts.append_rules.style
+    fn batch(&self) -> Batch {
+        self.parts.batch()
     }
 
     fn topics(&self) -> &Topics {

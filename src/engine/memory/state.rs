@@ -3,8 +3,7 @@
 use super::NAME;
 use crate::engine::{Appended, Place, Rows, Topic, Topics};
 use crate::error::{Error, Op, Result};
-use crate::record::rocketmq::properties::Known;
-use crate::record::{Batch, Layout, Message, Record};
+use crate::record::{Batch, Layout, Message, Row};
 use crate::region::Region;
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -56,7 +55,7 @@ impl State {
         let chunk = self.make_room(len)?;
         let store_timestamp = self.store_timestamp.max(now);
         self.store_timestamp = store_timestamp;
-        let count = parts.iter().map(|(_, batch)| batch.rows().len()).sum();
+        let count = parts.iter().map(|(_, batch)| batch.len()).sum();
         let mut rows = Vec::with_capacity(count);
         for (topic, batch) in parts {
             self.append_part(topic, batch, &chunk, indexed, &mut rows);
@@ -82,22 +81,22 @@ impl State {
     ) {
         let store_timestamp = self.store_timestamp;
         let mut tables = std::mem::take(self.tables(topic.id));
-        for index in 0..batch.rows().len() {
-            let Some(row) = batch.rows().get(index).copied() else {
+        for index in 0..batch.len() {
+            let Some(number) = batch.queue(index) else {
                 unreachable!("the index counts the rows")
             };
             let position = self.log.len() as u64;
-            let queue = tables.queues.entry(row.queue).or_default();
+            let queue = tables.queues.entry(number).or_default();
             let offset = queue.len() as u64;
-            let bytes = batch.seal(row, offset, position, store_timestamp);
-            let layout = self.store(chunk, bytes);
+            let bytes = batch.seal(index, offset, position, store_timestamp);
+            let record = self.store(chunk, bytes);
             queue.push(position);
-            if let (true, Ok(record)) = (indexed, Record::with_layout(bytes, layout)) {
+            if indexed {
                 tables.index(&record, position);
             }
             rows.push(Place {
                 position,
-                queue: row.queue,
+                queue: number,
                 offset,
             });
         }
@@ -128,8 +127,8 @@ impl State {
     }
 
     /// Copies a record into the chunk that has room for it and notes where it lies.
-    fn store(&mut self, chunk: &Region, bytes: &[u8]) -> Layout {
-        let Ok(layout) = Layout::parse(bytes) else {
+    fn store<'a>(&mut self, chunk: &Region, bytes: &'a [u8]) -> Row<'a> {
+        let Ok(record) = Row::parse(bytes) else {
             unreachable!("a batch encodes nothing that does not read back as a record")
         };
         let Ok(()) = chunk.write(self.used, bytes) else {
@@ -138,11 +137,11 @@ impl State {
         self.log.push(Entry {
             chunk: self.chunks.len() - 1,
             start: self.used,
-            layout,
+            layout: record.layout(),
         });
         self.used += bytes.len();
         self.bytes += bytes.len() as u64;
-        layout
+        record
     }
 
     fn tables(&mut self, topic: u32) -> &mut TopicTables {
@@ -182,7 +181,7 @@ impl State {
     /// Bytes of the record at a queue offset.
     pub(super) fn size_of(&self, topic: u32, queue: u32, offset: u64) -> Option<u64> {
         let (_, entry) = self.place(self.position_of(topic, queue, offset)?)?;
-        Some(u64::from(entry.layout.total_len))
+        Some(u64::from(entry.layout.total_len()))
     }
 
     /// Positions of the messages with a key, the oldest first, by the index.
@@ -211,10 +210,10 @@ impl State {
     }
 
     /// The record at a position.
-    pub(super) fn record(&self, position: u64) -> Option<Record<'_>> {
+    pub(super) fn record(&self, position: u64) -> Option<Row<'_>> {
         let (chunk, entry) = self.place(position)?;
-        let bytes = chunk.slice_again(entry.start, entry.layout.total_len as usize)?;
-        Record::with_layout(bytes, entry.layout).ok()
+        let bytes = chunk.slice_again(entry.start, entry.layout.total_len() as usize)?;
+        Row::with_layout(bytes, entry.layout).ok()
     }
 
     /// The message at a position.
@@ -265,7 +264,7 @@ impl State {
 }
 
 impl TopicTables {
-    fn index(&mut self, record: &Record<'_>, position: u64) {
+    fn index(&mut self, record: &Row<'_>, position: u64) {
         for key in index_keys(record) {
             let positions = match self.keys.get_mut(key) {
                 Some(positions) => positions,
@@ -279,6 +278,6 @@ impl TopicTables {
     }
 }
 
-fn index_keys<'a>(record: &Record<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-    Known::read(record.raw_properties()).index_keys()
+fn index_keys<'a>(record: &Row<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+    record.known().index_keys()
 }

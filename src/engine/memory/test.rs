@@ -11,13 +11,13 @@ fn store_with_clock(now: &Arc<ManualClock>) -> Memory {
 
 fn send(store: &Memory, queue: u32, body: &[u8], keys: &[&str]) -> Appended {
     let topic = store.topic_for_append("T").unwrap();
-    let mut batch = Batch::new();
+    let mut batch = store.batch();
     let draft = Draft {
         body,
         keys,
         ..Draft::default()
     };
-    batch.push("T", queue, &draft, store.style(), 5).unwrap();
+    batch.push("T", queue, &draft, 5).unwrap();
     let (atomicity, durability) = (Atomicity::Rows, Durability::Default);
     store
         .append(&mut [(&topic, &mut batch)], atomicity, durability)

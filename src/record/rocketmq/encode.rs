@@ -1,19 +1,19 @@
 //! Encoding of records, in two steps: all that does not depend on the place in the log before the
 //! append lock is taken ([`Batch::push`]), the rest inside it ([`Batch::seal`]).
 
-use super::check::{
-    TOPIC_LEN_MAX, check_born, check_properties, check_topic, largest_property, too_large,
-};
+use super::check::{check_properties, largest_property};
 use super::layout::{
     AT_BODY_CRC, AT_BORN_HOST, AT_BORN_TIMESTAMP, AT_FLAG, AT_MAGIC, AT_POSITION, AT_QUEUE_ID,
     AT_QUEUE_OFFSET, AT_SYS_FLAG, CRC_LEN, CRC_PROPERTY, FIXED_LEN_V4, HOST_V4, MAGIC_V1, Record,
     sys_flag,
 };
 use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
+use super::unique_id;
 use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
-use crate::record::common::Draft;
-use std::net::{IpAddr, SocketAddr};
+use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic, too_large};
+use crate::record::common::names::UNIQ_KEY;
+use crate::record::common::{Draft, HostBytes, RecordStyle};
 
 /// Longest properties of a record in bytes, the checksum's 20 included.
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
@@ -25,74 +25,9 @@ const LARGE_BODY: usize = 16 * 1024;
 /// The property of the record checksum before it is known.
 const CRC_BLANK: &[u8; CRC_LEN] = b"__CRC32#\x010000000000\x02";
 
-/// Address of a host in the form of a record: 4 or 16 bytes, then the port.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostBytes {
-    bytes: [u8; 20],
-    len: u8,
-}
-
-impl HostBytes {
-    /// The bytes of `address`.
-    pub fn new(address: SocketAddr) -> HostBytes {
-        let mut bytes = [0; 20];
-        let len = match address.ip() {
-            IpAddr::V4(ip) => {
-                bytes[..4].copy_from_slice(&ip.octets());
-                4
-            }
-            IpAddr::V6(ip) => {
-                bytes[..16].copy_from_slice(&ip.octets());
-                16
-            }
-        };
-        if let Some(port) = bytes.get_mut(len..len + 4) {
-            port.copy_from_slice(&u32::from(address.port()).to_be_bytes());
-        }
-        HostBytes {
-            bytes,
-            len: low_u8(len) + 4,
-        }
-    }
-
-    /// A host as it stands in a record: address, then port; `None` for another length than 8 or 20.
-    pub fn from_bytes(stored: &[u8]) -> Option<HostBytes> {
-        if !matches!(stored.len(), 8 | 20) {
-            return None;
-        }
-        let mut bytes = [0; 20];
-        bytes.get_mut(..stored.len())?.copy_from_slice(stored);
-        Some(HostBytes {
-            bytes,
-            len: low_u8(stored.len()),
-        })
-    }
-
-    /// Address, then port: 8 or 20 bytes.
-    pub fn as_bytes(&self) -> &[u8] {
-        self.bytes.get(..usize::from(self.len)).unwrap_or_default()
-    }
-
-    /// Whether the address is an IPv6 one.
-    pub fn is_v6(&self) -> bool {
-        self.len > 8
-    }
-}
-
-/// What all records of a store share.
-#[derive(Clone, Copy, Debug)]
-pub struct RecordStyle {
-    /// Written as born and store host.
-    pub host: HostBytes,
-    /// Whether records carry the whole-record checksum.
-    pub checksum: bool,
-    /// Longest body in bytes.
-    pub max_message_size: usize,
-}
-
 /// One encoded record of a [`Batch`].
 #[derive(Clone, Copy, Debug)]
-pub struct Row {
+pub struct Encoded {
     start: usize,
     /// Length of the record in bytes.
     pub len: u32,
@@ -105,21 +40,41 @@ pub struct Row {
 /// Encoded records of one topic, back to back, ready to be sealed and copied into a log.
 ///
 /// A batch keeps its memory when it is cleared, so that a sender that reuses one does not allocate.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Batch {
     /// Records up to `end`; behind it whatever earlier ones have left.
     bytes: Vec<u8>,
     end: usize,
-    rows: Vec<Row>,
-    checksum: bool,
+    rows: Vec<Encoded>,
+    pub(super) style: RecordStyle,
     /// Born time of the row pushed last by the clock of its sender.
     clock_ms: i64,
 }
 
 impl Batch {
-    /// An empty batch.
-    pub fn new() -> Batch {
-        Batch::default()
+    /// An empty batch for records of this style.
+    #[inline]
+    pub fn new(style: RecordStyle) -> Batch {
+        Batch {
+            bytes: Vec::new(),
+            end: 0,
+            rows: Vec::new(),
+            style,
+            clock_ms: 0,
+        }
+    }
+
+    /// Forgets the records, keeps the memory, and takes the style of `other`.
+    #[inline]
+    pub fn renew(&mut self, other: &Batch) {
+        self.clear();
+        self.style = other.style;
+    }
+
+    /// What its records share.
+    #[inline]
+    pub fn style(&self) -> &RecordStyle {
+        &self.style
     }
 
     /// Forgets the records, keeps the memory.
@@ -129,7 +84,7 @@ impl Batch {
     }
 
     /// The records in the order of [`Batch::push`].
-    pub fn rows(&self) -> &[Row] {
+    pub fn rows(&self) -> &[Encoded] {
         &self.rows
     }
 
@@ -168,14 +123,30 @@ impl Batch {
         topic: &str,
         queue: u32,
         draft: &Draft<'_>,
-        style: &RecordStyle,
         born_timestamp: i64,
     ) -> Result<()> {
-        let row = self.encode(topic, queue, draft, style, born_timestamp)?;
-        self.checksum = style.checksum;
+        let row = self.encode(topic, queue, draft, born_timestamp)?;
         self.clock_ms = born_timestamp;
         self.rows.push(row);
         Ok(())
+    }
+
+    /// [`Batch::push`] of a message that gets a unique id.
+    pub fn push_with_id(
+        &mut self,
+        topic: &str,
+        queue: u32,
+        draft: &Draft<'_>,
+        born_timestamp: i64,
+    ) -> Result<()> {
+        let id = unique_id::next(&self.style.host, born_timestamp);
+        let mut system = vec![(UNIQ_KEY, id.as_str())];
+        system.extend_from_slice(draft.system_properties);
+        let draft = Draft {
+            system_properties: &system,
+            ..*draft
+        };
+        self.push(topic, queue, &draft, born_timestamp)
     }
 
     #[inline]
@@ -184,9 +155,9 @@ impl Batch {
         topic: &str,
         queue: u32,
         draft: &Draft<'_>,
-        style: &RecordStyle,
         born_timestamp: i64,
-    ) -> Result<Row> {
+    ) -> Result<Encoded> {
+        let style = self.style;
         // The length byte of a longer topic would read as a negative number.
         if topic.len() > TOPIC_LEN_MAX {
             check_topic(topic)?;
@@ -218,7 +189,7 @@ impl Batch {
         }
         let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
         let mut to = Sink(&mut *record);
-        to.header(len, queue, draft, style, born_timestamp);
+        to.header(len, queue, draft, &style.host, born_timestamp);
         to.put(body);
         to.put(&[low_u8(topic.len())]);
         to.put(topic.as_bytes());
@@ -230,7 +201,7 @@ impl Batch {
         let covered = record.get(fixed_len..len - crc_len).unwrap_or_default();
         let tail_crc =
             (style.checksum && body.len() >= LARGE_BODY).then(|| crc32fast::hash(covered));
-        Ok(Row {
+        Ok(Encoded {
             start,
             len: short(len),
             queue,
@@ -243,13 +214,8 @@ impl Batch {
     /// record of this style has another form: then it is to be pushed.
     ///
     /// The record was checked, and carries a checksum over the whole.
-    pub fn push_encoded(
-        &mut self,
-        encoded: &Record<'_>,
-        queue: u32,
-        style: &RecordStyle,
-        clock_ms: i64,
-    ) -> bool {
+    pub fn push_encoded(&mut self, encoded: &Record<'_>, queue: u32, clock_ms: i64) -> bool {
+        let style = self.style;
         let v6 = encoded.sys_flag() & (sys_flag::BORN_V6 | sys_flag::STORE_V6) != 0;
         if v6 || style.host.is_v6() || !style.checksum || encoded.magic() != MAGIC_V1 {
             return false;
@@ -273,9 +239,8 @@ impl Batch {
         set(AT_BORN_HOST + HOST_V4 + 8, host);
         let covered = record.get(FIXED_LEN_V4..len - CRC_LEN).unwrap_or_default();
         let is_large = encoded.stored_body().len() >= LARGE_BODY;
-        self.checksum = true;
         self.clock_ms = clock_ms;
-        self.rows.push(Row {
+        self.rows.push(Encoded {
             start,
             len: short(len),
             queue,
@@ -283,6 +248,19 @@ impl Batch {
             tail_crc: is_large.then(|| crc32fast::hash(covered)),
         });
         true
+    }
+
+    /// Finishes all records as ones that lie back to back from `position` on, each at offset 0 of
+    /// its queue and stored when the last one was encoded; returns them.
+    pub fn seal_all(&mut self, position: u64) -> &[u8] {
+        let (mut position, clock_ms) = (position, self.clock_ms);
+        for index in 0..self.rows.len() {
+            if let Some(row) = self.rows.get(index).copied() {
+                self.seal(row, 0, position, clock_ms);
+                position += u64::from(row.len);
+            }
+        }
+        self.bytes()
     }
 
     #[cold]
@@ -307,7 +285,7 @@ impl Batch {
     /// Finishes a record for its place and returns its bytes. May be called again for another
     /// place.
     #[inline]
-    pub fn seal(&mut self, row: Row, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
+    pub fn seal(&mut self, row: Encoded, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
         let end = row.start + row.len as usize;
         let Some(record) = self.bytes.get_mut(row.start..end) else {
             return &[];
@@ -321,14 +299,14 @@ impl Batch {
         set(AT_POSITION, position);
         let host_len = (row.fixed_len as usize - 72) / 2;
         set(AT_BORN_HOST + host_len, store_ts as u64);
-        if self.checksum {
+        if self.style.checksum {
             seal_checksum(record, row);
         }
         record
     }
 }
 
-fn seal_checksum(record: &mut [u8], row: Row) {
+fn seal_checksum(record: &mut [u8], row: Encoded) {
     let covered = record.len().saturating_sub(CRC_LEN);
     let (Some(head), Some(fixed)) = (record.get(..covered), record.get(..row.fixed_len as usize))
     else {
@@ -384,19 +362,12 @@ impl Sink<'_> {
 
     /// The fixed fields; those that depend on the place are left zero.
     #[inline]
-    fn header(
-        &mut self,
-        len: usize,
-        queue: u32,
-        draft: &Draft<'_>,
-        style: &RecordStyle,
-        born: i64,
-    ) {
+    fn header(&mut self, len: usize, queue: u32, draft: &Draft<'_>, host: &HostBytes, born: i64) {
         let crc = match draft.body {
             [] => 0,
             body => crc32fast::hash(body) & 0x7FFF_FFFF,
         };
-        let flags = if style.host.is_v6() {
+        let flags = if host.is_v6() {
             sys_flag::BORN_V6 | sys_flag::STORE_V6
         } else {
             0
@@ -414,9 +385,9 @@ impl Sink<'_> {
         tail[..4].copy_from_slice(&draft.reconsume_times.to_be_bytes());
         tail[12..].copy_from_slice(&short(draft.body.len()).to_be_bytes());
         self.put(&head);
-        self.put(style.host.as_bytes());
+        self.put(host.as_bytes());
         self.put(&[0; 8]);
-        self.put(style.host.as_bytes());
+        self.put(host.as_bytes());
         self.put(&tail);
     }
 

@@ -25,7 +25,9 @@
 //! ```
 
 pub use super::properties::{CRC_LEN, CRC_PROPERTY};
+pub(crate) use crate::num::{be_u32, be_u64};
 use crate::num::{low_u8, low_u16, short};
+use crate::record::common::Flaw;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -76,57 +78,6 @@ pub mod sys_flag {
 }
 
 const CRC_PREFIX: &[u8; 9] = b"__CRC32#\x01";
-
-/// Why bytes are not a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    /// Zeros where a record would begin: nothing was written here.
-    Empty,
-    /// The magic is none that a record has.
-    Magic(u32),
-    /// The length is out of bounds, or not the sum of its parts.
-    Length(i64),
-    /// The record says that it belongs to another position.
-    Position(i64),
-    /// The checksum of the body does not fit.
-    BodyChecksum,
-    /// The checksum of the whole record does not fit.
-    RecordChecksum,
-    /// A field has a value that it cannot have.
-    Field(&'static str),
-}
-
-impl std::fmt::Display for Flaw {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            Flaw::Empty => write!(f, "zeros instead of a record"),
-            Flaw::Magic(magic) => write!(f, "magic {magic:#010x}"),
-            Flaw::Length(length) => write!(f, "length {length}"),
-            Flaw::Position(position) => write!(f, "the record says it lies at {position}"),
-            Flaw::BodyChecksum => write!(f, "the body's checksum does not fit"),
-            Flaw::RecordChecksum => write!(f, "the record's checksum does not fit"),
-            Flaw::Field(name) => write!(f, "bad {name}"),
-        }
-    }
-}
-
-/// Reads a big-endian `u32`; zero beyond the end, which no caller that has checked lengths meets.
-#[inline]
-pub(crate) fn be_u32(bytes: &[u8], at: usize) -> u32 {
-    match bytes.get(at..at + 4).and_then(|b| b.first_chunk::<4>()) {
-        Some(b) => u32::from_be_bytes(*b),
-        None => 0,
-    }
-}
-
-/// Reads a big-endian `u64`, as [`be_u32`].
-#[inline]
-pub(crate) fn be_u64(bytes: &[u8], at: usize) -> u64 {
-    match bytes.get(at..at + 8).and_then(|b| b.first_chunk::<8>()) {
-        Some(b) => u64::from_be_bytes(*b),
-        None => 0,
-    }
-}
 
 /// Where the parts of one record lie, relative to its first byte.
 ///

@@ -4,107 +4,19 @@
 //! 0x01, with an empty name or an empty value is dropped, the last of several equal names wins, and
 //! the last 0x02 may be missing. Writing always ends with 0x02.
 
+pub use crate::record::common::names::{
+    DELAY_LEVELS_MS, KEYS, NAME_END, SCHEDULE_TOPIC, TAGS, VALUE_END,
+};
+pub use crate::record::common::{Known, java_hash};
+
+use crate::record::common::hash::java_hash_from;
+
 /// Name of the whole-record checksum among the properties.
 pub const CRC_PROPERTY: &str = "__CRC32#";
 /// Bytes of the whole-record checksum at the end of a record: name, 0x01, ten digits, 0x02.
 pub const CRC_LEN: usize = 20;
 /// How the property of the keys begins.
 pub(super) const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
-/// Between a name and its value.
-pub const NAME_END: u8 = 0x01;
-/// Behind a value.
-pub const VALUE_END: u8 = 0x02;
-
-/// Property that holds the keys, separated by one space.
-pub const KEYS: &str = "KEYS";
-/// Property that holds the tag.
-pub const TAGS: &str = "TAGS";
-/// Property that holds the producer's unique id; it is indexed like a key.
-pub const UNIQ_KEY: &str = "UNIQ_KEY";
-/// Property that holds the delay level.
-pub const DELAY: &str = "DELAY";
-/// Property that holds the topic that a delayed message is meant for.
-pub const REAL_TOPIC: &str = "REAL_TOPIC";
-/// Property that holds the queue that a delayed message is meant for.
-pub const REAL_QID: &str = "REAL_QID";
-
-/// Topic that delayed messages wait in, one queue a level.
-pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
-
-/// Names that RocketMQ and Forebay keep for themselves (formats, reserved property names).
-pub const RESERVED: &[&str] = &[
-    "KEYS",
-    "TAGS",
-    "UNIQ_KEY",
-    "WAIT",
-    "DELAY",
-    "REAL_TOPIC",
-    "REAL_QID",
-    "RETRY_TOPIC",
-    "RECONSUME_TIME",
-    "MAX_RECONSUME_TIMES",
-    "ORIGIN_MESSAGE_ID",
-    "DLQ_ORIGIN_TOPIC",
-    "DLQ_ORIGIN_MESSAGE_ID",
-    "TRAN_MSG",
-    "PGROUP",
-    "TRAN_PREPARED_QUEUE_OFFSET",
-    "__transactionId__",
-    "TRANSACTION_CHECK_TIMES",
-    "CHECK_IMMUNITY_TIME_IN_SECONDS",
-    "MIN_OFFSET",
-    "MAX_OFFSET",
-    "INNER_NUM",
-    "INNER_BASE",
-    "INNER_MULTI_DISPATCH",
-    "INNER_MULTI_QUEUE_OFFSET",
-    "TIMER_DELAY_SEC",
-    "TIMER_DELAY_MS",
-    "TIMER_DELIVER_MS",
-    "TIMER_OUT_MS",
-    "TIMER_ENQUEUE_MS",
-    "TIMER_DEQUEUE_MS",
-    "TIMER_ROLL_TIMES",
-    "TIMER_DEL_UNIQKEY",
-    "TIMER_DELAY_LEVEL",
-    "POP_CK",
-    "POP_CK_OFFSET",
-    "1ST_POP_TIME",
-    "CLUSTER",
-    "MSG_REGION",
-    "TRACE_ON",
-    "INSTANCE_ID",
-    "MSG_TYPE",
-    "TTL",
-    "CORRELATION_ID",
-    "REPLY_TO_CLIENT",
-    "ARRIVE_TIME",
-    "PUSH_REPLY_TIME",
-    "CONSUME_START_TIME",
-    "BUYER_ID",
-    "TRANSFER_FLAG",
-    "CORRECTION_FLAG",
-    "MQ2_FLAG",
-    "EXTEND_UNIQ_INFO",
-    "DUP_INFO",
-    "__SHARDINGKEY",
-    "__BORNHOST",
-    "BORN_TIMESTAMP",
-    "PROPERTY_FORWARD_QUEUE_ID",
-    "REDIRECT",
-    "TRACE_CONTEXT",
-    "__CRC32#",
-];
-
-const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
-
-/// Whether a name is kept for the system: users may not set it.
-pub fn is_reserved(name: &str) -> bool {
-    // All reserved names begin with a capital letter, a digit or an underscore; most users' do not.
-    let first = name.as_bytes().first();
-    first.is_some_and(|byte| byte.is_ascii_uppercase() || matches!(byte, b'0'..=b'9' | b'_'))
-        && (RESERVED.contains(&name) || name.starts_with(TRANSIENT_PREFIX))
-}
 
 /// Goes over the pairs as stored, in order, without those that do not count.
 pub fn pairs(raw: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
@@ -125,19 +37,6 @@ pub fn find<'a>(raw: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
         .filter(|(found, _)| *found == name)
         .map(|(_, value)| value)
         .last()
-}
-
-/// The values that dispatch and filters need, found in one walk.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Known<'a> {
-    /// `KEYS`
-    pub keys: Option<&'a [u8]>,
-    /// `TAGS`
-    pub tags: Option<&'a [u8]>,
-    /// `UNIQ_KEY`
-    pub unique_key: Option<&'a [u8]>,
-    /// `DELAY`
-    pub delay: Option<&'a [u8]>,
 }
 
 impl<'a> Known<'a> {
@@ -161,34 +60,6 @@ impl<'a> Known<'a> {
         }
         known
     }
-
-    /// The keys that the index holds: the unique one, then each part of `KEYS`.
-    pub fn index_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
-        let keys = self.keys.unwrap_or_default().split(|byte| *byte == b' ');
-        self.unique_key
-            .into_iter()
-            .chain(keys.filter(|key| !key.is_empty()))
-    }
-}
-
-/// Java's `String.hashCode` of text given as UTF-8: over its UTF-16 units.
-#[inline]
-pub fn java_hash(text: &[u8]) -> i32 {
-    java_hash_from(0, text)
-}
-
-/// [`java_hash`] going on from the hash of what stands before.
-#[inline]
-pub fn java_hash_from(hash: i32, text: &[u8]) -> i32 {
-    if text.is_ascii() {
-        return text
-            .iter()
-            .fold(hash, |h, b| h.wrapping_mul(31).wrapping_add(i32::from(*b)));
-    }
-    let text = String::from_utf8_lossy(text);
-    text.encode_utf16().fold(hash, |h, unit| {
-        h.wrapping_mul(31).wrapping_add(i32::from(unit))
-    })
 }
 
 /// Hash that the index uses for a key of a topic: of `topic#key`, never negative.
@@ -222,12 +93,6 @@ impl TopicHash {
 pub fn tags_code(tags: Option<&[u8]>) -> i64 {
     tags.map_or(0, |tags| i64::from(java_hash(tags)))
 }
-
-/// Delay of each level in ms, from level 1 on.
-pub const DELAY_LEVELS_MS: [i64; 18] = [
-    1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
-    480_000, 540_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
-];
 
 #[cfg(test)]
 mod tests {

@@ -1,8 +1,8 @@
 //! Unique ids as RocketMQ's clients make them: address, process, start of the process, time,
 //! counter.
 
-use super::encode::HostBytes;
 use crate::num::{low_u16, low_u32};
+use crate::record::common::HostBytes;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 

@@ -3,7 +3,8 @@
 use super::{message, seal, style};
 use crate::error::Error;
 use crate::record::Draft;
-use crate::record::message::{BODY_LEN_MAX, decompress};
+use crate::record::common::check::BODY_LEN_MAX;
+use crate::record::rocketmq::compressed::decompress;
 use std::io::Write;
 
 fn zlib(body: &[u8]) -> Vec<u8> {

@@ -2,7 +2,8 @@
 
 use super::{hex, message, seal, style};
 use crate::record::Draft;
-use crate::record::message::{PropertyKind, position_of_id};
+use crate::record::PropertyKind;
+use crate::record::id::position_of_id;
 use crate::record::rocketmq::layout::{CRC_LEN, MAGIC_V1, MAGIC_V2, Record};
 use crate::record::rocketmq::properties::{self, Known};
 use proptest::prelude::*;

@@ -4,7 +4,8 @@ mod compressed;
 mod fuzz;
 mod vectors;
 
-use super::{Batch, Draft, HostBytes, RecordStyle};
+use super::rocketmq::Batch;
+use super::{Draft, HostBytes, RecordStyle};
 use crate::record::Message;
 use crate::region::Region;
 use std::net::SocketAddr;
@@ -38,8 +39,8 @@ fn seal(
     style: &RecordStyle,
     place: (u64, u64, i64),
 ) -> Vec<u8> {
-    let mut batch = Batch::new();
-    batch.push(topic, queue, draft, style, 0).unwrap();
+    let mut batch = Batch::new(*style);
+    batch.push(topic, queue, draft, 0).unwrap();
     let row = batch.rows()[0];
     let (queue_offset, position, store_timestamp) = place;
     batch

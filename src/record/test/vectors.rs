@@ -2,11 +2,13 @@
 
 use super::{hex, message, plain_crc, seal, style};
 use crate::error::Error;
-use crate::record::message::{PropertyKind, position_of_id};
+use crate::record::PropertyKind;
+use crate::record::id::position_of_id;
+use crate::record::rocketmq::Batch;
 use crate::record::rocketmq::layout::{
-    CRC_LEN, Flaw, Freshness, Layout, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record,
+    CRC_LEN, Freshness, Layout, MAGIC_BLANK, MAGIC_V1, MAGIC_V2, Record,
 };
-use crate::record::{Batch, Draft};
+use crate::record::{Draft, Flaw};
 
 /// Topic `T`, body 01 02 03, keys `k1 k2`, tag `tagA`.
 const PLAIN: &str = "
@@ -178,8 +180,8 @@ fn the_checksum_of_a_large_body_is_that_of_the_plain_way_at_every_place() {
                 keys: &["k"],
                 ..Draft::default()
             };
-            let mut batch = Batch::new();
-            batch.push("T", 0, &draft, &style(host, true), 1).unwrap();
+            let mut batch = Batch::new(style(host, true));
+            batch.push("T", 0, &draft, 1).unwrap();
             let row = batch.rows()[0];
             for place in [0, 1, u64::from(u32::MAX), i64::MAX as u64] {
                 let bytes = batch.seal(row, place, place, 7).to_vec();
@@ -252,11 +254,11 @@ fn what_is_no_record_is_told_apart() {
 #[test]
 fn a_topic_longer_than_its_length_byte_is_refused_and_leaves_the_batch_as_it_was() {
     let style = style("127.0.0.2:10911", true);
-    let mut batch = Batch::new();
+    let mut batch = Batch::new(style);
     let draft = Draft::default();
-    batch.push(&"t".repeat(127), 0, &draft, &style, 0).unwrap();
+    batch.push(&"t".repeat(127), 0, &draft, 0).unwrap();
     let before = batch.encoded_len();
-    let refused = batch.push(&"t".repeat(128), 0, &draft, &style, 0);
+    let refused = batch.push(&"t".repeat(128), 0, &draft, 0);
     assert!(matches!(refused, Err(Error::InvalidTopic { .. })));
     assert_eq!((batch.encoded_len(), batch.rows().len()), (before, 1));
     let row = batch.rows()[0];

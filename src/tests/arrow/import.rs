@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::arrow::{Imported, send_arrow};
-use crate::record::message::PropertyKind;
+use crate::record::PropertyKind;
 use crate::{Error, Result};
 use arrow_array::builder::{ListBuilder, MapBuilder, MapFieldNames, StringBuilder};
 use arrow_array::*;

@@ -109,10 +109,9 @@ fn record(draft: &Draft<'_>, offset: u64, change: impl FnOnce(&mut Vec<u8>)) -> 
         checksum: false,
         max_message_size: 64 << 20,
     };
-    let mut batch = Batch::new();
-    batch.push("T", 3, draft, &style, 7).unwrap();
-    let row = batch.rows()[0];
-    let mut bytes = batch.seal(row, offset, 1000 * offset, 8).to_vec();
+    let mut batch = Batch::in_rocketmq_form(style);
+    batch.push("T", 3, draft, 7).unwrap();
+    let mut bytes = batch.seal(0, offset, 1000 * offset, 8).to_vec();
     change(&mut bytes);
     bytes
 }

@@ -520,7 +520,7 @@ fn a_log_scan_skips_records_outside_queues_and_stops_at_its_end() {
         fn next(&mut self, max: usize, rows: &mut crate::engine::Rows) -> crate::Result<()> {
             for message in self.0.drain(..max.min(self.0.len()).min(2)) {
                 let (region, start) = message.place();
-                rows.push(region, start, *message.record().layout());
+                rows.push(region, start, message.record().layout());
             }
             Ok(())
         }

@@ -17,7 +17,8 @@ use crate::engine::topic::PERMISSION_READ;
 use crate::engine::{Engine, Filter};
 use crate::machine::Machine;
 use crate::options::{Mode, Options};
-use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
+use crate::record::rocketmq::{Batch, Record};
+use crate::record::{Draft, HostBytes, RecordStyle};
 use crate::region::Access;
 use crate::stages::commit::{self, Patience, publish_cut};
 use crate::stages::{
@@ -272,18 +273,18 @@ fn a_record_copied_from_a_stage_equals_a_freshly_encoded_one() {
             born_timestamp: Some(5),
             ..Draft::default()
         };
-        let mut staged = Batch::new();
-        staged.push("t", u32::MAX, &draft, &there, 1).unwrap();
+        let mut staged = Batch::new(there);
+        staged.push("t", u32::MAX, &draft, 1).unwrap();
         let row = staged.rows()[0];
         let staged = staged.seal(row, 0, 0, 1).to_vec();
         let staged = Record::parse(&staged).unwrap();
-        let (mut taken, mut encoded) = (Batch::new(), Batch::new());
-        encoded.push("t", 4, &draft, &here, 1).unwrap();
-        assert!(taken.push_encoded(&staged, 4, &here, 1));
+        let (mut taken, mut encoded) = (Batch::new(here), Batch::new(here));
+        encoded.push("t", 4, &draft, 1).unwrap();
+        assert!(taken.push_encoded(&staged, 4, 1));
         let (a, b) = (taken.rows()[0], encoded.rows()[0]);
         assert_eq!(taken.seal(a, 9, 1234, 77), encoded.seal(b, 9, 1234, 77));
         let v6 = style(host("[::1]:99"));
-        assert!(!taken.push_encoded(&staged, 4, &v6, 1));
+        assert!(!Batch::new(v6).push_encoded(&staged, 4, 1));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::engine::directory::page::Mark;
 use crate::engine::report::Report;
 use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;

@@ -6,7 +6,7 @@ use crate::engine::{Atomicity, Durability, Engine};
 use crate::error::{Error, Op, Result};
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
-use crate::record::{Batch, Draft};
+use crate::record::Draft;
 use std::collections::BTreeSet;
 use std::io;
 use std::path::Path;
@@ -43,14 +43,14 @@ fn open(root: &Path, flush: Flush) -> Bed {
 impl Bed {
     fn send(&self, topic: &str) -> Result<u64> {
         let topic = self.engine.topic_for_append(topic)?;
-        let mut batch = Batch::new();
+        let mut batch = self.engine.batch();
         let draft = Draft {
             body: &[7; 3000],
             keys: &["a", "b", "c"],
             ..Draft::default()
         };
         let clock_ms = self.engine.parts().clock.now_ms();
-        batch.push(&topic.name, 0, &draft, self.engine.style(), clock_ms)?;
+        batch.push(&topic.name, 0, &draft, clock_ms)?;
         let sent = self.engine.append(
             &mut [(&topic, &mut batch)],
             Atomicity::Rows,

@@ -4,7 +4,7 @@ pub mod file;
 
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Op, Result};
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::layout::sys_flag;
 use crate::record::rocketmq::properties::{Known, index_hash};
 use crate::region::Access;

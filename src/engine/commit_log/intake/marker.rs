@@ -28,7 +28,7 @@ use crate::engine::directory::page::Mark;
 use crate::engine::{Appended, Check, Cursor, Filter, Rows};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
-use crate::record::{Batch, Contents, Draft, Record};
+use crate::record::{Batch, Contents, Draft, Row};
 use serde_json::{Value, json};
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -80,7 +80,7 @@ impl Marker {
     }
 
     /// The marker that a record is.
-    pub fn of(record: &Record<'_>) -> Option<Marker> {
+    pub fn of(record: &Row<'_>) -> Option<Marker> {
         if record.topic() != TOPIC.as_bytes() {
             return None;
         }
@@ -131,9 +131,8 @@ impl Marker {
             keys: &[&self.query, &own],
             ..Draft::default()
         };
-        let mut batch = Batch::new();
-        let style = &store.append_rules.style;
-        batch.push(TOPIC, QUEUE, &draft, style, clock_ms)?;
+        let mut batch = store.batch();
+        batch.push(TOPIC, QUEUE, &draft, clock_ms)?;
         Ok(batch)
     }
 }

@@ -5,11 +5,7 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::topic::PERMISSION_WRITE;
 use crate::error::{Error, Result};
 use crate::options::TOPIC_QUEUES_MAX;
-use crate::record::rocketmq::check::check_topic;
-use crate::record::rocketmq::layout::CRC_PROPERTY;
-use crate::record::rocketmq::properties::{self, java_hash};
-use crate::record::{Batch, Draft, Record};
-use smallvec::SmallVec;
+use crate::record::{Batch, Row, check_topic, java_hash};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -62,7 +58,7 @@ impl<'a> PartRows<'a> {
     pub fn by_topic(&mut self) -> impl Iterator<Item = (&Topic, &mut Batch)> {
         let topics = self.topics.iter_mut();
         let rows = topics.map(|(topic, batch, _)| (&**topic, batch));
-        rows.filter(|(_, batch)| !batch.rows().is_empty())
+        rows.filter(|(_, batch)| !batch.is_empty())
     }
 
     /// Where the rows of a topic are gathered.
@@ -78,58 +74,34 @@ impl<'a> PartRows<'a> {
         }
         let topic = self.store.topic_for_append(name);
         let turn = topic.next_queue();
-        self.topics.push((topic, Batch::new(), turn));
+        self.topics.push((topic, self.store.batch(), turn));
         self.last = self.topics.len() - 1;
         self.numbers.insert(name.to_owned(), self.last);
         Ok(self.last)
     }
 
     /// Adds a row that was staged, and checked.
-    pub fn add(&mut self, staged: &Record<'_>) -> Result<()> {
+    pub fn add(&mut self, staged: &Row<'_>) -> Result<()> {
         let number = self.number_of(staged.topic())?;
         let (store, clock_ms) = (self.store, self.clock_ms);
-        let rules = &store.append_rules;
         let Some((topic, batch, turn)) = self.topics.get_mut(number) else {
             unreachable!("the topic was just numbered")
         };
         let queue = queue_of(store, topic, staged, *turn)?;
-        if !rules.unique_ids && batch.push_encoded(staged, queue, &rules.style, clock_ms) {
-            return Ok(());
-        }
-        let raw = properties_of(staged)?;
-        let id = rules
-            .unique_ids
-            .then(|| crate::record::rocketmq::unique_id::next(&rules.style.host, clock_ms));
-        // The pairs go over as they are; what they are was checked when they were staged.
-        let staged_pairs = raw
-            .split('\u{2}')
-            .filter_map(|pair| pair.split_once('\u{1}'));
-        let mut pairs: SmallVec<[(&str, &str); 8]> = staged_pairs
-            .filter(|(name, _)| *name != CRC_PROPERTY)
-            .collect();
-        pairs.extend(id.as_ref().map(|id| (properties::UNIQ_KEY, id.as_str())));
-        let draft = Draft {
-            body: staged.stored_body(),
-            system_properties: &pairs,
-            born_timestamp: Some(staged.born_timestamp()),
-            ..Draft::default()
-        };
-        // Rows were staged by limits of their own, whatever this store is opened with.
-        let mut style = rules.style;
-        style.max_message_size = style.max_message_size.max(staged.stored_body().len());
-        batch.push(&topic.name, queue, &draft, &style, clock_ms)
+        let with_id = store.append_rules.unique_ids;
+        batch.push_staged(&topic.name, queue, staged, with_id, clock_ms)
     }
 }
 
 /// Refuses what [`PartRows::add`] would refuse of a row. `checked`: the topic of the row before.
-pub fn check(store: &Parts, staged: &Record<'_>, checked: &mut Vec<u8>) -> Result<()> {
+pub fn check(store: &Parts, staged: &Row<'_>, checked: &mut Vec<u8>) -> Result<()> {
     if staged.topic() != checked {
         topic_of(store, staged.topic())?;
         checked.clear();
         checked.extend_from_slice(staged.topic());
     }
     queue_named(staged)?;
-    properties_of(staged).map(drop)
+    staged.properties_text().map(drop)
 }
 
 /// The name of a topic that may be written to, or is not there yet.
@@ -146,7 +118,7 @@ fn topic_of<'a>(store: &Parts, name: &'a [u8]) -> Result<&'a str> {
 }
 
 /// The queue that a row names.
-fn queue_named(staged: &Record<'_>) -> Result<Option<u32>> {
+fn queue_named(staged: &Row<'_>) -> Result<Option<u32>> {
     match u32::try_from(staged.queue_id()) {
         Ok(queue) if queue >= TOPIC_QUEUES_MAX => {
             let reason = format!("it lies between 0 and {}", TOPIC_QUEUES_MAX - 1);
@@ -156,17 +128,12 @@ fn queue_named(staged: &Record<'_>) -> Result<Option<u32>> {
     }
 }
 
-fn properties_of<'a>(staged: &Record<'a>) -> Result<&'a str> {
-    let broken = |_| Error::option("properties", "staged", "they are not text");
-    str::from_utf8(staged.raw_properties()).map_err(broken)
-}
-
 /// The queue of a row: the one that it names, which the topic gets if it has not; else by its key;
 /// else `turn`.
-fn queue_of(store: &Parts, topic: &Topic, staged: &Record<'_>, turn: u32) -> Result<u32> {
+fn queue_of(store: &Parts, topic: &Topic, staged: &Row<'_>, turn: u32) -> Result<u32> {
     let queues = topic.write_queues();
     let Some(queue) = queue_named(staged)? else {
-        let keys = properties::Known::read(staged.raw_properties()).keys;
+        let keys = staged.known().keys;
         return Ok(keys.map_or(turn, |key| {
             (java_hash(key).cast_unsigned() & 0x7FFF_FFFF) % queues.max(1)
         }));

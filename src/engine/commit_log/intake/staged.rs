@@ -10,7 +10,7 @@ use crate::error::{Error, Op, Result};
 use crate::machine::Drive;
 use crate::num::index;
 use crate::plant::{Bug, planted};
-use crate::record::Record;
+use crate::record::Row;
 use crate::record::rocketmq::layout::BLANK_LEN;
 use std::ops::Range;
 use std::panic::resume_unwind;
@@ -52,7 +52,7 @@ impl Staged<'_> {
                 if self.shutdown.has_begun() {
                     return Err(Stop::Later(Error::Closed));
                 }
-                let check = |record: &Record<'_>| rows::check(self.store, record, &mut checked);
+                let check = |record: &Row<'_>| rows::check(self.store, record, &mut checked);
                 self.each_record(**it, &mut bytes, check)?;
                 // A driver that waits for the commit sees its progress.
                 self.store.log.state.ring(Word::Taken);
@@ -159,7 +159,7 @@ impl Staged<'_> {
         &self,
         stretch: Stretch,
         bytes: &mut Vec<u8>,
-        mut take: impl FnMut(&Record<'_>) -> Result<()>,
+        mut take: impl FnMut(&Row<'_>) -> Result<()>,
     ) -> Result<(), Stop> {
         let name = self.manifest.stages.get(stretch.stage);
         let path = self.directory.join(name.map_or("", |name| name));
@@ -177,10 +177,10 @@ impl Staged<'_> {
         let file_len = self.store.log.files.file_len();
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
-            let record = Record::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;
+            let record = Row::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;
             let checked = record.check(stretch.begin + at as u64);
             checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
-            if record.stated_crc().is_none() {
+            if !record.has_checksum() {
                 // Every staged record has one: here it is what is damaged.
                 return Err(flawed(at, "no checksum over the record".to_owned()));
             }

@@ -17,8 +17,8 @@ use crate::engine::{Appended, Place, Topic};
 use crate::error::{Error, Op, Result};
 use crate::mapped::{Allocator, Latch, MappedFile, TransientPool, Use};
 use crate::num::index;
-use crate::record::Batch;
 use crate::record::rocketmq::layout::BLANK_LEN;
+use crate::record::{Batch, rocketmq};
 use crate::region::{PAGE, Region};
 use std::collections::VecDeque;
 use std::io;
@@ -221,6 +221,7 @@ impl Tail {
         let writes = len >= WRITE_LEN;
         let mut count = 0;
         for (topic, batch) in parts.iter_mut() {
+            let batch = batch.rocketmq_mut();
             // Of the batch's bytes those that are sealed and not stored yet.
             let mut run = 0..0;
             for index in 0..batch.rows().len() {
@@ -301,7 +302,7 @@ impl Tail {
     fn store(
         &self,
         with: &Appender<'_>,
-        batch: &Batch,
+        batch: &rocketmq::Batch,
         run: &mut Range<usize>,
         writes: bool,
     ) -> Result<()> {
@@ -432,7 +433,7 @@ impl Tail {
             .as_ref()
             .map_or(position, |current| current.end);
         let mut files = 0;
-        for row in parts.iter().flat_map(|(_, batch)| batch.rows()) {
+        for row in parts.iter().flat_map(|(_, batch)| batch.rocketmq().rows()) {
             let len = u64::from(row.len);
             if len + filler > file_len {
                 return Err(Error::TooLarge {

@@ -11,8 +11,9 @@
 
 use crate::error::Result;
 use crate::num::short;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{TAGS, find};
-use crate::record::{Batch, Draft, Record, RecordStyle};
+use crate::record::{Batch, Draft};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The topic of the two records.
@@ -31,25 +32,22 @@ pub enum Boundary {
 }
 
 /// Encodes begin and end record of a batch of `rows` rows.
-pub fn encode(rows: usize, style: &RecordStyle, clock_ms: i64) -> Result<(Batch, Batch)> {
+pub fn encode(rows: usize, empty: Batch, clock_ms: i64) -> Result<(Batch, Batch)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
     let mut body = [0u8; 20];
     body[..8].copy_from_slice(&clock_ms.to_be_bytes());
     body[8..16].copy_from_slice(&count.to_be_bytes());
     body[16..].copy_from_slice(&short(rows).to_be_bytes());
-    let one = |tag| {
-        let mut batch = Batch::new();
+    let one = |mut batch: Batch, tag| {
         let draft = Draft {
             body: &body,
             tags: Some(tag),
             ..Draft::default()
         };
-        batch
-            .push(TOPIC, 0, &draft, style, clock_ms)
-            .map(|()| batch)
+        batch.push(TOPIC, 0, &draft, clock_ms).map(|()| batch)
     };
-    Ok((one("begin")?, one("end")?))
+    Ok((one(empty.another(), "begin")?, one(empty, "end")?))
 }
 
 /// Whether a record begins or ends an atomic batch.

@@ -21,7 +21,8 @@ use super::blank::blank;
 use crate::error::Result;
 use crate::num::index;
 use crate::record::rocketmq::layout::{BLANK_LEN, CRC_LEN, RECORD_LEN_MIN, sys_flag};
-use crate::record::{Batch, Draft, HostBytes, Record, RecordStyle};
+use crate::record::rocketmq::{Batch, Record};
+use crate::record::{Draft, HostBytes, RecordStyle};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
@@ -119,8 +120,8 @@ fn record(
         flag: FLAG,
         ..Draft::default()
     };
-    let mut batch = Batch::new();
-    batch.push(topic, 0, &draft, &style, store_ms)?;
+    let mut batch = Batch::new(style);
+    batch.push(topic, 0, &draft, store_ms)?;
     batch.roll_back();
     let Some(row) = batch.rows().first().copied() else {
         return Ok(());

@@ -6,7 +6,7 @@ use crate::error::{Error, Op, Result};
 use crate::mapped::MappedFile;
 use crate::mapped::queue::MappedFileQueue;
 use crate::num::index;
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::layout::{AT_MAGIC, MAGIC_V1, extent};
 use crate::region::{PAGE, Region};
 use std::io;

@@ -5,8 +5,9 @@ use super::blank::is_blank;
 use crate::error::{Error, Op, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
+use crate::record::Flaw;
 use crate::record::rocketmq::layout::{BLANK_LEN, MAGIC_BLANK, extent};
-use crate::record::{Flaw, Layout, Record};
+use crate::record::rocketmq::{Layout, Record};
 use crate::region::{Region, Window};
 use std::sync::Arc;
 

@@ -37,7 +37,7 @@ use crate::engine::directory::writer;
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::options::Options;
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crate::region::Access;
 use keys::StagedKeys;

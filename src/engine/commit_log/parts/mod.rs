@@ -144,6 +144,12 @@ impl Parts {
         self.flushing.checkpoint.is_some()
     }
 
+    /// An empty batch for this store.
+    #[inline]
+    pub fn batch(&self) -> Batch {
+        Batch::in_rocketmq_form(self.append_rules.style)
+    }
+
     /// [`Tail::append`] under the append lock, while the store is open and has not failed.
     pub fn append(
         &self,
@@ -153,7 +159,7 @@ impl Parts {
     ) -> Result<()> {
         // The clock of a batch may have been read long ago, before its first row was encoded.
         let began_ms = match batches {
-            [(_, batch)] if batch.rows().len() == 1 => clock_ms,
+            [(_, batch)] if batch.len() == 1 => clock_ms,
             _ => self.clock.coarse_ms(),
         };
         let len: usize = batches.iter().map(|(_, batch)| batch.encoded_len()).sum();
@@ -189,9 +195,9 @@ impl Parts {
         appended: &mut Appended,
     ) -> Result<()> {
         let markers = self.topic_for_append(atomic::TOPIC);
-        let rows = batches.iter().map(|(_, batch)| batch.rows().len()).sum();
+        let rows = batches.iter().map(|(_, batch)| batch.len()).sum();
         let clock_ms = newest_clock(batches);
-        let (mut begin, mut end) = atomic::encode(rows, &self.append_rules.style, clock_ms)?;
+        let (mut begin, mut end) = atomic::encode(rows, self.batch(), clock_ms)?;
         let mut all: Vec<(&Topic, &mut Batch)> = Vec::with_capacity(batches.len() + 2);
         all.push((&*markers, &mut begin));
         let rows = batches.iter_mut();

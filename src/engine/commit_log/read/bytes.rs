@@ -6,8 +6,9 @@ use crate::engine::commit_log::log::search::search;
 use crate::engine::commit_log::log::sound::Depth;
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
 use crate::error::{Error, Op, Result};
+use crate::record::Flaw;
 use crate::record::rocketmq::layout::{MAGIC_BLANK, extent};
-use crate::record::{Flaw, Layout, Record};
+use crate::record::rocketmq::{Layout, Record};
 use crate::region::Region;
 use parking_lot::Mutex;
 use std::path::Path;
@@ -145,7 +146,7 @@ impl ByteCursor {
         let ranges = ranges.and_then(|queues| queues.get(&queue));
         ranges.is_some_and(|ranges| ranges.iter().any(|range| range.contains(&offset)))
             && record.is_queued()
-            && (self.filter.is_empty() || self.filter.passes(record))
+            && (self.filter.is_empty() || self.filter.passes(&(*record).into()))
     }
 }
 

@@ -12,8 +12,9 @@ use crate::engine::report::Report;
 use crate::engine::{Check, Cursor, Filter, Rows, Topic};
 use crate::error::{Error, Op, Result};
 use crate::num::index;
+use crate::record::Flaw;
 use crate::record::rocketmq::properties::java_hash;
-use crate::record::{Flaw, Freshness, Record};
+use crate::record::rocketmq::{Freshness, Record};
 use crate::region::Region;
 use crate::region::guard;
 use std::ops::Range;
@@ -175,7 +176,7 @@ impl QueueCursor {
         self.report.add(damage.losing(lost));
         if let Some(position) = found {
             let message = self.log.require(position)?;
-            let record = message.record();
+            let record = message.record().rocketmq();
             let kept = keep(self.check, &self.filter, &self.report, &record, position);
             if kept == Ok(true) {
                 let (region, start) = message.place();
@@ -218,7 +219,7 @@ fn keep(
     if check == Check::Full && record.check(position)? == Freshness::Stale {
         report.stale();
     }
-    Ok(filter.is_empty() || filter.passes(record))
+    Ok(filter.is_empty() || filter.passes(&(*record).into()))
 }
 
 impl Cursor for QueueCursor {

@@ -170,7 +170,9 @@ pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> 
             return Ok(true);
         }
         let found = parts.log.record_at(entry.position)?.record();
-        Ok(found.is_some_and(|message| is_meant(&message.record(), (topic, queue.id, number))))
+        Ok(found.is_some_and(|message| {
+            is_meant(&message.record().rocketmq(), (topic, queue.id, number))
+        }))
     };
     queue.follow_min(minimum)?;
     let mut max = queue.max();

@@ -77,7 +77,7 @@ impl Search {
             let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
             let Some(entry) = entry else { return Ok(None) };
             let meant = (topic, queue.id, number);
-            let own = |message: &Message| is_meant(&message.record(), meant);
+            let own = |message: &Message| is_meant(&message.record().rocketmq(), meant);
             let found = log.record_at(entry.position)?.record().filter(own);
             Ok(found.map(|_| (entry.position, entry.end())))
         };

@@ -4,7 +4,8 @@ use crate::engine::Topic;
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::error::Result;
-use crate::record::{Flaw, Record};
+use crate::record::Flaw;
+use crate::record::rocketmq::Record;
 
 /// What an entry means: topic, queue and offset.
 pub type Meant<'a> = (&'a Topic, u32, u64);
@@ -42,7 +43,7 @@ pub fn check_record<'a>(
 pub fn leads_home(log: &Log, meant: Meant<'_>, entry: QueueEntry) -> Result<bool> {
     let found = log.checked_record_at(entry.position)?.record();
     Ok(found.is_some_and(|message| {
-        let record = message.record();
+        let record = message.record().rocketmq();
         is_meant(&record, meant) && record.layout().total_len == entry.size
     }))
 }

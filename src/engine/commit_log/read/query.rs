@@ -12,8 +12,9 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
 use crate::engine::{Damage, Topic};
 use crate::error::Result;
+use crate::record::Message;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, index_hash};
-use crate::record::{Message, Record};
 use std::ops::Range;
 
 /// A key that is looked for, and the times between.
@@ -122,7 +123,9 @@ fn in_file(
         if entry.position < end && !unindexed.contains(&entry.position) {
             match parts.log.checked_record_at(entry.position) {
                 Ok(Found::Record(message)) => {
-                    if question.fits(&message.record()) && !found.last().is_some_and(known) {
+                    if question.fits(&message.record().rocketmq())
+                        && !found.last().is_some_and(known)
+                    {
                         found.push(message);
                     }
                 }
@@ -251,7 +254,7 @@ pub fn offset_at(parts: &Parts, topic: &Topic, queue: &ConsumeQueue, time: i64) 
                 Found::Record(message) => message,
                 Found::Flawed(flaw) => return Ok(Err(flaw.to_string())),
             };
-            let record = message.record();
+            let record = message.record().rocketmq();
             let own = check_record(record.bytes(), position, (topic, queue.id, number));
             Ok(own
                 .map(|record| record.store_timestamp())

@@ -62,7 +62,7 @@ fn walk(parts: &Parts, file: &MappedFile) -> Result<Survey> {
     let mut walk = SoundWalk::new(&parts.log, range, Depth::Checksums);
     while let Some(met) = walk.next()? {
         match met {
-            Sound::Record(record, place) => surveyor.add(place.position, &record),
+            Sound::Record(record, place) => surveyor.add(place.position, &record.into()),
             Sound::Hole(hole) => surveyor.skip(hole.range, hole.flaw),
         }
     }

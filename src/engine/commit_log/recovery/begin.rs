@@ -15,7 +15,7 @@ use crate::engine::directory::page::{Cache, Mark, StatePage};
 use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::plant::{Bug, planted};
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 
 /// A log without marks that was closed in order is walked as a whole up to this many bytes.
 const WALK_ALL_MAX: u64 = 256 << 20;
@@ -199,7 +199,7 @@ fn unmarked_begin(found: &Found, loaded: &Loaded, clean: bool) -> Result<u64> {
     }
     for file in &found.files {
         if let Some(message) = log.record_at(file.start)?.record()
-            && !is_in_its_queue(found, loaded, &message.record(), file.start)?
+            && !is_in_its_queue(found, loaded, &message.record().rocketmq(), file.start)?
         {
             return Ok(min);
         }

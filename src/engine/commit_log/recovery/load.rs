@@ -236,6 +236,6 @@ fn holds(log: &Log, meant: Meant<'_>, entry: QueueEntry) -> Result<bool> {
     let Some(message) = log.record_at(entry.position)?.record() else {
         return Ok(false);
     };
-    let record = message.record();
+    let record = message.record().rocketmq();
     Ok(is_meant(&record, meant) && record.layout().total_len == entry.size)
 }

@@ -15,7 +15,7 @@ use crate::engine::commit_log::read::meant::leads_home;
 use crate::engine::report::Report;
 use crate::engine::{Topic, Topics};
 use crate::error::{Error, Result};
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::layout::{RECORD_LEN_MIN, sys_flag};
 use crate::record::rocketmq::properties::Known;
 use std::collections::{HashMap, HashSet};

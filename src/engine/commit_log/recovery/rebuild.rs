@@ -15,7 +15,7 @@ use crate::engine::directory::names;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Damage, Recovery, Topic};
 use crate::error::{Error, Op, Result};
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use crate::region::Access;
 use std::ops::Range;

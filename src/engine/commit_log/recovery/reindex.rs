@@ -10,7 +10,7 @@ use super::load::Loaded;
 use crate::engine::commit_log::index::{Index, is_indexed};
 use crate::engine::commit_log::log::walk::{Belief, walk};
 use crate::error::Result;
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use crate::region::Access;
 use std::ops::Range;

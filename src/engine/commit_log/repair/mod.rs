@@ -29,7 +29,7 @@ use crate::engine::directory::names;
 use crate::engine::{DamageKind, Repair, RepairStep};
 use crate::error::{Error, Result};
 use crate::num::index;
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use std::collections::BTreeMap;
 
@@ -246,7 +246,7 @@ fn correct_entries(
         let entry = match bad.record {
             Some(position) => {
                 let message = parts.log.require(position)?;
-                entry_of(&message.record(), position)
+                entry_of(&message.record().rocketmq(), position)
             }
             None => {
                 // A repair that was cut short has filled the hole that it leads into.
@@ -284,7 +284,7 @@ fn place_strays(
             continue;
         };
         let message = parts.log.require(position)?;
-        let record = message.record();
+        let record = message.record().rocketmq();
         let name = String::from_utf8_lossy(record.topic()).into_owned();
         let id = u32::try_from(record.queue_id()).unwrap_or_default();
         let offset = u64::try_from(record.queue_offset()).unwrap_or_default();

@@ -100,15 +100,13 @@ impl Bench {
             max_message_size: 2000,
         };
         let (topic, _) = parts.topics.get_or_add(topic, 1);
-        let mut batch = Batch::new();
+        let mut batch = Batch::in_rocketmq_form(style);
         let draft = Draft {
             body: &[7; 1000],
             keys: &["k"],
             ..Draft::default()
         };
-        batch
-            .push(&topic.name, 0, &draft, &style, clock_ms)
-            .unwrap();
+        batch.push(&topic.name, 0, &draft, clock_ms).unwrap();
         let with = Appender {
             log: &parts.log,
             allocator: &parts.allocator,

@@ -8,7 +8,7 @@ use crate::engine::Topics;
 use crate::engine::commit_log::queues::queue::is_directory_name;
 use crate::engine::directory::names;
 use crate::error::{Error, Op, Result};
-use crate::record::rocketmq::check::check_topic;
+use crate::record::check_topic;
 use crate::table::json::{self, RawMembers, raw};
 use crate::table::{Loaded, Reason, load_with_backup, raise_version, replace_with_backup};
 use serde::{Serialize, Serializer};

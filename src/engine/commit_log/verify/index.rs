@@ -81,7 +81,7 @@ fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
     let Some(message) = log.record_at(entry.position)?.record() else {
         return Ok(Some("the entry leads to no record"));
     };
-    let record = message.record();
+    let record = message.record().rocketmq();
     let known = Known::read(record.raw_properties());
     let topic = record.topic();
     // RocketMQ 5.5 puts tags into its index too.

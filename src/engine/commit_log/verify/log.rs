@@ -7,7 +7,7 @@ use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::entry::queue_and_offset;
 use crate::engine::commit_log::read::meant::leads_home;
 use crate::error::Result;
-use crate::record::{Freshness, Record};
+use crate::record::rocketmq::{Freshness, Record};
 use std::ops::Range;
 
 /// Checks the records that begin in `stretch`, which begins where a record may. A hole goes on to

@@ -72,7 +72,7 @@ fn flaw_of(
     let Some(message) = log.record_at(entry.position)?.record() else {
         return Ok(Some("the entry leads to no record".to_owned()));
     };
-    let record = message.record();
+    let record = message.record().rocketmq();
     if !is_meant(&record, (topic, queue.id, number)) {
         return Ok(Some("the entry leads to another's record".to_owned()));
     }

@@ -8,7 +8,7 @@ use crate::engine::{Atomicity, Durability, Engine};
 use crate::machine::{Drive, Machine};
 use crate::mapped::queue::file_name;
 use crate::options::Options;
-use crate::record::{Batch, Draft};
+use crate::record::Draft;
 use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -43,15 +43,13 @@ fn send(engine: &CommitLog, count: usize) {
     let topic = engine.topic_for_append("orders").unwrap();
     let body = vec![7; 100 << 10];
     for _ in 0..count {
-        let mut batch = Batch::new();
+        let mut batch = engine.batch();
         let draft = Draft {
             body: &body,
             ..Draft::default()
         };
         let clock_ms = engine.parts().clock.now_ms();
-        batch
-            .push("orders", 0, &draft, engine.style(), clock_ms)
-            .unwrap();
+        batch.push("orders", 0, &draft, clock_ms).unwrap();
         engine
             .append(
                 &mut [(&topic, &mut batch)],

@@ -13,7 +13,7 @@
 
 use crate::error::{Error, Op, Result};
 use crate::num::{index, low_u32};
-use crate::record::Record;
+use crate::record::rocketmq::Record;
 use crate::record::rocketmq::layout::{be_u32, be_u64};
 use crate::record::rocketmq::properties::{self, DELAY_LEVELS_MS, Known, SCHEDULE_TOPIC};
 use crate::region::Region;

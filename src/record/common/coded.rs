@@ -12,8 +12,6 @@
 //! of RFC 4648, section 4, with padding. A message whose key, value and headers are text has none
 //! of these properties.
 
-use super::Record;
-use super::rocketmq::properties;
 use std::borrow::Cow;
 use std::fmt::Write;
 
@@ -152,14 +150,6 @@ pub fn headers<'a>(properties: &'a [(Cow<'a, str>, &'a [u8])]) -> Vec<Header<'a>
 
 fn is_form_of_key(form: &[u8]) -> bool {
     form == KEY_BASE64.as_bytes() || form == KEY_EMPTY.as_bytes()
-}
-
-/// Whether the value of a message is null. Its properties are walked only if its body is empty.
-#[inline]
-pub fn is_null(record: &Record<'_>) -> bool {
-    record.stored_body().is_empty()
-        && properties::find(record.raw_properties(), VALUE.as_bytes())
-            == Some(VALUE_NULL.as_bytes())
 }
 
 /// The key of a record by its first key as stored, and what [`KEY`] says of it.

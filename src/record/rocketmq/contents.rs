@@ -1,32 +1,18 @@
-//! What tells the rows of a batch from others, in whatever order and cut they come.
-//!
-//! A batch that is run again is ordered and cut as it comes, so each row has a checksum of its own,
-//! and the sum of them is that of the batch. It covers what the row itself says: topic, queue,
-//! body, key, tag, headers and time. What staging adds, as the time of a row that names none, it
-//! leaves out.
+//! The contents of a row, by its record.
 
-use super::Draft;
-use super::rocketmq::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
+use super::encode::Batch;
+use super::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
+use crate::record::common::{Contents, Draft};
 
-/// What the rows of a batch have in common with those of a retry, however they are ordered and cut.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Contents {
-    /// Rows.
-    pub rows: u64,
-    /// Sum over the rows of a checksum of each.
-    pub sum: u64,
-}
-
-impl Contents {
-    /// Counts more rows in.
-    pub fn add(&mut self, other: Contents) {
-        self.rows += other.rows;
-        self.sum = self.sum.wrapping_add(other.sum);
+impl Batch {
+    /// The contents of the row whose record begins at `start`, the last one, before it is sealed.
+    pub fn contents_from(&self, start: usize, draft: &Draft<'_>) -> Contents {
+        of_row(self.bytes().get(start..).unwrap_or_default(), draft)
     }
 }
 
 /// The contents of one row, by its record before it was sealed and by what it was made of.
-pub fn of_row(record: &[u8], draft: &Draft<'_>) -> Contents {
+fn of_row(record: &[u8], draft: &Draft<'_>) -> Contents {
     let word = |at: usize| {
         let bytes = record.get(at..).and_then(|rest| rest.first_chunk::<4>());
         bytes.map_or(0, |bytes| u64::from(u32::from_be_bytes(*bytes)))
@@ -55,7 +41,7 @@ fn mix(value: u64) -> u64 {
 mod test {
     use super::*;
     use crate::error::Result;
-    use crate::record::rocketmq::encode::{Batch, HostBytes, RecordStyle};
+    use crate::record::common::{HostBytes, RecordStyle};
     use std::net::{Ipv4Addr, SocketAddr};
 
     fn of(topic: &str, draft: &Draft<'_>, clock_ms: i64) -> Result<u64> {
@@ -64,10 +50,10 @@ mod test {
             checksum: true,
             max_message_size: 1 << 20,
         };
-        let mut batch = Batch::new();
+        let mut batch = Batch::new(style);
         let queue = draft.queue.unwrap_or(u32::MAX);
-        batch.push(topic, queue, draft, &style, clock_ms)?;
-        Ok(of_row(batch.bytes(), draft).sum)
+        batch.push(topic, queue, draft, clock_ms)?;
+        Ok(batch.contents_from(0, draft).sum)
     }
 
     #[test]

@@ -1,0 +1,134 @@
+//! What topics, keys, tags and properties may be.
+
+use super::names::{self, NAME_END, VALUE_END};
+use crate::error::{Error, Result};
+use std::ops::RangeInclusive;
+
+/// Longest topic in bytes.
+pub const TOPIC_LEN_MAX: usize = 127;
+
+/// The most that a compressed body may grow to: what is larger is refused as damage.
+pub const BODY_LEN_MAX: usize = 128 << 20;
+
+/// Topics that the store keeps for itself: users do not send to them.
+pub const OWN_TOPIC_PREFIX: &str = "rmq_sys_forebay_";
+
+/// Times that a message may say it was made at, in ms: the years 1 to 9999, which readers can tell.
+const BORN_TIMES: RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
+
+/// Checks a time that a sender gives.
+#[inline]
+pub fn check_born(timestamp: Option<i64>) -> Result<()> {
+    match timestamp {
+        Some(time) if !BORN_TIMES.contains(&time) => {
+            let reason = "it lies outside the years 1 to 9999; it is in ms since 1970";
+            Err(Error::option("timestamp", time, reason))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The error for a part that is longer than its limit.
+pub fn too_large(what: &str, size: usize, limit: usize) -> Error {
+    Error::TooLarge {
+        what: what.to_owned(),
+        size: size as u64,
+        limit: limit as u64,
+    }
+}
+
+/// Checks a key.
+pub fn check_key(key: &str) -> Result<()> {
+    if key.is_empty() {
+        return Err(Error::option(
+            "key",
+            "empty",
+            "a key has at least one character",
+        ));
+    }
+    if is_key(key) {
+        return Ok(());
+    }
+    Err(Error::option(
+        "key",
+        format!("{key:?}"),
+        "spaces and control characters are not allowed",
+    ))
+}
+
+/// Whether a text can be a key.
+#[inline]
+pub fn is_key(key: &str) -> bool {
+    // All bytes at once decide almost every key; the rest is looked at as text.
+    let is_plain = |plain, byte| plain & (byte > b' ') & (byte < 0x7F);
+    let plain = key.bytes().fold(!key.is_empty(), is_plain);
+    let is_space = |c: char| c.is_whitespace() || c.is_control();
+    plain || !(key.is_empty() || key.chars().any(is_space))
+}
+
+/// Checks a tag.
+pub fn check_tags(tags: &str) -> Result<()> {
+    let reason = if tags.is_empty() || tags.trim() != tags {
+        "a tag is not empty and has no space around it"
+    } else if tags.contains("||") || tags == "*" {
+        "\"||\" and \"*\" belong to subscriptions"
+    } else if tags.chars().any(char::is_control) {
+        "control characters are not allowed"
+    } else {
+        return Ok(());
+    };
+    Err(Error::option("tags", format!("{tags:?}"), reason))
+}
+
+/// Checks a property of a user.
+pub fn check_property(name: &str, value: &str) -> Result<()> {
+    match flaw_of_property(name, value) {
+        None => Ok(()),
+        Some(reason) => Err(Error::option(
+            &format!("property {name:?}"),
+            format!("{value:?}"),
+            reason,
+        )),
+    }
+}
+
+/// Why this cannot be a property of a user.
+#[inline]
+pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
+    let separator = |byte: u8| byte == NAME_END || byte == VALUE_END;
+    if name.is_empty() {
+        Some("a property has a name")
+    } else if names::is_reserved(name) {
+        Some("the name is reserved")
+    } else if value.is_empty() {
+        Some("the format does not keep an empty value")
+    } else if name.bytes().any(separator) || value.bytes().any(separator) {
+        Some("the bytes 0x01 and 0x02 separate properties and cannot stand in one")
+    } else {
+        None
+    }
+}
+
+/// Checks a topic's name: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`.
+///
+/// # Errors
+///
+/// [`Error::InvalidTopic`] with the rule that it breaks.
+pub fn check_topic(topic: &str) -> Result<()> {
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-');
+    let reason = if topic.is_empty() {
+        "a topic has a name".to_owned()
+    } else if topic.len() > TOPIC_LEN_MAX {
+        format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
+    } else if !topic.bytes().all(allowed) {
+        "the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
+    } else if topic.starts_with(OWN_TOPIC_PREFIX) {
+        format!("names that begin with {OWN_TOPIC_PREFIX} belong to the store itself")
+    } else {
+        return Ok(());
+    };
+    Err(Error::InvalidTopic {
+        topic: topic.to_owned(),
+        reason,
+    })
+}

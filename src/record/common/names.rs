@@ -1,0 +1,112 @@
+//! Names that have a meaning of their own: of properties, and of the topic of delayed messages.
+
+/// Between a name and its value.
+pub const NAME_END: u8 = 0x01;
+/// Behind a value.
+pub const VALUE_END: u8 = 0x02;
+
+/// Property that holds the keys, separated by one space.
+pub const KEYS: &str = "KEYS";
+/// Property that holds the tag.
+pub const TAGS: &str = "TAGS";
+/// Property that holds the producer's unique id; it is indexed like a key.
+pub const UNIQ_KEY: &str = "UNIQ_KEY";
+/// Property that holds the delay level.
+pub const DELAY: &str = "DELAY";
+/// Property that holds the topic that a delayed message is meant for.
+pub const REAL_TOPIC: &str = "REAL_TOPIC";
+/// Property that holds the queue that a delayed message is meant for.
+pub const REAL_QID: &str = "REAL_QID";
+
+/// Topic that delayed messages wait in, one queue a level.
+pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
+
+/// Names that RocketMQ and Forebay keep for themselves (formats, reserved property names).
+pub const RESERVED: &[&str] = &[
+    "KEYS",
+    "TAGS",
+    "UNIQ_KEY",
+    "WAIT",
+    "DELAY",
+    "REAL_TOPIC",
+    "REAL_QID",
+    "RETRY_TOPIC",
+    "RECONSUME_TIME",
+    "MAX_RECONSUME_TIMES",
+    "ORIGIN_MESSAGE_ID",
+    "DLQ_ORIGIN_TOPIC",
+    "DLQ_ORIGIN_MESSAGE_ID",
+    "TRAN_MSG",
+    "PGROUP",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+    "__transactionId__",
+    "TRANSACTION_CHECK_TIMES",
+    "CHECK_IMMUNITY_TIME_IN_SECONDS",
+    "MIN_OFFSET",
+    "MAX_OFFSET",
+    "INNER_NUM",
+    "INNER_BASE",
+    "INNER_MULTI_DISPATCH",
+    "INNER_MULTI_QUEUE_OFFSET",
+    "TIMER_DELAY_SEC",
+    "TIMER_DELAY_MS",
+    "TIMER_DELIVER_MS",
+    "TIMER_OUT_MS",
+    "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS",
+    "TIMER_ROLL_TIMES",
+    "TIMER_DEL_UNIQKEY",
+    "TIMER_DELAY_LEVEL",
+    "POP_CK",
+    "POP_CK_OFFSET",
+    "1ST_POP_TIME",
+    "CLUSTER",
+    "MSG_REGION",
+    "TRACE_ON",
+    "INSTANCE_ID",
+    "MSG_TYPE",
+    "TTL",
+    "CORRELATION_ID",
+    "REPLY_TO_CLIENT",
+    "ARRIVE_TIME",
+    "PUSH_REPLY_TIME",
+    "CONSUME_START_TIME",
+    "BUYER_ID",
+    "TRANSFER_FLAG",
+    "CORRECTION_FLAG",
+    "MQ2_FLAG",
+    "EXTEND_UNIQ_INFO",
+    "DUP_INFO",
+    "__SHARDINGKEY",
+    "__BORNHOST",
+    "BORN_TIMESTAMP",
+    "PROPERTY_FORWARD_QUEUE_ID",
+    "REDIRECT",
+    "TRACE_CONTEXT",
+    "__CRC32#",
+];
+
+const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
+
+/// Whether a name is kept for the system: users may not set it.
+pub fn is_reserved(name: &str) -> bool {
+    // All reserved names begin with a capital letter, a digit or an underscore; most users' do not.
+    let first = name.as_bytes().first();
+    first.is_some_and(|byte| byte.is_ascii_uppercase() || matches!(byte, b'0'..=b'9' | b'_'))
+        && (RESERVED.contains(&name) || name.starts_with(TRANSIENT_PREFIX))
+}
+
+/// Delay of each level in ms, from level 1 on.
+pub const DELAY_LEVELS_MS: [i64; 18] = [
+    1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
+    480_000, 540_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
+];
+
+/// Whose properties are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropertyKind {
+    /// Those that users set.
+    User,
+    /// Those under reserved names.
+    System,
+}

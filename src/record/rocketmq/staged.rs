@@ -1,0 +1,63 @@
+//! Records that were encoded elsewhere and go into a log: as they are, or encoded again.
+
+use super::encode::Batch;
+use super::layout::{CRC_PROPERTY, Record};
+use crate::error::{Error, Result};
+use crate::record::common::Draft;
+use crate::record::common::names::{NAME_END, UNIQ_KEY, VALUE_END};
+use crate::record::rocketmq::unique_id;
+use smallvec::SmallVec;
+
+impl<'a> Record<'a> {
+    /// The properties as stored.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`] where they are no text.
+    pub fn properties_text(&self) -> Result<&'a str> {
+        let broken = |_| Error::option("properties", "staged", "they are not text");
+        str::from_utf8(self.raw_properties()).map_err(broken)
+    }
+}
+
+impl Batch {
+    /// Adds a record that was staged, and checked, for `queue` of its topic.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::push`].
+    pub fn push_staged(
+        &mut self,
+        topic: &str,
+        queue: u32,
+        staged: &Record<'_>,
+        with_id: bool,
+        clock_ms: i64,
+    ) -> Result<()> {
+        if !with_id && self.push_encoded(staged, queue, clock_ms) {
+            return Ok(());
+        }
+        let raw = staged.properties_text()?;
+        let id = with_id.then(|| unique_id::next(&self.style.host, clock_ms));
+        // The pairs go over as they are; what they are was checked when they were staged.
+        let staged_pairs = raw
+            .split(char::from(VALUE_END))
+            .filter_map(|pair| pair.split_once(char::from(NAME_END)));
+        let mut pairs: SmallVec<[(&str, &str); 8]> = staged_pairs
+            .filter(|(name, _)| *name != CRC_PROPERTY)
+            .collect();
+        pairs.extend(id.as_ref().map(|id| (UNIQ_KEY, id.as_str())));
+        let draft = Draft {
+            body: staged.stored_body(),
+            system_properties: &pairs,
+            born_timestamp: Some(staged.born_timestamp()),
+            ..Draft::default()
+        };
+        // Rows were staged by limits of their own, whatever this store is opened with.
+        let own = self.style.max_message_size;
+        self.style.max_message_size = own.max(staged.stored_body().len());
+        let pushed = self.push(topic, queue, &draft, clock_ms);
+        self.style.max_message_size = own;
+        pushed
+    }
+}

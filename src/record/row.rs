@@ -1,0 +1,285 @@
+//! One record of either form, read field by field.
+
+use super::common::id::{ID_LEN_MAX, write_id};
+use super::common::{Flaw, Known, Labels, PropertyKind};
+use super::layout::Layout;
+use super::rocketmq::{self, Record};
+use crate::error::Result;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// One record: its bytes and where its parts lie.
+#[derive(Clone, Copy, Debug)]
+pub enum Row<'a> {
+    /// In RocketMQ's form.
+    RocketMq(Record<'a>),
+}
+
+impl<'a> From<Record<'a>> for Row<'a> {
+    #[inline]
+    fn from(record: Record<'a>) -> Row<'a> {
+        Row::RocketMq(record)
+    }
+}
+
+impl<'a> Row<'a> {
+    /// The record at the start of `bytes`, whose form its magic tells. Checks the magic and that
+    /// the lengths add up, but no checksum.
+    ///
+    /// # Errors
+    ///
+    /// The [`Flaw`] that keeps the bytes from being a record.
+    pub fn parse(bytes: &'a [u8]) -> Result<Row<'a>, Flaw> {
+        Record::parse(bytes).map(Row::RocketMq)
+    }
+
+    /// The record at the start of `bytes` whose layout is known.
+    ///
+    /// # Errors
+    ///
+    /// [`Flaw::Length`] where there are fewer bytes.
+    #[inline]
+    pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Result<Row<'a>, Flaw> {
+        match layout {
+            Layout::RocketMq(layout) => Record::with_layout(bytes, layout).map(Row::RocketMq),
+        }
+    }
+
+    /// The record in RocketMQ's form, for who has no other.
+    #[inline]
+    pub fn rocketmq(self) -> rocketmq::Record<'a> {
+        let Row::RocketMq(record) = self;
+        record
+    }
+
+    /// Where its parts lie.
+    #[inline]
+    pub fn layout(&self) -> Layout {
+        match self {
+            Row::RocketMq(record) => Layout::RocketMq(*record.layout()),
+        }
+    }
+
+    /// All bytes of the record.
+    #[inline]
+    pub fn bytes(&self) -> &'a [u8] {
+        match self {
+            Row::RocketMq(record) => record.bytes(),
+        }
+    }
+
+    /// The topic's bytes; not checked to be text.
+    #[inline]
+    pub fn topic(&self) -> &'a [u8] {
+        match self {
+            Row::RocketMq(record) => record.topic(),
+        }
+    }
+
+    /// Queue number; negative only in records of other systems.
+    #[inline]
+    pub fn queue_id(&self) -> i32 {
+        match self {
+            Row::RocketMq(record) => record.queue_id(),
+        }
+    }
+
+    /// Offset in the queue.
+    #[inline]
+    pub fn queue_offset(&self) -> i64 {
+        match self {
+            Row::RocketMq(record) => record.queue_offset(),
+        }
+    }
+
+    /// Position in the log as the record states it.
+    #[inline]
+    pub fn position(&self) -> i64 {
+        match self {
+            Row::RocketMq(record) => record.position(),
+        }
+    }
+
+    /// When the producer made the message, in ms since the epoch.
+    #[inline]
+    pub fn born_timestamp(&self) -> i64 {
+        match self {
+            Row::RocketMq(record) => record.born_timestamp(),
+        }
+    }
+
+    /// When the message was stored, in ms since the epoch.
+    #[inline]
+    pub fn store_timestamp(&self) -> i64 {
+        match self {
+            Row::RocketMq(record) => record.store_timestamp(),
+        }
+    }
+
+    /// Address of the producer.
+    pub fn born_host(&self) -> SocketAddr {
+        match self {
+            Row::RocketMq(record) => record.born_host(),
+        }
+    }
+
+    /// Address of the store.
+    pub fn store_host(&self) -> SocketAddr {
+        match self {
+            Row::RocketMq(record) => record.store_host(),
+        }
+    }
+
+    /// The user's flag.
+    #[inline]
+    pub fn flag(&self) -> i32 {
+        match self {
+            Row::RocketMq(record) => record.flag(),
+        }
+    }
+
+    /// Bits of the system: compression, transaction, and the form of the hosts.
+    #[inline]
+    pub fn sys_flag(&self) -> u32 {
+        match self {
+            Row::RocketMq(record) => record.sys_flag(),
+        }
+    }
+
+    /// How often the message was delivered again.
+    #[inline]
+    pub fn reconsume_times(&self) -> i32 {
+        match self {
+            Row::RocketMq(record) => record.reconsume_times(),
+        }
+    }
+
+    /// Whether the record stands in a queue: prepared and rolled back ones do not.
+    #[inline]
+    pub fn is_queued(&self) -> bool {
+        match self {
+            Row::RocketMq(record) => record.is_queued(),
+        }
+    }
+
+    /// The body as stored, perhaps compressed.
+    #[inline]
+    pub fn stored_body(&self) -> &'a [u8] {
+        match self {
+            Row::RocketMq(record) => record.stored_body(),
+        }
+    }
+
+    /// The body, decompressed where the record says that it is compressed.
+    ///
+    /// # Errors
+    ///
+    /// Text that says why the compressed bytes are damaged.
+    pub fn body(&self) -> Result<Cow<'a, [u8]>, String> {
+        match self {
+            Row::RocketMq(record) => record.body(),
+        }
+    }
+
+    /// Whether the value is null, which an empty body stands for.
+    #[inline]
+    pub fn is_null(&self) -> bool {
+        match self {
+            Row::RocketMq(record) => record.is_null(),
+        }
+    }
+
+    /// The properties as stored.
+    #[inline]
+    pub fn raw_properties(&self) -> &'a [u8] {
+        match self {
+            Row::RocketMq(record) => record.raw_properties(),
+        }
+    }
+
+    /// The properties as stored, as text.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::InvalidOption`] where they are none.
+    pub fn properties_text(&self) -> Result<&'a str> {
+        match self {
+            Row::RocketMq(record) => record.properties_text(),
+        }
+    }
+
+    /// The values by which the record is found, in one walk.
+    #[inline]
+    pub fn known(&self) -> Known<'a> {
+        match self {
+            Row::RocketMq(record) => record.known(),
+        }
+    }
+
+    /// Reads keys, tag and, where they are asked for, the user's own properties.
+    #[inline]
+    pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
+        match self {
+            Row::RocketMq(record) => record.read_labels(labels, with_own),
+        }
+    }
+
+    /// The keys in their order.
+    pub fn keys(&self) -> Vec<Cow<'a, str>> {
+        match self {
+            Row::RocketMq(record) => record.keys(),
+        }
+    }
+
+    /// The tag.
+    pub fn tags(&self) -> Option<Cow<'a, str>> {
+        match self {
+            Row::RocketMq(record) => record.tags(),
+        }
+    }
+
+    /// The user's own properties in the order in which they are stored, values as bytes.
+    pub fn headers(&self) -> impl Iterator<Item = (Cow<'a, str>, &'a [u8])> + use<'a> {
+        match self {
+            Row::RocketMq(record) => record.headers(),
+        }
+    }
+
+    /// The user's own properties, or those of the system, without what has a field of its own.
+    pub fn properties(&self, which: PropertyKind) -> BTreeMap<String, String> {
+        match self {
+            Row::RocketMq(record) => record.properties(which),
+        }
+    }
+
+    /// Writes the message id: store host and position. Does not allocate.
+    #[inline]
+    pub fn write_id<'d>(&self, digits: &'d mut [u8; ID_LEN_MAX]) -> &'d str {
+        match self {
+            Row::RocketMq(record) => write_id(
+                record.store_host_bytes(),
+                record.position().cast_unsigned(),
+                digits,
+            ),
+        }
+    }
+
+    /// Checks what a read needs: the position, and the checksum over all bytes that there is.
+    ///
+    /// # Errors
+    ///
+    /// The first [`Flaw`] found.
+    pub fn check(&self, position: u64) -> Result<(), Flaw> {
+        match self {
+            Row::RocketMq(record) => record.check(position).map(drop),
+        }
+    }
+
+    /// Whether the record has a checksum over all of its bytes.
+    pub fn has_checksum(&self) -> bool {
+        match self {
+            Row::RocketMq(record) => record.stated_crc().is_some(),
+        }
+    }
+}
