@@ -17,7 +17,7 @@ pub struct Histogram {
     max_ns: AtomicU64,
 }
 
-/// A snapshot of a [`Histogram`].
+/// A snapshot of a histogram of durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Latency {
     /// Number of durations.
