@@ -79,7 +79,11 @@ impl CommitLog {
     pub fn open(machine: &Machine, path: &Path, options: &Options) -> Result<CommitLog> {
         let opened = recovery::open::open(machine, path, options)?;
         let engine = CommitLog {
-            services: Arc::new(Services::new(&opened.options, machine.drive)?),
+            services: Arc::new(Services::new(
+                &opened.options,
+                &opened.parts,
+                machine.drive,
+            )?),
             parts: opened.parts,
             lock: Mutex::new(opened.lock),
             recovery: opened.recovery,

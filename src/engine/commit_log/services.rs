@@ -55,15 +55,20 @@ impl Services {
     ///
     /// [`Error::InvalidOption`](crate::error::Error::InvalidOption) for hours of deletion that are
     /// none.
-    pub fn new(options: &Options, drive: Drive) -> Result<Services> {
+    pub fn new(options: &Options, parts: &Arc<Parts>, drive: Drive) -> Result<Services> {
         let shutdown = Arc::new(Shutdown::default());
+        let intake = Arc::new(Intake::new(drive, &shutdown));
+        let markers = Arc::new(intake::Markers {
+            intake: Arc::clone(&intake),
+            parts: Arc::clone(parts),
+        });
         Ok(Services {
             flush_rules: FlushRules::new(options),
             write_out_rules: WriteOutRules::new(options),
             group: Arc::new(GroupCommit::new(drive)),
             rolling: Rolling::new(options),
-            retention: Retention::new(options)?,
-            intake: Arc::new(Intake::new(drive, &shutdown)),
+            retention: Retention::new(options, parts, vec![markers])?,
+            intake,
             shutdown,
             threads: Mutex::default(),
         })
@@ -168,6 +173,6 @@ impl Services {
 
     /// One step of retention.
     pub fn retain(&self, parts: &Parts, clock_ms: i64, now: Instant) {
-        self.retention.step(parts, &self.intake, clock_ms, now);
+        self.retention.step(parts, clock_ms, now);
     }
 }

@@ -6,4 +6,5 @@ pub mod durability;
 pub mod flush;
 pub mod group_commit;
 pub mod health;
+pub mod hold;
 pub mod shutdown;

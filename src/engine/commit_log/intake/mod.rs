@@ -37,6 +37,7 @@ pub(crate) mod sweep;
 use super::parts::Parts;
 use crate::disk::Kind;
 use crate::engine::directory::page::Word;
+use crate::engine::service::hold::Hold;
 use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Result};
 use crate::machine::Drive;
@@ -118,6 +119,21 @@ impl Intake {
         if let Some(thread) = thread {
             let _ = thread.join();
         }
+    }
+}
+
+/// Keeps the last markers of streams, and everything while a manifest is taken up.
+#[derive(Debug)]
+pub struct Markers {
+    /// The intake.
+    pub intake: Arc<Intake>,
+    /// The store.
+    pub parts: Arc<Parts>,
+}
+
+impl Hold for Markers {
+    fn let_go(&self, until: u64) -> Result<bool> {
+        self.intake.keep_markers(&self.parts, until)
     }
 }
 

@@ -2,40 +2,53 @@
 
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::names;
+use crate::engine::service::hold::Hold;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::table::Loaded;
 use crate::table::offsets::OffsetTable;
 use std::path::PathBuf;
+use std::sync::Arc;
 
-/// The position up to which every group has consumed all that the log holds for it; `u64::MAX`
-/// where nothing is known of any group.
-///
-/// Where the table is there and cannot be read, nothing counts as consumed: 0, and the report names
-/// the file.
-pub(super) fn consumed_to(parts: &Parts) -> Result<u64> {
-    let table = match OffsetTable::load(&*parts.disk, &parts.root.join(names::CONFIG))? {
-        Loaded::Nothing => return Ok(u64::MAX),
-        Loaded::Damaged(path, _) => {
-            return Ok(keep_all(parts, path, DamageKind::ForeignTable, "offsets"));
-        }
-        Loaded::Table(table) => table,
-    };
-    let mut consumed = u64::MAX;
-    for (topic, _, queue, offset) in table.all() {
-        let Some(topic) = parts.topics.get(topic) else {
-            continue;
+/// Keeps what some group has not consumed yet.
+#[derive(Debug)]
+pub(super) struct Unconsumed {
+    /// The store.
+    pub(super) parts: Arc<Parts>,
+}
+
+impl Hold for Unconsumed {
+    /// The position up to which every group has consumed all that the log holds for it; `u64::MAX`
+    /// where nothing is known of any group.
+    ///
+    /// Where the table is there and cannot be read, nothing counts as consumed: 0, and the report
+    /// names the file.
+    fn keep_from(&self) -> Result<u64> {
+        let parts = &*self.parts;
+        let table = match OffsetTable::load(&*parts.disk, &parts.root.join(names::CONFIG))? {
+            Loaded::Nothing => return Ok(u64::MAX),
+            Loaded::Damaged(path, _) => {
+                let kind = DamageKind::ForeignTable;
+                return Ok(keep_all(parts, path, kind, "offsets"));
+            }
+            Loaded::Table(table) => table,
         };
-        let Some(queue) = parts.queues.get(&topic, queue) else {
-            continue;
-        };
-        // A group that has not begun has -1.
-        let offset = u64::try_from(offset).unwrap_or(0);
-        if let Some(position) = queue.position_from(offset)? {
-            consumed = consumed.min(position);
+        let mut consumed = u64::MAX;
+        for (topic, _, queue, offset) in table.all() {
+            let Some(topic) = parts.topics.get(topic) else {
+                continue;
+            };
+            let Some(queue) = parts.queues.get(&topic, queue) else {
+                continue;
+            };
+            // A group that has not begun has -1.
+            let offset = u64::try_from(offset).unwrap_or(0);
+            if let Some(position) = queue.position_from(offset)? {
+                consumed = consumed.min(position);
+            }
         }
+        Ok(consumed)
     }
-    Ok(consumed)
 }
 
 /// Reports that the file is no table of these. The position up to which messages may go then.

@@ -4,7 +4,7 @@
 //! order leaves a store that opens with the same next offsets:
 //!
 //! ```text
-//!   last markers of commits appended again, those that would go     (intake)
+//!   what a hold needs of it appended again                      ([`Hold`])
 //!   --> log durable                                             or nothing goes
 //!   --> minimum mark --> first offsets of the queues            readers look for nothing below
 //!   --> queues, index durable --> forebay.offsets durable       next offsets outlive messages
@@ -25,16 +25,18 @@ mod rules;
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod test;
 
-use super::intake::Intake;
 use super::parts::Parts;
 use super::read::locate::first_kept;
 use crate::engine::directory::page::Mark;
+use crate::engine::service::hold::Hold;
 use crate::engine::{Damage, DamageKind};
 use crate::error::Result;
 use crate::mapped::MappedFile;
 use crate::options::Options;
 use crate::region::Region;
+use archived::Unarchived;
 use clock::Clock;
+use consumed::Unconsumed;
 use parking_lot::{Mutex, MutexGuard};
 use rules::{Ages, Rules, Times};
 use std::sync::atomic::Ordering;
@@ -48,6 +50,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Retention {
     rules: Option<Rules>,
+    /// What must not be deleted yet, due or not.
+    holds: Vec<Arc<dyn Hold>>,
     progress: Mutex<Progress>,
     /// Maps of deleted files.
     retired: Mutex<Vec<Weak<Region>>>,
@@ -66,14 +70,27 @@ struct Progress {
 }
 
 impl Retention {
-    /// Retention as the options have it.
+    /// Retention as the options have it, which asks `holds` besides those of the options.
     ///
     /// # Errors
     ///
     /// [`Error::InvalidOption`] for hours that are none.
-    pub fn new(options: &Options) -> Result<Retention> {
+    pub fn new(
+        options: &Options,
+        parts: &Arc<Parts>,
+        mut holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<Retention> {
+        if options.keep_unconsumed {
+            let parts = Arc::clone(parts);
+            holds.push(Arc::new(Unconsumed { parts }));
+        }
+        if options.keep_unarchived {
+            let parts = Arc::clone(parts);
+            holds.push(Arc::new(Unarchived { parts }));
+        }
         Ok(Retention {
             rules: Rules::new(options)?,
+            holds,
             progress: Mutex::default(),
             retired: Mutex::default(),
         })
@@ -89,7 +106,7 @@ impl Retention {
 
     /// Deletes what is due by the wall clock, unless the last step was less than a second before
     /// `now`. A failure is reported, and the next step tries again.
-    pub fn step(&self, parts: &Parts, intake: &Intake, clock_ms: i64, now: Instant) {
+    pub fn step(&self, parts: &Parts, clock_ms: i64, now: Instant) {
         let Some(rules) = &self.rules else { return };
         let Some(mut progress) = self.progress.try_lock() else {
             return;
@@ -107,9 +124,13 @@ impl Retention {
             wall_ms: clock_ms,
             believed_ms: look.time_ms,
         };
+        let keep_from = || {
+            let mut holds = self.holds.iter();
+            holds.try_fold(u64::MAX, |from, hold| Ok(from.min(hold.keep_from()?)))
+        };
         let done = rules
-            .due(parts, times, mapped, &mut progress.ages)
-            .and_then(|until| self.retire(parts, intake, until));
+            .due(parts, times, mapped, &mut progress.ages, keep_from)
+            .and_then(|until| self.retire(parts, until));
         if let Err(error) = done
             && error.ends_writing()
         {
@@ -138,14 +159,16 @@ impl Retention {
     }
 
     /// Deletes the log files that end at or below `until`, except the last.
-    fn retire(&self, parts: &Parts, intake: &Intake, until: u64) -> Result<()> {
+    fn retire(&self, parts: &Parts, until: u64) -> Result<()> {
         let log = &parts.log;
         let first_end = log.files.first().map_or(u64::MAX, |first| first.end());
         if until < first_end {
             return Ok(());
         }
-        if !intake.keep_markers(parts, until)? {
-            return Ok(());
+        for hold in &self.holds {
+            if !hold.let_go(until)? {
+                return Ok(());
+            }
         }
         let until = until.min(log.files.start_of(parts.dispatcher.dispatched()));
         if until < first_end {

@@ -1,6 +1,5 @@
 //! Which log files are due: by age, by the size of all, by the room on the disk.
 
-use super::{archived, consumed};
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::search::next_record;
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
@@ -23,8 +22,6 @@ pub(super) struct Rules {
     age_ms: Option<i64>,
     /// Bytes of all files that may stay.
     bytes: Option<u64>,
-    keep_unconsumed: bool,
-    keep_unarchived: bool,
     /// Bytes of the disk that have to be free.
     reserve: u64,
     /// Part of the disk that may be taken.
@@ -58,8 +55,6 @@ impl Rules {
                 .retention
                 .map(|age| i64::try_from(age.as_millis()).unwrap_or(i64::MAX)),
             bytes: options.retention_bytes,
-            keep_unconsumed: options.keep_unconsumed,
-            keep_unarchived: options.keep_unarchived,
             reserve: options.disk_reserve,
             ratio: options.disk_warning_ratio.unwrap_or(1.0),
             hours,
@@ -67,13 +62,15 @@ impl Rules {
     }
 
     /// The position below which all files are due. `mapped`: bytes that are given back to the disk
-    /// as soon as readers let go of them.
+    /// as soon as readers let go of them. `keep_from`: the position from which everything stays,
+    /// due or not; asked once where a file is due.
     pub(super) fn due(
         &self,
         parts: &Parts,
         times: Times,
         mapped: u64,
         ages: &mut Ages,
+        keep_from: impl Fn() -> Result<u64>,
     ) -> Result<u64> {
         let files = parts.log.files.all();
         let Some((_, old)) = files.split_last() else {
@@ -86,7 +83,7 @@ impl Rules {
         let mut total: u64 = files.iter().map(|file| file.len()).sum();
         let mut wanted = self.wanted(parts).saturating_sub(mapped);
         let in_time = self.is_in_time(times.wall_ms);
-        let mut keep_from = None;
+        let mut held = None;
         for (at, file) in old.iter().enumerate() {
             if file.end() > until {
                 let too_long = self.bytes.is_some_and(|bytes| total > bytes);
@@ -101,12 +98,12 @@ impl Rules {
                 if !due || file.end() > dispatched {
                     break;
                 }
-                let known = match keep_from {
-                    Some(known) => known,
-                    None => self.keep_from(parts)?,
+                let from = match held {
+                    Some(from) => from,
+                    None => keep_from()?,
                 };
-                keep_from = Some(known);
-                if file.end() > known {
+                held = Some(from);
+                if file.end() > from {
                     break;
                 }
                 until = file.end();
@@ -115,19 +112,6 @@ impl Rules {
             wanted = wanted.saturating_sub(file.len());
         }
         Ok(until)
-    }
-
-    /// The position from which everything stays, due or not.
-    fn keep_from(&self, parts: &Parts) -> Result<u64> {
-        let consumed = match self.keep_unconsumed {
-            true => consumed::consumed_to(parts)?,
-            false => u64::MAX,
-        };
-        let archived = match self.keep_unarchived {
-            true => archived::archived_to(parts)?,
-            false => u64::MAX,
-        };
-        Ok(consumed.min(archived))
     }
 
     /// Bytes that have to become free.

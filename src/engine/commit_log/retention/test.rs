@@ -33,8 +33,8 @@ const FILE_LEN: u64 = 4096;
 const HOUR: Duration = Duration::from_secs(3600);
 
 /// The services of a store with these options, of which no thread runs.
-fn services(machine: &Machine, options: &Options) -> Arc<Services> {
-    Arc::new(Services::new(options, machine.drive).unwrap())
+fn services(machine: &Machine, parts: &Arc<Parts>, options: &Options) -> Arc<Services> {
+    Arc::new(Services::new(options, parts, machine.drive).unwrap())
 }
 
 /// A store, and the time of its last step.
@@ -64,12 +64,12 @@ impl Bench {
         change(&mut options);
         options.check().unwrap();
         let dir = tempfile::tempdir().unwrap();
-        let opened = Some(open(machine, dir.path(), &options).unwrap());
-        let services = services(machine, &options);
+        let opened = open(machine, dir.path(), &options).unwrap();
+        let services = services(machine, &opened.parts, &options);
         let at = Instant::now();
         Bench {
             dir,
-            opened,
+            opened: Some(opened),
             services,
             options,
             at,
@@ -88,7 +88,7 @@ impl Bench {
         self.opened = None;
         let machine = Machine::real();
         self.opened = Some(open(&machine, self.dir.path(), &self.options).unwrap());
-        self.services = services(&machine, &self.options);
+        self.services = services(&machine, self.parts(), &self.options);
     }
 
     /// Sends a body of 1000 bytes at a time: three of them fill a file.
@@ -492,9 +492,7 @@ fn what_a_step_could_not_end_the_next_one_ends() {
     bench.at += INTERVAL;
     let parts = Arc::clone(bench.parts());
     let services = &bench.services;
-    let retired = services
-        .retention
-        .retire(&parts, &services.intake, 3 * FILE_LEN);
+    let retired = services.retention.retire(&parts, 3 * FILE_LEN);
     assert!(retired.is_err());
     services.retain(&parts, i64::MAX, bench.at);
     assert_eq!(parts.log.files.first().unwrap().start(), FILE_LEN);
@@ -635,10 +633,8 @@ fn queue_files_stay_where_a_full_disk_keeps_log_files() {
     bench.fill("a", &[1; 3]);
     is_full.store(true, Ordering::Relaxed);
     let retire = |bench: &Bench| {
-        let services = &bench.services;
-        services
-            .retention
-            .retire(bench.parts(), &services.intake, 3 * FILE_LEN)
+        let retention = &bench.services.retention;
+        retention.retire(bench.parts(), 3 * FILE_LEN)
     };
     retire(&bench).unwrap();
     assert!(!is_full.load(Ordering::Relaxed));
