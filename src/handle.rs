@@ -11,9 +11,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
+/// What runs above an engine and uses it.
+pub(crate) trait Service: Send + Sync {
+    /// Ends it, and waits until it has ended.
+    fn end(&self);
+}
+
 /// An open store.
 pub(crate) struct Handle {
-    pub(crate) engine: Box<dyn Engine>,
+    pub(crate) engine: Arc<dyn Engine>,
+    /// They end before the engine closes.
+    pub(crate) services: Vec<Arc<dyn Service>>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) path: PathBuf,
     pub(crate) options: Options,
@@ -54,6 +62,12 @@ impl Handle {
         }
         self.engine()
     }
+
+    /// Ends the services and closes the engine.
+    pub(crate) fn close(&self) -> Result<()> {
+        self.services.iter().for_each(|service| service.end());
+        self.engine.close()
+    }
 }
 
 impl Drop for Handle {
@@ -62,7 +76,7 @@ impl Drop for Handle {
         if self.generation == crate::disk::fork_generation()
             && !self.closed.swap(true, Ordering::AcqRel)
         {
-            let _ = self.engine.close();
+            let _ = self.close();
         }
     }
 }

@@ -28,8 +28,9 @@
 //! | layer | modules |
 //! |---|---|
 //! | bindings for Python | `python` (feature `python`) |
+//! | around stores: [`BlockTable`] | `archive` |
 //! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, `bound` and `ticket` |
-//! | around stores: [`BlockTable`], [`Stager`], [`commit`] | `archive`, `stages` |
+//! | rows of other processes: [`Stager`], [`commit`] | `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
 //! | engines: [`Engine`], [`offline`] | `engine` |
 //! | records: [`Draft`], [`Batch`], [`Message`], [`Row`] | `record` |

@@ -1,10 +1,14 @@
 //! The request API: one surface over every engine.
 
+mod opened;
+
+pub(crate) use opened::Opened;
+
 use crate::engine::archive::{SealedFile, Survey};
-use crate::engine::commit_log::CommitLog;
 use crate::engine::memory::Memory;
 use crate::engine::{
-    Check, Damage, Engine, Files, Filter, Point, Recovery, Repair, Rows, Stats, Topic, Verification,
+    Check, Damage, Durability, Engine, Files, Filter, Point, Recovery, Repair, Rows, Stats, Topic,
+    Verification,
 };
 use crate::error::{Error, Op, Result};
 use crate::handle::Handle;
@@ -13,6 +17,8 @@ use crate::meter::{PutMeter, RateSampler};
 use crate::options::{EngineKind, Mode, Options, TOPIC_QUEUES_MAX};
 use crate::producer::Producer;
 use crate::record::{Contents, Message, check_topic, id};
+use crate::stages::intake::Intake;
+use crate::stages::marker;
 use crate::warning::Warning;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +32,8 @@ const READ_EXAMINED_MIN: u64 = 800;
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Handle>,
+    /// Takes commits up, where the store has files and is written.
+    intake: Option<Arc<Intake>>,
 }
 
 /// What a read found; see [`Store::read`].
@@ -82,7 +90,8 @@ impl Store {
         options.check()?;
         crate::disk::watch_forks();
         let memory = check_path(path, options.engine)?;
-        let engine: Box<dyn Engine> = if memory {
+        let mut services = Vec::new();
+        let (engine, intake): (Arc<dyn Engine>, _) = if memory {
             if options.mode == Mode::Read {
                 return Err(Error::option(
                     "mode",
@@ -90,16 +99,18 @@ impl Store {
                     "a memory store has nothing to read",
                 ));
             }
-            Memory::open(Arc::clone(&machine.clock), &options)?
+            let engine = Memory::open(Arc::clone(&machine.clock), &options)?;
+            (Arc::from(engine), None)
         } else {
             // What it means must not change when the process changes its directory.
             let root = std::path::absolute(path).map_err(|e| Error::io(Op::Find, path, e))?;
             if options.guard_maps {
                 crate::region::guard::install();
             }
-            let engine = CommitLog::open(machine, &root, &options)?;
-            options = engine.options().clone();
-            Box::new(engine)
+            let opened = Opened::open(machine, &root, &options)?;
+            options = opened.engine.options().clone();
+            services = opened.services();
+            (opened.engine, opened.intake)
         };
         let path = path.to_path_buf();
         let generation = crate::disk::fork_generation();
@@ -108,6 +119,7 @@ impl Store {
             shared: Arc::new(Handle {
                 meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
                 engine,
+                services,
                 clock: Arc::clone(&machine.clock),
                 path,
                 options,
@@ -115,6 +127,7 @@ impl Store {
                 closed,
                 generation,
             }),
+            intake,
         })
     }
 
@@ -187,7 +200,9 @@ impl Store {
             let reason = format!("a topic has 1 to {TOPIC_QUEUES_MAX} queues");
             return Err(Error::option("queues", queues, reason));
         }
-        let topic = self.writer()?.create_topic(name, queues)?;
+        let topic = self
+            .writer()?
+            .create_topic(name, queues, Durability::Flushed)?;
         let has = topic.write_queues();
         if has > queues {
             let reason = format!("topic {name:?} has {has} queues, and none are ever taken away");
@@ -203,7 +218,7 @@ impl Store {
         let engine = self.writer()?;
         let found = engine.topics().get(name);
         let queues = found.map_or(self.shared.options.default_queues(), |t| t.write_queues());
-        engine.create_topic(name, queues)
+        engine.create_topic(name, queues, Durability::Flushed)
     }
 
     /// A producer for `topic`, which is created at its first message where it is not there.
@@ -232,10 +247,11 @@ impl Store {
     /// Takes up what other processes have staged and committed; see [`crate::commit`]. Durable on
     /// return.
     pub fn take_commits(&self) -> Result<()> {
-        self.writer()?.take_commits()
+        self.writer()?;
+        self.intake.as_ref().map_or(Ok(()), |intake| intake.step())
     }
 
-    /// Whether the durable log holds all of batch `batch` of `query` with these contents. A commit
+    /// Whether the durable log holds all of a batch of a query with these contents. A commit
     /// whose manifest is gone is done only then: it may as well be withdrawn, or lost with the
     /// power. `skips`: whether the batch with other rows, or a higher one, will do.
     ///
@@ -244,11 +260,11 @@ impl Store {
     /// Those of reading.
     pub fn holds_commit(
         &self,
-        (query, batch): (&str, u64),
+        batch: (&str, u64),
         contents: Contents,
         skips: bool,
     ) -> Result<bool> {
-        self.engine()?.holds_commit((query, batch), contents, skips)
+        marker::holds(self.engine()?, batch, contents, skips)
     }
 
     /// The message at a queue offset.
@@ -485,7 +501,7 @@ impl Store {
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.shared.engine.close()
+        self.shared.close()
     }
 
     /// Whether this is a child of the process that opened the store.
@@ -603,7 +619,7 @@ fn is_uri(path: &Path) -> bool {
 mod tests {
     use super::*;
     use crate::clock::ManualClock;
-    use crate::engine::{Atomicity, Durability};
+    use crate::engine::Atomicity;
     use crate::record::Draft;
 
     /// All times that a store gives to messages are of the clock of its machine.

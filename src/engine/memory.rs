@@ -154,7 +154,7 @@ impl Engine for Memory {
         Ok(self.topics.get_or_add(name, queues).0)
     }
 
-    fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
+    fn create_topic(&self, name: &str, queues: u32, _: Durability) -> Result<Arc<Topic>> {
         check_topic(name)?;
         let state = self.state()?;
         // Under the lock, so that of two callers the one that asks for more queues wins.

@@ -28,7 +28,7 @@ pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verifica
 pub use waiter::Waiter;
 
 use crate::error::Result;
-use crate::record::{Batch, Contents, Message};
+use crate::record::{Batch, Message};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -70,8 +70,9 @@ pub trait Engine: Send + Sync {
     /// The topic, created with the default number of queues where it is not there yet.
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>>;
 
-    /// Creates a topic, or gives an existing one more queues; durable on return.
-    fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>>;
+    /// Creates a topic, or gives an existing one more queues. Durable on return, but with
+    /// [`Durability::Written`] soon after.
+    fn create_topic(&self, name: &str, queues: u32, durability: Durability) -> Result<Arc<Topic>>;
 
     /// Queues of a topic that hold or held messages, or that the topic was given.
     fn queues(&self, topic: &Topic) -> Vec<u32>;
@@ -88,22 +89,21 @@ pub trait Engine: Send + Sync {
         durability: Durability,
     ) -> Result<Appended>;
 
+    /// Appends rows that other processes have staged, and returns the end of them. The disk begins
+    /// to store them, so that a flush that follows has little left to do. The owner has not sent
+    /// them: a failure is not counted among its sends.
+    fn append_staged(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+    ) -> Result<u64> {
+        let appended = self.append(batches, atomicity, Durability::Written)?;
+        Ok(appended.end)
+    }
+
     /// Whether an append of a record of `len` bytes would, as things stand, neither wait for
     /// another sender nor make a file or reserve blocks. A hint: another sender may come first.
     fn is_ready_for(&self, len: usize) -> bool;
-
-    /// Takes up what other processes have staged and committed; nothing to do for an engine that
-    /// keeps no files. What was taken up is durable on return.
-    fn take_commits(&self) -> Result<()> {
-        Ok(())
-    }
-
-    /// Whether the durable log holds all of a batch of a query, with these contents. `skips`:
-    /// whether the batch with other rows, or a higher one, will do.
-    fn holds_commit(&self, batch: (&str, u64), contents: Contents, skips: bool) -> Result<bool> {
-        let _ = (batch, contents, skips);
-        Ok(false)
-    }
 
     // Making durable.
 
@@ -113,6 +113,21 @@ pub trait Engine: Send + Sync {
 
     /// Makes all that was appended before the call durable and returns the durable position.
     fn flush(&self) -> Result<u64>;
+
+    /// Makes the log durable up to `end`, the end of an append. Where it is already, nothing is
+    /// synced.
+    fn flush_to(&self, end: u64) -> Result<()> {
+        let _ = end;
+        self.flush().map(drop)
+    }
+
+    /// Lets readers, here and in other processes, see the log up to `end`, or all that was appended
+    /// before the call if that is less. Reads leave out what cannot be shown for want of room; here
+    /// that is an error.
+    fn make_readable(&self, end: u64) -> Result<()> {
+        let _ = end;
+        Ok(())
+    }
 
     /// Position up to which the log is durable.
     fn durable_position(&self) -> u64;

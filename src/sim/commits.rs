@@ -18,16 +18,18 @@ use super::random::Random;
 use super::rare::{faults, said};
 use crate::clock::{Clock, ManualClock};
 use crate::disk::{Disk, Synced};
-use crate::engine::commit_log::{CommitLog, intake};
+use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
 use crate::error::{Error, Result};
 use crate::machine::Machine;
 use crate::options::{Flush, Options};
 use crate::record::Draft;
 use crate::stages::commit::{Patience, publish_cut, state, wait, withdraw};
+use crate::stages::manifest::DIRECTORY;
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, Contents, Published, Stage, Stager,
 };
+use crate::store::Opened;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -186,7 +188,7 @@ impl Story {
     }
 
     /// One action of the driver, the writer or a third party.
-    fn work(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>, time: Instant) -> Result<()> {
+    fn work(&mut self, engine: &Opened, disk: &Arc<SimDisk>, time: Instant) -> Result<()> {
         self.clock.advance(10);
         match self.random.below(100) {
             0..20 if self.published.is_none() => self.stage(disk)?,
@@ -226,7 +228,7 @@ impl Story {
         let engine = story.open(&disk).map_err(said)?;
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
-        let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
+        let directory = Path::new(ROOT).join(DIRECTORY).join(QUERY);
         if withdrawn {
             let done = withdraw(&*disk, Path::new(ROOT), QUERY, 0).map_err(said)?;
             hold!(done, "the batch could not be withdrawn");
@@ -270,7 +272,7 @@ impl Story {
         story.stage(&disk).map_err(said)?;
         story.publish(&disk).map_err(said)?;
         let root = Path::new(ROOT);
-        let directory = root.join(intake::DIRECTORY).join(QUERY);
+        let directory = root.join(DIRECTORY).join(QUERY);
         disk.damage(&directory.join(&story.staged[0].name), 40, &[0xEE; 8]);
         disk.end_within(1 + story.random.below(40));
         let _ = engine.take_commits();
@@ -444,12 +446,12 @@ impl Story {
         story.is_through(&disk)
     }
 
-    fn open(&self, disk: &Arc<SimDisk>) -> Result<CommitLog> {
+    fn open(&self, disk: &Arc<SimDisk>) -> Result<Opened> {
         let machine = Machine {
             clock: Arc::<ManualClock>::clone(&self.clock),
             ..Machine::stepped(shared(disk))
         };
-        CommitLog::open(&machine, Path::new(ROOT), &self.options)
+        Opened::open(&machine, Path::new(ROOT), &self.options)
     }
 
     /// Begins an attempt at the batch: stages its rows, randomly divided.
@@ -504,7 +506,7 @@ impl Story {
         self.published = Some(published);
         if self.random.chance(30) {
             // The file system makes the names durable by itself.
-            let top = Path::new(ROOT).join(intake::DIRECTORY);
+            let top = Path::new(ROOT).join(DIRECTORY);
             for path in [Path::new(ROOT), &top, &top.join(QUERY)] {
                 let _ = disk.sync(Synced::Directory(path));
             }
@@ -546,7 +548,7 @@ impl Story {
     /// A driver with an older checkpoint commits an acknowledged batch again: with the same rows,
     /// which are skipped, or with other rows, which are refused. If retention has retired the
     /// marker, both are possible.
-    fn go_back(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> Result<()> {
+    fn go_back(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> Result<()> {
         let batch = self.random.below(self.batch);
         let repeats = self.random.chance(50);
         let begin = if repeats { 0 } else { FORKED };
@@ -571,7 +573,7 @@ impl Story {
 
     /// The driver checks the manifest that it waits for. If that was an earlier one of the batch,
     /// its own follows. A missing commit is complete if the log says so; otherwise it has failed.
-    fn hear(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> Result<()> {
+    fn hear(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> Result<()> {
         let Some(published) = self.published else {
             return Ok(());
         };
@@ -608,7 +610,7 @@ impl Story {
         if self.checked {
             return Ok(());
         }
-        let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
+        let directory = Path::new(ROOT).join(DIRECTORY).join(QUERY);
         let begun = directory.join(format!("taken-{}", self.batch));
         let mut names = vec![format!("commit-{}", self.batch)];
         names.extend(self.staged.iter().map(|stage| stage.name.clone()));
@@ -646,7 +648,7 @@ impl Story {
     }
 
     /// Completes the current batch and checks everything.
-    fn end(&mut self, engine: &CommitLog, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
+    fn end(&mut self, engine: &Opened, disk: &Arc<SimDisk>) -> std::result::Result<(), Breach> {
         let failed = |error| format!("the end failed: {error}");
         let batch = self.batch;
         self.stage(disk).map_err(failed)?;
@@ -665,7 +667,7 @@ impl Story {
             "the last commit did not succeed: {published:?}"
         );
         self.check_rows(engine, disk, false)?;
-        let directory = Path::new(ROOT).join(intake::DIRECTORY).join(QUERY);
+        let directory = Path::new(ROOT).join(DIRECTORY).join(QUERY);
         let left = disk.list(&directory).unwrap_or_default();
         let pending = left.iter().filter(|entry| {
             let name = entry.name.as_deref().unwrap_or_default();

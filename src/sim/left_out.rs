@@ -109,7 +109,7 @@ const UNSHOWN: [(&str, &str, What, &str); 6] = [
 /// Syncs that one kind of story shows in one of hundreds; only that kind is tried.
 const SELDOM: [(&str, &str, What, &str); 4] = [
     (
-        "src/engine/commit_log/intake/manifest.rs",
+        "src/stages/manifest.rs",
         "refuse 1",
         What::Directory,
         "commits::Story::is_dealt_with",

@@ -157,7 +157,7 @@ impl Story {
             clock: Arc::<ManualClock>::clone(&self.clock),
             ..Machine::stepped(shared(disk))
         };
-        CommitLog::open(&machine, Path::new(ROOT), &self.options)
+        CommitLog::open(&machine, Path::new(ROOT), &self.options, Vec::new())
     }
 
     /// One life: open, check, work, crash. Returns the disk that the next life finds.

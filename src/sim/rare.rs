@@ -57,7 +57,7 @@ pub(super) fn open_by(
     root: &Path,
     options: &Options,
 ) -> Result<CommitLog, Breach> {
-    let engine = CommitLog::open(&Machine::stepped(shared(disk)), root, options);
+    let engine = CommitLog::open(&Machine::stepped(shared(disk)), root, options, Vec::new());
     engine.map_err(|error| format!("opening failed: {error}"))
 }
 

@@ -9,14 +9,14 @@
 //! is done before the log is durable. One that a loss of power has damaged never happened. The
 //! writer takes it away, and the batch is run again.
 
+use super::manifest::{
+    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Stretch, files, read, refusal, sync,
+    unlink,
+};
 use super::stager::Stage;
 use super::{directory_of, make_directory, part_len, unique};
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
-use crate::engine::commit_log::intake::manifest::{
-    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Stretch, files, read, refusal, sync,
-    unlink,
-};
 use crate::engine::directory::names;
 use crate::engine::directory::page::{StatePage, Word};
 use crate::error::{Error, Op, Result};

@@ -8,22 +8,33 @@
 //!   writer   takes commits up when it is rung for, or when it opens the store    intake
 //! ```
 //!
-//! The format of the files, and how the writer reads them, stand in the intake of the commit log
-//! engine. Nothing here opens the store.
+//! The writer's side: `intake` lists what is pending and gives each commit its turns; `take`
+//! appends the parts of one; `staged` and `rows` read and encode the rows; `marker` tells what the
+//! log holds; `manifest` knows the files, `sweep` removes those that nobody will ask for; `hold`
+//! keeps retention from markers. It is given an [`Engine`](crate::engine::Engine) and a home.
 
 pub mod commit;
+pub mod hold;
+pub mod intake;
+pub mod manifest;
+pub mod marker;
+pub mod rows;
+pub mod staged;
 pub mod stager;
+pub mod stop;
+pub mod sweep;
+pub mod take;
 
-pub use crate::engine::commit_log::intake::manifest::{CommitKind, Conflict, Resolution};
 pub use crate::record::Contents;
 pub use commit::{Commit, CommitState, Published};
+pub use manifest::{CommitKind, Conflict, Resolution};
 pub use stager::{Stage, Stager};
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
-use crate::engine::commit_log::intake::{DIRECTORY, is_query};
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::error::{Error, Op, Result};
+use manifest::{DIRECTORY, is_query};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -31,7 +31,13 @@ fn engine_with(
         busy_timeout,
         ..Options::default()
     };
-    CommitLog::open(&Machine::real(), &dir.path().join("store"), &options).unwrap()
+    CommitLog::open(
+        &Machine::real(),
+        &dir.path().join("store"),
+        &options,
+        Vec::new(),
+    )
+    .unwrap()
 }
 
 fn send(engine: &CommitLog) -> Result<Appended> {

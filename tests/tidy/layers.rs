@@ -40,7 +40,6 @@ const FLOORS: &[&[&str]] = &[
     &[
         "src/engine/commit_log/recovery",
         "src/engine/commit_log/verify",
-        "src/engine/commit_log/intake",
     ],
     &[
         "src/engine/commit_log/retention",
@@ -53,9 +52,10 @@ const FLOORS: &[&[&str]] = &[
     &["src/engine/commit_log"],
     &["src/bound", "src/ticket", "src/handle"],
     &["src/producer"],
-    &["src/store"],
     &["src/arrow"],
-    &["src/scan", "src/stages"],
+    &["src/stages"],
+    &["src/store"],
+    &["src/scan"],
     &["src/archive", "src/tail"],
     &["src/sim"],
     &["src/lib"],

@@ -8,7 +8,7 @@
 //! | `repair` | saves what is damaged, and corrects what can be corrected |
 //! | `services` | the threads of a store that is written |
 //! | `retention`, `offline` | deletes old log files; builds queues and index outside a store |
-//! | `recovery`, `verify`, `intake` | opens a store; checks it; appends what is staged for it |
+//! | `recovery`, `verify` | opens a store; checks it |
 //! | `read`, `roll` | cursors, queries, following a writer; seals the log file that is written |
 //! | `parts` | an open store: its data, appends to it, and its durability |
 //! | `dispatch` | builds queues and index from the log |
@@ -21,7 +21,6 @@
 mod close;
 mod dispatch;
 mod index;
-pub(crate) mod intake;
 pub(crate) mod log;
 pub mod offline;
 mod parts;
@@ -37,7 +36,10 @@ mod stats;
 mod tables;
 mod verify;
 
+use super::directory::page::StatePage;
 pub use super::directory::page::{Epoch, Epochs};
+use super::service::hold::Hold;
+use super::service::watch::Watch;
 use super::{
     Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Point,
     Recovery, Repair, Report, Stats, Stretch, Topic, Topics, Verification, Waiter,
@@ -47,7 +49,8 @@ use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::mapped::TransientPool;
 use crate::options::{Flush, Options};
-use crate::record::{Batch, Contents, Message};
+use crate::record::rocketmq::layout::BLANK_LEN;
+use crate::record::{Batch, Message};
 use parking_lot::Mutex;
 use parts::Parts;
 use read::query::Question;
@@ -75,14 +78,20 @@ pub struct CommitLog {
 }
 
 impl CommitLog {
-    /// Opens the store at `path`.
-    pub fn open(machine: &Machine, path: &Path, options: &Options) -> Result<CommitLog> {
+    /// Opens the store at `path`. `holds`: what retention asks before it deletes anything.
+    pub fn open(
+        machine: &Machine,
+        path: &Path,
+        options: &Options,
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<CommitLog> {
         let opened = recovery::open::open(machine, path, options)?;
         let engine = CommitLog {
             services: Arc::new(Services::new(
                 &opened.options,
                 &opened.parts,
                 machine.drive,
+                holds,
             )?),
             parts: opened.parts,
             lock: Mutex::new(opened.lock),
@@ -113,6 +122,21 @@ impl CommitLog {
     /// not given.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// Bytes of the longest record: a file of the log without the blank that may end it.
+    pub(crate) fn record_len_max(&self) -> u64 {
+        self.parts.log.files.file_len() - BLANK_LEN as u64
+    }
+
+    /// The state page.
+    pub(crate) fn page(&self) -> Arc<StatePage> {
+        Arc::clone(&self.parts.log.state)
+    }
+
+    /// Lets `watch` look about once a second, where the store has threads. It is set once.
+    pub(crate) fn set_watch(&self, watch: Arc<dyn Watch>) {
+        self.services.set_watch(watch);
     }
 
     /// The rules of the flush service.
@@ -176,8 +200,8 @@ impl Engine for CommitLog {
         Ok(self.parts.topic_for_append(name))
     }
 
-    fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
-        self.parts.create_topic(name, queues)
+    fn create_topic(&self, name: &str, queues: u32, durability: Durability) -> Result<Arc<Topic>> {
+        self.parts.create_topic(name, queues, durability)
     }
 
     fn append(
@@ -189,6 +213,14 @@ impl Engine for CommitLog {
         let (parts, group) = (&self.parts, &self.services.group);
         self.sending
             .append(parts, group, batches, atomicity, durability)
+    }
+
+    fn append_staged(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+    ) -> Result<u64> {
+        send::append_staged(&self.parts, batches, atomicity)
     }
 
     fn enlist(&self, end: u64) -> Arc<Waiter> {
@@ -203,6 +235,14 @@ impl Engine for CommitLog {
     fn flush(&self) -> Result<u64> {
         self.parts.flush()?;
         Ok(self.durable_position())
+    }
+
+    fn flush_to(&self, end: u64) -> Result<()> {
+        self.parts.flush_to(end)
+    }
+
+    fn make_readable(&self, end: u64) -> Result<()> {
+        self.parts.make_readable(end)
     }
 
     fn durable_position(&self) -> u64 {
@@ -308,14 +348,6 @@ impl Engine for CommitLog {
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
         view::refresh(&self.parts, None)?;
         verify::verify(&self.parts, progress)
-    }
-
-    fn take_commits(&self) -> Result<()> {
-        intake::step(&self.services.intake, &self.parts)
-    }
-
-    fn holds_commit(&self, batch: (&str, u64), contents: Contents, skips: bool) -> Result<bool> {
-        intake::holds(&self.parts, batch, contents, skips)
     }
 
     fn stats(&self) -> Stats {

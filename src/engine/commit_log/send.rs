@@ -84,6 +84,25 @@ impl Sending {
     }
 }
 
+/// Appends what other processes have staged; see
+/// [`Engine::append_staged`](crate::Engine::append_staged).
+pub fn append_staged(
+    parts: &Parts,
+    batches: &mut [(&Topic, &mut Batch)],
+    atomicity: Atomicity,
+) -> Result<u64> {
+    let mut appended = Appended::default();
+    match atomicity {
+        Atomicity::Rows => parts.append_rows(batches, &mut appended)?,
+        Atomicity::Whole => parts.append_whole(batches, &mut appended)?,
+    }
+    parts.announce(appended.end);
+    if let Some(first) = appended.rows.first() {
+        parts.log.write_back(first.position, appended.end);
+    }
+    Ok(appended.end)
+}
+
 /// Whether an append of a record of `len` bytes would not wait; see
 /// [`Engine::is_ready_for`](crate::Engine::is_ready_for).
 #[inline]

@@ -3,22 +3,23 @@
 //!
 //! Each is a loop around a step that others may run too; a thread is only its driver. They are
 //! started with the store and joined on close, and none of them ever waits for a caller. Group
-//! commit and intake start their threads themselves, when they are first needed.
+//! commit starts its thread itself, when it is first needed.
 
-use super::intake::{self, Intake};
 use super::parts::Parts;
 use super::parts::write_out::WriteOutRules;
 use super::retention::Retention;
 use super::roll::Rolling;
 use crate::engine::service::flush::{FlushRules, FlushService};
 use crate::engine::service::group_commit::GroupCommit;
+use crate::engine::service::hold::Hold;
 use crate::engine::service::shutdown::Shutdown;
+use crate::engine::service::watch::Watch;
 use crate::error::Result;
 use crate::machine::Drive;
 use crate::options::Options;
 use crate::region::guard;
 use parking_lot::Mutex;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,8 @@ use std::time::{Duration, Instant};
 const REST: Duration = Duration::from_micros(100);
 /// How often it rests and finds nothing before it waits to be woken.
 const RESTS: usize = 100;
+/// How often the flush service has the watch look.
+const LOOK: Duration = Duration::from_secs(1);
 
 /// What serves the parts of a store.
 #[derive(Debug)]
@@ -42,9 +45,9 @@ pub struct Services {
     pub rolling: Rolling,
     /// Takes old files away.
     pub retention: Retention,
-    /// Appends what other processes have staged.
-    pub intake: Arc<Intake>,
-    shutdown: Arc<Shutdown>,
+    /// Who stands above the engine and looks whether it is needed.
+    watch: OnceLock<Arc<dyn Watch>>,
+    shutdown: Shutdown,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -55,23 +58,27 @@ impl Services {
     ///
     /// [`Error::InvalidOption`](crate::error::Error::InvalidOption) for hours of deletion that are
     /// none.
-    pub fn new(options: &Options, parts: &Arc<Parts>, drive: Drive) -> Result<Services> {
-        let shutdown = Arc::new(Shutdown::default());
-        let intake = Arc::new(Intake::new(drive, &shutdown));
-        let markers = Arc::new(intake::Markers {
-            intake: Arc::clone(&intake),
-            parts: Arc::clone(parts),
-        });
+    pub fn new(
+        options: &Options,
+        parts: &Arc<Parts>,
+        drive: Drive,
+        holds: Vec<Arc<dyn Hold>>,
+    ) -> Result<Services> {
         Ok(Services {
             flush_rules: FlushRules::new(options),
             write_out_rules: WriteOutRules::new(options),
             group: Arc::new(GroupCommit::new(drive)),
             rolling: Rolling::new(options),
-            retention: Retention::new(options, parts, vec![markers])?,
-            intake,
-            shutdown,
+            retention: Retention::new(options, parts, holds)?,
+            watch: OnceLock::new(),
+            shutdown: Shutdown::default(),
             threads: Mutex::default(),
         })
+    }
+
+    /// Sets who looks about once a second.
+    pub fn set_watch(&self, watch: Arc<dyn Watch>) {
+        let _ = self.watch.set(watch);
     }
 
     /// Starts the threads.
@@ -89,8 +96,6 @@ impl Services {
         if parts.pool.is_some() && !parts.log.sync {
             threads.push(spawn("forebay-write-out", Services::run_write_out)?);
         }
-        drop(threads);
-        intake::start(&self.intake, parts);
         Ok(())
     }
 
@@ -106,7 +111,6 @@ impl Services {
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
-        self.intake.join();
         self.group.end();
     }
 
@@ -155,12 +159,14 @@ impl Services {
         let mut next = start + self.flush_rules.interval;
         while !self.shutdown.has_begun() {
             let pause = next.saturating_duration_since(Instant::now());
-            let pause = self.retention.rest(pause).min(intake::LOOK);
+            let pause = self.retention.rest(pause).min(LOOK);
             self.shutdown.sleep(pause);
             if self.shutdown.has_begun() {
                 return;
             }
-            intake::start(&self.intake, parts);
+            if let Some(watch) = self.watch.get() {
+                watch.look();
+            }
             guard::renew();
             if Instant::now() >= next {
                 next = service.step(&**parts, Instant::now());

@@ -8,3 +8,4 @@ pub mod group_commit;
 pub mod health;
 pub mod hold;
 pub mod shutdown;
+pub mod watch;

@@ -15,8 +15,8 @@ fn name_of(path: &Path) -> String {
         .into_owned()
 }
 
-fn engine_on(disk: Arc<dyn Disk>, root: &Path) -> CommitLog {
-    CommitLog::open(&Machine::stepped(disk), root, &Options::default()).unwrap()
+fn engine_on(disk: Arc<dyn Disk>, root: &Path) -> Opened {
+    Opened::open(&Machine::stepped(disk), root, &Options::default()).unwrap()
 }
 
 /// A commit is reported as done only after the log is durable, and an interrupted commit is

@@ -7,9 +7,9 @@ use std::sync::atomic::AtomicBool;
 fn open(
     root: &Path,
     before: impl Fn(Call, &Path) -> std::io::Result<()> + Send + Sync + 'static,
-) -> CommitLog {
+) -> Opened {
     let machine = Machine::stepped(HookedDisk::shared(before));
-    CommitLog::open(&machine, root, &Options::default()).unwrap()
+    Opened::open(&machine, root, &Options::default()).unwrap()
 }
 
 fn publish_rows(root: &Path, query: &str) {
@@ -41,6 +41,12 @@ fn a_commit_without_space_is_checked_once() {
     assert_eq!(rung(), 0);
     let state = commit::state(&RealDisk, root, "q", 0).unwrap();
     assert_eq!(state, CommitState::Pending);
+    let stats = engine.stats();
+    assert_eq!(
+        (stats.sends_failed, stats.busy),
+        (0, 0),
+        "the owner sent nothing"
+    );
 }
 
 /// The kernel may report a failed sync only once, after dropping the pages.

@@ -2,15 +2,10 @@
 
 mod durable;
 mod failing;
+mod thread;
 
 use crate::Store;
 use crate::disk::{Call, Disk, HookedDisk, RealDisk};
-use crate::engine::commit_log::CommitLog;
-use crate::engine::commit_log::intake::manifest::{self, Name};
-use crate::engine::commit_log::intake::marker;
-use crate::engine::commit_log::intake::marker::Marker;
-use crate::engine::commit_log::intake::stop::Stop;
-use crate::engine::commit_log::intake::{DIRECTORY, is_query};
 use crate::engine::directory::page::StatePage;
 use crate::engine::directory::page::Word;
 use crate::engine::topic::PERMISSION_READ;
@@ -21,9 +16,13 @@ use crate::record::rocketmq::{Batch, Record};
 use crate::record::{Draft, HostBytes, RecordStyle};
 use crate::region::Access;
 use crate::stages::commit::{self, Patience, publish_cut};
+use crate::stages::manifest::{self, DIRECTORY, Name, is_query};
+use crate::stages::marker::{self, Marker};
+use crate::stages::stop::Stop;
 use crate::stages::{
     Commit, CommitKind, CommitState, Conflict, PART_LEN, Resolution, Stage, Stager,
 };
+use crate::store::Opened;
 use arrow_array::{ArrayRef, BinaryArray, RecordBatch, StringArray};
 use parking_lot::Mutex;
 use std::collections::HashSet;
@@ -580,12 +579,12 @@ fn a_short_commit_does_not_wait_for_all_of_a_long_one() {
 }
 
 /// Opens a store whose disk calls are passed to `before`, and takes up pending commits.
-fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) -> CommitLog {
+fn take_up(root: &Path, before: impl Fn(Call, &Path) + Send + Sync + 'static) -> Opened {
     let disk = HookedDisk::shared(move |call, path| {
         before(call, path);
         Ok(())
     });
-    let engine = CommitLog::open(&Machine::stepped(disk), root, &Options::default()).unwrap();
+    let engine = Opened::open(&Machine::stepped(disk), root, &Options::default()).unwrap();
     engine.take_commits().unwrap();
     engine
 }

@@ -36,7 +36,7 @@ fn open(root: &Path, flush: Flush) -> Bed {
         index_entries: Some(8),
         ..Options::default()
     };
-    let engine = CommitLog::open(&Machine::stepped(disk), root, &options).unwrap();
+    let engine = CommitLog::open(&Machine::stepped(disk), root, &options, Vec::new()).unwrap();
     Bed { engine, short_of }
 }
 

@@ -18,7 +18,6 @@ use super::tables::checkpoint::Checkpoint;
 use super::tables::topics::TopicTable;
 use crate::clock::Clock;
 use crate::disk::Disk;
-use crate::engine::directory::page::Word;
 use crate::engine::report::Report;
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::bell::{Bell, ring_all};
@@ -50,8 +49,6 @@ pub struct AppendRules {
     pub default_queues: u32,
     /// How long an append waits for the append lock.
     pub busy_timeout: Duration,
-    /// Whether each message gets a unique id.
-    pub unique_ids: bool,
     /// Whether a full transient pool refuses appends.
     pub pool_fail_fast: bool,
 }
@@ -260,7 +257,6 @@ impl Parts {
     /// Wakes everyone who sleeps: the store closes.
     pub fn wake_all(&self) {
         ring_all(&[&self.bells.work, &self.bells.full, &self.bells.news]);
-        self.log.state.ring(Word::Pending);
     }
 
     /// Ends the writing for good.

@@ -1,8 +1,8 @@
 //! The topics of an open store, and the table that keeps them.
 
 use super::Parts;
-use crate::engine::Topic;
 use crate::engine::topic::initial_queues;
+use crate::engine::{Durability, Topic};
 use crate::error::Result;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,8 +18,14 @@ impl Parts {
         topic
     }
 
-    /// Creates a topic, or gives an existing one more queues; durable on return.
-    pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
+    /// Creates a topic, or gives an existing one more queues. Durable on return, but with
+    /// [`Durability::Written`] soon after.
+    pub fn create_topic(
+        &self,
+        name: &str,
+        queues: u32,
+        durability: Durability,
+    ) -> Result<Arc<Topic>> {
         self.health.check()?;
         let (topic, _) = self.topics.get_or_add(name, queues);
         let (write, read) = (
@@ -27,7 +33,10 @@ impl Parts {
             topic.read_queues().max(queues),
         );
         topic.configure(write, read, topic.permissions());
-        self.write_table()?;
+        match durability {
+            Durability::Written => self.table_dirty.store(true, Ordering::Release),
+            _ => self.write_table()?,
+        }
         Ok(topic)
     }
 

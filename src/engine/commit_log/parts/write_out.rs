@@ -83,6 +83,23 @@ impl Parts {
         }
     }
 
+    /// Builds queues and index at least up to `end`, or up to all that was appended before if that
+    /// is less, so that readers see it.
+    ///
+    /// # Errors
+    ///
+    /// Those of building them, which [`Parts::catch_up`] leaves out.
+    pub fn make_readable(&self, end: u64) -> Result<()> {
+        let end = end.min(self.wrote());
+        if self.log.sync {
+            // There readers see what is durable alone.
+            self.flush_to(end)?;
+        } else if self.log.published() < end {
+            self.write_out()?;
+        }
+        self.dispatcher.catch_up(self.log.readable_end())
+    }
+
     /// Builds queues and index up to `end`. A failure that does not pass ends the writing.
     pub fn dispatch_to(&self, end: u64) {
         if let Err(error) = self.dispatcher.catch_up(end)

@@ -294,7 +294,6 @@ fn append_rules(found: &Found) -> AppendRules {
         },
         default_queues: options.default_queues(),
         busy_timeout: options.busy_timeout,
-        unique_ids: options.unique_ids(),
         pool_fail_fast: options.transient_pool > 0 && options.transient_pool_fail_fast,
     }
 }

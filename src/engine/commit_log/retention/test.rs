@@ -16,16 +16,18 @@ use crate::engine::commit_log::tables::inventory::Inventory;
 use crate::engine::commit_log::verify::stretch::{stretches, verify_stretch};
 use crate::engine::commit_log::verify::verify as verify_all;
 use crate::engine::directory::page::Mark;
+use crate::engine::service::hold::Hold;
 use crate::engine::{Appended, Stretch};
-use crate::error::Error;
-use crate::machine::Machine;
+use crate::error::{Error, Result};
+use crate::machine::{Drive, Machine};
 use crate::mapped::queue::list_files;
 use crate::options::Options;
 use crate::record::{Batch, Draft, HostBytes, RecordStyle};
+use parking_lot::Mutex;
 use std::fs;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
@@ -34,7 +36,7 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 /// The services of a store with these options, of which no thread runs.
 fn services(machine: &Machine, parts: &Arc<Parts>, options: &Options) -> Arc<Services> {
-    Arc::new(Services::new(options, parts, machine.drive).unwrap())
+    Arc::new(Services::new(options, parts, machine.drive, Vec::new()).unwrap())
 }
 
 /// A store, and the time of its last step.
@@ -562,6 +564,47 @@ fn who_has_listed_files_that_go_passes_over_them() {
     assert_eq!(done.steps, []);
     drop(parts);
     assert_eq!(bench.step(0), [2, 3, 4], "the step goes on where it was");
+}
+
+/// Holds the log from a position on, and lets nothing go while it is told to.
+#[derive(Debug)]
+struct Held {
+    from: AtomicU64,
+    refuses: AtomicBool,
+    asked: Mutex<Vec<u64>>,
+}
+
+impl Hold for Held {
+    fn keep_from(&self) -> Result<u64> {
+        Ok(self.from.load(Ordering::Relaxed))
+    }
+
+    fn let_go(&self, until: u64) -> Result<bool> {
+        self.asked.lock().push(until);
+        Ok(!self.refuses.load(Ordering::Relaxed))
+    }
+}
+
+#[test]
+fn nothing_is_deleted_that_a_hold_still_needs() {
+    let mut bench = Bench::new(by_age);
+    bench.fill("a", &[1, 1, 1]);
+    let hold = Arc::new(Held {
+        from: AtomicU64::new(FILE_LEN + 1),
+        refuses: AtomicBool::new(false),
+        asked: Mutex::default(),
+    });
+    let own = Arc::<Held>::clone(&hold);
+    let services = Services::new(&bench.options, bench.parts(), Drive::Threads, vec![own]);
+    bench.services = Arc::new(services.unwrap());
+    assert_eq!(bench.step(i64::MAX), [1, 2, 3]);
+    hold.from.store(u64::MAX, Ordering::Relaxed);
+    hold.refuses.store(true, Ordering::Relaxed);
+    assert_eq!(bench.step(i64::MAX), [1, 2, 3]);
+    hold.refuses.store(false, Ordering::Relaxed);
+    assert_eq!(bench.step(i64::MAX), [3]);
+    let asked = hold.asked.lock().clone();
+    assert_eq!(asked, [FILE_LEN, 3 * FILE_LEN, 3 * FILE_LEN]);
 }
 
 #[test]

@@ -207,7 +207,7 @@ mod tests {
                 flush: Some(Flush::Sync),
                 ..Options::default()
             };
-            CommitLog::open(&Machine::stepped(disk), &root, &options).unwrap()
+            CommitLog::open(&Machine::stepped(disk), &root, &options, Vec::new()).unwrap()
         };
         for room in [false, true] {
             let engine = open(room);

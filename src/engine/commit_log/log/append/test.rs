@@ -30,7 +30,7 @@ fn open_on(machine: &Machine, root: &Path, options: Options) -> CommitLog {
         index: Some(false),
         ..options
     };
-    CommitLog::open(machine, root, &options).unwrap()
+    CommitLog::open(machine, root, &options, Vec::new()).unwrap()
 }
 
 /// A machine that asks `before` about every call to its disk.

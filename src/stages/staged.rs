@@ -1,17 +1,15 @@
 //! What a commit names, as it lies in the stages.
 
+use super::intake::Writer;
 use super::manifest::{Manifest, Stretch};
 use super::rows::{self, PartRows};
 use super::stop::Stop;
-use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Op, Result};
-use crate::machine::Drive;
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Row;
-use crate::record::rocketmq::layout::BLANK_LEN;
 use std::ops::Range;
 use std::panic::resume_unwind;
 use std::path::Path;
@@ -25,12 +23,11 @@ const PARTS: usize = 2;
 
 /// The rows of a commit.
 pub struct Staged<'a> {
-    pub store: &'a Parts,
+    /// Where they go.
+    pub writer: &'a Writer,
     /// Where the stages are.
     pub directory: &'a Path,
     pub manifest: &'a Manifest,
-    /// Whether threads may help.
-    pub drive: Drive,
     /// Ends the work early.
     pub shutdown: &'a Shutdown,
 }
@@ -52,14 +49,17 @@ impl Staged<'_> {
                 if self.shutdown.has_begun() {
                     return Err(Stop::Later(Error::Closed));
                 }
-                let check = |record: &Row<'_>| rows::check(self.store, record, &mut checked);
+                let check = |record: &Row<'_>| {
+                    let checked = rows::check(&*self.writer.engine, record, &mut checked);
+                    checked.map_err(Stop::refuse)
+                };
                 self.each_record(**it, &mut bytes, check)?;
                 // A driver that waits for the commit sees its progress.
-                self.store.log.state.ring(Word::Taken);
+                self.writer.home.page.ring(Word::Taken);
                 Ok(())
             })
         };
-        if self.drive == Drive::Steps {
+        if !self.writer.may_help() {
             self.sync(path)?;
             return look(&stretches);
         }
@@ -84,14 +84,14 @@ impl Staged<'_> {
         if planted(Bug::StagesUnsynced) {
             return Ok(());
         }
-        let disk = &*self.store.disk;
+        let disk = self.writer.disk();
         let failed = |path: &Path, error| Stop::of_file(Error::io(Op::Sync, path, error));
         disk.sync_file(manifest).map_err(|e| failed(manifest, e))?;
         for stage in &self.manifest.stages {
             let path = self.directory.join(stage);
             disk.sync_file(&path).map_err(|e| failed(&path, e))?;
             // A driver that waits for the commit sees its progress.
-            self.store.log.state.ring(Word::Taken);
+            self.writer.home.page.ring(Word::Taken);
         }
         Ok(())
     }
@@ -103,8 +103,8 @@ impl Staged<'_> {
         parts: Range<usize>,
         mut take: impl FnMut(usize, &mut PartRows<'_>) -> Result<bool, Stop>,
     ) -> Result<(), Stop> {
-        if self.drive == Drive::Steps || parts.len() < 2 {
-            let (mut rows, mut bytes) = (PartRows::new(self.store), Vec::new());
+        if !self.writer.may_help() || parts.len() < 2 {
+            let (mut rows, mut bytes) = (PartRows::new(self.writer), Vec::new());
             for part in parts {
                 self.encode(part, &mut rows, &mut bytes)?;
                 if !take(part, &mut rows)? {
@@ -117,7 +117,7 @@ impl Staged<'_> {
             let (empty, to_fill) = channel();
             let (full, to_take) = sync_channel(PARTS);
             for _ in 0..PARTS {
-                let _ = empty.send(PartRows::new(self.store));
+                let _ = empty.send(PartRows::new(self.writer));
             }
             let numbers = parts.clone();
             spawn(scope, move || {
@@ -149,7 +149,7 @@ impl Staged<'_> {
         rows: &mut PartRows<'_>,
         bytes: &mut Vec<u8>,
     ) -> Result<(), Stop> {
-        rows.begin(self.store.clock.now_ms());
+        rows.begin(self.writer.home.machine.clock.now_ms());
         let mut stretches = self.manifest.parts.get(part).into_iter().flatten();
         stretches.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
     }
@@ -159,12 +159,12 @@ impl Staged<'_> {
         &self,
         stretch: Stretch,
         bytes: &mut Vec<u8>,
-        mut take: impl FnMut(&Row<'_>) -> Result<()>,
+        mut take: impl FnMut(&Row<'_>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
         let name = self.manifest.stages.get(stretch.stage);
         let path = self.directory.join(name.map_or("", |name| name));
         bytes.resize(index(stretch.end - stretch.begin), 0);
-        let have = match self.store.disk.read_at(&path, stretch.begin, bytes) {
+        let have = match self.writer.disk().read_at(&path, stretch.begin, bytes) {
             Err(error) => return Err(Stop::of_file(Error::io(Op::Read, &path, error))),
             Ok(have) => have,
         };
@@ -174,7 +174,7 @@ impl Staged<'_> {
         if have < bytes.len() {
             return Err(flawed(have, "the stage ends here".to_owned()));
         }
-        let file_len = self.store.log.files.file_len();
+        let limit = self.writer.record_len_max;
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let record = Row::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;
@@ -185,14 +185,14 @@ impl Staged<'_> {
                 return Err(flawed(at, "no checksum over the record".to_owned()));
             }
             let len = record.bytes().len();
-            if (len + BLANK_LEN) as u64 > file_len {
+            if len as u64 > limit {
                 return Err(Stop::refuse(Error::TooLarge {
                     what: "record (it has to fit a commit log file)".to_owned(),
                     size: len as u64,
-                    limit: file_len - BLANK_LEN as u64,
+                    limit,
                 }));
             }
-            take(&record).map_err(Stop::refuse)?;
+            take(&record)?;
             at += len;
         }
         Ok(())

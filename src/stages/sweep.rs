@@ -5,7 +5,8 @@
 //! queries that are empty. Names that are not ours stay, and links are not followed.
 
 use super::manifest::{self, Name};
-use crate::engine::commit_log::parts::Parts;
+use crate::disk::Disk;
+use crate::engine::directory::home::Home;
 use crate::error::Result;
 use std::collections::HashSet;
 use std::path::Path;
@@ -21,20 +22,19 @@ pub struct Due(i64);
 
 impl Due {
     /// Sweeps, if it is time to. What cannot be taken away is left for the next time.
-    pub fn sweep(&mut self, store: &Parts, clock_ms: i64) {
+    pub fn sweep(&mut self, home: &Home, clock_ms: i64) {
         if clock_ms < self.0 {
             return;
         }
         self.0 = clock_ms + INTERVAL_MS;
-        let queries = manifest::queries(&*store.disk, &store.root);
+        let queries = manifest::queries(&*home.machine.disk, &home.root);
         for (_, directory) in queries.unwrap_or_default() {
-            let _ = sweep_query(store, &directory, clock_ms);
+            let _ = sweep_query(&*home.machine.disk, &directory, clock_ms);
         }
     }
 }
 
-fn sweep_query(store: &Parts, directory: &Path, clock_ms: i64) -> Result<()> {
-    let disk = &*store.disk;
+fn sweep_query(disk: &dyn Disk, directory: &Path, clock_ms: i64) -> Result<()> {
     let is_old = |path: &Path| {
         let modified = disk.modified_ms(path).unwrap_or(None);
         modified.is_some_and(|modified| modified.saturating_add(AGE_MS) < clock_ms)

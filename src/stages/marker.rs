@@ -16,22 +16,17 @@
 //! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and
 //! there the number alone decides.
 
+use super::intake::Writer;
 use super::manifest::{
     CommitKind, DIRECTORY, Manifest, Name, Resolution, is_query, read_contents, write_contents,
 };
-use crate::disk::Disk;
-use crate::engine::commit_log::parts::Parts;
-use crate::engine::commit_log::read::cursor::QueueCursor;
-use crate::engine::commit_log::read::follow;
-use crate::engine::commit_log::read::query::{Question, by_key};
-use crate::engine::directory::page::Mark;
-use crate::engine::{Appended, Check, Cursor, Filter, Rows};
+use crate::engine::{Atomicity, Check, Engine, Filter, Rows};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, Contents, Draft, Row};
 use serde_json::{Value, json};
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::ops::Range;
 
 /// The topic of the markers.
 pub const TOPIC: &str = "rmq_sys_forebay_commits";
@@ -112,7 +107,7 @@ impl Marker {
     }
 
     /// Its record, ready to be appended.
-    pub fn encode(&self, store: &Parts, clock_ms: i64) -> Result<Batch> {
+    pub fn encode(&self, engine: &dyn Engine, clock_ms: i64) -> Result<Batch> {
         let mut body = json!({
             "query": self.query,
             "batch": self.batch,
@@ -131,59 +126,50 @@ impl Marker {
             keys: &[&self.query, &own],
             ..Draft::default()
         };
-        let mut batch = store.batch();
+        let mut batch = engine.batch();
         batch.push(TOPIC, QUEUE, &draft, clock_ms)?;
         Ok(batch)
     }
 }
 
-/// Lets queues and index hold all that is in the log: what is looked up next is complete.
-pub fn complete(store: &Parts) -> Result<()> {
-    match store.log.sync {
-        // There readers see what is durable alone.
-        true => store.flush_to(store.wrote())?,
-        false => store.write_out()?,
-    }
-    store.dispatcher.catch_up(store.log.readable_end())
-}
-
-/// The last marker of a query, and its position. See [`complete`].
-pub fn last(store: &Parts, query: &str) -> Result<Option<(Marker, u64)>> {
+/// The last marker of a query that can be read ([`Engine::make_readable`]), and its position.
+pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
     if planted(Bug::ForgetMarkers) {
         return Ok(None);
     }
-    let Some((min, max)) = bounds(store) else {
+    let engine = &*writer.engine;
+    let Some(Range { start, end }) = bounds(engine)? else {
         return Ok(None);
     };
     // An index that has lost an entry would tell of an older marker, and rows would be appended
     // twice. The newest markers are looked at themselves.
-    let recent = max.saturating_sub(WALK).max(min);
+    let recent = end.saturating_sub(WALK).max(start);
     let is_its = |marker: &Marker, _| marker.query == query;
-    let mut found = by_walk(store, is_its, recent, max)?;
-    if found.is_none() {
-        found = by_index(store, query)?;
+    let mut found = by_walk(engine, is_its, recent..end)?;
+    if found.is_none() && writer.indexed {
+        found = by_index(engine, query)?;
     }
     match found {
-        None => by_walk(store, is_its, min, recent),
+        None => by_walk(engine, is_its, start..recent),
         found => Ok(found),
     }
 }
 
-/// The last marker of a batch of a query. See [`complete`].
-pub fn last_of_batch(store: &Parts, query: &str, batch: u64) -> Result<Option<Marker>> {
-    let Some((min, max)) = bounds(store) else {
+/// The last marker of a batch of a query that can be read ([`Engine::make_readable`]).
+pub fn last_of_batch(engine: &dyn Engine, query: &str, batch: u64) -> Result<Option<Marker>> {
+    let Some(range) = bounds(engine)? else {
         return Ok(None);
     };
     // Seldom asked for: no key of the index says how many parts the batch has.
     let is_its = |marker: &Marker, _| marker.query == query && marker.batch == batch;
-    let found = by_walk(store, is_its, min, max)?;
+    let found = by_walk(engine, is_its, range)?;
     Ok(found.map(|(marker, _)| marker))
 }
 
 /// Whether the durable log holds all of a batch, with these contents where its marker has any.
 /// `skips`: whether the batch with other rows, or a higher one, will do.
 pub fn holds(
-    store: &Parts,
+    engine: &dyn Engine,
     (query, batch): (&str, u64),
     contents: Contents,
     skips: bool,
@@ -191,15 +177,11 @@ pub fn holds(
     if planted(Bug::TrustGone) {
         return Ok(true);
     }
-    follow::refresh_topic(store, TOPIC)?;
-    let Some(topic) = store.topics.get(TOPIC) else {
+    engine.refresh(Some(TOPIC))?;
+    let Some(range) = bounds(engine)? else {
         return Ok(false);
     };
-    let Some(queue) = store.queues.get(&topic, QUEUE) else {
-        return Ok(false);
-    };
-    follow::extend(store, &topic, &queue)?;
-    let durable = store.log.state.get(Mark::Durable);
+    let durable = engine.durable_position();
     let is_of_it = |marker: &Marker, position: u64| {
         let is_whole = marker.batch == batch && marker.is_whole();
         let has_them = skips || marker.contents.is_none_or(|own| own == contents);
@@ -207,22 +189,14 @@ pub fn holds(
             && position < durable
             && (is_whole && has_them || skips && marker.batch > batch)
     };
-    Ok(by_walk(store, is_of_it, queue.min(), queue.max())?.is_some())
+    Ok(by_walk(engine, is_of_it, range)?.is_some())
 }
 
-fn by_index(store: &Parts, query: &str) -> Result<Option<(Marker, u64)>> {
-    let Some(topic) = store.topics.get(TOPIC).filter(|_| store.index.is_some()) else {
+fn by_index(engine: &dyn Engine, query: &str) -> Result<Option<(Marker, u64)>> {
+    let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(None);
     };
-    let _complete = store.rebuilding.read();
-    let question = Question {
-        topic: &topic,
-        key: query,
-        begin: i64::MIN,
-        end: i64::MAX,
-        max: ASKED,
-    };
-    let found = by_key(store, &question, 0..0)?;
+    let found = engine.query(&topic, query, i64::MIN, i64::MAX, ASKED)?;
     let markers = found.iter().filter_map(|message| {
         let record = message.record();
         let marker = Marker::of(&record).filter(|marker| marker.query == query)?;
@@ -232,15 +206,14 @@ fn by_index(store: &Parts, query: &str) -> Result<Option<(Marker, u64)>> {
 }
 
 fn by_walk(
-    store: &Parts,
+    engine: &dyn Engine,
     is_its: impl Fn(&Marker, u64) -> bool,
-    min: u64,
-    mut end: u64,
+    range: Range<u64>,
 ) -> Result<Option<(Marker, u64)>> {
-    let mut last = None;
-    while end > min && last.is_none() {
-        let start = end.saturating_sub(WALK).max(min);
-        each(store, start, end, |marker, position| {
+    let (mut last, mut end) = (None, range.end);
+    while end > range.start && last.is_none() {
+        let start = end.saturating_sub(WALK).max(range.start);
+        each(engine, start..end, |marker, position| {
             if is_its(&marker, position) {
                 last = Some((marker, position));
             }
@@ -251,31 +224,25 @@ fn by_walk(
     Ok(last)
 }
 
-fn bounds(store: &Parts) -> Option<(u64, u64)> {
-    let topic = store.topics.get(TOPIC)?;
-    let queue = store.queues.get(&topic, QUEUE)?;
-    Some((queue.min(), queue.max()))
+fn bounds(engine: &dyn Engine) -> Result<Option<Range<u64>>> {
+    match engine.topics().get(TOPIC) {
+        Some(topic) => engine.bounds(&topic, QUEUE),
+        None => Ok(None),
+    }
 }
 
-/// Calls `look` with the markers from offset `start` to `end`, and their positions, until it
-/// returns false.
+/// Calls `look` with the markers of a range of offsets, and their positions, until it returns
+/// false.
 fn each(
-    store: &Parts,
-    start: u64,
-    end: u64,
+    engine: &dyn Engine,
+    range: Range<u64>,
     mut look: impl FnMut(Marker, u64) -> bool,
 ) -> Result<()> {
-    let Some(topic) = store.topics.get(TOPIC) else {
+    let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(());
     };
-    let Some(queue) = store.queues.get(&topic, QUEUE) else {
-        return Ok(());
-    };
-    let (log, report) = (&store.log, &store.report);
-    let (filter, check) = (Filter::default(), Check::Full);
-    let range = start..end;
-    let topic = Arc::clone(&topic);
-    let mut cursor = QueueCursor::new(log, topic, queue, range, &filter, check, report);
+    let filter = Filter::default();
+    let mut cursor = engine.cursor(&topic, QUEUE, range, &filter, Check::Full)?;
     let mut rows = Rows::default();
     loop {
         rows.clear();
@@ -297,47 +264,47 @@ fn each(
 /// Appends again the last marker of each query that would go with the log below `until`, durably:
 /// of streams, whose next batch has to find it, and of whatever has a manifest yet. Nobody takes
 /// manifests up meanwhile.
-pub fn keep(store: &Parts, until: u64) -> Result<()> {
-    if store.topics.get(TOPIC).is_none() || planted(Bug::RetireMarkers) {
+pub fn keep(writer: &Writer, until: u64) -> Result<()> {
+    let engine = &*writer.engine;
+    if engine.topics().get(TOPIC).is_none() || planted(Bug::RetireMarkers) {
         return Ok(());
     }
-    complete(store)?;
-    let Some((min, end)) = bounds(store) else {
+    engine.make_readable(u64::MAX)?;
+    let Some(range) = bounds(engine)? else {
         return Ok(());
     };
     let mut queries = HashSet::new();
-    each(store, min, end, |marker, position| {
+    each(engine, range, |marker, position| {
         let goes = position < until;
-        if goes && (marker.kind == CommitKind::Stream || is_pending(&*store.disk, store, &marker)) {
+        if goes && (marker.kind == CommitKind::Stream || is_pending(writer, &marker)) {
             queries.insert(marker.query);
         }
         goes
     })?;
-    let clock_ms = store.clock.now_ms();
-    let topic = store.topic_for_append(TOPIC);
+    let clock_ms = writer.home.machine.clock.now_ms();
+    let topic = engine.topic_for_append(TOPIC)?;
     let mut kept = None;
     for query in queries {
-        if let Some((marker, position)) = last(store, &query)?
+        if let Some((marker, position)) = last(writer, &query)?
             && position < until
         {
-            let mut batch = marker.encode(store, clock_ms)?;
-            let mut appended = Appended::default();
-            store.append(&mut [(&topic, &mut batch)], clock_ms, &mut appended)?;
-            store.announce(appended.end);
-            kept = Some(appended.end);
+            let mut batch = marker.encode(engine, clock_ms)?;
+            let batches = &mut [(&*topic, &mut batch)];
+            kept = Some(engine.append_staged(batches, Atomicity::Rows)?);
         }
     }
     if let Some(end) = kept {
-        store.flush_to(end)?;
+        engine.flush_to(end)?;
         // A driver that waits looks for its marker in the queue, from which the older one goes.
-        store.dispatcher.catch_up(end)?;
+        engine.make_readable(end)?;
     }
     Ok(())
 }
 
 /// Whether the manifest of a marker is there. Where that cannot be seen it may be.
-fn is_pending(disk: &dyn Disk, store: &Parts, marker: &Marker) -> bool {
-    let directory = store.root.join(DIRECTORY).join(&marker.query);
+fn is_pending(writer: &Writer, marker: &Marker) -> bool {
+    let (disk, root) = (writer.disk(), &writer.home.root);
+    let directory = root.join(DIRECTORY).join(&marker.query);
     [Name::Commit(marker.batch), Name::Taken(marker.batch)]
         .into_iter()
         .any(|name| !matches!(disk.stat(&directory.join(name.text())), Ok(None)))

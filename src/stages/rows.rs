@@ -1,21 +1,21 @@
 //! The rows of a part, encoded for this log.
 
-use crate::engine::Topic;
-use crate::engine::commit_log::parts::Parts;
+use super::intake::Writer;
+use super::stop::Stop;
 use crate::engine::topic::PERMISSION_WRITE;
+use crate::engine::{Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::options::TOPIC_QUEUES_MAX;
 use crate::record::{Batch, Row, check_topic, java_hash};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Room for so many topics is kept from one part to the next; each may have that of a whole part.
 const KEPT_MAX: usize = 4;
 
 /// The rows of a part, by topic. Parts reuse its memory, which is expensive to allocate.
 pub struct PartRows<'a> {
-    store: &'a Parts,
+    writer: &'a Writer,
     clock_ms: i64,
     /// The topic, its rows, and the queue of those that name neither queue nor key.
     topics: Vec<(Arc<Topic>, Batch, u32)>,
@@ -26,9 +26,9 @@ pub struct PartRows<'a> {
 
 impl<'a> PartRows<'a> {
     /// No rows.
-    pub fn new(store: &'a Parts) -> PartRows<'a> {
+    pub fn new(writer: &'a Writer) -> PartRows<'a> {
         PartRows {
-            store,
+            writer,
             clock_ms: 0,
             topics: Vec::new(),
             last: 0,
@@ -62,41 +62,46 @@ impl<'a> PartRows<'a> {
     }
 
     /// Where the rows of a topic are gathered.
-    fn number_of(&mut self, name: &[u8]) -> Result<usize> {
+    fn number_of(&mut self, name: &[u8]) -> Result<usize, Stop> {
         let is_it = |it: &(Arc<Topic>, Batch, u32)| it.0.name.as_bytes() == name;
         if self.topics.get(self.last).is_some_and(is_it) {
             return Ok(self.last);
         }
-        let name = topic_of(self.store, name)?;
+        let engine = &*self.writer.engine;
+        let name = topic_of(engine, name).map_err(Stop::refuse)?;
         if let Some(number) = self.numbers.get(name) {
             self.last = *number;
             return Ok(self.last);
         }
-        let topic = self.store.topic_for_append(name);
+        let topic = engine.topic_for_append(name)?;
         let turn = topic.next_queue();
-        self.topics.push((topic, self.store.batch(), turn));
+        self.topics.push((topic, engine.batch(), turn));
         self.last = self.topics.len() - 1;
         self.numbers.insert(name.to_owned(), self.last);
         Ok(self.last)
     }
 
     /// Adds a row that was staged, and checked.
-    pub fn add(&mut self, staged: &Row<'_>) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// [`Stop::Refuse`] for a row that cannot be appended.
+    pub fn add(&mut self, staged: &Row<'_>) -> Result<(), Stop> {
         let number = self.number_of(staged.topic())?;
-        let (store, clock_ms) = (self.store, self.clock_ms);
+        let (writer, clock_ms) = (self.writer, self.clock_ms);
         let Some((topic, batch, turn)) = self.topics.get_mut(number) else {
             unreachable!("the topic was just numbered")
         };
-        let queue = queue_of(store, topic, staged, *turn)?;
-        let with_id = store.append_rules.unique_ids;
-        batch.push_staged(&topic.name, queue, staged, with_id, clock_ms)
+        let queue = queue_of(&*writer.engine, topic, staged, *turn)?;
+        let pushed = batch.push_staged(&topic.name, queue, staged, writer.unique_ids, clock_ms);
+        pushed.map_err(Stop::refuse)
     }
 }
 
 /// Refuses what [`PartRows::add`] would refuse of a row. `checked`: the topic of the row before.
-pub fn check(store: &Parts, staged: &Row<'_>, checked: &mut Vec<u8>) -> Result<()> {
+pub fn check(engine: &dyn Engine, staged: &Row<'_>, checked: &mut Vec<u8>) -> Result<()> {
     if staged.topic() != checked {
-        topic_of(store, staged.topic())?;
+        topic_of(engine, staged.topic())?;
         checked.clear();
         checked.extend_from_slice(staged.topic());
     }
@@ -105,11 +110,11 @@ pub fn check(store: &Parts, staged: &Row<'_>, checked: &mut Vec<u8>) -> Result<(
 }
 
 /// The name of a topic that may be written to, or is not there yet.
-fn topic_of<'a>(store: &Parts, name: &'a [u8]) -> Result<&'a str> {
+fn topic_of<'a>(engine: &dyn Engine, name: &'a [u8]) -> Result<&'a str> {
     let broken = |_| Error::option("topic", "staged", "it is not text");
     let name = str::from_utf8(name).map_err(broken)?;
     check_topic(name)?;
-    match store.topics.get(name) {
+    match engine.topics().get(name) {
         Some(topic) if topic.permissions() & PERMISSION_WRITE == 0 => Err(Error::ReadOnly {
             what: format!("topic {name:?}"),
         }),
@@ -130,18 +135,16 @@ fn queue_named(staged: &Row<'_>) -> Result<Option<u32>> {
 
 /// The queue of a row: the one that it names, which the topic gets if it has not; else by its key;
 /// else `turn`.
-fn queue_of(store: &Parts, topic: &Topic, staged: &Row<'_>, turn: u32) -> Result<u32> {
+fn queue_of(engine: &dyn Engine, topic: &Topic, staged: &Row<'_>, turn: u32) -> Result<u32, Stop> {
     let queues = topic.write_queues();
-    let Some(queue) = queue_named(staged)? else {
+    let Some(queue) = queue_named(staged).map_err(Stop::refuse)? else {
         let keys = staged.known().keys;
         return Ok(keys.map_or(turn, |key| {
             (java_hash(key).cast_unsigned() & 0x7FFF_FFFF) % queues.max(1)
         }));
     };
     if queue >= queues {
-        let read = topic.read_queues().max(queue + 1);
-        topic.configure(queue + 1, read, topic.permissions());
-        store.table_dirty.store(true, Ordering::Release);
+        engine.create_topic(&topic.name, queue + 1, Durability::Written)?;
     }
     Ok(queue)
 }

@@ -1,17 +1,16 @@
-//! Appending a commit, part by part.
+//! Taking a commit up: its parts are appended, one after the other.
 
+use super::intake::Writer;
 use super::manifest::{Conflict, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
 use super::staged::Staged;
 use super::stop::Stop;
 use crate::disk::Disk;
-use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;
-use crate::engine::{Appended, Topic};
+use crate::engine::{Atomicity, Topic};
 use crate::error::{Error, Result};
-use crate::machine::Drive;
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::{Batch, Contents};
@@ -33,8 +32,6 @@ pub struct Turns<'a> {
     pub known: &'a mut Known,
     /// Whether another commit waits for its turn.
     pub others: &'a dyn Fn() -> bool,
-    /// Whether threads may help.
-    pub drive: Drive,
     /// Ends a turn early.
     pub shutdown: &'a Shutdown,
 }
@@ -50,21 +47,22 @@ pub enum Turn {
 
 /// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
 /// away when all is appended and durable.
-pub fn append(store: &Parts, pending: &mut Pending, mut turns: Turns<'_>) -> Result<Turn, Stop> {
-    let disk = &*store.disk;
+pub fn append(writer: &Writer, pending: &mut Pending, mut turns: Turns<'_>) -> Result<Turn, Stop> {
+    let (disk, engine) = (writer.disk(), &*writer.engine);
     let Some(manifest) = pending.manifest.clone() else {
-        marker::complete(store)?;
-        return unreadable(store, pending);
+        engine.make_readable(u64::MAX)?;
+        return unreadable(writer, pending);
     };
     let mut done = match turns.known.get(&manifest.id) {
         Some(done) => *done,
         None => {
-            marker::complete(store)?;
-            parts_done(store, &manifest)?
+            // What is looked up next is complete.
+            engine.make_readable(u64::MAX)?;
+            parts_done(writer, &manifest)?
         }
     };
     if done < manifest.parts.len() {
-        match append_rest(store, pending, &manifest, &mut turns, &mut done) {
+        match append_rest(writer, pending, &manifest, &mut turns, &mut done) {
             Ok(true) if done < manifest.parts.len() => {
                 turns.known.insert(manifest.id, done);
                 return Ok(Turn::More);
@@ -75,7 +73,7 @@ pub fn append(store: &Parts, pending: &mut Pending, mut turns: Turns<'_>) -> Res
         }
     } else {
         // What a process had appended before it died is in the log, perhaps not on the disk.
-        store.flush_to(store.log.published())?;
+        engine.flush_to(engine.readable_position())?;
         // It may have been withdrawn, and another commit of the batch have its name.
         if !pending.is_begun() && !pending.begin(disk)? {
             return Ok(Turn::Last);
@@ -83,7 +81,7 @@ pub fn append(store: &Parts, pending: &mut Pending, mut turns: Turns<'_>) -> Res
     }
     // Readers in other processes see what is dispatched. A driver that found the manifest gone, and
     // no marker yet, would take the commit for lost.
-    store.dispatcher.catch_up(store.log.readable_end())?;
+    engine.make_readable(engine.durable_position())?;
     pending.finish(disk)?;
     Ok(Turn::Last)
 }
@@ -91,29 +89,30 @@ pub fn append(store: &Parts, pending: &mut Pending, mut turns: Turns<'_>) -> Res
 /// What becomes of a manifest that cannot be read. A commit of several parts is durable before its
 /// first part is in the log, so one that a loss of power has damaged never happened, unless its
 /// only part is in the log.
-fn unreadable(store: &Parts, pending: &mut Pending) -> Result<Turn, Stop> {
+fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
+    let engine = &*writer.engine;
     let (query, batch) = (&pending.query, pending.batch());
-    let of_batch = marker::last_of_batch(store, query, batch)?;
+    let of_batch = marker::last_of_batch(engine, query, batch)?;
     let Some(found) = of_batch.filter(|it| it.part > 0) else {
         let flaw = pending.flaw();
         return Err(Stop::refuse(Error::corrupt(pending.path(), 0, flaw)));
     };
     if !found.is_whole() {
-        let last = marker::last(store, query)?;
+        let last = marker::last(writer, query)?;
         return Err(cut(&found, &last.map_or(found.clone(), |(last, _)| last)));
     }
     // Whoever waits for it asks the log which rows the batch has.
-    store.flush_to(store.log.published())?;
-    if pending.is_begun() || pending.begin(&*store.disk)? {
-        pending.finish(&*store.disk)?;
+    engine.flush_to(engine.readable_position())?;
+    if pending.is_begun() || pending.begin(writer.disk())? {
+        pending.finish(writer.disk())?;
     }
     Ok(Turn::Last)
 }
 
 /// How many parts of a commit are in the log, or count as if they were.
-fn parts_done(store: &Parts, manifest: &Manifest) -> Result<usize, Stop> {
+fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
     let (query, batch) = (&manifest.query, manifest.batch);
-    let last = marker::last(store, query)?.map(|(marker, _)| marker);
+    let last = marker::last(writer, query)?.map(|(marker, _)| marker);
     if manifest.resolution.is_some() {
         let is_own = |it: &Marker| it.commit == manifest.id && it.batch == batch;
         let is_cut = |it: &Marker| it.batch == batch && it.part > 0 && !it.is_whole();
@@ -141,7 +140,10 @@ fn parts_done(store: &Parts, manifest: &Manifest) -> Result<usize, Stop> {
     let found = match last.batch == batch {
         true => Some(last.clone()),
         false if planted(Bug::TrustNumbers) => return Ok(all),
-        false => marker::last_of_batch(store, query, batch)?.filter(|it| it.contents.is_some()),
+        false => {
+            let of_batch = marker::last_of_batch(&*writer.engine, query, batch)?;
+            of_batch.filter(|it| it.contents.is_some())
+        }
     };
     match found {
         Some(found) if found.part > 0 && !found.is_whole() => Err(cut(&found, &last)),
@@ -182,18 +184,17 @@ fn conflict(last: &Marker, manifest: &Manifest) -> String {
 /// Appends the parts of one turn from `done` on, which counts those that are in the log. False
 /// where the commit was withdrawn meanwhile.
 fn append_rest(
-    store: &Parts,
+    writer: &Writer,
     pending: &mut Pending,
     manifest: &Manifest,
     turns: &mut Turns<'_>,
     done: &mut usize,
 ) -> Result<bool, Stop> {
-    let (disk, directory) = (&*store.disk, pending.directory.clone());
+    let (disk, directory) = (writer.disk(), pending.directory.clone());
     let staged = Staged {
-        store,
+        writer,
         directory: &directory,
         manifest,
-        drive: turns.drive,
         shutdown: turns.shutdown,
     };
     // A single part is all there or not at all. With one of several parts in the log, and the rest
@@ -211,28 +212,25 @@ fn append_rest(
     if *done == 0 {
         let synced = match goes_first {
             true if planted(Bug::BeginUnsynced) => Ok(()),
-            true => sync_up(disk, &store.root, &directory),
+            true => sync_up(disk, &writer.home.root, &directory),
             false => sync(disk, &directory),
         };
         synced.map_err(Stop::of_file)?;
     }
-    let mut end = store.log.published();
-    let (first, parts) = (*done, manifest.parts.len());
+    let (first, parts, mut end) = (*done, manifest.parts.len(), 0);
     staged.each_part(first..parts, |part, rows| {
         if turns.shutdown.has_begun() {
             return Err(Stop::Later(Error::Closed));
         }
-        let begin = end;
-        end = append_part(store, rows, &Marker::new(manifest, part + 1))?;
+        end = append_part(writer, rows, &Marker::new(manifest, part + 1))?;
         *done = part + 1;
-        store.log.write_back(begin, end);
         // A driver that waits for the commit sees its progress.
-        store.log.state.ring(Word::Taken);
+        writer.home.page.ring(Word::Taken);
         let is_turn = (*done - first).is_multiple_of(TURN);
         Ok(!(is_turn && (turns.others)()))
     })?;
     if *done == parts && !planted(Bug::FinishEarly) {
-        store.flush_to(end)?;
+        writer.engine.flush_to(end)?;
     }
     Ok(true)
 }
@@ -293,18 +291,16 @@ fn leaves_nothing(error: &Error) -> bool {
 }
 
 /// Appends the rows of one part with its marker; returns the end of it.
-fn append_part(store: &Parts, rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
-    let mut marker = marker.encode(store, rows.clock_ms())?;
-    let topic = store.topic_for_append(marker::TOPIC);
+fn append_part(writer: &Writer, rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
+    let engine = &*writer.engine;
+    let mut marker = marker.encode(engine, rows.clock_ms())?;
+    let topic = engine.topic_for_append(marker::TOPIC)?;
     let mut batches: Vec<(&Topic, &mut Batch)> = rows.by_topic().collect();
     batches.push((&topic, &mut marker));
-    let mut appended = Appended::default();
-    store
-        .append_whole(&mut batches, &mut appended)
+    engine
+        .append_staged(&mut batches, Atomicity::Whole)
         .map_err(|error| match error {
             error @ Error::TooLarge { .. } => Stop::refuse(error),
             error => Stop::Later(error),
-        })?;
-    store.announce(appended.end);
-    Ok(appended.end)
+        })
 }

@@ -1,0 +1,17 @@
+//! The home of an open store, for what stands above its engine.
+
+use super::page::StatePage;
+use crate::machine::Machine;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// The directory of a store that is written, and the machine that it is on.
+#[derive(Clone, Debug)]
+pub struct Home {
+    /// The directory.
+    pub root: PathBuf,
+    /// Disk, clock, and who runs the services.
+    pub machine: Machine,
+    /// The state page, by which other processes wake this one.
+    pub page: Arc<StatePage>,
+}

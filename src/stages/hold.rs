@@ -1,0 +1,42 @@
+//! What the services of an engine ask of the stages.
+
+use super::intake::Intake;
+use crate::engine::service::hold::Hold;
+use crate::engine::service::watch::Watch;
+use crate::error::Result;
+use std::sync::{Arc, OnceLock, Weak};
+
+/// Keeps the last markers of streams, and everything while a manifest is taken up.
+///
+/// An engine gets its holds when it opens, and the intake appends to an engine that is open. So the
+/// intake is set later, and nothing is deleted before.
+#[derive(Debug, Default)]
+pub struct Markers(OnceLock<Weak<Intake>>);
+
+impl Markers {
+    /// Sets the intake, once.
+    pub fn set(&self, intake: &Arc<Intake>) {
+        let _ = self.0.set(Arc::downgrade(intake));
+    }
+}
+
+impl Hold for Markers {
+    fn let_go(&self, until: u64) -> Result<bool> {
+        match self.0.get().and_then(Weak::upgrade) {
+            Some(intake) => intake.keep_markers(until),
+            None => Ok(false),
+        }
+    }
+}
+
+/// Starts the thread of the intake once there is a directory of stages.
+#[derive(Debug)]
+pub struct Starter(pub Weak<Intake>);
+
+impl Watch for Starter {
+    fn look(&self) {
+        if let Some(intake) = self.0.upgrade() {
+            intake.start();
+        }
+    }
+}
