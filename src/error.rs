@@ -86,6 +86,21 @@ pub enum Error {
     Busy { waited_ms: u64 },
     /// The message is in the log, but did not become durable in time.
     FlushTimeout { timeout_ms: u64 },
+    /// The message was settled before.
+    AlreadySettled {
+        topic: String,
+        queue: u32,
+        offset: u64,
+    },
+    /// Another consumer owns the queue, or the message was delivered again since.
+    OwnershipLost { topic: String, queue: u32 },
+    /// A queue ends before the offset that a reader has reached: the log came back shorter.
+    LogShrunk {
+        topic: String,
+        queue: u32,
+        offset: u64,
+        end: u64,
+    },
     /// One row of a batch was rejected; nothing of its chunk was appended.
     Row { row: usize, source: Box<Error> },
     /// The operating system reported an error. For a failed load from or store to a map, `position`
@@ -254,6 +269,29 @@ impl fmt::Display for Error {
                  again; call flush",
             ),
             Error::Row { row, source } => write!(f, "row {row}: {source}"),
+            Error::AlreadySettled {
+                topic,
+                queue,
+                offset,
+            } => write!(
+                f,
+                "message {offset} of topic {topic:?} queue {queue} is settled already"
+            ),
+            Error::OwnershipLost { topic, queue } => write!(
+                f,
+                "topic {topic:?} queue {queue}: the message or its queue was given to another \
+                 consumer of the group; it will be handled there"
+            ),
+            Error::LogShrunk {
+                topic,
+                queue,
+                offset,
+                end,
+            } => write!(
+                f,
+                "topic {topic:?} queue {queue} ends at {end}, before offset {offset} that the \
+                 group has reached: the log was truncated or replaced; reset the group's offsets"
+            ),
             handle => handle.fmt_of_handle(f),
         }
     }

@@ -7,8 +7,8 @@ use crate::meter::{PutMeter, RateSampler};
 use crate::options::{Mode, Options};
 use crate::warning::Warnings;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// What runs above an engine and uses it.
@@ -29,12 +29,26 @@ pub(crate) struct Handle {
     pub(crate) rates: RateSampler,
     pub(crate) closed: AtomicBool,
     pub(crate) generation: u32,
+    /// Called when a delayed message was appended.
+    pub(crate) delayed: OnceLock<Box<dyn Fn() + Send + Sync>>,
 }
 
 impl Handle {
     /// Samples the counters for the recent rates.
     pub(crate) fn sample_rates(&self, now: Instant) {
         self.rates.sample(now, || self.engine.counters());
+    }
+
+    /// Has `call` called whenever a delayed message was appended.
+    pub(crate) fn on_delayed(&self, call: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.delayed.set(call);
+    }
+
+    /// Tells of a delayed message that was appended.
+    pub(crate) fn delayed(&self) {
+        if let Some(call) = self.delayed.get() {
+            call();
+        }
     }
 
     /// The collector of the store's warnings.

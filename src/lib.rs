@@ -46,6 +46,7 @@ mod archive;
 mod arrow;
 mod bound;
 mod clock;
+mod consumer;
 mod damage;
 mod disk;
 mod engine;
@@ -83,6 +84,10 @@ pub use crate::engine::commit_log::offline;
 pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
 pub use bound::{Bound, Bounded};
+pub use consumer::{
+    ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, ProgressRow,
+    Receipt, Start, dead_topic, record_progress, retry_topic,
+};
 pub use disk::{Disk, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};

@@ -7,7 +7,6 @@ use crate::meter::ROWS_A_SAMPLE;
 use crate::num::index;
 use crate::record::{Batch, Draft, java_hash, names};
 use crate::ticket::{Sent, Ticket};
-use crate::warning::Warning;
 use std::cell::RefCell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -171,10 +170,7 @@ impl Producer {
         };
         let queue = u32::from(delay_level) - 1;
         let sent = self.append_one(engine, &schedule, queue, &draft, durability)?;
-        self.shared.warnings().add(Warning::Undelivered {
-            topic: self.topic.name.clone(),
-            level: delay_level,
-        });
+        self.shared.delayed();
         Ok(sent)
     }
 

@@ -4,7 +4,10 @@ mod opened;
 
 pub(crate) use opened::Opened;
 
+use crate::bound::Bound;
+use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue};
 use crate::engine::archive::{SealedFile, Survey};
+use crate::engine::directory::names;
 use crate::engine::memory::Memory;
 use crate::engine::{
     Check, Damage, Durability, Engine, Files, Filter, Point, Recovery, Repair, Rows, Stats, Topic,
@@ -21,8 +24,8 @@ use crate::stages::intake::Intake;
 use crate::stages::marker;
 use crate::warning::Warning;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 /// Entries that one filtered read looks at, unless more messages are asked for.
@@ -34,6 +37,7 @@ pub struct Store {
     shared: Arc<Handle>,
     /// Takes commits up, where the store has files and is written.
     intake: Option<Arc<Intake>>,
+    consumers: Arc<Consumers>,
 }
 
 /// What a read found; see [`Store::read`].
@@ -86,10 +90,11 @@ impl Store {
     }
 
     /// [`Store::open`] on a machine that the caller gives.
-    fn open_on(machine: &Machine, path: &Path, mut options: Options) -> Result<Store> {
+    pub(crate) fn open_on(machine: &Machine, path: &Path, mut options: Options) -> Result<Store> {
         options.check()?;
         crate::disk::watch_forks();
         let memory = check_path(path, options.engine)?;
+        let mut place = None;
         let mut services = Vec::new();
         let (engine, intake): (Arc<dyn Engine>, _) = if memory {
             if options.mode == Mode::Read {
@@ -110,24 +115,29 @@ impl Store {
             let opened = Opened::open(machine, &root, &options)?;
             options = opened.engine.options().clone();
             services = opened.services();
+            place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
             (opened.engine, opened.intake)
         };
         let path = path.to_path_buf();
         let generation = crate::disk::fork_generation();
         let closed = AtomicBool::new(false);
+        let shared = Arc::new(Handle {
+            meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
+            engine,
+            services,
+            clock: Arc::clone(&machine.clock),
+            path,
+            options,
+            rates: RateSampler::default(),
+            closed,
+            generation,
+            delayed: OnceLock::new(),
+        });
+        let consumers = Consumers::new(Arc::clone(&shared), place)?;
         Ok(Store {
-            shared: Arc::new(Handle {
-                meter: PutMeter::new(&engine.report().warnings, Arc::clone(&machine.clock)),
-                engine,
-                services,
-                clock: Arc::clone(&machine.clock),
-                path,
-                options,
-                rates: RateSampler::default(),
-                closed,
-                generation,
-            }),
+            shared,
             intake,
+            consumers,
         })
     }
 
@@ -226,6 +236,49 @@ impl Store {
         check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
+    }
+
+    /// A consumer of `topics` in `group`; see [`Consumer`]. A topic that is not there yet is made at
+    /// its first message.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`], [`Error::InvalidTopic`]; [`Error::ReadOnly`] where the store is
+    /// not open for writing; [`Error::Corrupt`] where the table of offsets cannot be read; those of
+    /// reading.
+    pub fn consumer(
+        &self,
+        topics: &[&str],
+        group: &str,
+        options: ConsumerOptions,
+    ) -> Result<Consumer> {
+        self.consumers.consumer(topics, group, options)
+    }
+
+    /// Has what waits for a time read the clock, which a test has moved.
+    #[cfg(test)]
+    pub(crate) fn clock_moved(&self) {
+        self.consumers.wake();
+    }
+
+    /// How far each group is with each queue.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Corrupt`] where the table of offsets cannot be read; those of reading.
+    pub fn groups(&self) -> Result<Vec<GroupQueue>> {
+        self.consumers.groups()
+    }
+
+    /// Sets how far `group` is with `topic`; durable on return. Consumers of this process go on
+    /// there, and what they hold counts no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
+    /// [`Error::ReadOnly`]; [`Error::Corrupt`] where the table of offsets cannot be read.
+    pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
+        self.consumers.reset_offsets(group, topic, to)
     }
 
     /// Makes all that was sent before durable and returns the durable position.
@@ -501,7 +554,9 @@ impl Store {
         if self.shared.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        self.shared.close()
+        let stored = self.consumers.close();
+        let closed = self.shared.close();
+        closed.and(stored)
     }
 
     /// Whether this is a child of the process that opened the store.

@@ -31,13 +31,24 @@ pub enum Warning {
         /// How long it took.
         took: Duration,
     },
-    /// A message was sent with a delay level, but Forebay does not deliver delayed messages.
-    /// Reported once per store.
+    /// A delayed message names no topic that it could be delivered to.
     Undelivered {
-        /// Topic to which the message is addressed.
+        /// Where it is in the log.
+        position: u64,
+    },
+    /// Messages that a group had not consumed were retired.
+    Retired {
+        /// The topic.
         topic: Box<str>,
-        /// Its delay level.
-        level: u8,
+        /// The queue.
+        queue: u32,
+        /// How many.
+        messages: u64,
+    },
+    /// How far groups are could not be stored. It will be tried again.
+    NotSaved {
+        /// Why.
+        reason: String,
     },
     /// `lock_memory` cannot lock a file. Reported once per store.
     Unlocked {
@@ -84,7 +95,6 @@ struct Kept {
     list: Vec<Warning>,
     more: u64,
     places: BTreeSet<(PathBuf, u64)>,
-    undelivered: bool,
 }
 
 impl Warnings {
@@ -103,7 +113,6 @@ impl Warnings {
                 kept.places.len() < PLACES_MAX
                     && kept.places.insert((damage.path.clone(), damage.position))
             }
-            Warning::Undelivered { .. } => !std::mem::replace(&mut kept.undelivered, true),
             _ => true,
         };
         if !is_news {

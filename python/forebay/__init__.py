@@ -9,7 +9,9 @@ b'body'
 
 from forebay._forebay import (
     BatchResult,
+    Consumer,
     Damage,
+    GroupQueue,
     Latency,
     Message,
     Producer,
@@ -29,6 +31,7 @@ from forebay._forebay import (
     __version__,
 )
 from forebay.errors import (
+    AlreadySettledError,
     BusyError,
     CorruptError,
     DiskError,
@@ -44,6 +47,7 @@ from forebay.errors import (
     MessageTooLargeError,
     NotAStoreError,
     OffsetOutOfRangeError,
+    OwnershipLostError,
     ReadOnlyError,
     StoreClosedError,
     StoreExistsError,
@@ -56,8 +60,10 @@ from forebay.errors import (
 from forebay.store import ReadStatus, open
 
 __all__ = [
+    "AlreadySettledError",
     "BatchResult",
     "BusyError",
+    "Consumer",
     "CorruptError",
     "Damage",
     "DiskError",
@@ -67,6 +73,7 @@ __all__ = [
     "ForebayError",
     "ForeignStoreError",
     "ForkedError",
+    "GroupQueue",
     "InvalidOptionError",
     "InvalidTopicError",
     "Latency",
@@ -75,6 +82,7 @@ __all__ = [
     "MessageTooLargeError",
     "NotAStoreError",
     "OffsetOutOfRangeError",
+    "OwnershipLostError",
     "Producer",
     "Queue",
     "ReadBatch",

@@ -9,6 +9,7 @@ import errno as _errno
 from typing import Any
 
 __all__ = [
+    "AlreadySettledError",
     "BusyError",
     "CorruptError",
     "DiskError",
@@ -24,6 +25,7 @@ __all__ = [
     "MessageTooLargeError",
     "NotAStoreError",
     "OffsetOutOfRangeError",
+    "OwnershipLostError",
     "ReadOnlyError",
     "StoreClosedError",
     "StoreExistsError",
@@ -184,19 +186,40 @@ class OffsetOutOfRangeError(ForebayError, IndexError):
     max_offset: int
 
 
+class AlreadySettledError(ForebayError, ValueError):
+    """The message was settled before: acknowledged, refused or rejected."""
+
+    topic: str
+    queue: int
+    offset: int
+
+
+class OwnershipLostError(ForebayError, RuntimeError):
+    """Another consumer of the group has the message or its queue, and handles it."""
+
+    topic: str
+    queue: int
+
+
 class LogShrunkError(ForebayError, OSError):
     """The log is shorter than when it was last read, or another log has replaced it.
 
     Attributes
     ----------
     position
-        Durable end of the log when it was last read.
+        Durable end of the log when it was last read; for a consumer, the offset of its queue that
+        its group had reached.
     end
-        Position up to which the log is still the one that was read; 0 if it was replaced.
+        Position up to which the log is still the one that was read; 0 if it was replaced. For a
+        consumer, the end of its queue.
+    topic, queue
+        The queue of a consumer; None for a log.
     """
 
     _errno = _errno.EIO
     path: str
+    topic: str | None = None
+    queue: int | None = None
     position: int
     end: int
 

@@ -166,6 +166,33 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
                 "CorruptError",
             )
         }
+        Error::AlreadySettled {
+            topic,
+            queue,
+            offset,
+        } => {
+            facts.set_item("queue", *queue)?;
+            facts.set_item("offset", *offset)?;
+            put(facts, [("topic", topic)], "AlreadySettledError")
+        }
+        Error::OwnershipLost { topic, queue } => {
+            facts.set_item("queue", *queue)?;
+            put(facts, [("topic", topic)], "OwnershipLostError")
+        }
+        Error::LogShrunk {
+            topic,
+            queue,
+            offset,
+            end,
+        } => {
+            facts.set_item("topic", topic)?;
+            facts.set_item("queue", *queue)?;
+            put(
+                facts,
+                [("position", offset), ("end", end)],
+                "LogShrunkError",
+            )
+        }
         Error::Unsupported { .. } => Ok("UnsupportedError"),
         Error::Full { path, needed, free } => {
             facts.set_item("path", text(path))?;

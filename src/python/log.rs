@@ -55,11 +55,23 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
             let text = "slow flush: %d bytes of the log of %s took %.3f s";
             warn(py, (text, bytes, path, took.as_secs_f64()))
         }
-        Warning::Undelivered { topic, level } => {
-            let text = "a message for topic %s was sent with delay_level=%d: it waits in \
-                        SCHEDULE_TOPIC_XXXX until a RocketMQ broker opens %s; Forebay does not \
-                        deliver delayed messages";
-            warn(py, (text, &**topic, level, path))
+        Warning::Undelivered { position } => {
+            let text = "the delayed message at position %d of %s names no valid topic and queue: \
+                        it stays in SCHEDULE_TOPIC_XXXX and is not delivered";
+            warn(py, (text, position, path))
+        }
+        Warning::Retired {
+            topic,
+            queue,
+            messages,
+        } => {
+            let text = "retention removed %d messages of topic %s queue %d before the group \
+                        consumed them";
+            warn(py, (text, messages, &**topic, queue))
+        }
+        Warning::NotSaved { reason } => {
+            let text = "cannot store the progress of the groups of %s: %s; trying again";
+            warn(py, (text, path, &**reason))
         }
         Warning::Unlocked { path, reason } => {
             let text = "lock_memory: cannot lock %s in memory: %s; files stay unlocked until \

@@ -63,11 +63,24 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Message {
     core: crate::Message,
+    /// Of a message that a consumer delivered.
+    receipt: Option<crate::Receipt>,
 }
 
 impl From<crate::Message> for Message {
     fn from(core: crate::Message) -> Message {
-        Message { core }
+        let receipt = None;
+        Message { core, receipt }
+    }
+}
+
+impl From<crate::Delivery> for Message {
+    fn from(delivery: crate::Delivery) -> Message {
+        let crate::Delivery { message, receipt } = delivery;
+        Message {
+            core: message,
+            receipt: Some(receipt),
+        }
     }
 }
 
@@ -77,6 +90,25 @@ impl Message {
     fn core(&self) -> PyResult<&crate::Message> {
         self.core.touch()?;
         Ok(&self.core)
+    }
+
+    /// What a consumer settles the message by; `None` if no consumer delivered it.
+    pub(super) fn receipt(&self) -> Option<&crate::Receipt> {
+        self.receipt.as_ref()
+    }
+
+    /// The delivery of the message; `None` if no consumer delivered it.
+    pub(super) fn delivery(&self) -> Option<crate::Delivery> {
+        Some(crate::Delivery {
+            message: self.core.clone(),
+            receipt: self.receipt.clone()?,
+        })
+    }
+
+    /// The topic that a message was sent to, where it was delivered from a retry topic.
+    fn original_topic(&self) -> Option<String> {
+        self.receipt.as_ref()?;
+        self.core.retry_topic()
     }
 
     fn record(&self) -> PyResult<Row<'_>> {
@@ -98,7 +130,11 @@ impl Message {
 impl Message {
     #[getter]
     fn topic<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyString>> {
-        Ok(PyString::new(py, &self.core()?.topic()))
+        let core = self.core()?;
+        match self.original_topic() {
+            Some(topic) => Ok(PyString::new(py, &topic)),
+            None => Ok(PyString::new(py, &core.topic())),
+        }
     }
 
     #[getter]

@@ -4,10 +4,12 @@
 mod archive;
 mod arrow;
 mod batch;
+mod consumer;
 mod convert;
 mod draft;
 mod edge;
 mod errors;
+mod groups;
 mod handle;
 mod log;
 mod message;
@@ -40,6 +42,10 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::arrow::Scan;
+    #[pymodule_export]
+    use super::consumer::{Consumer, ConsumerIterator};
+    #[pymodule_export]
+    use super::groups::GroupQueue;
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]

@@ -77,7 +77,7 @@ impl Store {
         Handle::new(slf.get().core.clone(), slf.clone().into_any().unbind())
     }
 
-    fn call<T: Send>(
+    pub(super) fn call<T: Send>(
         &self,
         py: Python<'_>,
         run: impl FnOnce(&crate::Store) -> crate::Result<T> + Send,

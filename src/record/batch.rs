@@ -1,6 +1,6 @@
 //! Encoded records of one topic, in the form of the store that they are meant for.
 
-use super::common::{Contents, Draft, HostBytes, RecordStyle};
+use super::common::{Contents, Copied, Draft, HostBytes, RecordStyle};
 use super::rocketmq;
 use super::row::Row;
 use crate::error::Result;
@@ -187,6 +187,17 @@ impl Batch {
             (Batch::RocketMq(batch), Row::RocketMq(staged)) => {
                 batch.push_staged(topic, queue, staged, with_id, clock_ms)
             }
+        }
+    }
+
+    /// Adds a copy of a record: its body, flag, born time and host, with what `to` has instead.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::push`]. The batch is then as it was.
+    pub fn push_copy(&mut self, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
+        match (self, of) {
+            (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
         }
     }
 

@@ -97,6 +97,12 @@ impl Message {
         String::from_utf8_lossy(self.record().topic())
     }
 
+    /// The topic that the message was sent to, where it is one that is tried again.
+    pub fn retry_topic(&self) -> Option<String> {
+        let topic = self.record().property(super::common::names::RETRY_TOPIC)?;
+        Some(String::from_utf8_lossy(topic).into_owned())
+    }
+
     /// The body, decompressed where the record says that it is compressed.
     ///
     /// # Errors

@@ -16,8 +16,8 @@ pub mod row;
 pub use batch::Batch;
 pub use common::check::{check_topic, flaw_of_property, is_key};
 pub use common::{
-    Contents, Draft, Flaw, HostBytes, Labels, PropertyKind, RecordStyle, coded, id, java_hash,
-    names,
+    Contents, Copied, Draft, Flaw, HostBytes, Labels, PropertyKind, RecordStyle, coded, id,
+    java_hash, names,
 };
 pub use layout::Layout;
 pub use message::Message;

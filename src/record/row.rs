@@ -155,6 +155,15 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// The value of a property; the last one where there are several of the name.
+    pub fn property(&self, name: &str) -> Option<&'a [u8]> {
+        match self {
+            Row::RocketMq(record) => {
+                rocketmq::properties::find(record.raw_properties(), name.as_bytes())
+            }
+        }
+    }
+
     /// Whether the record stands in a queue: prepared and rolled back ones do not.
     #[inline]
     pub fn is_queued(&self) -> bool {

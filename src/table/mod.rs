@@ -6,6 +6,7 @@
 
 mod file;
 pub mod json;
+pub mod levels;
 pub mod offsets;
 mod version;
 

@@ -9,6 +9,7 @@
 
 mod append_lock;
 mod arrow;
+mod consumer;
 mod copying;
 mod intake;
 mod ticket;

@@ -53,7 +53,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/bound", "src/ticket", "src/handle"],
     &["src/producer"],
     &["src/arrow"],
-    &["src/stages"],
+    &["src/consumer", "src/stages"],
     &["src/store"],
     &["src/scan"],
     &["src/archive", "src/tail"],

@@ -22,3 +22,20 @@ pub struct Draft<'a> {
     /// How often the message was delivered before.
     pub reconsume_times: i32,
 }
+
+/// What a copy of a record has instead of the original's.
+#[derive(Clone, Copy, Debug)]
+pub struct Copied<'a> {
+    /// The topic.
+    pub topic: &'a str,
+    /// The queue.
+    pub queue: u32,
+    /// Properties that the copy does not take over.
+    pub without: &'a [&'a str],
+    /// Properties that it has besides. Of a name that is taken over, the last value counts.
+    pub with: &'a [(&'a str, &'a str)],
+    /// How often the message was delivered before.
+    pub reconsume_times: i32,
+    /// The time by the sender's clock, in ms.
+    pub clock_ms: i64,
+}

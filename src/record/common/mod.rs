@@ -17,7 +17,7 @@ pub mod names;
 pub mod style;
 
 pub use contents::Contents;
-pub use draft::Draft;
+pub use draft::{Copied, Draft};
 pub use flaw::Flaw;
 pub use hash::java_hash;
 pub use known::Known;

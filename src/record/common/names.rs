@@ -18,6 +18,16 @@ pub const REAL_TOPIC: &str = "REAL_TOPIC";
 /// Property that holds the queue that a delayed message is meant for.
 pub const REAL_QID: &str = "REAL_QID";
 
+/// Property of a message that is tried again: the topic that it was sent to.
+pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
+/// Property of a message that is tried again: the id of the message that was sent.
+pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
+
+/// How the topic of a group's messages begins that are tried again.
+pub const RETRY_PREFIX: &str = "%RETRY%";
+/// How the topic of a group's dead letters begins.
+pub const DEAD_PREFIX: &str = "%DLQ%";
+
 /// Topic that delayed messages wait in, one queue a level.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 

@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
 use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic, too_large};
 use crate::record::common::names::UNIQ_KEY;
-use crate::record::common::{Draft, HostBytes, RecordStyle};
+use crate::record::common::{Copied, Draft, HostBytes, RecordStyle};
 
 /// Longest properties of a record in bytes, the checksum's 20 included.
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
@@ -250,6 +250,64 @@ impl Batch {
         true
     }
 
+    /// Adds a copy of a record: its body, flag, born time and host, with what `to` has instead. A
+    /// born host of another length than the store's is replaced by the store's. The copy gets a
+    /// checksum of its own.
+    ///
+    /// # Errors
+    ///
+    /// As [`Batch::push`]. The batch is then as it was.
+    pub fn push_copy(&mut self, of: &Record<'_>, to: &Copied<'_>) -> Result<()> {
+        check_topic(to.topic)?;
+        let style = self.style;
+        let (body, host) = (of.stored_body(), style.host.as_bytes());
+        let properties = properties::copied(of.raw_properties(), to);
+        let crc_len = if style.checksum { CRC_LEN } else { 0 };
+        let properties_len = properties.len() + crc_len;
+        if properties_len > PROPERTIES_LEN_MAX {
+            return Err(too_large("properties", properties_len, PROPERTIES_LEN_MAX));
+        }
+        let fixed_len = FIXED_LEN_V4 - 2 * HOST_V4 + 2 * host.len();
+        let len = fixed_len + body.len() + 1 + to.topic.len() + 2 + properties_len;
+        let limit = style.max_message_size.max(body.len()) + RECORD_OVERHEAD_MAX;
+        if len > limit {
+            return Err(too_large("record", len, limit));
+        }
+        let draft = Draft {
+            body,
+            flag: of.flag(),
+            born_timestamp: Some(of.born_timestamp()),
+            reconsume_times: to.reconsume_times,
+            ..Draft::default()
+        };
+        let start = self.end;
+        self.end += len;
+        if self.bytes.len() < self.end {
+            self.grow();
+        }
+        let record = self.bytes.get_mut(start..self.end).unwrap_or_default();
+        let mut sink = Sink(&mut *record);
+        sink.header(len, to.queue, &draft, &style.host, 0);
+        sink.put(body);
+        sink.put(&[low_u8(to.topic.len())]);
+        sink.put(to.topic.as_bytes());
+        sink.put(&low_u16(short(properties_len)).to_be_bytes());
+        sink.put(&properties);
+        if style.checksum {
+            sink.put(CRC_BLANK);
+        }
+        keep_origin(record, of, host.len());
+        self.clock_ms = to.clock_ms;
+        self.rows.push(Encoded {
+            start,
+            len: short(len),
+            queue: to.queue,
+            fixed_len: short(fixed_len),
+            tail_crc: None,
+        });
+        Ok(())
+    }
+
     /// Finishes all records as ones that lie back to back from `position` on, each at offset 0 of
     /// its queue and stored when the last one was encoded; returns them.
     pub fn seal_all(&mut self, position: u64) -> &[u8] {
@@ -303,6 +361,21 @@ impl Batch {
             seal_checksum(record, row);
         }
         record
+    }
+}
+
+/// Gives a copy the compression and, where it fits, the born host of the original.
+fn keep_origin(record: &mut [u8], of: &Record<'_>, host_len: usize) {
+    let kept = of.sys_flag() & (sys_flag::COMPRESSED | sys_flag::COMPRESSION);
+    if let Some(flags) = record.get_mut(AT_SYS_FLAG..AT_BORN_TIMESTAMP) {
+        let both = flags.iter_mut().zip(kept.to_be_bytes());
+        both.for_each(|(flags, kept)| *flags |= kept);
+    }
+    let born = of.born_host_bytes();
+    if born.len() == host_len
+        && let Some(at) = record.get_mut(AT_BORN_HOST..AT_BORN_HOST + host_len)
+    {
+        at.copy_from_slice(born);
     }
 }
 

@@ -337,6 +337,12 @@ impl<'a> Record<'a> {
         self.part(at, self.layout.body_at - 16 - at)
     }
 
+    /// Bytes of the born host as stored: address, then port.
+    pub(crate) fn born_host_bytes(&self) -> &'a [u8] {
+        let at = short(AT_BORN_HOST);
+        self.part(at, u32::from(self.layout.store_timestamp_at) - at)
+    }
+
     /// How often the message was delivered again.
     pub fn reconsume_times(&self) -> i32 {
         be_u32(self.bytes, self.layout.body_at as usize - 16) as i32

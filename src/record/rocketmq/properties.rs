@@ -9,6 +9,7 @@ pub use crate::record::common::names::{
 };
 pub use crate::record::common::{Known, java_hash};
 
+use crate::record::common::Copied;
 use crate::record::common::hash::java_hash_from;
 
 /// Name of the whole-record checksum among the properties.
@@ -26,6 +27,27 @@ pub fn pairs(raw: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
         let (_, value) = value.split_first()?;
         (!name.is_empty() && !value.is_empty()).then_some((name, value))
     })
+}
+
+/// The properties of a copy of a record with the properties `raw`, encoded, without a checksum.
+pub fn copied(raw: &[u8], to: &Copied<'_>) -> Vec<u8> {
+    let mut copy = Vec::with_capacity(raw.len() + 128);
+    let is_kept = |name: &[u8]| {
+        let mut left = to.without.iter().chain(&[CRC_PROPERTY]);
+        !left.any(|without| without.as_bytes() == name)
+    };
+    let kept = pairs(raw).filter(|(name, _)| is_kept(name));
+    let added = to
+        .with
+        .iter()
+        .map(|(name, value)| (name.as_bytes(), value.as_bytes()));
+    for (name, value) in kept.chain(added) {
+        copy.extend_from_slice(name);
+        copy.push(NAME_END);
+        copy.extend_from_slice(value);
+        copy.push(VALUE_END);
+    }
+    copy
 }
 
 /// The value of `name`: the last one where there are several.

@@ -1,0 +1,99 @@
+"""Consuming by callback: what `forebay.Consumer.run` does."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from forebay._forebay import Consumer, Message
+from forebay.errors import AlreadySettledError, OwnershipLostError, StoreClosedError
+
+_logger = logging.getLogger("forebay")
+#: How often a worker checks whether it has to stop, in seconds.
+_SLICE = 0.1
+
+
+def run(
+    consumer: Consumer,
+    handler: Callable[[Any], object],
+    threads: int = 1,
+    batch: int = 1,
+) -> None:
+    """Call `handler` with the messages of `consumer` until the consumer closes or a signal comes.
+
+    Returns once all calls have returned. See `forebay.Consumer.run`.
+    """
+    if threads < 1:
+        raise ValueError(f"threads must be at least 1, got {threads}")
+    if batch < 1:
+        raise ValueError(f"batch must be at least 1, got {batch}")
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                messages = consumer.poll(batch, timeout=_SLICE)
+                if messages:
+                    _handle(consumer, handler, messages, batch)
+        except StoreClosedError:
+            pass
+        except BaseException as error:
+            failures.append(error)
+        finally:
+            stop.set()
+
+    workers = [threading.Thread(target=work, name=f"forebay-run-{n}") for n in range(threads)]
+    previous = _on_termination(stop)
+    try:
+        for worker in workers:
+            worker.start()
+        stop.wait()
+    finally:
+        stop.set()
+        for worker in workers:
+            if worker.ident is not None:
+                worker.join()
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+    if failures:
+        raise failures[0]
+
+
+def _handle(
+    consumer: Consumer, handler: Callable[[Any], object], messages: list[Message], batch: int
+) -> None:
+    """Call the handler and settle its messages."""
+    try:
+        handler(messages if batch > 1 else messages[0])
+    except Exception:
+        _logger.exception("the handler failed: its messages will be delivered again")
+        _settle(messages, consumer.nack)
+    else:
+        _settle(messages, consumer.ack)
+
+
+def _settle(messages: list[Message], settle: Callable[[Message], None]) -> None:
+    """Settle each message, unless the handler has settled it, or it was given to another consumer."""
+    for message in messages:
+        try:
+            settle(message)
+        except AlreadySettledError:
+            pass
+        except OwnershipLostError as error:
+            _logger.warning("%s", error)
+
+
+def _on_termination(stop: threading.Event) -> Any:
+    """Have SIGTERM set `stop`, where this thread may handle signals. Returns the handler before."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+
+    def terminate(number: int, frame: FrameType | None) -> None:
+        stop.set()
+
+    return signal.signal(signal.SIGTERM, terminate)

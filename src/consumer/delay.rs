@@ -1,0 +1,222 @@
+//! Delivery of delayed messages: from the schedule topic to the topic that each is meant for.
+//!
+//! ```text
+//!   SCHEDULE_TOPIC_XXXX, queue level - 1: | delivered | due | due | not due yet ...
+//!                                                     ^ next
+//! ```
+//!
+//! All messages of a level have the same delay, so a queue is in the order of delivery, and the
+//! first message that is not due says when the level wants to run next. `config/delayOffset.json`
+//! keeps `next` of each level, as in RocketMQ. It is written after the log is durable up to what
+//! was delivered: a process or a machine that dies delivers again what it delivered since the last
+//! write, and loses nothing.
+
+use super::service::Due;
+use crate::disk::Disk;
+use crate::engine::{Atomicity, Check, Durability, Engine, Filter, Rows, Topic};
+use crate::error::{Error, Result};
+use crate::handle::Handle;
+use crate::record::names::{DELAY_LEVELS_MS, REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC};
+use crate::record::{Copied, Message, Row, check_topic};
+use crate::table::levels::LevelTable;
+use crate::warning::Warning;
+use parking_lot::Mutex;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Messages that one step of a level delivers at most, so that others get their turn.
+const STEP_MAX: usize = 1_000;
+
+/// The delivery of one store.
+#[derive(Debug)]
+pub(super) struct Delay {
+    /// Where the table is; `None` for a store without files.
+    place: Option<(Arc<dyn Disk>, PathBuf)>,
+    state: Mutex<Option<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    table: LevelTable,
+    is_saved: bool,
+    /// When the first message of each level is due, where one waits: all others come later.
+    heads: [Option<i64>; DELAY_LEVELS_MS.len()],
+}
+
+impl Delay {
+    /// Nothing is read before the first step.
+    pub(super) fn new(place: Option<(Arc<dyn Disk>, PathBuf)>) -> Delay {
+        Delay {
+            place,
+            state: Mutex::new(None),
+        }
+    }
+
+    /// Delivers what is due at `now`. Returns when more will be.
+    pub(super) fn step(&self, handle: &Handle, now: i64) -> Result<Due> {
+        let engine = handle.writer()?;
+        let Some(schedule) = engine.topics().get(SCHEDULE_TOPIC) else {
+            return Ok(Due::Never);
+        };
+        let mut state = self.state.lock();
+        if state.is_none() {
+            let table = match &self.place {
+                Some((disk, config)) => LevelTable::open(&**disk, config)?,
+                None => LevelTable::default(),
+            };
+            *state = Some(State {
+                table,
+                is_saved: true,
+                heads: [None; DELAY_LEVELS_MS.len()],
+            });
+        }
+        let Some(state) = &mut *state else {
+            return Ok(Due::Never);
+        };
+        let mut due = Due::Never;
+        for ((level, delay), head) in (1..).zip(DELAY_LEVELS_MS).zip(state.heads) {
+            // A clock that was set back delays no message for longer than its level.
+            let is_before = |at: &i64| now < *at && *at <= now.saturating_add(delay);
+            let level_due = match head.filter(is_before) {
+                Some(at) => Due::At(at),
+                None => state.run_level(handle, &schedule, level, delay, now)?,
+            };
+            if let Some(head) = state.heads.get_mut(level as usize - 1) {
+                *head = match level_due {
+                    Due::At(at) => Some(at),
+                    Due::Now | Due::Never => None,
+                };
+            }
+            due = due.min(level_due);
+        }
+        Ok(due)
+    }
+
+    /// Stores how far delivery is; durable on return, after what was delivered.
+    pub(super) fn save(&self, handle: &Handle, now: i64) -> Result<()> {
+        let mut state = self.state.lock();
+        let Some(state) = state.as_mut().filter(|state| !state.is_saved) else {
+            return Ok(());
+        };
+        handle.engine.flush()?;
+        if let Some((disk, _)) = &self.place {
+            state.table.save(&**disk, now)?;
+        }
+        state.is_saved = true;
+        Ok(())
+    }
+}
+
+impl State {
+    /// Delivers what is due of one level.
+    fn run_level(
+        &mut self,
+        handle: &Handle,
+        schedule: &Topic,
+        level: u32,
+        delay: i64,
+        now: i64,
+    ) -> Result<Due> {
+        let engine = &*handle.engine;
+        let queue = level - 1;
+        let Some(bounds) = engine.bounds(schedule, queue)? else {
+            return Ok(Due::Never);
+        };
+        // A log that came back shorter holds nothing of what was delivered beyond its end.
+        let stored = self.table.get(level).unwrap_or(0);
+        let mut next = stored.clamp(bounds.start, bounds.end);
+        if next >= bounds.end {
+            return Ok(Due::Never);
+        }
+        let range = next..bounds.end;
+        let mut cursor = engine.cursor(schedule, queue, range, &Filter::default(), Check::Full)?;
+        let mut rows = Rows::default();
+        cursor.next(STEP_MAX, &mut rows)?;
+        let mut due = match cursor.offset() < bounds.end {
+            true => Due::Now,
+            false => Due::Never,
+        };
+        for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
+            let record = message.record();
+            let at = record.store_timestamp().saturating_add(delay);
+            let at = at.min(now.saturating_add(delay));
+            if at > now {
+                due = Due::At(at);
+                break;
+            }
+            deliver(handle, &message)?;
+            next = record.queue_offset().cast_unsigned() + 1;
+            self.set(level, next);
+        }
+        if !matches!(due, Due::At(_)) {
+            self.set(level, cursor.offset());
+        }
+        Ok(due)
+    }
+
+    fn set(&mut self, level: u32, next: u64) {
+        if self.table.get(level) != Some(next) {
+            self.table.set(level, next);
+            self.is_saved = false;
+        }
+    }
+}
+
+/// Appends a message to the topic and queue that it is meant for. One that names none is passed
+/// over with a warning: it stays where it is.
+fn deliver(handle: &Handle, message: &Message) -> Result<()> {
+    let engine = &*handle.engine;
+    let record = message.record();
+    let Some((topic, queue)) = target(engine, &record) else {
+        handle.warnings().add(Warning::Undelivered {
+            position: record.position().cast_unsigned(),
+        });
+        return Ok(());
+    };
+    // As in RocketMQ the message keeps the properties that say what it waited for.
+    let copied = Copied {
+        topic: &topic.name,
+        queue,
+        without: &[],
+        with: &[],
+        reconsume_times: record.reconsume_times(),
+        clock_ms: handle.clock.now_ms(),
+    };
+    let mut batch = engine.batch();
+    batch.push_copy(&record, &copied)?;
+    let batches = &mut [(&*topic, &mut batch)];
+    engine.append(batches, Atomicity::Rows, Durability::Written)?;
+    Ok(())
+}
+
+/// The topic and queue that a delayed message is meant for.
+fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
+    let text = |name: &str| str::from_utf8(record.property(name)?).ok();
+    let name = text(REAL_TOPIC)?;
+    // A message that is delayed to the schedule would come back for ever.
+    if name == SCHEDULE_TOPIC || check_topic(name).is_err() {
+        return None;
+    }
+    let topic = match engine.topics().get(name) {
+        Some(topic) => topic,
+        None => engine.topic_for_append(name).ok()?,
+    };
+    let queue: u32 = text(REAL_QID)?.parse().ok()?;
+    Some((Arc::clone(&topic), queue % topic.write_queues().max(1)))
+}
+
+/// Whether a store has delayed messages that may not have been delivered.
+pub(super) fn has_messages(engine: &dyn Engine) -> Result<bool, Error> {
+    let Some(schedule) = engine.topics().get(SCHEDULE_TOPIC) else {
+        return Ok(false);
+    };
+    for queue in engine.queues(&schedule) {
+        if engine
+            .bounds(&schedule, queue)?
+            .is_some_and(|bounds| !bounds.is_empty())
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,382 @@
+//! A queue as one group consumes it: who owns it, and what is unsettled.
+//!
+//! One consumer of a group owns a queue at a time. An heir gets it when its owner has settled what
+//! it holds, so that nothing is delivered twice because a consumer joined; meanwhile the queue
+//! delivers nothing. An owner that leaves, or whose deliveries time out, is not waited for.
+
+use super::window::{Settling, Window};
+use crate::engine::{Check, Engine, Filter, Rows, Topic};
+use crate::error::{Error, Result};
+use crate::record::Message;
+use crate::warning::Warning;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Rows that one step of a cursor collects.
+const STEP_ROWS: usize = 1024;
+
+/// What a consumer guarantees about the order of a queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Order {
+    /// A message that fails goes to the retry topic; those after it go on.
+    #[default]
+    None,
+    /// A message that fails is delivered again before anything after it.
+    Queue,
+}
+
+/// A queue of one group.
+#[derive(Debug)]
+pub struct Lane {
+    /// The topic that is read: for a retried message not the one it was sent to.
+    pub topic: Arc<Topic>,
+    /// The queue.
+    pub queue: u32,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    owner: Option<u64>,
+    heir: Option<u64>,
+    since: i64,
+    window: Window,
+}
+
+/// A message that a consumer holds until it settles it.
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The message.
+    pub message: Message,
+    /// By which it is settled.
+    pub receipt: Receipt,
+}
+
+/// One delivery of one message.
+#[derive(Clone, Debug)]
+pub struct Receipt {
+    lane: Arc<Lane>,
+    offset: u64,
+    serial: u32,
+}
+
+/// How messages are taken off a lane.
+pub(super) struct Taking<'a> {
+    pub(super) engine: &'a dyn Engine,
+    pub(super) member: u64,
+    pub(super) filter: &'a Filter,
+    pub(super) order: Order,
+    pub(super) now: i64,
+    /// When what is taken comes back.
+    pub(super) deadline: i64,
+    pub(super) max_unsettled: u64,
+}
+
+/// How far a group is with a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LaneProgress {
+    /// The smallest offset that is not settled.
+    pub committed: u64,
+    /// Messages delivered and not settled.
+    pub unsettled: u64,
+    /// Number of the member that owns the queue.
+    pub owner: Option<u64>,
+    /// Since when, in ms.
+    pub since: i64,
+}
+
+impl Receipt {
+    /// The topic and queue that it was read from, and its offset there.
+    pub fn place(&self) -> (&str, u32, u64) {
+        (&self.lane.topic.name, self.lane.queue, self.offset)
+    }
+
+    pub(super) fn lane(&self) -> &Arc<Lane> {
+        &self.lane
+    }
+
+    fn settled(&self, settling: Settling) -> Result<()> {
+        let (topic, queue, offset) = self.place();
+        match settling {
+            Settling::Done => Ok(()),
+            Settling::Already => Err(Error::AlreadySettled {
+                topic: topic.to_owned(),
+                queue,
+                offset,
+            }),
+            Settling::Lost => Err(self.lost()),
+        }
+    }
+
+    fn lost(&self) -> Error {
+        let (topic, queue, _) = self.place();
+        Error::OwnershipLost {
+            topic: topic.to_owned(),
+            queue,
+        }
+    }
+}
+
+impl Lane {
+    /// A lane that nobody owns.
+    pub(super) fn new(topic: Arc<Topic>, queue: u32, committed: u64) -> Lane {
+        let state = State {
+            owner: None,
+            heir: None,
+            since: 0,
+            window: Window::new(committed),
+        };
+        Lane {
+            topic,
+            queue,
+            state: Mutex::new(state),
+        }
+    }
+
+    /// The member that owns the lane, or will.
+    pub(super) fn claimed_by(&self) -> Option<u64> {
+        let state = self.state.lock();
+        state.heir.or(state.owner)
+    }
+
+    /// Gives the lane to `member`: at once where nobody owns it, else when its owner is done.
+    pub(super) fn give_to(&self, member: Option<u64>, now: i64) {
+        let mut state = self.state.lock();
+        state.heir = None;
+        if state.owner != member {
+            state.heir = member;
+            if member.is_none() {
+                state.leave(now);
+            }
+            state.inherit(now);
+        }
+    }
+
+    /// Takes the lane from a member that has left: what it holds is due at once.
+    pub(super) fn leave(&self, member: u64, now: i64) {
+        let mut state = self.state.lock();
+        if state.heir == Some(member) {
+            state.heir = None;
+        }
+        if state.owner == Some(member) {
+            state.leave(now);
+            state.inherit(now);
+        }
+    }
+
+    /// How far the group is.
+    pub(super) fn progress(&self) -> LaneProgress {
+        let state = self.state.lock();
+        LaneProgress {
+            committed: state.window.committed(),
+            unsettled: state.window.unsettled() as u64,
+            owner: state.owner,
+            since: state.since,
+        }
+    }
+
+    /// Goes on at `offset`; what is delivered counts no more.
+    pub(super) fn seek(&self, offset: u64) {
+        self.state.lock().window = Window::new(offset);
+    }
+
+    /// When a message of the lane comes back, at the earliest.
+    pub(super) fn next_deadline(&self) -> Option<i64> {
+        self.state.lock().window.next_deadline()
+    }
+
+    /// Adds up to `max` messages to `taken`, first those that are due again. Returns whether the
+    /// lane may have more at once.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogShrunk`] where the queue ends before what the group has settled; those of
+    /// reading. What was read before is in `taken`.
+    pub(super) fn take(
+        self: &Arc<Lane>,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<bool> {
+        let mut state = self.state.lock();
+        state.inherit_after(by.now);
+        if state.owner != Some(by.member) || state.heir.is_some() {
+            return Ok(false);
+        }
+        let window = &mut state.window;
+        if by.order == Order::Queue && window.is_out(by.now) {
+            return Ok(false);
+        }
+        let begin = taken.len();
+        self.take_again(window, by, max, taken)?;
+        let waits = by.order == Order::Queue && window.unsettled() > taken.len() - begin;
+        let room = max - (taken.len() - begin);
+        if waits || room == 0 {
+            return Ok(false);
+        }
+        self.take_new(window, by, room, taken)
+    }
+
+    fn take_again(
+        self: &Arc<Lane>,
+        window: &mut Window,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<()> {
+        for _ in 0..max {
+            let Some(offset) = window.due(by.now) else {
+                break;
+            };
+            match by.engine.get(&self.topic, self.queue, offset) {
+                Ok(Some(message)) => {
+                    let serial = window.deliver_again(offset, by.deadline);
+                    taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));
+                }
+                // Retired or damaged since: nobody can handle it.
+                Ok(None) | Err(Error::Corrupt { .. }) => window.give_up(offset),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn take_new(
+        self: &Arc<Lane>,
+        window: &mut Window,
+        by: &Taking<'_>,
+        max: usize,
+        taken: &mut Vec<Delivery>,
+    ) -> Result<bool> {
+        let Some(bounds) = by.engine.bounds(&self.topic, self.queue)? else {
+            return Ok(false);
+        };
+        if window.next() > bounds.end {
+            return Err(Error::LogShrunk {
+                topic: self.topic.name.to_string(),
+                queue: self.queue,
+                offset: window.next(),
+                end: bounds.end,
+            });
+        }
+        if window.next() < bounds.start {
+            by.engine.report().warnings.add(Warning::Retired {
+                topic: self.topic.name.clone(),
+                queue: self.queue,
+                messages: bounds.start - window.next(),
+            });
+            window.skip_to(bounds.start);
+        }
+        let begin = window.next();
+        let end = bounds.end.min(window.committed() + by.max_unsettled);
+        if begin >= end {
+            return Ok(false);
+        }
+        let (topic, range) = (&self.topic, begin..end);
+        let mut cursor = by
+            .engine
+            .cursor(topic, self.queue, range, by.filter, Check::Full)?;
+        let mut rows = Rows::default();
+        let mut left = max;
+        while left > 0 {
+            rows.clear();
+            cursor.next(left.min(STEP_ROWS), &mut rows)?;
+            if rows.rows.is_empty() {
+                break;
+            }
+            left -= rows.rows.len();
+            for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
+                let offset = message.record().queue_offset().cast_unsigned();
+                let serial = window.deliver(offset, by.deadline);
+                taken.push(self.delivery(message, offset, serial));
+            }
+        }
+        window.skip_to(cursor.offset());
+        Ok(window.next() < bounds.end && window.next() > begin)
+    }
+
+    fn delivery(self: &Arc<Lane>, message: Message, offset: u64, serial: u32) -> Delivery {
+        let lane = Arc::clone(self);
+        Delivery {
+            message,
+            receipt: Receipt {
+                lane,
+                offset,
+                serial,
+            },
+        }
+    }
+
+    /// The state, if `member` may settle here.
+    fn owned(&self, member: u64, receipt: &Receipt) -> Result<parking_lot::MutexGuard<'_, State>> {
+        let state = self.state.lock();
+        match state.owner == Some(member) {
+            true => Ok(state),
+            false => Err(receipt.lost()),
+        }
+    }
+
+    /// Checks that `member` may still settle a delivery. Returns how often it was delivered.
+    pub(super) fn check(&self, member: u64, receipt: &Receipt) -> Result<u32> {
+        let window = &mut self.owned(member, receipt)?.window;
+        receipt.settled(window.check(receipt.offset, receipt.serial))?;
+        Ok(window.attempts(receipt.offset))
+    }
+
+    /// Settles a delivery. The last one of an owner hands the lane to its heir.
+    pub(super) fn settle(&self, member: u64, receipt: &Receipt, now: i64) -> Result<()> {
+        let mut state = self.owned(member, receipt)?;
+        let settling = state.window.settle(receipt.offset, receipt.serial);
+        receipt.settled(settling)?;
+        state.inherit(now);
+        Ok(())
+    }
+
+    /// Postpones the time when a delivery comes back.
+    pub(super) fn extend(&self, member: u64, receipt: &Receipt, until: i64) -> Result<()> {
+        let mut state = self.owned(member, receipt)?;
+        let window = &mut state.window;
+        receipt.settled(window.extend(receipt.offset, receipt.serial, until))
+    }
+
+    /// Takes a delivery back, and all later ones of the queue: they are due at `due`.
+    pub(super) fn recall(&self, member: u64, receipt: &Receipt, due: i64) -> Result<()> {
+        let mut state = self.owned(member, receipt)?;
+        let window = &mut state.window;
+        receipt.settled(window.check(receipt.offset, receipt.serial))?;
+        window.recall_from(receipt.offset, due);
+        Ok(())
+    }
+
+    /// Takes one delivery back, which nobody has seen: it is due at once.
+    pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: i64) {
+        if let Ok(mut state) = self.owned(member, receipt) {
+            let window = &mut state.window;
+            window.extend(receipt.offset, receipt.serial, now);
+            state.inherit_after(now);
+        }
+    }
+}
+
+impl State {
+    fn leave(&mut self, now: i64) {
+        self.owner = None;
+        self.window.recall_from(0, now);
+    }
+
+    /// Hands the lane to its heir, if its owner holds nothing.
+    fn inherit(&mut self, now: i64) {
+        if self.heir.is_some() && (self.owner.is_none() || self.window.unsettled() == 0) {
+            self.owner = self.heir.take();
+            self.since = now;
+        }
+    }
+
+    /// Hands the lane to its heir, if all that its owner holds has come back.
+    fn inherit_after(&mut self, now: i64) {
+        if self.heir.is_some() && !self.window.is_out(now) {
+            self.leave(now);
+            self.inherit(now);
+        }
+    }
+}

@@ -1,0 +1,370 @@
+//! Groups of consumers that share the queues of topics, as RocketMQ has them.
+//!
+//! ```text
+//!   Consumer --> Group: who owns which queue          sharing
+//!                  | Lane: one queue of the group
+//!                  |   Window: what is unsettled
+//!   ack    --> Window --> Progress: config/consumerOffset.json
+//!   nack   --> retry  --> SCHEDULE_TOPIC_XXXX --> Delay --> %RETRY%group --> Consumer
+//!   reject --> retry  --> %DLQ%group
+//! ```
+//!
+//! Each message is delivered until it is settled. What is committed of a queue is the smallest
+//! offset that is not settled, so a process that dies delivers again what it had not settled, and
+//! what it settled beyond that offset. [`Service`](service) runs the rest: it delivers delayed
+//! messages and stores progress, which is never ahead of the durable log.
+
+mod consumer;
+mod delay;
+mod group;
+mod lane;
+mod progress;
+mod retry;
+mod service;
+mod sharing;
+mod start;
+mod window;
+
+pub use consumer::{Assigned, Consumer};
+pub use group::ConsumerOptions;
+pub use lane::{Delivery, Order, Receipt};
+pub use progress::{ProgressRow, record as record_progress};
+pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
+pub use start::Start;
+
+use crate::bound::Bound;
+use crate::disk::Disk;
+use crate::engine::Point;
+use crate::error::{Error, Op, Result};
+use crate::handle::Handle;
+use crate::record::check_topic;
+use delay::Delay;
+use group::Group;
+use parking_lot::Mutex;
+use progress::Progress;
+use service::{Due, Service};
+use start::offset_of;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// Between two writes of progress, in ms, as in RocketMQ.
+const SAVE_EACH_MS: i64 = 5_000;
+/// Longest name of a group in bytes, as in RocketMQ.
+const GROUP_LEN_MAX: usize = 120;
+
+/// The groups of a store, and the delivery of its delayed messages.
+pub struct Consumers {
+    handle: Arc<Handle>,
+    place: Option<(Arc<dyn Disk>, PathBuf)>,
+    progress: OnceLock<Progress>,
+    groups: Mutex<BTreeMap<Box<str>, Arc<Group>>>,
+    members: AtomicU64,
+    delay: Delay,
+    service: Service,
+    /// When progress is stored next.
+    save_at: AtomicI64,
+}
+
+/// A queue of a group, for who looks from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupQueue {
+    /// The group.
+    pub group: Box<str>,
+    /// The topic.
+    pub topic: Box<str>,
+    /// The queue.
+    pub queue: u32,
+    /// The next offset that the group consumes.
+    pub committed: u64,
+    /// Messages from there on.
+    pub lag: u64,
+    /// Messages that are delivered and not settled; known for groups of this process.
+    pub unsettled: u64,
+    /// Number of the member of this process that owns the queue.
+    pub owner: Option<u64>,
+}
+
+impl Consumers {
+    /// The groups of the store that `handle` has open; `place` is its disk and the directory of its
+    /// tables, where it has files.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading; [`Error::Io`] where no thread can be started.
+    pub fn new(
+        handle: Arc<Handle>,
+        place: Option<(Arc<dyn Disk>, PathBuf)>,
+    ) -> Result<Arc<Consumers>> {
+        let delay = Delay::new(place.clone());
+        let consumers = Arc::new(Consumers {
+            handle,
+            place,
+            progress: OnceLock::new(),
+            groups: Mutex::default(),
+            members: AtomicU64::new(0),
+            delay,
+            service: Service::default(),
+            save_at: AtomicI64::new(i64::MAX),
+        });
+        let handle = &consumers.handle;
+        if handle.writer().is_ok() {
+            let weak = Arc::downgrade(&consumers);
+            handle.on_delayed(Box::new(move || {
+                if let Some(consumers) = weak.upgrade() {
+                    // Without a thread the message is delivered by the next opening.
+                    let _ = consumers.service.start(&consumers);
+                }
+            }));
+            if delay::has_messages(&*handle.engine)? {
+                consumers.start()?;
+            }
+        }
+        Ok(consumers)
+    }
+
+    /// A consumer of `topics` in `group`. A topic that is not there yet has its default queues.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InvalidOption`], [`Error::InvalidTopic`]; [`Error::ReadOnly`] where the store is
+    /// not open for writing; [`Error::Corrupt`] where the table of offsets cannot be read; those
+    /// of reading.
+    pub fn consumer(
+        self: &Arc<Consumers>,
+        topics: &[&str],
+        group: &str,
+        options: ConsumerOptions,
+    ) -> Result<Consumer> {
+        check_group(group)?;
+        check_options(&options)?;
+        let engine = self.handle.writer()?;
+        if topics.is_empty() {
+            return Err(Error::option("topics", "[]", "name at least one topic"));
+        }
+        for topic in topics {
+            check_topic(topic)?;
+            engine.topic_for_append(topic)?;
+        }
+        let group = {
+            let mut groups = self.groups.lock();
+            let found = groups.entry(group.into());
+            Arc::clone(found.or_insert_with(|| Arc::new(Group::new(group))))
+        };
+        let consumer = Consumer::join(self, group, topics, options)?;
+        // Where the group begins is stored with its progress, so that it begins once.
+        self.save_at
+            .fetch_min(self.now() + SAVE_EACH_MS, Ordering::AcqRel);
+        self.start()?;
+        Ok(consumer)
+    }
+
+    fn start(self: &Arc<Consumers>) -> Result<()> {
+        let started = self.service.start(self);
+        started.map_err(|e| Error::io(Op::StartThreads, &self.handle.path, e))
+    }
+
+    fn handle(&self) -> &Handle {
+        &self.handle
+    }
+
+    fn now(&self) -> i64 {
+        self.handle.clock.now_ms()
+    }
+
+    fn next_member(&self) -> u64 {
+        self.members.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has the service look for work: for a clock that was moved, too.
+    pub(crate) fn wake(&self) {
+        self.service.wake();
+    }
+
+    fn progress(&self) -> Result<&Progress> {
+        if let Some(progress) = self.progress.get() {
+            return Ok(progress);
+        }
+        let loaded = Progress::load(self.place.clone())?;
+        Ok(self.progress.get_or_init(|| loaded))
+    }
+
+    /// Delivers what is due and stores progress when it is time. Returns when to call again.
+    fn step(&self, now: i64) -> Result<Due> {
+        let due = self.delay.step(&self.handle, now);
+        let save_at = self.save_at.load(Ordering::Acquire);
+        if now >= save_at {
+            self.save_at.store(now + SAVE_EACH_MS, Ordering::Release);
+            self.save_progress()?;
+            self.delay.save(&self.handle, now)?;
+        }
+        let has_delayed = !matches!(due, Ok(Due::Never));
+        if has_delayed {
+            self.save_at.fetch_min(now + SAVE_EACH_MS, Ordering::AcqRel);
+        }
+        let save_at = self.save_at.load(Ordering::Acquire);
+        Ok(due?.min(Due::At(save_at)))
+    }
+
+    /// Stores how far all groups are, no further than the log is durable. Durable on return.
+    fn save_progress(&self) -> Result<()> {
+        let engine = &*self.handle.engine;
+        let durable = engine.durable_position();
+        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
+        let mut rows = Vec::new();
+        for group in &groups {
+            for lane in group.lanes() {
+                let committed = lane.progress().committed;
+                let end = engine.offset_at(&lane.topic, lane.queue, Point::Position(durable))?;
+                rows.push(ProgressRow {
+                    topic: lane.topic.name.clone(),
+                    group: group.name.clone(),
+                    queue: lane.queue,
+                    offset: committed.min(end),
+                });
+            }
+        }
+        self.progress()?.save(rows, self.now())
+    }
+
+    /// All groups that are known, with each of their queues.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumers::consumer`].
+    pub fn groups(&self) -> Result<Vec<GroupQueue>> {
+        let engine = self.handle.engine()?;
+        let mut found = BTreeMap::new();
+        let rows = match self.handle.writer() {
+            Ok(_) => self.progress()?.all(),
+            // Another process may have the table written meanwhile.
+            Err(_) => Progress::load(self.place.clone())?.all(),
+        };
+        for row in rows {
+            let key = (row.group, row.topic, row.queue);
+            found.insert(key, (row.offset, 0, None));
+        }
+        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
+        for group in groups {
+            for lane in group.lanes() {
+                let key = (group.name.clone(), lane.topic.name.clone(), lane.queue);
+                let is = lane.progress();
+                found.insert(key, (is.committed, is.unsettled, is.owner));
+            }
+        }
+        let queues = found
+            .into_iter()
+            .map(|(key, (committed, unsettled, owner))| {
+                let (group, topic, queue) = key;
+                let known = engine.topics().get(&topic);
+                let bounds = known
+                    .map(|topic| engine.bounds(&topic, queue))
+                    .transpose()?;
+                let bounds = bounds.flatten().unwrap_or(0..0);
+                Ok(GroupQueue {
+                    lag: bounds.end.saturating_sub(committed.max(bounds.start)),
+                    group,
+                    topic,
+                    queue,
+                    committed,
+                    unsettled,
+                    owner,
+                })
+            });
+        queues.collect()
+    }
+
+    /// Sets how far a group is with a topic; durable on return. Consumers of this process go on
+    /// there, and what they hold counts no more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
+    /// [`Error::ReadOnly`]; those of storing.
+    pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
+        check_group(group)?;
+        let engine = self.handle.writer()?;
+        let found = engine
+            .topics()
+            .get(topic)
+            .ok_or_else(|| Error::UnknownTopic {
+                topic: topic.to_owned(),
+            })?;
+        let queues = engine.queues(&found);
+        if let Bound::Offsets(offsets) = to
+            && let Some(queue) = offsets.keys().find(|queue| !queues.contains(queue))
+        {
+            return Err(found.unknown_queue(*queue));
+        }
+        engine.flush()?;
+        let mut rows = Vec::new();
+        for queue in queues {
+            let is_left = |offsets: &BTreeMap<u32, u64>| !offsets.contains_key(&queue);
+            if !matches!(to, Bound::Offsets(offsets) if is_left(offsets)) {
+                rows.push(ProgressRow {
+                    topic: topic.into(),
+                    group: group.into(),
+                    queue,
+                    offset: offset_of(to, engine, &found, queue)?,
+                });
+            }
+        }
+        let live = self.groups.lock().get(group).cloned();
+        let lanes = live.map(|group| group.lanes()).unwrap_or_default();
+        for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
+            if let Some(row) = rows.iter().find(|row| row.queue == lane.queue) {
+                lane.seek(row.offset);
+            }
+        }
+        self.progress()?.save(rows, self.now())
+    }
+
+    /// Ends the service and stores all progress. The engine is still open.
+    ///
+    /// # Errors
+    ///
+    /// Those of storing.
+    pub fn close(&self) -> Result<()> {
+        self.service.end();
+        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
+        let is_used = groups.iter().any(|group| !group.lanes().is_empty());
+        let saved = match is_used {
+            true => self
+                .handle
+                .engine
+                .flush()
+                .and_then(|_| self.save_progress()),
+            false => Ok(()),
+        };
+        saved.and(self.delay.save(&self.handle, self.now()))
+    }
+}
+
+impl Drop for Consumers {
+    fn drop(&mut self) {
+        if self.handle.writer().is_ok() {
+            // Who wants to know of errors closes the store.
+            let _ = self.close();
+        }
+    }
+}
+
+fn check_group(group: &str) -> Result<()> {
+    let is_legal = |sign: char| sign.is_ascii_alphanumeric() || "%|-_".contains(sign);
+    if group.is_empty() || group.len() > GROUP_LEN_MAX || !group.chars().all(is_legal) {
+        let reason = format!("1 to {GROUP_LEN_MAX} of the signs a-z, A-Z, 0-9, %, |, - and _");
+        return Err(Error::option("group", format!("{group:?}"), reason));
+    }
+    Ok(())
+}
+
+fn check_options(options: &ConsumerOptions) -> Result<()> {
+    if options.max_unsettled == 0 {
+        return Err(Error::option("max_unsettled", 0, "it must be at least 1"));
+    }
+    if options.visibility_timeout.is_zero() {
+        return Err(Error::option("visibility_timeout", 0, "it must be above 0"));
+    }
+    Ok(())
+}

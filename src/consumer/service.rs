@@ -1,0 +1,99 @@
+//! The thread that delivers delayed messages and stores progress.
+//!
+//! It starts with the first consumer or the first delayed message, sleeps until the next message is
+//! due, and ends with the store.
+
+use super::Consumers;
+use crate::engine::service::bell::Bell;
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The longest sleep, and the pause after a failure.
+const IDLE: Duration = Duration::from_secs(3_600);
+const AFTER_FAILURE_MS: i64 = 1_000;
+
+/// When a service has to run next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Due {
+    /// At once: a step ended with work left.
+    Now,
+    /// At this time, in ms.
+    At(i64),
+    /// When it is woken.
+    Never,
+}
+
+/// Runs the steps of [`Consumers`].
+#[derive(Debug, Default)]
+pub(super) struct Service {
+    /// Shared with the thread, which must not keep the store alive.
+    sleep: Arc<Sleep>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default)]
+struct Sleep {
+    bell: Bell,
+    /// Grows with each wake.
+    woken: AtomicU64,
+    ended: AtomicBool,
+}
+
+impl Service {
+    /// Starts the thread, unless it runs or has ended. Wakes it if it sleeps.
+    pub(super) fn start(&self, consumers: &Arc<Consumers>) -> std::io::Result<()> {
+        let mut thread = self.thread.lock();
+        if thread.is_none() && !self.sleep.ended.load(Ordering::Acquire) {
+            let weak = Arc::downgrade(consumers);
+            let sleep = Arc::clone(&self.sleep);
+            let named = std::thread::Builder::new().name("forebay-groups".to_owned());
+            *thread = Some(named.spawn(move || sleep.run(&weak))?);
+        }
+        drop(thread);
+        self.wake();
+        Ok(())
+    }
+
+    /// Has the thread look for work.
+    pub(super) fn wake(&self) {
+        self.sleep.woken.fetch_add(1, Ordering::Release);
+        self.sleep.bell.ring();
+    }
+
+    /// Ends the thread and waits for it.
+    pub(super) fn end(&self) {
+        self.sleep.ended.store(true, Ordering::Release);
+        self.sleep.bell.ring();
+        let thread = self.thread.lock().take();
+        // The thread itself may be the last one to let go of the store.
+        if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Sleep {
+    fn run(&self, consumers: &Weak<Consumers>) {
+        while !self.ended.load(Ordering::Acquire) {
+            let woken = self.woken.load(Ordering::Acquire);
+            let Some(shared) = consumers.upgrade() else {
+                return;
+            };
+            let now = shared.now();
+            let due = shared.step(now).unwrap_or(Due::At(now + AFTER_FAILURE_MS));
+            drop(shared);
+            let timeout = match due {
+                Due::Now => continue,
+                Due::At(at) => Duration::from_millis(at.saturating_sub(now).max(0).unsigned_abs()),
+                Due::Never => IDLE,
+            };
+            let ready = || {
+                self.ended.load(Ordering::Acquire) || self.woken.load(Ordering::Acquire) != woken
+            };
+            self.bell.sleep(timeout.min(IDLE), ready);
+        }
+    }
+}

@@ -1,0 +1,52 @@
+//! Where a group begins in a queue that it has not consumed yet.
+
+use crate::bound::{Bound, Bounded};
+use crate::engine::{Engine, Point, Topic};
+use crate::error::Result;
+use std::collections::BTreeMap;
+
+/// Where a group begins that has consumed nothing of a topic. Progress that is stored wins.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// The same in every topic. The default is [`Bound::Earliest`]: nothing is skipped.
+    Everywhere(Bound),
+    /// By topic; topics that are not named are read from their first message.
+    ByTopic(BTreeMap<String, Bound>),
+}
+
+impl Default for Start {
+    fn default() -> Start {
+        Start::Everywhere(Bound::Earliest)
+    }
+}
+
+impl Start {
+    /// Where a topic begins.
+    pub fn of(&self, topic: &str) -> &Bound {
+        match self {
+            Start::Everywhere(bound) => bound,
+            Start::ByTopic(bounds) => bounds.get(topic).unwrap_or(&Bound::Earliest),
+        }
+    }
+}
+
+/// The offset of a queue where a read from `bound` begins.
+///
+/// # Errors
+///
+/// [`crate::Error::OffsetOutOfRange`] for an offset outside the queue; those of reading.
+pub(super) fn offset_of(
+    bound: &Bound,
+    engine: &dyn Engine,
+    topic: &Topic,
+    queue: u32,
+) -> Result<u64> {
+    let bounded = Bounded {
+        topic: &topic.name,
+        queue,
+        offsets: engine.bounds(topic, queue)?.unwrap_or(0..0),
+    };
+    bounded.start(bound, |time| {
+        engine.offset_at(topic, queue, Point::Time(time))
+    })
+}

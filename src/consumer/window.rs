@@ -1,0 +1,365 @@
+//! The unsettled messages of one queue.
+//!
+//! ```text
+//!            committed                              next
+//!   settled ... | out | settled | back | out | out | not delivered yet ...
+//! ```
+//!
+//! `committed` is the smallest offset that is not settled: where a consumer begins that takes the
+//! queue over. It moves only when the message there is settled, however many later ones are. A
+//! window knows nothing of logs, threads or clocks; times are milliseconds.
+
+use std::collections::VecDeque;
+
+/// One offset between `committed` and `next`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Slot {
+    /// Settled, or never to be delivered: a filler, a hole, a message that no filter passes.
+    Settled,
+    /// Delivered; it comes back at `deadline`.
+    Out(Delivered),
+    /// To be delivered again at `deadline`, or later.
+    Back(Delivered),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Delivered {
+    serial: u32,
+    attempts: u32,
+    deadline: i64,
+}
+
+/// What became of a settlement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Settling {
+    /// The message is settled.
+    Done,
+    /// It was settled before.
+    Already,
+    /// It was delivered again since, and this delivery counts no more.
+    Lost,
+}
+
+/// The unsettled messages of one queue.
+#[derive(Debug)]
+pub struct Window {
+    committed: u64,
+    slots: VecDeque<Slot>,
+    /// Slots that are not settled.
+    unsettled: usize,
+    serial: u32,
+    /// No slot has an earlier deadline.
+    earliest: i64,
+}
+
+impl Window {
+    /// An empty window of a queue whose messages below `committed` are settled.
+    pub fn new(committed: u64) -> Window {
+        Window {
+            committed,
+            slots: VecDeque::new(),
+            unsettled: 0,
+            serial: 0,
+            earliest: i64::MAX,
+        }
+    }
+
+    /// The smallest offset that is not settled.
+    pub fn committed(&self) -> u64 {
+        self.committed
+    }
+
+    /// The first offset that was never delivered.
+    pub fn next(&self) -> u64 {
+        self.committed + self.slots.len() as u64
+    }
+
+    /// Messages that are delivered or wait for their next delivery.
+    pub fn unsettled(&self) -> usize {
+        self.unsettled
+    }
+
+    /// Whether a message is with a consumer at `now`.
+    pub fn is_out(&self, now: i64) -> bool {
+        let mut slots = self.slots.iter();
+        self.unsettled > 0
+            && slots.any(|slot| matches!(slot, Slot::Out(found) if found.deadline > now))
+    }
+
+    /// When a message comes back or falls due, at the earliest; `None` where none will.
+    pub fn next_deadline(&self) -> Option<i64> {
+        (self.unsettled > 0).then_some(self.earliest)
+    }
+
+    /// Passes over the offsets below `next`, which are not delivered.
+    pub fn skip_to(&mut self, next: u64) {
+        while self.next() < next {
+            if self.slots.is_empty() {
+                self.committed = next;
+                return;
+            }
+            self.slots.push_back(Slot::Settled);
+        }
+    }
+
+    /// Delivers the message at `offset`, which is not below [`Window::next`], and passes over those
+    /// before it. Returns the number of the delivery, by which it is settled.
+    pub fn deliver(&mut self, offset: u64, deadline: i64) -> u32 {
+        self.skip_to(offset);
+        let delivered = self.delivery(0, deadline);
+        self.slots.push_back(Slot::Out(delivered));
+        self.unsettled += 1;
+        delivered.serial
+    }
+
+    fn delivery(&mut self, before: u32, deadline: i64) -> Delivered {
+        self.serial = self.serial.wrapping_add(1);
+        self.earliest = self.earliest.min(deadline);
+        Delivered {
+            serial: self.serial,
+            attempts: before + 1,
+            deadline,
+        }
+    }
+
+    /// The first message that is due again at `now`.
+    pub fn due(&mut self, now: i64) -> Option<u64> {
+        if now < self.earliest {
+            return None;
+        }
+        let mut due = None;
+        self.earliest = i64::MAX;
+        for (offset, slot) in (self.committed..).zip(&mut self.slots) {
+            let (Slot::Out(delivered) | Slot::Back(delivered)) = *slot else {
+                continue;
+            };
+            self.earliest = self.earliest.min(delivered.deadline);
+            if delivered.deadline <= now {
+                *slot = Slot::Back(delivered);
+                due = due.or(Some(offset));
+            }
+        }
+        due
+    }
+
+    /// Delivers the message at `offset` again, which [`Window::due`] has given. Returns the numbers
+    /// of the delivery and of attempts, this one included.
+    pub fn deliver_again(&mut self, offset: u64, deadline: i64) -> Option<u32> {
+        let Some(Slot::Back(before)) = self.slot(offset).copied() else {
+            return None;
+        };
+        let delivered = self.delivery(before.attempts, deadline);
+        *self.slot(offset)? = Slot::Out(delivered);
+        Some(delivered.serial)
+    }
+
+    fn slot(&mut self, offset: u64) -> Option<&mut Slot> {
+        let place = usize::try_from(offset.checked_sub(self.committed)?).ok()?;
+        self.slots.get_mut(place)
+    }
+
+    /// The slot of a delivery, or why it cannot be settled.
+    fn delivered(&mut self, offset: u64, serial: u32) -> Result<&mut Slot, Settling> {
+        match self.slot(offset) {
+            Some(Slot::Out(found) | Slot::Back(found)) if found.serial != serial => {
+                Err(Settling::Lost)
+            }
+            None | Some(Slot::Settled) => Err(Settling::Already),
+            Some(slot) => Ok(slot),
+        }
+    }
+
+    /// Whether a delivery can still be settled.
+    pub fn check(&mut self, offset: u64, serial: u32) -> Settling {
+        self.delivered(offset, serial)
+            .err()
+            .unwrap_or(Settling::Done)
+    }
+
+    /// Settles a delivery. One whose deadline has passed is settled too, unless the message was
+    /// delivered again since.
+    pub fn settle(&mut self, offset: u64, serial: u32) -> Settling {
+        match self.delivered(offset, serial) {
+            Ok(slot) => *slot = Slot::Settled,
+            Err(refused) => return refused,
+        }
+        self.unsettled -= 1;
+        while let Some(Slot::Settled) = self.slots.front() {
+            self.slots.pop_front();
+            self.committed += 1;
+        }
+        if self.unsettled == 0 {
+            self.earliest = i64::MAX;
+        }
+        Settling::Done
+    }
+
+    /// Settles a message that is due again and cannot be read any more.
+    pub fn give_up(&mut self, offset: u64) {
+        if let Some(Slot::Back(found)) = self.slot(offset).copied() {
+            self.settle(offset, found.serial);
+        }
+    }
+
+    /// Postpones the deadline of a delivery.
+    pub fn extend(&mut self, offset: u64, serial: u32, until: i64) -> Settling {
+        match self.delivered(offset, serial) {
+            Ok(slot) => {
+                if let Slot::Out(found) | Slot::Back(found) = *slot {
+                    let deadline = until;
+                    *slot = Slot::Out(Delivered { deadline, ..found });
+                }
+                self.earliest = self.earliest.min(until);
+                Settling::Done
+            }
+            Err(refused) => refused,
+        }
+    }
+
+    /// How often a message was delivered; 0 where it is settled.
+    pub fn attempts(&mut self, offset: u64) -> u32 {
+        match self.slot(offset) {
+            Some(Slot::Out(found) | Slot::Back(found)) => found.attempts,
+            _ => 0,
+        }
+    }
+
+    /// Takes back what is delivered from `offset` on: it is due at `due`.
+    pub fn recall_from(&mut self, offset: u64, due: i64) {
+        let passed = offset.saturating_sub(self.committed);
+        let passed = usize::try_from(passed).unwrap_or(usize::MAX);
+        for slot in self.slots.iter_mut().skip(passed) {
+            if let Slot::Out(found) | Slot::Back(found) = *slot {
+                let deadline = due;
+                *slot = Slot::Back(Delivered { deadline, ..found });
+            }
+        }
+        self.earliest = self.earliest.min(due);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn the_smallest_unsettled_offset_is_committed() {
+        let mut window = Window::new(2101);
+        let serials: Vec<u32> = (2101..2201).map(|at| window.deliver(at, 10)).collect();
+        for (offset, serial) in (2101..2201).zip(&serials).skip(1) {
+            assert_eq!(window.settle(offset, *serial), Settling::Done);
+            assert_eq!(window.committed(), 2101);
+        }
+        assert_eq!(window.unsettled(), 1);
+        assert_eq!(window.settle(2101, serials[0]), Settling::Done);
+        assert_eq!((window.committed(), window.next()), (2201, 2201));
+        assert_eq!(window.settle(2101, serials[0]), Settling::Already);
+    }
+
+    #[test]
+    fn a_delivery_counts_until_the_message_is_delivered_again() {
+        let mut window = Window::new(0);
+        let first = window.deliver(0, 10);
+        assert_eq!(window.due(9), None);
+        assert_eq!(window.due(10), Some(0));
+        assert_eq!(window.check(0, first), Settling::Done);
+        let second = window.deliver_again(0, 20).unwrap();
+        assert_eq!(window.attempts(0), 2);
+        assert_eq!(window.settle(0, first), Settling::Lost);
+        assert_eq!(window.extend(0, second, 30), Settling::Done);
+        assert_eq!(window.due(29), None);
+        assert_eq!(window.settle(0, second), Settling::Done);
+        assert_eq!(window.next_deadline(), None);
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Deliver(u64),
+        Again,
+        Settle(usize),
+        Recall(u64),
+        Extend(usize, i64),
+        Pass(i64),
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0..3u64).prop_map(Step::Deliver),
+            Just(Step::Again),
+            (0..40usize).prop_map(Step::Settle),
+            (0..20u64).prop_map(Step::Recall),
+            ((0..40usize), (0..9i64)).prop_map(|(which, by)| Step::Extend(which, by)),
+            (0..5i64).prop_map(Step::Pass),
+        ];
+        prop::collection::vec(step, 1..200)
+    }
+
+    proptest! {
+        /// A window against a map of all unsettled messages.
+        #[test]
+        fn a_window_equals_its_model(steps in steps()) {
+            let mut window = Window::new(5);
+            // Offset: number of the last delivery, deadline, whether it is out.
+            let mut model: BTreeMap<u64, (u32, i64)> = BTreeMap::new();
+            let mut deliveries: Vec<(u64, u32)> = Vec::new();
+            let mut now = 0;
+            for step in steps {
+                match step {
+                    Step::Deliver(skipped) => {
+                        let offset = window.next() + skipped;
+                        let serial = window.deliver(offset, now + 4);
+                        deliveries.push((offset, serial));
+                        model.insert(offset, (serial, now + 4));
+                    }
+                    Step::Again => {
+                        let due = model.iter().find(|(_, (_, deadline))| *deadline <= now);
+                        let due = due.map(|(offset, _)| *offset);
+                        prop_assert_eq!(window.due(now), due);
+                        if let Some(offset) = due {
+                            let serial = window.deliver_again(offset, now + 4).unwrap();
+                            deliveries.push((offset, serial));
+                            model.insert(offset, (serial, now + 4));
+                        }
+                    }
+                    Step::Settle(which) if !deliveries.is_empty() => {
+                        let (offset, serial) = deliveries[which % deliveries.len()];
+                        let expected = match model.get(&offset) {
+                            None => Settling::Already,
+                            Some((last, _)) if *last != serial => Settling::Lost,
+                            Some(_) => Settling::Done,
+                        };
+                        prop_assert_eq!(window.settle(offset, serial), expected);
+                        if expected == Settling::Done {
+                            model.remove(&offset);
+                        }
+                    }
+                    Step::Extend(which, by) if !deliveries.is_empty() => {
+                        let (offset, serial) = deliveries[which % deliveries.len()];
+                        let done = window.extend(offset, serial, now + by) == Settling::Done;
+                        let known = model.get_mut(&offset).filter(|(last, _)| *last == serial);
+                        prop_assert_eq!(done, known.is_some());
+                        if let Some((_, deadline)) = known {
+                            *deadline = now + by;
+                        }
+                    }
+                    Step::Recall(from) => {
+                        window.recall_from(5 + from, now);
+                        for (_, (_, deadline)) in model.range_mut(5 + from..) {
+                            *deadline = now;
+                        }
+                    }
+                    Step::Pass(by) => now += by,
+                    Step::Settle(_) | Step::Extend(..) => {}
+                }
+                prop_assert_eq!(window.unsettled(), model.len());
+                let first = model.first_key_value().map(|(offset, _)| *offset);
+                prop_assert_eq!(window.committed(), first.unwrap_or(window.next()));
+                let earliest = model.values().map(|(_, deadline)| *deadline).min();
+                prop_assert_eq!(window.next_deadline().is_some(), earliest.is_some());
+                prop_assert!(window.next_deadline() <= earliest);
+            }
+        }
+    }
+}

@@ -1,0 +1,539 @@
+//! Consumers in Python.
+
+use super::convert::{count, duration, limit, tags, text, whole_number, wrong_type};
+use super::errors::invalid;
+use super::handle::Handle;
+use super::message::Message;
+use super::store::Store;
+use super::ticket::SLICE;
+use crate::{ConsumerOptions, Delivery, Error, Order, Receipt, Start};
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// A member of a group of consumers; made by `Store.consumer`.
+///
+/// The queues of its topics are shared out among the consumers of a group: each queue has one
+/// owner at a time. A message is delivered until it is settled: with `ack`, `nack` or `reject`.
+///
+/// Iterating blocks for each message. With ``ack="auto"`` taking the next message acknowledges the
+/// previous one of the same iterator; leaving the loop leaves the last one unsettled. Any thread
+/// may use a consumer; each message goes to one of them.
+///
+/// Attributes
+/// ----------
+/// group
+///     The name of the group.
+/// topics
+///     The topics, as a tuple.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     _ = store.producer("orders").send_batch([b"apples", b"pears"])
+/// ...     with store.consumer("orders", group="billing") as consumer:
+/// ...         for message in consumer.poll(max_messages=10, timeout=1.0):
+/// ...             print(message.body)
+/// ...             consumer.ack(message)
+/// b'apples'
+/// b'pears'
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct Consumer {
+    core: Arc<crate::Consumer>,
+    store: Handle,
+    acknowledges: bool,
+    prefetch: usize,
+}
+
+/// What `Store.consumer` is given.
+pub(super) struct Wanted<'a, 'py> {
+    pub(super) topics: &'a Bound<'py, PyAny>,
+    pub(super) group: &'a str,
+    pub(super) start: Option<&'a Bound<'py, PyAny>>,
+    pub(super) order: &'a str,
+    pub(super) tags: Option<&'a Bound<'py, PyAny>>,
+    pub(super) ack: &'a str,
+    pub(super) visibility_timeout: Option<&'a Bound<'py, PyAny>>,
+    pub(super) max_unsettled: Option<&'a Bound<'py, PyAny>>,
+    pub(super) retry_in_place: Option<&'a Bound<'py, PyAny>>,
+    pub(super) prefetch: Option<&'a Bound<'py, PyAny>>,
+}
+
+impl Wanted<'_, '_> {
+    fn options(&self) -> PyResult<ConsumerOptions> {
+        let mut options = ConsumerOptions::default();
+        if let Some(start) = self.start {
+            options.start = start_of("start", start)?;
+        }
+        options.order = match self.order {
+            "none" => Order::None,
+            "queue" => Order::Queue,
+            other => {
+                let reason = "must be \"none\" or \"queue\"";
+                return Err(invalid("order", format!("{other:?}"), reason));
+            }
+        };
+        options.filter.tags = tags(self.tags)?;
+        if let Some(timeout) = self.visibility_timeout {
+            options.visibility_timeout = duration("visibility_timeout", timeout)?;
+        }
+        if let Some(max) = self.max_unsettled {
+            options.max_unsettled = count("max_unsettled", max)? as u64;
+        }
+        if let Some(attempts) = self.retry_in_place {
+            let attempts = count("retry_in_place", attempts)?;
+            options.retry_in_place = u32::try_from(attempts).unwrap_or(u32::MAX);
+        }
+        Ok(options)
+    }
+
+    /// Joins the group.
+    pub(super) fn join(&self, store: &Bound<'_, Store>) -> PyResult<Consumer> {
+        let topics: Vec<String> = match self.topics.cast::<PyString>() {
+            Ok(topic) => vec![topic.to_str()?.to_owned()],
+            Err(_) => {
+                let items = super::convert::items("topics", self.topics)?;
+                let names = items.iter().map(|item| text("topics", item));
+                names
+                    .map(|name| name.map(str::to_owned))
+                    .collect::<PyResult<_>>()?
+            }
+        };
+        let acknowledges = match self.ack {
+            "auto" => true,
+            "manual" => false,
+            other => {
+                let reason = "must be \"auto\" or \"manual\"";
+                return Err(invalid("ack", format!("{other:?}"), reason));
+            }
+        };
+        let prefetch = self
+            .prefetch
+            .map_or(Ok(PREFETCH), |it| count("prefetch", it))?;
+        let options = self.options()?;
+        let group = self.group;
+        let core = store.get().call(store.py(), |core| {
+            let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
+            core.consumer(&topics, group, options)
+        })?;
+        Ok(Consumer {
+            core: Arc::new(core),
+            store: Store::handle(store),
+            acknowledges,
+            prefetch,
+        })
+    }
+}
+
+/// Messages that an iterator takes at once.
+const PREFETCH: usize = 64;
+
+/// Where a group begins: a word, an aware `datetime`, a `timedelta` ago, or offsets by topic and
+/// queue.
+fn start_of(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Start> {
+    if object.is_instance_of::<pyo3::types::PyDelta>() {
+        let ago = duration(name, object)?;
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let at = i64::try_from(now.saturating_sub(ago).as_millis()).unwrap_or(i64::MAX);
+        return Ok(Start::Everywhere(crate::Bound::Time(at)));
+    }
+    let Ok(mapping) = object.cast::<PyMapping>() else {
+        return limit(name, object).map(Start::Everywhere);
+    };
+    let mut offsets: BTreeMap<String, BTreeMap<u32, u64>> = BTreeMap::new();
+    for item in mapping.items()? {
+        let (key, offset) = item.extract::<(Bound<'_, PyAny>, Bound<'_, PyAny>)>()?;
+        let wrong = || {
+            invalid(
+                name,
+                object,
+                "must map (topic, queue) to an offset, 0 or more",
+            )
+        };
+        let (topic, queue) = key.extract::<(String, u32)>().map_err(|_| wrong())?;
+        let offset = whole_number(&offset)?.and_then(|it| u64::try_from(it).ok());
+        let of_topic = offsets.entry(topic).or_default();
+        of_topic.insert(queue, offset.ok_or_else(wrong)?);
+    }
+    let bounds = offsets.into_iter();
+    let bounds = bounds.map(|(topic, offsets)| (topic, crate::Bound::Offsets(offsets)));
+    Ok(Start::ByTopic(bounds.collect()))
+}
+
+impl Consumer {
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        run: impl FnOnce(&crate::Consumer) -> crate::Result<T> + Send,
+    ) -> crate::Result<T> {
+        let core = &self.core;
+        self.store.call(py, |_| run(core))
+    }
+
+    /// Messages, once there are any; `None` after `timeout`. Answers signals.
+    fn take(
+        &self,
+        py: Python<'_>,
+        max: usize,
+        timeout: Option<Duration>,
+    ) -> PyResult<Vec<Delivery>> {
+        let began = Instant::now();
+        loop {
+            let left = timeout.map(|all| all.saturating_sub(began.elapsed()));
+            let slice = left.map_or(SLICE, |left| left.min(SLICE));
+            let got = self.call(py, |core| core.poll(max, slice))?;
+            if !got.is_empty() || left.is_some_and(|left| left.is_zero()) {
+                return Ok(got);
+            }
+            py.check_signals()?;
+        }
+    }
+}
+
+/// The receipt of a message that a consumer delivered.
+fn receipt<'a>(message: &'a Bound<'_, Message>) -> PyResult<&'a Receipt> {
+    message.get().receipt().ok_or_else(|| undelivered(message))
+}
+
+fn delivery(message: &Bound<'_, Message>) -> PyResult<Delivery> {
+    message.get().delivery().ok_or_else(|| undelivered(message))
+}
+
+fn undelivered(message: &Bound<'_, Message>) -> PyErr {
+    invalid("message", message, "must be one that a consumer delivered")
+}
+
+#[pymethods]
+impl Consumer {
+    #[getter]
+    fn group(&self) -> &str {
+        self.core.group()
+    }
+
+    #[getter]
+    fn topics<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
+        PyTuple::new(py, self.core.topics().collect::<Vec<_>>())
+    }
+
+    /// Take messages, without settling them.
+    ///
+    /// Parameters
+    /// ----------
+    /// max_messages
+    ///     The most messages to return, at least 1. Queues are read in turn.
+    /// timeout
+    ///     How long to wait for the first message, in seconds or as a timedelta; None waits for
+    ///     ever. Ctrl-C interrupts the wait.
+    ///
+    /// Returns
+    /// -------
+    /// list of Message
+    ///     Messages of one queue are in the order of their offsets. They are delivered again if
+    ///     they are not settled within ``visibility_timeout``. Empty after the timeout.
+    ///
+    /// Raises
+    /// ------
+    /// LogShrunkError
+    ///     If a queue ends before the offset that the group has reached.
+    /// StoreClosedError
+    ///     If the store or the consumer is closed.
+    #[pyo3(
+        signature = (max_messages=None, timeout=None),
+        text_signature = "($self, max_messages=64, timeout=None)"
+    )]
+    fn poll<'py>(
+        &self,
+        py: Python<'py>,
+        max_messages: Option<&Bound<'py, PyAny>>,
+        timeout: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<Bound<'py, PyList>> {
+        let max = max_messages.map_or(Ok(64), |it| count("max_messages", it))?;
+        let timeout = timeout.map(|it| duration("timeout", it)).transpose()?;
+        let got = self.take(py, max, timeout)?;
+        PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
+    }
+
+    /// Settle one message or several: they are handled.
+    ///
+    /// Progress moves to the smallest offset that is not settled. It is stored every 5 s, by
+    /// `commit` and by `close`, after the messages before it are durable.
+    ///
+    /// Raises
+    /// ------
+    /// AlreadySettledError
+    ///     If a message was settled before. All others are settled.
+    /// OwnershipLostError
+    ///     If a message was delivered again since, or its queue has another owner. All others are
+    ///     settled.
+    fn ack(&self, py: Python<'_>, messages: &Bound<'_, PyAny>) -> PyResult<()> {
+        if let Ok(message) = messages.cast::<Message>() {
+            let receipt = receipt(message)?;
+            return Ok(self.call(py, |core| core.ack([receipt]))?);
+        }
+        let items = super::convert::items("messages", messages)?;
+        let messages: Vec<&Bound<'_, Message>> = items
+            .iter()
+            .map(|item| {
+                let message = item.cast::<Message>();
+                message.map_err(|_| wrong_type("messages", item, "a Message or a list of them"))
+            })
+            .collect::<PyResult<_>>()?;
+        let receipts: Vec<&Receipt> = messages.into_iter().map(receipt).collect::<PyResult<_>>()?;
+        Ok(self.call(py, |core| core.ack(receipts))?)
+    }
+
+    /// Have a message delivered again later.
+    ///
+    /// With ``order="none"`` the message goes through the topic ``%RETRY%<group>``, after a delay:
+    /// by default 10 s for the first retry, then 30 s, 1 min and so on up to 2 h. With
+    /// ``order="queue"`` it is delivered again in place, before anything after it in its queue;
+    /// later messages of the queue that are not settled are delivered again too. After 16 retries,
+    /// or ``retry_in_place`` attempts, it becomes a dead letter in ``%DLQ%<group>``.
+    ///
+    /// Parameters
+    /// ----------
+    /// message
+    ///     A message that this consumer delivered.
+    /// delay_level
+    ///     RocketMQ's level of the delay, 1 to 18: 1 s, 5 s, 10 s, 30 s, 1 to 10 min, 20 min,
+    ///     30 min, 1 h, 2 h. None: by the number of attempts.
+    ///
+    /// Raises
+    /// ------
+    /// AlreadySettledError, OwnershipLostError
+    ///     As `ack`.
+    #[pyo3(signature = (message, delay_level=None))]
+    fn nack(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, Message>,
+        delay_level: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        let level = match delay_level {
+            None => None,
+            Some(given) => {
+                let level = whole_number(given)?.and_then(|it| u8::try_from(it).ok());
+                let wrong = || invalid("delay_level", given, "must be from 1 to 18, or None");
+                Some(level.ok_or_else(wrong)?)
+            }
+        };
+        let delivery = delivery(message)?;
+        Ok(self.call(py, |core| core.nack(&delivery, level))?)
+    }
+
+    /// Make a message a dead letter: it goes to ``%DLQ%<group>`` and is not delivered again.
+    ///
+    /// Parameters
+    /// ----------
+    /// message
+    ///     A message that this consumer delivered.
+    /// reason
+    ///     A text that the dead letter keeps in its property ``FOREBAY_REASON``.
+    ///
+    /// Raises
+    /// ------
+    /// AlreadySettledError, OwnershipLostError
+    ///     As `ack`.
+    #[pyo3(signature = (message, reason=None))]
+    fn reject(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, Message>,
+        reason: Option<&str>,
+    ) -> PyResult<()> {
+        let delivery = delivery(message)?;
+        Ok(self.call(py, |core| core.reject(&delivery, reason))?)
+    }
+
+    /// Keep a message for longer before it is delivered again.
+    ///
+    /// Parameters
+    /// ----------
+    /// message
+    ///     A message that this consumer delivered.
+    /// seconds
+    ///     From now on; a number or a timedelta.
+    ///
+    /// Raises
+    /// ------
+    /// AlreadySettledError, OwnershipLostError
+    ///     As `ack`.
+    fn extend(
+        &self,
+        py: Python<'_>,
+        message: &Bound<'_, Message>,
+        seconds: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        let longer = duration("seconds", seconds)?;
+        let receipt = receipt(message)?;
+        Ok(self.call(py, |core| core.extend(receipt, longer))?)
+    }
+
+    /// Handle messages with a function until the consumer or its store closes, or a signal comes.
+    ///
+    /// A call that returns acknowledges its messages; one that raises has them delivered again, as
+    /// `nack` does, and the exception is logged to the logger ``forebay``.
+    ///
+    /// Parameters
+    /// ----------
+    /// handler
+    ///     Called with a message; with ``batch`` above 1, with a list of up to that many.
+    /// threads
+    ///     How many threads call it.
+    /// batch
+    ///     The most messages of a call.
+    ///
+    /// Notes
+    /// -----
+    /// Blocks. Called in the main thread it ends at SIGTERM, and at Ctrl-C with KeyboardInterrupt,
+    /// once the calls that run have returned.
+    #[pyo3(signature = (handler, threads=1, batch=1))]
+    fn run(
+        slf: &Bound<'_, Self>,
+        handler: &Bound<'_, PyAny>,
+        threads: usize,
+        batch: usize,
+    ) -> PyResult<()> {
+        let run = slf.py().import("forebay.consumer")?.getattr("run")?;
+        run.call1((slf, handler, threads, batch)).map(drop)
+    }
+
+    /// Go on elsewhere in the queues that this consumer owns. What it holds of them counts no more.
+    ///
+    /// Parameters
+    /// ----------
+    /// to
+    ///     ``"earliest"``, ``"latest"``, an aware datetime, a timedelta ago, or
+    ///     ``{(topic, queue): offset}``, which leaves other queues where they are.
+    ///
+    /// Raises
+    /// ------
+    /// OwnershipLostError
+    ///     If another consumer owns a queue that is named.
+    /// OffsetOutOfRangeError
+    ///     If a queue does not have the offset.
+    fn seek(&self, py: Python<'_>, to: &Bound<'_, PyAny>) -> PyResult<()> {
+        let to = start_of("to", to)?;
+        Ok(self.call(py, |core| core.seek(&to))?)
+    }
+
+    /// Count the messages that are not settled yet, delivered or not, in each queue.
+    ///
+    /// Returns
+    /// -------
+    /// dict
+    ///     ``{(topic, queue): messages}`` for the queues that this consumer owns.
+    fn lag<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let lags = PyDict::new(py);
+        for it in self.call(py, crate::Consumer::assignment)? {
+            lags.set_item((&*it.topic, it.queue), it.lag)?;
+        }
+        Ok(lags)
+    }
+
+    /// The queues that this consumer owns, as a sorted list of ``(topic, queue)``.
+    #[getter]
+    fn assignment(&self, py: Python<'_>) -> PyResult<Vec<(String, u32)>> {
+        let queues = self.call(py, crate::Consumer::assignment)?.into_iter();
+        Ok(queues.map(|it| (it.topic.into(), it.queue)).collect())
+    }
+
+    /// Store the progress of the group. What was settled is durable on return.
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(self.call(py, crate::Consumer::commit)?)
+    }
+
+    /// Leave the group. Messages that are not settled are delivered to others at once.
+    ///
+    /// Stores the progress. A second call does nothing.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        Ok(self.call(py, crate::Consumer::close)?)
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __iter__(slf: Bound<'_, Self>) -> ConsumerIterator {
+        ConsumerIterator {
+            consumer: slf.unbind(),
+            state: Mutex::default(),
+        }
+    }
+
+    fn __repr__(&self) -> String {
+        let topics: Vec<&str> = self.core.topics().collect();
+        format!("<Consumer of {topics:?} in group {:?}>", self.core.group())
+    }
+}
+
+/// The messages of a consumer, one by one; made by iterating over a `Consumer`.
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct ConsumerIterator {
+    consumer: Py<Consumer>,
+    state: Mutex<Ahead>,
+}
+
+/// What an iterator has taken.
+#[derive(Default)]
+struct Ahead {
+    messages: VecDeque<Delivery>,
+    last: Option<Receipt>,
+}
+
+impl ConsumerIterator {
+    /// Acknowledges the message that was handed out last, unless somebody has settled it.
+    fn acknowledge(&self, consumer: &Consumer, py: Python<'_>) -> PyResult<()> {
+        let last = self.state.lock().last.take();
+        let Some(last) = last.filter(|_| consumer.acknowledges) else {
+            return Ok(());
+        };
+        match consumer.call(py, |core| core.ack([&last])) {
+            Err(Error::AlreadySettled { .. }) => Ok(()),
+            settled => Ok(settled?),
+        }
+    }
+}
+
+#[pymethods]
+impl ConsumerIterator {
+    fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let consumer = self.consumer.get();
+        self.acknowledge(consumer, py)?;
+        loop {
+            let next = self.state.lock().messages.pop_front();
+            if let Some(delivery) = next {
+                // It may have waited here for so long that it was delivered again.
+                if consumer.core.renew(&delivery.receipt).is_err() {
+                    continue;
+                }
+                self.state.lock().last = Some(delivery.receipt.clone());
+                return Ok(Some(delivery.into()));
+            }
+            let got = consumer.take(py, consumer.prefetch, None)?;
+            self.state.lock().messages.extend(got);
+        }
+    }
+}
+
+impl Drop for ConsumerIterator {
+    fn drop(&mut self) {
+        let state = self.state.get_mut();
+        let unseen = state.messages.iter().map(|it| &it.receipt);
+        self.consumer.get().core.give_back(unseen);
+    }
+}

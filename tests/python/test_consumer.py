@@ -1,0 +1,329 @@
+"""Groups of consumers: delivery, settling, order, sharing, retries, and what is stored."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import forebay
+import pytest
+
+
+@pytest.fixture(params=["memory", "files"])
+def store(request, tmp_path):
+    path = ":memory:" if request.param == "memory" else tmp_path / "store"
+    with forebay.open(path, default_queues=4) as store:
+        yield store
+
+
+def fill(store: forebay.Store, count: int = 8, topic: str = "orders") -> None:
+    bodies = [str(number).encode() for number in range(count)]
+    keys = [str(number) for number in range(count)]
+    store.producer(topic).send_batch(bodies, keys=keys, tags="paid", properties={"region": "eu"})
+
+
+def numbers(messages) -> list[int]:
+    return sorted(int(message.body) for message in messages)
+
+
+def test_what_is_settled_is_not_delivered_again(store):
+    fill(store)
+    with store.consumer("orders", group="billing") as consumer:
+        assert (consumer.group, consumer.topics) == ("billing", ("orders",))
+        messages = consumer.poll(100, timeout=10)
+        assert numbers(messages) == list(range(8))
+        assert consumer.poll(timeout=0) == []
+        consumer.ack(messages[0])
+        consumer.ack(messages[1:6])
+        with pytest.raises(forebay.AlreadySettledError) as caught:
+            consumer.ack(messages[0])
+        assert isinstance(caught.value, ValueError)
+        assert (caught.value.topic, caught.value.offset) == ("orders", messages[0].offset)
+        assert sum(consumer.lag().values()) >= 2
+        assert consumer.assignment == [("orders", queue) for queue in range(4)]
+    with store.consumer(["orders"], group="billing") as consumer:
+        assert set(numbers(messages[6:])) <= set(numbers(consumer.poll(100, timeout=10)))
+    with store.consumer("orders", group="other") as consumer:
+        assert len(consumer.poll(100, timeout=10)) == 8
+
+
+def test_iterating_acknowledges_the_previous_message(store):
+    fill(store)
+    with store.consumer("orders", group="billing", prefetch=3) as consumer:
+        seen = []
+        for message in consumer:
+            seen.append(message)
+            if len(seen) == 5:
+                break
+        # The fifth is unsettled; what was taken ahead is due at once.
+        rest = consumer.poll(100, timeout=10)
+        assert numbers(seen + rest) == list(range(8))
+        for message in seen[:4]:
+            with pytest.raises(forebay.AlreadySettledError):
+                consumer.ack(message)
+        consumer.ack(seen[4])
+    with store.consumer("orders", group="manual", ack="manual") as consumer:
+        first = [next(iter(consumer)) for _ in range(1)]
+        consumer.ack(first)
+
+
+def test_a_refused_message_comes_back_with_its_own_topic(store):
+    fill(store, 1)
+    with store.consumer("orders", group="billing") as consumer:
+        (message,) = consumer.poll(timeout=10)
+        consumer.nack(message, delay_level=1)
+        (again,) = consumer.poll(timeout=30)
+        assert (again.topic, again.body, again.key, again.tags) == ("orders", b"0", "0", "paid")
+        assert (again.reconsume_times, again.properties) == (1, {"region": "eu"})
+        assert again.system_properties["ORIGIN_MESSAGE_ID"] == message.message_id
+        consumer.reject(again, reason="no such order")
+    (dead,) = store.read("%DLQ%billing", 0, 0).messages
+    assert (dead.body, dead.reconsume_times) == (b"0", 2)
+    assert dead.properties == {"region": "eu", "FOREBAY_REASON": "no such order"}
+    assert store.topics["%RETRY%billing"].queues
+
+
+def test_in_an_ordered_queue_a_refused_message_holds_up_the_later_ones(store):
+    fill(store, 6)
+    orders = store.producer("orders", queue=0)
+    for number in range(100, 103):
+        orders.send(str(number).encode())
+    with store.consumer("orders", group="billing", order="queue", retry_in_place=1) as consumer:
+        messages = consumer.poll(100, timeout=10)
+        first = next(message for message in messages if message.queue == 0)
+        later = [message for message in messages if message.queue == 0][1:]
+        consumer.nack(first)
+        consumer.ack(later)
+        assert store.read("%DLQ%billing", 0, 0).messages[0].body == first.body
+        assert "%RETRY%billing" not in store.topics
+
+
+def test_queues_are_shared_and_handed_over(store):
+    fill(store, 40)
+    one = store.consumer("orders", group="billing")
+    two = store.consumer("orders", group="billing")
+    assert len(one.assignment) == len(two.assignment) == 2
+    first, second = one.poll(100, timeout=10), two.poll(100, timeout=10)
+    assert numbers(first + second) == list(range(40))
+    with pytest.raises(forebay.OwnershipLostError) as caught:
+        two.ack(first[0])
+    assert isinstance(caught.value, RuntimeError)
+    one.close()
+    one.close()
+    with pytest.raises(forebay.StoreClosedError):
+        one.poll(timeout=0)
+    assert numbers(two.poll(100, timeout=10)) == numbers(first)
+    two.ack(second)
+    groups = store.groups["billing"]
+    assert {queue.topic for queue in groups} == {"orders"}
+    assert sum(queue.unsettled for queue in groups) == len(first)
+    assert all(queue.owner is not None for queue in groups)
+    two.close()
+
+
+def test_a_group_begins_where_it_is_told(store):
+    fill(store)
+    everything = store.consumer("orders", group="all")
+    assert len(everything.poll(100, timeout=10)) == 8
+    everything.seek("latest")
+    assert everything.poll(timeout=0) == []
+    everything.seek({("orders", 0): 0})
+    everything.seek(timedelta(hours=1))
+    assert len(everything.poll(100, timeout=10)) == 8
+    everything.close()
+    begin = {
+        "latest": 0,
+        "earliest": 8,
+        datetime(2020, 1, 1, tzinfo=UTC): 8,
+        timedelta(minutes=5): 8,
+    }
+    for number, (start, count) in enumerate(begin.items()):
+        with store.consumer("orders", group=f"g{number}", start=start) as consumer:
+            assert len(consumer.poll(100, timeout=0)) == count
+    store.reset_offsets("all", "orders", "earliest")
+    with store.consumer("orders", group="all") as consumer:
+        assert len(consumer.poll(100, timeout=10)) == 8
+
+
+def test_tags_choose_what_is_delivered(store):
+    fill(store, 4)
+    store.send("orders", b"9", tags="open")
+    with store.consumer("orders", group="billing", tags="open || lost") as consumer:
+        assert numbers(consumer.poll(100, timeout=10)) == [9]
+
+
+@pytest.mark.parametrize("threads, batch", [(1, 1), (3, 1), (2, 8)])
+def test_run_calls_a_handler_and_has_failures_delivered_again(store, threads, batch):
+    fill(store, 30)
+    done: set[int] = set()
+    failed: set[int] = set()
+    consumer = store.consumer("orders", group="billing")
+
+    def handle(given):
+        messages = given if batch > 1 else [given]
+        for message in messages:
+            number = int(message.body)
+            if number == 7 and number not in failed:
+                failed.add(number)
+                consumer.nack(message, delay_level=1)
+                continue
+            done.add(number)
+        if len(done) == 30:
+            threading.Thread(target=consumer.close).start()
+
+    consumer.run(handle, threads=threads, batch=batch)
+    assert (done, failed) == (set(range(30)), {7})
+
+
+def test_progress_is_kept_in_rocketmqs_table(tmp_path):
+    path = tmp_path / "store"
+    with forebay.open(path, default_queues=2) as store:
+        fill(store)
+        consumer = store.consumer("orders", group="billing")
+        consumer.ack(consumer.poll(100, timeout=10))
+        consumer.commit()
+        table = json.loads((path / "config/consumerOffset.json").read_text())
+        offsets = table["offsetTable"]["orders@billing"]
+        assert sum(offsets.values()) == 8
+        assert table["dataVersion"]["counter"] >= 1
+    with forebay.open(path, mode="r") as store:
+        assert sum(queue.committed for queue in store.groups["billing"]) == 8
+        with pytest.raises(forebay.ReadOnlyError):
+            store.consumer("orders", group="billing")
+
+
+def test_a_delayed_message_is_delivered_and_an_overdue_one_after_a_restart(tmp_path):
+    path = tmp_path / "store"
+    with forebay.open(path) as store, store.consumer("orders", group="billing") as consumer:
+        store.send("orders", b"1", queue=2, delay_level=1)
+        assert consumer.poll(timeout=0) == []
+        (message,) = consumer.poll(timeout=30)
+        assert (message.topic, message.queue, message.body) == ("orders", 2, b"1")
+        consumer.ack(message)
+        store.send("orders", b"2", delay_level=1)
+    with forebay.open(path) as store, store.consumer("orders", group="billing") as consumer:
+        (message,) = consumer.poll(timeout=30)
+        assert message.body == b"2"
+    levels = json.loads((path / "config/delayOffset.json").read_text())
+    assert levels["offsetTable"] == {"1": 2}
+
+
+def test_wrong_arguments_are_refused_by_name(store):
+    with pytest.raises(TypeError, match="group"):
+        store.consumer("orders")
+    wrong = [
+        (dict(group="a b"), "group"),
+        (dict(group="g", order="fifo"), "order"),
+        (dict(group="g", ack="yes"), "ack"),
+        (dict(group="g", prefetch=0), "prefetch"),
+        (dict(group="g", max_unsettled=0), "max_unsettled"),
+        (dict(group="g", retry_in_place=0), "retry_in_place"),
+        (dict(group="g", visibility_timeout=0), "visibility_timeout"),
+        (dict(group="g", start="newest"), "start"),
+        (dict(group="g", start={("orders", 0): -1}), "start"),
+        (dict(group="g", start={"orders": 1}), "start"),
+    ]
+    for options, name in wrong:
+        with pytest.raises(forebay.InvalidOptionError, match=name):
+            store.consumer("orders", **options)
+    with pytest.raises(forebay.InvalidOptionError, match="topics"):
+        store.consumer([], group="g")
+    with pytest.raises(forebay.InvalidTopicError):
+        store.consumer("a b", group="g")
+    sent = store.send("orders", b"x")
+    message = store.get("orders", sent.queue, sent.offset)
+    with store.consumer("orders", group="g") as consumer:
+        for call in (consumer.ack, consumer.nack, consumer.reject):
+            with pytest.raises(forebay.InvalidOptionError, match="message"):
+                call(message)
+        with pytest.raises(TypeError, match="messages"):
+            consumer.ack([b"x"])
+        (mine,) = consumer.poll(timeout=10)
+        for level in (0, 19, -1, 1000):
+            with pytest.raises(forebay.InvalidOptionError, match="delay_level"):
+                consumer.nack(mine, delay_level=level)
+        with pytest.raises(forebay.InvalidOptionError, match="seconds"):
+            consumer.extend(mine, -1)
+        consumer.extend(mine, timedelta(minutes=1))
+        with pytest.raises(forebay.OffsetOutOfRangeError):
+            consumer.seek({("orders", sent.queue): 99})
+        for arguments in (dict(threads=0), dict(batch=0)):
+            with pytest.raises(ValueError, match="must be at least 1, got 0"):
+                consumer.run(print, **arguments)
+
+
+_WORKER = """
+import sys, forebay
+store = forebay.open(sys.argv[1])
+consumer = store.consumer("orders", group="billing")
+def handle(message):
+    print(message.body.decode(), flush=True)
+try:
+    consumer.run(handle, threads=2)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+store.close()
+print("closed", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number, last", [(signal.SIGTERM, []), (signal.SIGINT, ["interrupted"])])
+def test_a_signal_ends_run_once_the_calls_have_returned(tmp_path, number, last):
+    path = tmp_path / "store"
+    with forebay.open(path) as store:
+        fill(store, 3)
+    # A shell that runs in the background has SIGINT ignored.
+    worker = subprocess.Popen(
+        [sys.executable, "-c", _WORKER, str(path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert worker.stdout is not None
+    seen = sorted(worker.stdout.readline().strip() for _ in range(3))
+    assert seen == ["0", "1", "2"]
+    os.kill(worker.pid, number)
+    rest, _ = worker.communicate()
+    assert rest.split() == [*last, "closed"]
+    assert worker.returncode == 0
+    with forebay.open(path) as store, store.consumer("orders", group="billing") as consumer:
+        assert consumer.poll(timeout=0) == []
+
+
+def test_what_a_killed_process_had_not_settled_is_delivered_to_the_next(tmp_path):
+    path = tmp_path / "store"
+    with forebay.open(path, default_queues=1) as store:
+        fill(store, 10)
+    code = """
+import os, sys, signal, forebay
+store = forebay.open(sys.argv[1])
+consumer = store.consumer("orders", group="billing")
+messages = consumer.poll(10, timeout=10)
+consumer.ack(messages[:4])
+consumer.ack(messages[6:])
+consumer.commit()
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    killed = subprocess.run([sys.executable, "-c", code, str(path)])
+    assert killed.returncode == -signal.SIGKILL
+    with forebay.open(path) as store, store.consumer("orders", group="billing") as consumer:
+        # Those from the smallest unsettled offset on, whatever was settled after it.
+        assert numbers(consumer.poll(100, timeout=10)) == list(range(4, 10))
+
+
+def test_a_damaged_table_of_offsets_is_refused_and_stays(tmp_path):
+    path = tmp_path / "store"
+    with forebay.open(path) as store:
+        fill(store)
+    table = Path(path, "config/consumerOffset.json")
+    table.write_text("{torn")
+    with forebay.open(path) as store:
+        with pytest.raises(forebay.CorruptError, match="consumerOffset"):
+            store.consumer("orders", group="billing")
+    assert table.read_text() == "{torn"
