@@ -46,8 +46,8 @@ impl Producer {
         &self.topic.name
     }
 
-    /// Sends one message. With a delay level (1 to 18) it is stored under the schedule topic, for
-    /// the system that delivers it after the delay.
+    /// Sends one message. With a delay level (1 to 18) it is stored under the schedule topic, and
+    /// delivered after the delay.
     pub fn send(&self, draft: &Draft<'_>, delay_level: u8, durability: Durability) -> Result<Sent> {
         let engine = self.shared.writer()?;
         self.append_draft(engine, draft, delay_level, durability)

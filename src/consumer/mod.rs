@@ -14,10 +14,10 @@
 //! what it settled beyond that offset. [`Service`](service) runs the rest: it delivers delayed
 //! messages and stores progress, which is never ahead of the durable log.
 
-mod consumer;
 mod delay;
 mod group;
 mod lane;
+mod member;
 mod progress;
 mod retry;
 mod service;
@@ -25,9 +25,9 @@ mod sharing;
 mod start;
 mod window;
 
-pub use consumer::{Assigned, Consumer};
 pub use group::ConsumerOptions;
 pub use lane::{Delivery, Order, Receipt};
+pub use member::{Assigned, Consumer};
 pub use progress::{ProgressRow, record as record_progress};
 pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
 pub use start::Start;

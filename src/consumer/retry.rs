@@ -110,7 +110,7 @@ pub(super) fn send_back(
 fn single_queue(engine: &dyn Engine, name: &str) -> Result<Arc<Topic>> {
     match engine.topics().get(name) {
         Some(topic) => Ok(topic),
-        None => engine.create_topic(name, 1),
+        None => engine.create_topic(name, 1, Durability::Flushed),
     }
 }
 

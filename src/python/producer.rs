@@ -165,9 +165,9 @@ impl Producer {
     ///     Number of the queue. The default is the producer's queue. If that has none, the first
     ///     key selects a queue; without a key, messages go to each queue in turn.
     /// delay_level
-    ///     With 1 to 18 the message waits in the topic SCHEDULE_TOPIC_XXXX until a RocketMQ broker
-    ///     opens the store. Forebay does not deliver delayed messages; the first one of a store
-    ///     logs a warning. 0 means no delay.
+    ///     With 1 to 18 the message is delivered after RocketMQ's delay of that level: 1 s, 5 s,
+    ///     10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. Until then it waits in the topic
+    ///     SCHEDULE_TOPIC_XXXX. 0 means no delay.
     /// timestamp
     ///     When the message was made, an aware datetime; by default now.
     /// flush

@@ -171,16 +171,6 @@ def test_a_failing_logger_does_not_fail_a_read(place, caplog, monkeypatch):
     assert [str(one.exc_value) for one in unraised] == ["no logging today"]
 
 
-def test_a_delayed_message_is_logged_once_per_store(open_store, caplog):
-    store = open_store()
-    store.send("orders", b"later", delay_level=3)
-    store.producer("orders").send(b"later", delay_level=2)
-    (line,) = told(caplog)
-    assert "orders" in line and "delay_level=3" in line and "Forebay does not deliver" in line
-    open_store().send("orders", b"later", delay_level=1)
-    assert len(told(caplog)) == 1
-
-
 def test_the_command_line_reports_damage_only_in_its_own_words(place):
     path, lost = place
     spoil(path, lost)

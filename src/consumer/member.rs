@@ -204,10 +204,11 @@ impl Consumer {
     pub fn ack<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) -> Result<()> {
         self.check_open()?;
         let now = self.shared.now();
-        let settled = receipts
-            .into_iter()
-            .map(|it| it.lane().settle(self.number, it, now));
-        settled.fold(Ok(()), |first, next| first.and(next))
+        let mut all = Ok(());
+        for receipt in receipts {
+            all = all.and(receipt.lane().settle(self.number, receipt, now));
+        }
+        all
     }
 
     /// Has a message delivered again later. With [`Order::None`] it goes through the group's retry
