@@ -269,29 +269,6 @@ impl fmt::Display for Error {
                  again; call flush",
             ),
             Error::Row { row, source } => write!(f, "row {row}: {source}"),
-            Error::AlreadySettled {
-                topic,
-                queue,
-                offset,
-            } => write!(
-                f,
-                "message {offset} of topic {topic:?} queue {queue} is settled already"
-            ),
-            Error::OwnershipLost { topic, queue } => write!(
-                f,
-                "topic {topic:?} queue {queue}: the message or its queue was given to another \
-                 consumer of the group; it will be handled there"
-            ),
-            Error::LogShrunk {
-                topic,
-                queue,
-                offset,
-                end,
-            } => write!(
-                f,
-                "topic {topic:?} queue {queue} ends at {end}, before offset {offset} that the \
-                 group has reached: the log was truncated or replaced; reset the group's offsets"
-            ),
             handle => handle.fmt_of_handle(f),
         }
     }
@@ -356,6 +333,36 @@ impl Error {
             Error::Busy { waited_ms } => write!(
                 f,
                 "the log was busy for {waited_ms} ms: nothing was appended, retry"
+            ),
+            other => other.fmt_of_consumer(f),
+        }
+    }
+
+    /// What is wrong with a consumer's place.
+    fn fmt_of_consumer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::AlreadySettled {
+                topic,
+                queue,
+                offset,
+            } => write!(
+                f,
+                "message {offset} of topic {topic:?} queue {queue} is settled already"
+            ),
+            Error::OwnershipLost { topic, queue } => write!(
+                f,
+                "topic {topic:?} queue {queue}: the message or its queue was given to another \
+                 consumer of the group, which handles it"
+            ),
+            Error::LogShrunk {
+                topic,
+                queue,
+                offset,
+                end,
+            } => write!(
+                f,
+                "topic {topic:?} queue {queue} ends at {end}, before offset {offset} that the \
+                 group has reached: the log was truncated or replaced; reset the group's offsets"
             ),
             disk => disk.fmt_of_disk(f),
         }

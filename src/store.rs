@@ -238,8 +238,8 @@ impl Store {
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
     }
 
-    /// A consumer of `topics` in `group`; see [`Consumer`]. A topic that is not there yet is made at
-    /// its first message.
+    /// A consumer of `topics` in `group`; see [`Consumer`]. A topic that is not there yet is made
+    /// at its first message.
     ///
     /// # Errors
     ///

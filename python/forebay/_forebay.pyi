@@ -14,16 +14,16 @@ __version__: str
 
 __all__ = [
     "BatchResult", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress", "Consumer",
-    "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys", "LaidRange", "LaidRun", "Latency", "Message", "Producer",
-    "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Scan",
-    "SealedFile", "SendResult", "Settled", "Stager", "Stats", "Store", "StoreLock", "Stretch",
-    "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
-    "block_schema", "bounds_below", "check_topic", "close_query", "discard_stages", "epochs",
-    "fit", "holds_commit", "message_from_record", "offsets_between", "open_store", "publish_commit",
-    "rebuild_index", "rebuild_lay", "rebuild_ranges", "rebuild_settle", "resolve_commit",
-    "scan_again", "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits",
-    "values_again", "verify_join", "verify_parts", "verify_stretches", "wait_for_commit",
-    "withdraw_commit", "writer_of",
+    "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys", "LaidRange",
+    "LaidRun", "Latency", "Message", "Producer", "Queue", "QueueBounds", "QueueRange", "ReadBatch",
+    "Recovery", "Repair", "RepairStep", "Scan", "SealedFile", "SendResult", "Settled", "Stager",
+    "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
+    "__version__", "block_offset_at", "block_schema", "bounds_below", "check_topic", "close_query",
+    "discard_stages", "epochs", "fit", "holds_commit", "message_from_record", "offsets_between",
+    "open_store", "publish_commit", "rebuild_index", "rebuild_lay", "rebuild_ranges",
+    "rebuild_settle", "resolve_commit", "scan_again", "scan_blocks", "sealed_files",
+    "stage_target", "survey", "take_commits", "values_again", "verify_join", "verify_parts",
+    "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes
@@ -209,9 +209,7 @@ class Consumer:
     def nack(self, message: Message, delay_level: int | None = None) -> None: ...
     def reject(self, message: Message, reason: str | None = None) -> None: ...
     def extend(self, message: Message, seconds: _Seconds) -> None: ...
-    def run(
-        self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1
-    ) -> None: ...
+    def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None: ...
     def seek(self, to: _Start) -> None: ...
     def lag(self) -> dict[tuple[str, int], int]: ...
     def commit(self) -> None: ...

@@ -78,7 +78,7 @@ def _handle(
 
 
 def _settle(messages: list[Message], settle: Callable[[Message], None]) -> None:
-    """Settle each message, unless the handler has settled it, or it was given to another consumer."""
+    """Settle each message, unless the handler has, or another consumer was given it."""
     for message in messages:
         try:
             settle(message)

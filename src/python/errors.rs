@@ -166,6 +166,38 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
                 "CorruptError",
             )
         }
+        Error::Unsupported { .. } => Ok("UnsupportedError"),
+        Error::Full { path, needed, free } => {
+            facts.set_item("path", text(path))?;
+            put(facts, [("needed", needed), ("free", free)], "DiskFullError")
+        }
+        Error::Busy { waited_ms } => put(facts, [("waited_ms", waited_ms)], "BusyError"),
+        Error::FlushTimeout { timeout_ms } => {
+            put(facts, [("timeout_ms", timeout_ms)], "FlushTimeoutError")
+        }
+        Error::Io {
+            path,
+            position,
+            source,
+            ..
+        } => {
+            facts.set_item("path", text(path))?;
+            facts.set_item("position", *position)?;
+            facts.set_item("errno", errno(source, *position))?;
+            match source.kind() {
+                std::io::ErrorKind::PermissionDenied => Ok("DiskPermissionError"),
+                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
+                    put(facts, [("needed", 0), ("free", 0)], "DiskFullError")
+                }
+                _ => Ok("DiskError"),
+            }
+        }
+        _ => facts_of_a_consumer(error, facts),
+    }
+}
+
+fn facts_of_a_consumer(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'static str> {
+    match error {
         Error::AlreadySettled {
             topic,
             queue,
@@ -192,32 +224,6 @@ fn facts_of_the_machine(error: &Error, facts: &Bound<'_, PyDict>) -> PyResult<&'
                 [("position", offset), ("end", end)],
                 "LogShrunkError",
             )
-        }
-        Error::Unsupported { .. } => Ok("UnsupportedError"),
-        Error::Full { path, needed, free } => {
-            facts.set_item("path", text(path))?;
-            put(facts, [("needed", needed), ("free", free)], "DiskFullError")
-        }
-        Error::Busy { waited_ms } => put(facts, [("waited_ms", waited_ms)], "BusyError"),
-        Error::FlushTimeout { timeout_ms } => {
-            put(facts, [("timeout_ms", timeout_ms)], "FlushTimeoutError")
-        }
-        Error::Io {
-            path,
-            position,
-            source,
-            ..
-        } => {
-            facts.set_item("path", text(path))?;
-            facts.set_item("position", *position)?;
-            facts.set_item("errno", errno(source, *position))?;
-            match source.kind() {
-                std::io::ErrorKind::PermissionDenied => Ok("DiskPermissionError"),
-                std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
-                    put(facts, [("needed", 0), ("free", 0)], "DiskFullError")
-                }
-                _ => Ok("DiskError"),
-            }
         }
         other => Err(PyRuntimeError::new_err(other.to_string())),
     }

@@ -11,8 +11,9 @@ import threading
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-import forebay
 import pytest
+
+import forebay
 
 
 @pytest.fixture(params=["memory", "files"])
@@ -158,7 +159,7 @@ def test_tags_choose_what_is_delivered(store):
         assert numbers(consumer.poll(100, timeout=10)) == [9]
 
 
-@pytest.mark.parametrize("threads, batch", [(1, 1), (3, 1), (2, 8)])
+@pytest.mark.parametrize(("threads", "batch"), [(1, 1), (3, 1), (2, 8)])
 def test_run_calls_a_handler_and_has_failures_delivered_again(store, threads, batch):
     fill(store, 30)
     done: set[int] = set()
@@ -218,16 +219,16 @@ def test_wrong_arguments_are_refused_by_name(store):
     with pytest.raises(TypeError, match="group"):
         store.consumer("orders")
     wrong = [
-        (dict(group="a b"), "group"),
-        (dict(group="g", order="fifo"), "order"),
-        (dict(group="g", ack="yes"), "ack"),
-        (dict(group="g", prefetch=0), "prefetch"),
-        (dict(group="g", max_unsettled=0), "max_unsettled"),
-        (dict(group="g", retry_in_place=0), "retry_in_place"),
-        (dict(group="g", visibility_timeout=0), "visibility_timeout"),
-        (dict(group="g", start="newest"), "start"),
-        (dict(group="g", start={("orders", 0): -1}), "start"),
-        (dict(group="g", start={"orders": 1}), "start"),
+        ({"group": "a b"}, "group"),
+        ({"group": "g", "order": "fifo"}, "order"),
+        ({"group": "g", "ack": "yes"}, "ack"),
+        ({"group": "g", "prefetch": 0}, "prefetch"),
+        ({"group": "g", "max_unsettled": 0}, "max_unsettled"),
+        ({"group": "g", "retry_in_place": 0}, "retry_in_place"),
+        ({"group": "g", "visibility_timeout": 0}, "visibility_timeout"),
+        ({"group": "g", "start": "newest"}, "start"),
+        ({"group": "g", "start": {("orders", 0): -1}}, "start"),
+        ({"group": "g", "start": {"orders": 1}}, "start"),
     ]
     for options, name in wrong:
         with pytest.raises(forebay.InvalidOptionError, match=name):
@@ -253,17 +254,17 @@ def test_wrong_arguments_are_refused_by_name(store):
         consumer.extend(mine, timedelta(minutes=1))
         with pytest.raises(forebay.OffsetOutOfRangeError):
             consumer.seek({("orders", sent.queue): 99})
-        for arguments in (dict(threads=0), dict(batch=0)):
+        for arguments in ({"threads": 0}, {"batch": 0}):
             with pytest.raises(ValueError, match="must be at least 1, got 0"):
                 consumer.run(print, **arguments)
 
 
 _WORKER = """
-import sys, forebay
+import os, sys, forebay
 store = forebay.open(sys.argv[1])
 consumer = store.consumer("orders", group="billing")
 def handle(message):
-    print(message.body.decode(), flush=True)
+    os.write(1, message.body + b"\\n")
 try:
     consumer.run(handle, threads=2)
 except KeyboardInterrupt:
@@ -273,7 +274,9 @@ print("closed", flush=True)
 """
 
 
-@pytest.mark.parametrize("number, last", [(signal.SIGTERM, []), (signal.SIGINT, ["interrupted"])])
+@pytest.mark.parametrize(
+    ("number", "last"), [(signal.SIGTERM, []), (signal.SIGINT, ["interrupted"])]
+)
 def test_a_signal_ends_run_once_the_calls_have_returned(tmp_path, number, last):
     path = tmp_path / "store"
     with forebay.open(path) as store:
@@ -323,7 +326,9 @@ def test_a_damaged_table_of_offsets_is_refused_and_stays(tmp_path):
         fill(store)
     table = Path(path, "config/consumerOffset.json")
     table.write_text("{torn")
-    with forebay.open(path) as store:
-        with pytest.raises(forebay.CorruptError, match="consumerOffset"):
-            store.consumer("orders", group="billing")
+    with (
+        forebay.open(path) as store,
+        pytest.raises(forebay.CorruptError, match="consumerOffset"),
+    ):
+        store.consumer("orders", group="billing")
     assert table.read_text() == "{torn"
