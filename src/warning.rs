@@ -45,9 +45,9 @@ pub enum Warning {
         /// How many.
         messages: u64,
     },
-    /// How far groups are could not be stored. It will be tried again.
-    NotSaved {
-        /// Why.
+    /// Delayed messages could not be delivered, or progress not stored. It will be tried again.
+    Delayed {
+        /// The error.
         reason: String,
     },
     /// `lock_memory` cannot lock a file. Reported once per store.

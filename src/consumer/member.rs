@@ -277,6 +277,9 @@ impl Consumer {
 
     /// Gives back messages that nobody has seen: they are due at once.
     pub fn give_back<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) {
+        if self.is_forked() {
+            return;
+        }
         let now = self.shared.now();
         for receipt in receipts {
             receipt.lane().give_back(self.number, receipt, now);
@@ -304,9 +307,8 @@ impl Consumer {
         self.extend(receipt, self.options.visibility_timeout)
     }
 
-    /// Whether [`Consumer::close`] was called.
-    pub fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
+    fn is_forked(&self) -> bool {
+        matches!(self.shared.handle().engine(), Err(Error::Forked))
     }
 
     /// The queues that the consumer owns, or gets once their owner has settled what it holds.
@@ -376,8 +378,12 @@ impl Consumer {
     ///
     /// # Errors
     ///
-    /// Those of storing the progress; the consumer is closed all the same.
+    /// Those of storing the progress; the consumer is closed all the same. [`Error::Forked`] in a
+    /// child process, where nothing is touched: a thread of the parent may have held a lock.
     pub fn close(&self) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::Forked);
+        }
         if self.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }

@@ -38,6 +38,7 @@ use crate::engine::Point;
 use crate::error::{Error, Op, Result};
 use crate::handle::Handle;
 use crate::record::check_topic;
+use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
 use parking_lot::Mutex;
@@ -141,7 +142,11 @@ impl Consumers {
         check_options(&options)?;
         let engine = self.handle.writer()?;
         if topics.is_empty() {
-            return Err(Error::option("topics", "[]", "name at least one topic"));
+            return Err(Error::option(
+                "topics",
+                "[]",
+                "must name at least one topic",
+            ));
         }
         for topic in topics {
             check_topic(topic)?;
@@ -171,6 +176,10 @@ impl Consumers {
 
     fn now(&self) -> i64 {
         self.handle.clock.now_ms()
+    }
+
+    fn warn(&self, warning: Warning) {
+        self.handle.warnings().add(warning);
     }
 
     fn next_member(&self) -> u64 {
@@ -353,7 +362,8 @@ impl Drop for Consumers {
 fn check_group(group: &str) -> Result<()> {
     let is_legal = |sign: char| sign.is_ascii_alphanumeric() || "%|-_".contains(sign);
     if group.is_empty() || group.len() > GROUP_LEN_MAX || !group.chars().all(is_legal) {
-        let reason = format!("1 to {GROUP_LEN_MAX} of the signs a-z, A-Z, 0-9, %, |, - and _");
+        let reason =
+            format!("must be 1 to {GROUP_LEN_MAX} characters of a-z, A-Z, 0-9, %, |, - and _");
         return Err(Error::option("group", format!("{group:?}"), reason));
     }
     Ok(())
@@ -361,10 +371,14 @@ fn check_group(group: &str) -> Result<()> {
 
 fn check_options(options: &ConsumerOptions) -> Result<()> {
     if options.max_unsettled == 0 {
-        return Err(Error::option("max_unsettled", 0, "it must be at least 1"));
+        return Err(Error::option("max_unsettled", 0, "must be at least 1"));
     }
     if options.visibility_timeout.is_zero() {
-        return Err(Error::option("visibility_timeout", 0, "it must be above 0"));
+        return Err(Error::option(
+            "visibility_timeout",
+            0,
+            "must be longer than 0",
+        ));
     }
     Ok(())
 }

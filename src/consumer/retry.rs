@@ -130,7 +130,7 @@ pub(super) fn check_level(level: Option<u8>) -> Result<()> {
     let levels = DELAY_LEVELS_MS.len();
     match level {
         Some(level) if level == 0 || usize::from(level) > levels => {
-            let reason = format!("a delay level is 1 to {levels}, or None");
+            let reason = format!("must be from 1 to {levels}, or None");
             Err(Error::option("delay_level", level, reason))
         }
         _ => Ok(()),

@@ -5,6 +5,8 @@
 
 use super::Consumers;
 use crate::engine::service::bell::Bell;
+use crate::error::Error;
+use crate::warning::Warning;
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -77,13 +79,30 @@ impl Service {
 
 impl Sleep {
     fn run(&self, consumers: &Weak<Consumers>) {
+        let mut failure = None;
         while !self.ended.load(Ordering::Acquire) {
             let woken = self.woken.load(Ordering::Acquire);
             let Some(shared) = consumers.upgrade() else {
                 return;
             };
             let now = shared.now();
-            let due = shared.step(now).unwrap_or(Due::At(now + AFTER_FAILURE_MS));
+            let due = match shared.step(now) {
+                Ok(due) => {
+                    failure = None;
+                    due
+                }
+                Err(Error::Closed | Error::Forked) => return,
+                Err(error) => {
+                    let reason = error.to_string();
+                    if failure.as_ref() != Some(&reason) {
+                        shared.warn(Warning::Delayed {
+                            reason: reason.clone(),
+                        });
+                    }
+                    failure = Some(reason);
+                    Due::At(now + AFTER_FAILURE_MS)
+                }
+            };
             drop(shared);
             let timeout = match due {
                 Due::Now => continue,

@@ -69,8 +69,9 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
                         consumed them";
             warn(py, (text, messages, &**topic, queue))
         }
-        Warning::NotSaved { reason } => {
-            let text = "cannot store the progress of the groups of %s: %s; trying again";
+        Warning::Delayed { reason } => {
+            let text = "cannot deliver delayed messages or store the progress of groups of %s: %s; \
+                        trying again";
             warn(py, (text, path, &**reason))
         }
         Warning::Unlocked { path, reason } => {
