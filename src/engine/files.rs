@@ -4,10 +4,11 @@
 //! written to it; archives copy sealed files. Damage of files is found by a verification, which
 //! several processes can share, and put right by a repair.
 
-use super::Engine;
 use super::archive::{SealedFile, Survey};
 use super::verification::{Finding, Repair, Stretch, Verification};
+use super::{Atomicity, Engine, Topic};
 use crate::error::Result;
+use crate::record::Batch;
 use std::ops::Range;
 
 /// An engine that keeps files; see [`Engine::files`].
@@ -23,6 +24,26 @@ pub trait Files: Engine {
 
     /// What the sealed log file that begins at `start` holds.
     fn survey(&self, start: u64) -> Result<Survey>;
+
+    // Rows that other processes have staged.
+
+    /// Appends rows that other processes have staged, and returns the end of them. The disk begins
+    /// to store them, so that a flush that follows has little left to do. The owner has not sent
+    /// them: a failure is not counted among its sends.
+    fn append_staged(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+    ) -> Result<u64>;
+
+    /// Makes the log durable up to `end`, the end of an append. Where it is already, nothing is
+    /// synced.
+    fn flush_to(&self, end: u64) -> Result<()>;
+
+    /// Lets readers, here and in other processes, see the log up to `end`, or all that was appended
+    /// before the call if that is less. Reads leave out what cannot be shown for want of room; here
+    /// that is an error.
+    fn make_readable(&self, end: u64) -> Result<()>;
 
     // A verification in parts. It finds what `Engine::verify` does.
 

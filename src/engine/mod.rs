@@ -89,18 +89,6 @@ pub trait Engine: Send + Sync {
         durability: Durability,
     ) -> Result<Appended>;
 
-    /// Appends rows that other processes have staged, and returns the end of them. The disk begins
-    /// to store them, so that a flush that follows has little left to do. The owner has not sent
-    /// them: a failure is not counted among its sends.
-    fn append_staged(
-        &self,
-        batches: &mut [(&Topic, &mut Batch)],
-        atomicity: Atomicity,
-    ) -> Result<u64> {
-        let appended = self.append(batches, atomicity, Durability::Written)?;
-        Ok(appended.end)
-    }
-
     /// Whether an append of a record of `len` bytes would, as things stand, neither wait for
     /// another sender nor make a file or reserve blocks. A hint: another sender may come first.
     fn is_ready_for(&self, len: usize) -> bool;
@@ -113,21 +101,6 @@ pub trait Engine: Send + Sync {
 
     /// Makes all that was appended before the call durable and returns the durable position.
     fn flush(&self) -> Result<u64>;
-
-    /// Makes the log durable up to `end`, the end of an append. Where it is already, nothing is
-    /// synced.
-    fn flush_to(&self, end: u64) -> Result<()> {
-        let _ = end;
-        self.flush().map(drop)
-    }
-
-    /// Lets readers, here and in other processes, see the log up to `end`, or all that was appended
-    /// before the call if that is less. Reads leave out what cannot be shown for want of room; here
-    /// that is an error.
-    fn make_readable(&self, end: u64) -> Result<()> {
-        let _ = end;
-        Ok(())
-    }
 
     /// Position up to which the log is durable.
     fn durable_position(&self) -> u64;

@@ -31,7 +31,7 @@ use super::stop::Stop;
 use super::take::{self, Known, Turn, Turns};
 use super::{marker, sweep};
 use crate::disk::{Disk, Kind};
-use crate::engine::Engine;
+use crate::engine::Files;
 use crate::engine::directory::home::Home;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;
@@ -53,7 +53,7 @@ const REST: Duration = Duration::from_secs(600);
 /// The store that commits are appended to.
 pub struct Writer {
     /// Its engine.
-    pub engine: Arc<dyn Engine>,
+    pub engine: Arc<dyn Files>,
     /// Its directory.
     pub home: Home,
     /// Whether keys are indexed.
@@ -100,7 +100,7 @@ pub struct Intake {
 impl Intake {
     /// The intake of a store that was opened for writing with these options; no thread runs yet.
     pub fn new(
-        engine: Arc<dyn Engine>,
+        engine: Arc<dyn Files>,
         home: Home,
         options: &Options,
         record_len_max: u64,

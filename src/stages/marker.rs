@@ -132,7 +132,8 @@ impl Marker {
     }
 }
 
-/// The last marker of a query that can be read ([`Engine::make_readable`]), and its position.
+/// The last marker of a query that can be read, and its position: see
+/// [`Files::make_readable`](crate::engine::Files::make_readable).
 pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
     if planted(Bug::ForgetMarkers) {
         return Ok(None);
@@ -155,7 +156,8 @@ pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
     }
 }
 
-/// The last marker of a batch of a query that can be read ([`Engine::make_readable`]).
+/// The last marker of a batch of a query that can be read: see
+/// [`Files::make_readable`](crate::engine::Files::make_readable).
 pub fn last_of_batch(engine: &dyn Engine, query: &str, batch: u64) -> Result<Option<Marker>> {
     let Some(range) = bounds(engine)? else {
         return Ok(None);

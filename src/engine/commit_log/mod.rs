@@ -215,14 +215,6 @@ impl Engine for CommitLog {
             .append(parts, group, batches, atomicity, durability)
     }
 
-    fn append_staged(
-        &self,
-        batches: &mut [(&Topic, &mut Batch)],
-        atomicity: Atomicity,
-    ) -> Result<u64> {
-        send::append_staged(&self.parts, batches, atomicity)
-    }
-
     fn enlist(&self, end: u64) -> Arc<Waiter> {
         super::service::group_commit::enlist(&self.services.group, &self.parts, end)
     }
@@ -235,14 +227,6 @@ impl Engine for CommitLog {
     fn flush(&self) -> Result<u64> {
         self.parts.flush()?;
         Ok(self.durable_position())
-    }
-
-    fn flush_to(&self, end: u64) -> Result<()> {
-        self.parts.flush_to(end)
-    }
-
-    fn make_readable(&self, end: u64) -> Result<()> {
-        self.parts.make_readable(end)
     }
 
     fn durable_position(&self) -> u64 {
@@ -377,6 +361,22 @@ impl Files for CommitLog {
 
     fn survey(&self, start: u64) -> Result<super::archive::Survey> {
         read::survey::survey(&self.parts, start)
+    }
+
+    fn append_staged(
+        &self,
+        batches: &mut [(&Topic, &mut Batch)],
+        atomicity: Atomicity,
+    ) -> Result<u64> {
+        send::append_staged(&self.parts, batches, atomicity)
+    }
+
+    fn flush_to(&self, end: u64) -> Result<()> {
+        self.parts.flush_to(end)
+    }
+
+    fn make_readable(&self, end: u64) -> Result<()> {
+        self.parts.make_readable(end)
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {
