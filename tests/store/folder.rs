@@ -168,3 +168,13 @@ pub(crate) fn files(root: &Path) -> Vec<PathBuf> {
         .map(|(path, _)| root.join(path))
         .collect()
 }
+
+/// Says that all delayed messages of a store were delivered. Else one that is opened for writing
+/// delivers them, and holds more messages than before.
+pub fn without_delayed_messages(root: &Path) {
+    let config = root.join("config");
+    fs::create_dir_all(&config).unwrap();
+    let levels: Vec<String> = (1..=18).map(|level| format!("{level}:1000000")).collect();
+    let table = format!("{{\"offsetTable\":{{{}}}}}", levels.join(","));
+    fs::write(config.join("delayOffset.json"), table).unwrap();
+}
