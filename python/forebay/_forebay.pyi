@@ -21,9 +21,9 @@ __all__ = [
     "__version__", "block_offset_at", "block_schema", "bounds_below", "check_topic", "close_query",
     "discard_stages", "epochs", "fit", "holds_commit", "message_from_record", "offsets_between",
     "open_store", "publish_commit", "rebuild_index", "rebuild_lay", "rebuild_ranges",
-    "rebuild_settle", "resolve_commit", "scan_again", "scan_blocks", "sealed_files",
-    "stage_target", "survey", "take_commits", "values_again", "verify_join", "verify_parts",
-    "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
+    "rebuild_settle", "record_offsets", "resolve_commit", "scan_again", "scan_blocks",
+    "sealed_files", "stage_target", "survey", "take_commits", "values_again", "verify_join",
+    "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes
@@ -843,3 +843,7 @@ class StoreLock:
         index: list[IndexKeys],
     ) -> None: ...
     def release(self) -> None: ...
+
+def record_offsets(
+    path: str | PathLike[str], group: str, offsets: Mapping[tuple[str, int], int]
+) -> None: ...

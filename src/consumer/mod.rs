@@ -234,7 +234,7 @@ impl Consumers {
                 });
             }
         }
-        self.progress()?.save(rows, self.now())
+        self.progress()?.save(rows)
     }
 
     /// All groups that are known, with each of their queues.
@@ -326,7 +326,7 @@ impl Consumers {
                 lane.seek(row.offset);
             }
         }
-        self.progress()?.save(rows, self.now())
+        self.progress()?.save(rows)
     }
 
     /// Ends the service and stores all progress. The engine is still open.

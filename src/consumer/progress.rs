@@ -3,6 +3,7 @@
 //! Other processes may write the table while a store is open, as a Spark driver does, so each
 //! writer locks `config/consumerOffset.lock`, reads the table again and replaces only its own rows.
 
+use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, LockState};
 use crate::error::{Error, Op, Result};
 use crate::table::offsets::OffsetTable;
@@ -97,7 +98,7 @@ impl Progress {
     }
 
     /// Stores the rows that differ from what is stored; durable on return.
-    pub(super) fn save(&self, rows: Vec<ProgressRow>, now_ms: i64) -> Result<()> {
+    pub(super) fn save(&self, rows: Vec<ProgressRow>) -> Result<()> {
         let mut stored = self.stored.lock();
         let is_new = |row: &ProgressRow| {
             let queues = stored.get(&(row.topic.clone(), row.group.clone()));
@@ -108,7 +109,7 @@ impl Progress {
             return Ok(());
         }
         if let Some((disk, config)) = &self.place {
-            record(&**disk, config, &rows, now_ms)?;
+            record(&**disk, config, &rows)?;
         }
         for row in rows {
             let key = (row.topic, row.group);
@@ -126,7 +127,7 @@ impl Progress {
 /// [`Error::Corrupt`] and [`Error::Unsupported`] where there is a table that cannot be read, which
 /// then stays as it is; [`Error::Busy`] where another process keeps the table locked;
 /// [`Error::Io`].
-pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow], now_ms: i64) -> Result<()> {
+pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()> {
     disk.create_directory(config)
         .map_err(|e| Error::io(Op::Create, config, e))?;
     let lock = config.join(LOCK_NAME);
@@ -148,5 +149,5 @@ pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow], now_ms: i64)
     for row in rows {
         table.set(&row.topic, &row.group, row.queue, row.offset.cast_signed());
     }
-    table.save(disk, now_ms)
+    table.save(disk, RealClock.now_ms())
 }

@@ -3,8 +3,11 @@
 use super::consumer::{Consumer, Wanted};
 use super::convert::limit;
 use super::store::Store;
+use crate::{ProgressRow, RealDisk};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// How far a group has consumed one queue.
 ///
@@ -54,6 +57,26 @@ impl GroupQueue {
             self.group, self.topic, self.queue, self.committed, self.lag
         )
     }
+}
+
+/// Set rows of the table of offsets of the store at `path`, for a group that consumes elsewhere.
+///
+/// ``offsets`` maps (topic, queue) to the next offset. All other rows stay. Durable on return.
+#[pyfunction]
+pub(crate) fn record_offsets(
+    py: Python<'_>,
+    path: PathBuf,
+    group: &str,
+    offsets: BTreeMap<(String, u32), u64>,
+) -> PyResult<()> {
+    let row = |((topic, queue), offset): ((String, u32), u64)| ProgressRow {
+        topic: topic.into(),
+        group: group.into(),
+        queue,
+        offset,
+    };
+    let rows: Vec<ProgressRow> = offsets.into_iter().map(row).collect();
+    Ok(py.detach(|| crate::record_progress(&RealDisk, &path.join("config"), &rows))?)
 }
 
 #[pymethods]

@@ -45,7 +45,7 @@ mod _forebay {
     #[pymodule_export]
     use super::consumer::{Consumer, ConsumerIterator};
     #[pymodule_export]
-    use super::groups::GroupQueue;
+    use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]

@@ -332,3 +332,25 @@ def test_a_damaged_table_of_offsets_is_refused_and_stays(tmp_path):
     ):
         store.consumer("orders", group="billing")
     assert table.read_text() == "{torn"
+
+
+def test_writers_of_the_table_in_two_processes_lose_no_row(tmp_path):
+    path = tmp_path / "store"
+    code = """
+import sys
+from forebay.spark.group import record
+for number in range(1, 101):
+    record(sys.argv[1], f"stream-{number}", {("orders", 0): number})
+"""
+    with forebay.open(path, default_queues=1) as store:
+        fill(store, 100)
+        with store.consumer("orders", group="billing") as consumer:
+            other = subprocess.Popen([sys.executable, "-c", code, str(path)])
+            for message in consumer.poll(100, timeout=10):
+                consumer.ack(message)
+                consumer.commit()
+            assert other.wait() == 0
+    table = json.loads((path / "config/consumerOffset.json").read_text())["offsetTable"]
+    assert table["orders@billing"] == {"0": 100}
+    found = {name: offsets for name, offsets in table.items() if "stream" in name}
+    assert found == {f"orders@stream-{number}": {"0": number} for number in range(1, 101)}

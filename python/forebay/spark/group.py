@@ -1,28 +1,26 @@
 """The progress of a stream, recorded as a consumer group for other tools to see.
 
 RocketMQ keeps the offsets of all groups in one table of a store, ``config/consumerOffset.json``,
-which is replaced as a whole. Forebay's writer reads the table, to keep what groups have not
-consumed, but does not write it, so a stream may write it while a writer is running. Streams exclude
-one another by a lock on a file beside the table. A directory that Forebay has not written to is
-left alone: its broker overwrites the table every few seconds from memory.
+which is replaced as a whole. The writer of a store and streams in other processes may all write
+it: each locks a file beside the table, reads the table again and replaces only its own rows. A
+directory that Forebay has not written to is left alone: its broker overwrites the table every few
+seconds from memory.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from forebay.durable import replace_file
+from forebay._forebay import record_offsets
 from forebay.errors import CorruptError, ForeignStoreError
 from forebay.jsons import json_object
 from forebay.spark.options import TopicQueue
 
 _NAME = "consumerOffset.json"
-_LOCK = "consumerOffset.lock"
 #: A string, or a number used as a member name without the quotes that JSON requires.
 _BARE_NAME = re.compile(r'"(?:[^"\\]|\\.)*"|(?<=[{,\s])(-?[0-9]+)(?=\s*:)')
 
@@ -39,23 +37,12 @@ def record(path: str, group: str, queues: Mapping[TopicQueue, int]) -> None:
     OSError
         If a file operation fails.
     """
-    # Imported here, because not every platform has fcntl.
-    import fcntl
-
     if not os.path.exists(os.path.join(path, "forebay.state")):
         raise ForeignStoreError(
             f"the offset table of {path} belongs to a broker; a stream must not write to it",
             path=path,
         )
-    config = Path(path, "config")
-    config.mkdir(mode=0o700, exist_ok=True)
-    with open(config / _LOCK, "a", encoding="ascii", opener=_private) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        table = read_table(config)
-        offsets = table.setdefault("offsetTable", {})
-        for (topic, queue), offset in sorted(queues.items()):
-            offsets.setdefault(f"{topic}@{group}", {})[str(queue)] = offset
-        replace_file(config / _NAME, json.dumps(table, indent="\t").encode())
+    record_offsets(path, group, dict(queues))
 
 
 def read_table(config: Path) -> dict[str, Any]:
@@ -93,7 +80,3 @@ def read_table(config: Path) -> dict[str, Any]:
 
 def _quoted(found: re.Match[str]) -> str:
     return found[0] if found[1] is None else f'"{found[1]}"'
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
