@@ -29,15 +29,15 @@
 use super::manifest::{self, DIRECTORY, Pending, Refusal};
 use super::stop::Stop;
 use super::take::{self, Known, Turn, Turns};
+use super::writer::Writer;
 use super::{marker, sweep};
-use crate::disk::{Disk, Kind};
+use crate::disk::Kind;
 use crate::engine::Files;
 use crate::engine::directory::home::Home;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Result};
 use crate::handle::Service;
-use crate::machine::Drive;
 use crate::options::Options;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -49,32 +49,6 @@ use std::time::Duration;
 const RETRY: Duration = Duration::from_millis(500);
 /// How long the thread sleeps where nobody wakes it.
 const REST: Duration = Duration::from_secs(600);
-
-/// The store that commits are appended to.
-pub struct Writer {
-    /// Its engine.
-    pub engine: Arc<dyn Files>,
-    /// Its directory.
-    pub home: Home,
-    /// Whether keys are indexed.
-    pub indexed: bool,
-    /// Whether each message gets a unique id.
-    pub unique_ids: bool,
-    /// Bytes of the longest record.
-    pub record_len_max: u64,
-}
-
-impl Writer {
-    /// The disk of the store.
-    pub fn disk(&self) -> &dyn Disk {
-        &*self.home.machine.disk
-    }
-
-    /// Whether threads may help.
-    pub fn may_help(&self) -> bool {
-        self.home.machine.drive == Drive::Threads
-    }
-}
 
 /// What whoever takes manifests up remembers.
 #[derive(Debug, Default)]

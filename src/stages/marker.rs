@@ -16,10 +16,10 @@
 //! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and
 //! there the number alone decides.
 
-use super::intake::Writer;
 use super::manifest::{
     CommitKind, DIRECTORY, Manifest, Name, Resolution, is_query, read_contents, write_contents,
 };
+use super::writer::Writer;
 use crate::engine::{Atomicity, Check, Engine, Filter, Rows};
 use crate::error::Result;
 use crate::plant::{Bug, planted};

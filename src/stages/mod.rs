@@ -11,7 +11,7 @@
 //! The writer's side: `intake` lists what is pending and gives each commit its turns; `take`
 //! appends the parts of one; `staged` and `rows` read and encode the rows; `marker` tells what the
 //! log holds; `manifest` knows the files, `sweep` removes those that nobody will ask for; `hold`
-//! keeps retention from markers. It is given an [`Engine`](crate::engine::Engine) and a home.
+//! keeps retention from markers. All of them use the store as a `writer`.
 
 pub mod commit;
 pub mod hold;
@@ -24,6 +24,7 @@ pub mod stager;
 pub mod stop;
 pub mod sweep;
 pub mod take;
+pub mod writer;
 
 pub use crate::record::Contents;
 pub use commit::{Commit, CommitState, Published};

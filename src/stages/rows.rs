@@ -1,7 +1,7 @@
 //! The rows of a part, encoded for this log.
 
-use super::intake::Writer;
 use super::stop::Stop;
+use super::writer::Writer;
 use crate::engine::topic::PERMISSION_WRITE;
 use crate::engine::{Durability, Engine, Topic};
 use crate::error::{Error, Result};

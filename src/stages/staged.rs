@@ -1,9 +1,9 @@
 //! What a commit names, as it lies in the stages.
 
-use super::intake::Writer;
 use super::manifest::{Manifest, Stretch};
 use super::rows::{self, PartRows};
 use super::stop::Stop;
+use super::writer::Writer;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;
 use crate::error::{Error, Op, Result};

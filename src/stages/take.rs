@@ -1,11 +1,11 @@
 //! Taking a commit up: its parts are appended, one after the other.
 
-use super::intake::Writer;
 use super::manifest::{Conflict, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
 use super::rows::PartRows;
 use super::staged::Staged;
 use super::stop::Stop;
+use super::writer::Writer;
 use crate::disk::Disk;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;

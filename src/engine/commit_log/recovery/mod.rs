@@ -28,6 +28,7 @@
 
 pub mod assemble;
 pub mod begin;
+pub mod confirm;
 pub mod find;
 pub mod geometry;
 pub mod load;

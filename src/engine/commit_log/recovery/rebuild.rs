@@ -1,6 +1,7 @@
 //! The walk: the log is walked, and what queues and index lack is put into them.
 
-use super::begin::{Begin, confirm};
+use super::begin::Begin;
+use super::confirm::confirm;
 use super::find::Found;
 use super::load::{Counted, Loaded, forget_overlays, load, queues_are_complete};
 use super::place::{Gap, Placed, Placer};

@@ -1,0 +1,33 @@
+//! The store that staged rows are appended to, as the parts of the intake use it.
+
+use crate::disk::Disk;
+use crate::engine::Files;
+use crate::engine::directory::home::Home;
+use crate::machine::Drive;
+use std::sync::Arc;
+
+/// The store that commits are appended to.
+pub struct Writer {
+    /// Its engine.
+    pub engine: Arc<dyn Files>,
+    /// Its directory.
+    pub home: Home,
+    /// Whether keys are indexed.
+    pub indexed: bool,
+    /// Whether each message gets a unique id.
+    pub unique_ids: bool,
+    /// Bytes of the longest record.
+    pub record_len_max: u64,
+}
+
+impl Writer {
+    /// The disk of the store.
+    pub fn disk(&self) -> &dyn Disk {
+        &*self.home.machine.disk
+    }
+
+    /// Whether threads may help.
+    pub fn may_help(&self) -> bool {
+        self.home.machine.drive == Drive::Threads
+    }
+}
