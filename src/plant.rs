@@ -18,6 +18,8 @@ pub enum Bug {
     StaleTail,
     /// Zeros after the end of the log count as durable without a sync.
     TrustZeros,
+    /// Queue entries before those that lead past the end of the log count, wherever they lead.
+    TrustEntries,
     /// A failed sync is retried and counts as success if the retry succeeds.
     RetryFailedSync,
     /// Opening treats bytes in the page cache as durable.

@@ -608,10 +608,7 @@ impl Disk for SimDisk {
         let mut state = self.state.lock();
         let same = |inode: &&mut Inode| inode.cache.address() == region.address();
         if let Some(inode) = state.inodes.iter_mut().find(same) {
-            let end = (start + len).next_multiple_of(4096).min(inode.len);
-            let start = start / 4096 * 4096;
-            let platter = inode.platter[start..end].to_vec();
-            inode.clean[start..end].copy_from_slice(&platter);
+            inode.dirty_pages(start, start + len);
         }
         Ok(())
     }
@@ -649,17 +646,18 @@ impl Disk for SimDisk {
                 inode.platter.resize(end, 0);
                 inode.len = end;
             }
-            inode.cache.overwrite(start as usize, bytes);
+            inode.write(start as usize, bytes);
             Ok(())
         })
     }
 
     fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()> {
         self.call(|state| {
-            let inode = &state.inodes[state.file(path)?];
+            let number = state.file(path)?;
+            let inode = &mut state.inodes[number];
             let end = ((start + len) as usize).min(inode.len);
             let start = (start as usize).min(end);
-            inode.cache.overwrite(start, &vec![0; end - start]);
+            inode.write(start, &vec![0; end - start]);
             Ok(())
         })
     }

@@ -1,7 +1,7 @@
 //! One file of the simulated disk: the cache, what the kernel considers clean, and the platter.
 
 use super::random::Random;
-use crate::region::Region;
+use crate::region::{PAGE, Region};
 use std::path::Path;
 
 /// Bytes that reach the platter together.
@@ -74,6 +74,19 @@ impl Inode {
             .step_by(SECTOR)
             .filter(differs)
             .collect()
+    }
+
+    /// Writes to the cache. The kernel stores pages that are written to, even where they look the
+    /// same as before.
+    pub fn write(&mut self, start: usize, bytes: &[u8]) {
+        self.cache.overwrite(start, bytes);
+        self.dirty_pages(start, start + bytes.len());
+    }
+
+    /// Has the kernel store the pages of a range that differ from the platter.
+    pub fn dirty_pages(&mut self, start: usize, end: usize) {
+        let pages = start / PAGE * PAGE..end.next_multiple_of(PAGE).min(self.len);
+        self.clean[pages.clone()].copy_from_slice(&self.platter[pages]);
     }
 
     /// Writes a sector to the platter.

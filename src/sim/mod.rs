@@ -126,6 +126,12 @@ fn the_log_kept_by_opening_is_durable() {
 }
 
 #[test]
+fn entries_of_an_older_log_do_not_count() {
+    tell_all(rare::with_queues_of_two_lives);
+    find(Bug::TrustEntries, 20_000, rare::with_queues_of_two_lives);
+}
+
+#[test]
 fn recreated_directories_are_durable() {
     tell_all(settled::without_a_directory);
     tell_all(settled::made_by_the_dead);

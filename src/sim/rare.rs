@@ -68,6 +68,22 @@ pub(super) fn send(engine: &CommitLog, keys: Range<u32>, keyed: bool) -> crate::
     engine.parts().save_table()
 }
 
+/// The power fails twice, so that a queue file may hold sectors of two lives. Every entry that
+/// counts leads to its record.
+pub fn with_queues_of_two_lives(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let mut disk = Arc::new(SimDisk::new(Random::new(seed), faults(Stop::Power)));
+    // The records of the first life are shorter, so its entries lead to earlier positions.
+    for keyed in [false, true] {
+        let engine = open(&disk)?;
+        let count = 27 + random.below(30) as u32;
+        send(&engine, 0..count, keyed).map_err(said)?;
+        disk = Arc::new(disk.restart(faults(Stop::Power)));
+        drop(engine);
+    }
+    check(&disk).map(drop)
+}
+
 /// Sends the messages of `keys`, flushes, and lets the power fail: the store still has them and
 /// all earlier ones.
 pub(super) fn flushed_is_kept(

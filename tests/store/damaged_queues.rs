@@ -234,3 +234,35 @@ fn an_entry_that_leads_to_a_record_of_another_topic_is_after_the_end_of_its_queu
     assert_eq!(send(&store, "orders"), 2);
     assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
 }
+
+/// A power loss keeps some sectors of a queue file and loses others. What is left of an older log
+/// before entries that lead past the end is after the end of the queue as well.
+#[test]
+fn an_old_entry_before_those_that_lead_past_the_log_is_after_the_end_of_its_queue() {
+    let place = Place::new();
+    let store = open(&place.root(), Mode::Append, |options| {
+        options.flush_interval = Duration::from_secs(3600);
+    });
+    send(&store, 0..8);
+    let messages = read_all(&store);
+    let copy = Place::copy_of(&place.root());
+    let root = copy.root();
+    let write = |path: &Path, at: u64, bytes: &[u8]| {
+        let file = fs::OpenOptions::new().write(true).open(path).unwrap();
+        file.write_all_at(bytes, at).unwrap();
+    };
+    write(&root.join("forebay.state"), 16, b"another boot of it");
+    let log = root.join("commitlog/00000000000000000000");
+    write(&log, messages[&(1, 0)].1, &[0; 64]);
+    let (path, at) = place_of(&root, 1, 0);
+    let old = [8u64.to_be_bytes().as_slice(), &60u32.to_be_bytes()].concat();
+    write(&path, at, &old);
+
+    let store = open(&root, Mode::Append, |_| ());
+    assert_eq!(read_all(&store).len(), 1);
+    let producer = store.producer("orders", Some(1)).unwrap();
+    let sent = producer.send(&Draft::default(), 0, Durability::Default);
+    assert_eq!(sent.unwrap().place.offset, 0);
+    assert_eq!(store.damage(), []);
+    assert_eq!(store.verify(&mut |_, _| true).unwrap().damage, []);
+}

@@ -153,6 +153,7 @@ fn queues_of_the_real_rocketmq_are_built_as_dispatch_builds_them() {
     ];
     for name in names {
         let golden = Golden::small(name);
+        folder::without_delayed_messages(&golden.root);
         let target = Place::fast();
         let quarry = Quarry::open(&disk(), &golden.root).unwrap();
         let lay = |range| quarry.lay(&target.root(), range, false, "one").unwrap();

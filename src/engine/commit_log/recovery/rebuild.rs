@@ -3,7 +3,7 @@
 use super::begin::Begin;
 use super::confirm::confirm;
 use super::find::Found;
-use super::load::{Counted, Loaded, forget_overlays, load, queues_are_complete};
+use super::load::{Counted, Loaded, end_held, forget_overlays, load, queues_are_complete};
 use super::place::{Gap, Placed, Placer};
 use super::reindex::{KeyPlan, complete_index, plan_index};
 use crate::engine::commit_log::index::Index;
@@ -150,18 +150,19 @@ fn sync_removals(found: &Found) -> Result<()> {
 fn cut_queues(found: &Found, loaded: &Loaded, begin: &Begin, end: u64) -> Result<()> {
     let min = found.min_position();
     let known = Counted::of(begin);
+    let is_kept = |entry: Option<QueueEntry>| {
+        entry.is_some_and(|entry| entry.is_message(end) || entry.is_filler())
+    };
     for queue in &loaded.stale {
         queue.truncate(queue.max())?;
     }
     for (topic, queue) in loaded.queues.all(&found.topics) {
-        let mut max = queue.max();
-        while max > queue.min() {
-            match queue.entry(max - 1)? {
-                Some(entry) if entry.is_message(end) || entry.is_filler() => break,
-                _ => max -= 1,
-            }
-        }
-        if max < queue.max() {
+        let numbers = queue.min()..queue.max();
+        if !numbers.is_empty() && !is_kept(queue.entry(numbers.end - 1)?) {
+            // A power loss may have kept some sectors of the file and not others, so those before
+            // it may be of an older log.
+            let counted = known.next(&topic.name, queue.id);
+            let max = end_held(&queue, &topic, &loaded.log, counted, (numbers, end))?;
             queue.truncate(max)?;
         }
         // Entries below what the table tells count where a log file came back: then they lead
