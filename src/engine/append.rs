@@ -1,4 +1,4 @@
-//! Appending: what a caller asks for, and what it gets.
+//! The options and the result of an append.
 
 use smallvec::SmallVec;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 /// Whether a call returns before or after its messages are on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Durability {
-    /// As the store was opened.
+    /// The default of the store, chosen when it was opened.
     #[default]
     Default,
     /// Return when the messages are durable.
@@ -15,25 +15,25 @@ pub enum Durability {
     Written,
 }
 
-/// Whether the rows of a batch stand or fall together.
+/// Whether the rows of a batch are appended atomically.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Atomicity {
-    /// Each row for itself: after a crash a part of the batch may be there.
+    /// Each row by itself: after a crash a part of the batch may exist.
     Rows,
-    /// All rows or none, also across a crash.
+    /// All rows or none, even after a crash.
     Whole,
 }
 
-/// What an append did, one entry a row, in the order of the batch.
+/// What an append did, with one entry per row in the order of the batch.
 #[derive(Clone, Debug, Default)]
 pub struct Appended {
-    /// Position and queue offset of each row; a single one takes no allocation.
+    /// Position and queue offset of each row. A single row needs no allocation.
     pub rows: SmallVec<[Place; 1]>,
-    /// Store time of all rows, in ms.
+    /// Store time of all rows in ms.
     pub store_timestamp: i64,
     /// Position after the last byte appended.
     pub end: u64,
-    /// Whether the rows are durable already.
+    /// Whether the rows are already durable.
     pub durable: bool,
     /// How long the call waited for the disk.
     pub waited: Duration,

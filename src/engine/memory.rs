@@ -1,8 +1,8 @@
-//! The memory engine: messages live as long as the handle, or as long as somebody holds them.
+//! The memory engine: messages live as long as the store or a reader holds them.
 //!
-//! Records have the very bytes that a log has, so that messages, scans and exports need no second
-//! way; a record's position is its running number. It is also the model that the other engines are
-//! tested against: all it does is plain to see.
+//! Records have the same bytes as in a log, so messages, scans and exports need no second code
+//! path. The position of a record is its number. The engine is also the model that other engines
+//! are tested against, so it is kept simple.
 //!
 //! ```text
 //!   append --> chunk of anonymous memory: record, record, ...
@@ -12,9 +12,9 @@
 //!   keys           key      -> positions
 //! ```
 //!
-//! One lock guards all tables: appends take it alone, reads share it. No checksum is compared on
-//! the way of a read, for nothing lies between the write and the read that could change a byte;
-//! [`Engine::verify`] compares all of them.
+//! One lock guards all tables: appends hold it exclusively, readers share it. Reads do not compare
+//! checksums, because nothing can change a byte between the write and the read. [`Engine::verify`]
+//! compares all of them.
 
 mod cursor;
 mod state;
@@ -43,19 +43,19 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Stands where other engines name a file.
+/// The name in errors that need a file.
 const NAME: &str = ":memory:";
-/// Records that one step of a verification looks at.
+/// Records per step of a verification.
 const VERIFY_ROWS: usize = 1024;
 
-/// The engine; see the module.
+/// The memory engine.
 pub struct Memory {
     style: RecordStyle,
     default_queues: u32,
     indexed: bool,
     clock: Arc<dyn Clock>,
     topics: Topics,
-    /// Gone after close. Cursors share it and read on.
+    /// `None` after close. Cursors share the state and can still read.
     state: RwLock<Option<Arc<RwLock<State>>>>,
     end: AtomicU64,
     sends_failed: AtomicU64,
@@ -65,11 +65,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// An empty store. Its records name the loopback address unless the options give another.
+    /// Opens an empty store. Its records carry the loopback address unless the options give
+    /// another.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] where retention is asked for: there is no log file that could go.
+    /// [`Error::InvalidOption`] if retention is requested: there are no log files to delete.
     pub fn open(clock: Arc<dyn Clock>, options: &Options) -> Result<Box<dyn Engine>> {
         let rule = "a memory store keeps what was sent until it is closed";
         if let Some(age) = options.retention {
@@ -107,8 +108,8 @@ impl Memory {
     }
 
     fn wake(&self) {
-        // Whoever waits has looked at the end under the gate: after it is taken here, the waiter
-        // has seen the new end or is asleep, and is woken.
+        // A waiter checks the end while it holds the gate. So once the gate was taken here, each
+        // waiter has either seen the new end or sleeps and will be woken.
         drop(self.gate.lock());
         self.grown.notify_all();
     }
@@ -157,7 +158,7 @@ impl Engine for Memory {
     fn create_topic(&self, name: &str, queues: u32, _: Durability) -> Result<Arc<Topic>> {
         check_topic(name)?;
         let state = self.state()?;
-        // Under the lock, so that of two callers the one that asks for more queues wins.
+        // The lock ensures that of two callers the one that asks for more queues wins.
         let _alone = state.write();
         let (topic, _) = self.topics.get_or_add(name, queues);
         if topic.write_queues() < queues {
@@ -364,7 +365,7 @@ impl Engine for Memory {
                 break;
             }
             done += check_rows(&rows, first, &mut found);
-            // Without any lock: the caller may send from within.
+            // No lock is held: the callback may send.
             if !progress(done, total) {
                 return Ok(found);
             }
@@ -400,7 +401,7 @@ impl Engine for Memory {
     }
 }
 
-/// Checks records whose positions count up from `first`; returns their bytes.
+/// Checks records whose positions count up from `first`, and returns their bytes.
 fn check_rows(rows: &Rows, first: u64, found: &mut Verification) -> u64 {
     let mut bytes = 0;
     for (row, position) in rows.rows.iter().zip(first..) {

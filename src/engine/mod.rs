@@ -1,6 +1,6 @@
-//! Engines store messages. [`Engine`] is what each of them can do, and [`Files`] what those can do
-//! besides that keep files: [`commit_log`] keeps RocketMQ's, [`memory`] keeps none. What every
-//! engine shares: a store's directory ([`directory`]), services that know no file format
+//! Engines store messages. [`Engine`] is what every engine can do; [`Files`] is what engines that
+//! keep files can do in addition. [`commit_log`] keeps RocketMQ's files, [`memory`] keeps none.
+//! They share the directory of a store ([`directory`]), services that know no file format
 //! ([`service`]), and the tables of an archive ([`archive`]).
 
 pub mod append;
@@ -36,12 +36,12 @@ use std::time::Duration;
 /// A store of messages. Every method may be called from any thread.
 ///
 /// A topic has queues, and a message has an *offset* in its queue: 0, 1, 2, and so on. The *log*
-/// holds the messages of all queues in the order in which they were appended. A message has a
-/// *position* there, which counts bytes (in the memory engine messages). Times are milliseconds
-/// since the epoch.
+/// holds the messages of all queues in the order in which they were appended. The *position* of a
+/// message in the log counts bytes (in the memory engine, messages). Times are milliseconds since
+/// the epoch.
 ///
-/// The log has three ends: that of all messages appended, that of the messages that readers may see
-/// ([`Engine::readable_position`]), and that of the messages that a power loss cannot take back
+/// The log has three ends: the end of all appended messages, the end of the messages that readers
+/// may see ([`Engine::readable_position`]), and the end of the messages that survive a power loss
 /// ([`Engine::durable_position`]).
 pub trait Engine: Send + Sync {
     // The store as a whole.
@@ -49,39 +49,39 @@ pub trait Engine: Send + Sync {
     /// Name of the engine: `commitlog` or `memory`.
     fn name(&self) -> &'static str;
 
-    /// An empty batch, to encode records of this store into. Does not allocate.
+    /// An empty batch to encode records of this store into. Does not allocate.
     fn batch(&self) -> Batch;
 
-    /// What can be done with the files of the store; `None` where the engine keeps no files.
+    /// Operations on the files of the store; `None` if the engine keeps no files.
     fn files(&self) -> Option<&dyn Files>;
 
-    /// Makes everything durable and lets go of the files. A second call does nothing.
+    /// Makes everything durable and closes the files. A second call does nothing.
     fn close(&self) -> Result<()>;
 
     // Topics and their queues.
 
-    /// The topics that are known. Another process may have added some: see [`Engine::refresh`].
+    /// The known topics. Another process may have added more: see [`Engine::refresh`].
     fn topics(&self) -> &Topics;
 
-    /// Looks for messages, queues and topics that another process has added: of the topic with this
-    /// name, or of all topics. Does nothing where this process writes the store.
+    /// Finds messages, queues and topics that another process has added, for the topic with this
+    /// name or for all topics. Does nothing if this process writes the store.
     fn refresh(&self, topic: Option<&str>) -> Result<()>;
 
-    /// The topic, created with the default number of queues where it is not there yet.
+    /// Returns the topic. Creates it with the default number of queues if it does not exist.
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>>;
 
-    /// Creates a topic, or gives an existing one more queues. Durable on return, but with
-    /// [`Durability::Written`] soon after.
+    /// Creates a topic, or adds queues to an existing one. Durable on return; with
+    /// [`Durability::Written`], soon after.
     fn create_topic(&self, name: &str, queues: u32, durability: Durability) -> Result<Arc<Topic>>;
 
-    /// Queues of a topic that hold or held messages, or that the topic was given.
+    /// Queues of a topic that exist in its table or have ever held messages.
     fn queues(&self, topic: &Topic) -> Vec<u32>;
 
     // Appending.
 
-    /// Appends encoded records as they stand, each batch to its topic. `atomicity` holds for all
-    /// batches together, `durability` says what holds on return. The places are in the order of the
-    /// batches.
+    /// Appends encoded records unchanged, each batch to its topic. `atomicity` applies to all
+    /// batches together. `durability` says what is guaranteed on return. The places are in the
+    /// order of the batches.
     fn append(
         &self,
         batches: &mut [(&Topic, &mut Batch)],
@@ -89,17 +89,17 @@ pub trait Engine: Send + Sync {
         durability: Durability,
     ) -> Result<Appended>;
 
-    /// Whether an append of a record of `len` bytes would, as things stand, neither wait for
-    /// another sender nor make a file or reserve blocks. A hint: another sender may come first.
+    /// Whether an append of a record of `len` bytes could proceed without waiting for another
+    /// sender, creating a file or reserving blocks. A hint: another sender may come first.
     fn is_ready_for(&self, len: usize) -> bool;
 
     // Making durable.
 
-    /// A waiter that is completed when the log is durable up to `end`, the end of an append. Those
-    /// who wait at the same time share one sync.
+    /// Returns a waiter that completes when the log is durable up to `end`, the end of an append.
+    /// Concurrent waiters share one sync.
     fn enlist(&self, end: u64) -> Arc<Waiter>;
 
-    /// Makes all that was appended before the call durable and returns the durable position.
+    /// Makes everything appended before the call durable, and returns the durable position.
     fn flush(&self) -> Result<u64>;
 
     /// Position up to which the log is durable.
@@ -107,19 +107,19 @@ pub trait Engine: Send + Sync {
 
     // Reading a queue.
 
-    /// Offsets of a queue: first there, next to be written. `None` for a queue that was never used.
-    /// All that was readable when the call began is counted.
+    /// Offsets of a queue: from the first that exists to the next to be written. `None` for a queue
+    /// that was never used. Covers everything that was readable when the call began.
     fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>>;
 
-    /// Offset of the first message of a queue that does not lie before a [`Point`]; the next offset
-    /// if all do.
+    /// Offset of the first message of a queue at or after a [`Point`]; the next offset to be
+    /// written if there is none.
     fn offset_at(&self, topic: &Topic, queue: u32, point: Point) -> Result<u64>;
 
-    /// How many messages from `range.start` on fit into `bytes`, by the bytes of their records: the
-    /// offset after the last that does, at most `range.end`, and the bytes of all that do.
+    /// How many messages from `range.start` on fit into `bytes`, measured by their records. Returns
+    /// the offset after the last one that fits, at most `range.end`, and the bytes of all that fit.
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)>;
 
-    /// Walks `range` of a queue, cut to its bounds.
+    /// Returns a cursor over `range` of a queue, cut to its bounds.
     fn cursor(
         &self,
         topic: &Topic,
@@ -129,11 +129,11 @@ pub trait Engine: Send + Sync {
         check: Check,
     ) -> Result<Box<dyn Cursor>>;
 
-    /// The message at a queue offset; `None` where there is none in the bounds (a filler or a hole
-    /// is [`crate::Error::Corrupt`]).
+    /// The message at a queue offset; `None` outside the bounds. A filler or a hole is
+    /// [`crate::Error::Corrupt`].
     fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>>;
 
-    /// Messages with exactly this key, stored in `begin..=end`, newest first, at most `max`.
+    /// At most `max` messages with exactly this key, stored in `begin..=end`, newest first.
     fn query(
         &self,
         topic: &Topic,
@@ -151,7 +151,7 @@ pub trait Engine: Send + Sync {
     /// Waits until [`Engine::readable_position`] is above `position`, or for `timeout`.
     fn wait_readable(&self, position: u64, timeout: Duration) -> u64;
 
-    /// Walks the whole log in order of position, all topics.
+    /// Returns a cursor over the whole log, all topics, in order of position.
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>>;
 
     /// The message whose record begins at `position`.
@@ -159,25 +159,26 @@ pub trait Engine: Send + Sync {
 
     // The state of the store.
 
-    /// What opening found and did.
+    /// What opening found and repaired.
     fn recovery(&self) -> Recovery;
 
-    /// Damage found so far, and warnings.
+    /// Known damage, and warnings.
     fn report(&self) -> &Report;
 
-    /// Checks everything. `progress` is called with bytes done and in all; false stops it.
+    /// Checks everything. `progress` receives the bytes done and the total; if it returns false,
+    /// the check stops.
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification>;
 
-    /// Counters; [`Stats::puts`] and [`Stats::rates`] are filled by who owns the engine.
+    /// Counters. The owner of the engine fills in [`Stats::puts`] and [`Stats::rates`].
     fn stats(&self) -> Stats;
 
-    /// Messages and bytes appended since opening. Waits for nobody.
+    /// Messages and bytes appended since opening. Never blocks.
     fn counters(&self) -> (u64, u64);
 }
 
 impl dyn Engine + '_ {
-    /// [`Engine::bounds`] of the messages that lie wholly below a position of the log. With the
-    /// durable position these are the offsets that a power loss cannot take back.
+    /// [`Engine::bounds`] of the messages that lie entirely below a position of the log. Given the
+    /// durable position, these are the offsets that survive a power loss.
     pub fn bounds_below(
         &self,
         topic: &Topic,

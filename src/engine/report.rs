@@ -1,4 +1,4 @@
-//! What a store has to tell: damage that it knows of, and warnings.
+//! What a store reports: known damage, and warnings.
 
 use crate::damage::Damage;
 use crate::warning::{Warning, Warnings};
@@ -6,16 +6,16 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// At most this many places are kept.
+/// Maximum number of damaged places kept.
 const KEPT_MAX: usize = 10_000;
 
-/// What a store has to tell since it was opened.
+/// What a store has to report since it was opened.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Each damaged place once.
     damage: Mutex<Vec<Damage>>,
     stale: AtomicU64,
-    /// What a caller should hear once: each damaged place when it is met, slow puts and flushes.
+    /// Warnings that a caller should see once: damaged places when found, slow puts and flushes.
     pub warnings: Arc<Warnings>,
 }
 

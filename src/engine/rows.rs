@@ -1,4 +1,4 @@
-//! Reading: rows of records that a cursor collects, and what it passes over.
+//! Rows of records that a cursor collects, and the filter that it applies.
 
 use crate::error::Result;
 use crate::num::short;
@@ -6,30 +6,30 @@ use crate::record::{Layout, Message, Row};
 use crate::region::Region;
 use std::sync::Arc;
 
-/// How an engine is asked to check what it hands out.
+/// How thoroughly an engine checks the records that it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Check {
     /// Structure and checksums.
     Full,
-    /// Structure alone: lengths, position, topic, queue and offset.
+    /// Structure only: lengths, position, topic, queue and offset.
     Structure,
 }
 
-/// Where in a queue to look for an offset; see [`crate::Engine::offset_at`].
+/// The point in a queue whose offset is wanted; see [`crate::Engine::offset_at`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Point {
-    /// A store time, in ms: messages stored earlier lie before it.
+    /// A store time in ms: messages stored earlier lie before it.
     Time(i64),
     /// A position of the log: messages whose records end at or below it lie before it.
     Position(u64),
 }
 
-/// Records found by a [`Cursor`], with the regions that keep them alive.
+/// Records found by a [`Cursor`], and the regions that keep them alive.
 #[derive(Debug, Default)]
 pub struct Rows {
-    /// Mapped files; each row names one.
+    /// Mapped files; each row refers to one by index.
     pub regions: Vec<Arc<Region>>,
-    /// The rows in order.
+    /// The rows, in order.
     pub rows: Vec<RowRef>,
 }
 
@@ -40,18 +40,18 @@ pub struct RowRef {
     pub region: u32,
     /// First byte of the record in the region.
     pub start: u32,
-    /// Where the record's parts lie.
+    /// Layout of the record.
     pub layout: Layout,
 }
 
 impl Rows {
-    /// Forgets the rows and lets go of the regions.
+    /// Removes the rows and releases the regions.
     pub fn clear(&mut self) {
         self.regions.clear();
         self.rows.clear();
     }
 
-    /// Adds a record; `region` is usually that of the row before.
+    /// Adds a record. `region` is usually that of the previous row.
     #[inline]
     pub fn push(&mut self, region: &Arc<Region>, start: usize, layout: impl Into<Layout>) {
         if !self
@@ -69,7 +69,7 @@ impl Rows {
         });
     }
 
-    /// The record of a row; `None` only for a row of other rows.
+    /// The record of a row; `None` if the row belongs to other `Rows`.
     #[inline]
     pub fn record(&self, row: &RowRef) -> Option<Row<'_>> {
         let region = self.regions.get(row.region as usize)?;
@@ -77,11 +77,11 @@ impl Rows {
         Row::with_layout(bytes, row.layout).ok()
     }
 
-    /// Loads from each page of the rows from `first` on, which were read a while ago.
+    /// Loads a byte from each page of the rows from `first` on, which may have been read long ago.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::Io`] where a page cannot be had any more.
+    /// [`crate::Error::Io`] if a page can no longer be loaded.
     pub fn touch(&self, first: usize) -> Result<()> {
         let rows = self.rows.iter().skip(first);
         rows.filter_map(|row| self.message(row))
@@ -99,22 +99,22 @@ impl Rows {
     }
 }
 
-/// Which records of a queue a cursor passes over before it looks at more than the tag code.
+/// Which records of a queue a cursor returns.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
-    /// Records with one of these tags; all where it is empty.
+    /// Records with one of these tags; all if empty.
     pub tags: Vec<String>,
-    /// Records with this key; all where there is none.
+    /// Records with this key; all if `None`.
     pub key: Option<String>,
 }
 
 impl Filter {
-    /// Whether the filter passes everything.
+    /// Whether every record passes.
     pub fn is_empty(&self) -> bool {
         self.tags.is_empty() && self.key.is_none()
     }
 
-    /// Whether a record passes, by the exact text of its tag and keys.
+    /// Whether a record passes. Compares the exact text of its tag and keys.
     pub fn passes(&self, record: &Row<'_>) -> bool {
         let known = record.known();
         let tag = |tag: &String| known.tags == Some(tag.as_bytes());
@@ -123,13 +123,13 @@ impl Filter {
     }
 }
 
-/// Walks records in order, a handful at a time.
+/// Walks records in order, a few at a time.
 ///
-/// A damaged record is passed over and reported to the engine's damage list.
+/// A damaged record is skipped and added to the engine's report.
 pub trait Cursor: Send {
-    /// Adds up to `max_rows` records to `rows`; at least one unless the end is reached.
+    /// Adds up to `max_rows` records to `rows`. Adds at least one unless the end is reached.
     fn next(&mut self, max_rows: usize, rows: &mut Rows) -> Result<()>;
 
-    /// The offset after the last record that was visited; a position for a cursor over the log.
+    /// The offset after the last record visited; for a cursor over the log, a position.
     fn offset(&self) -> u64;
 }

@@ -1,12 +1,12 @@
-//! Figures: what opening did, and what a store has done since.
+//! Figures: what opening did, and counters of a store.
 
 use crate::meter::{Flushes, Puts, Rates};
 use std::time::Duration;
 
-/// What opening found and did.
+/// What opening found and repaired.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Recovery {
-    /// Whether the store had been closed in order.
+    /// Whether the store had been closed properly.
     pub clean: bool,
     /// Position from which the log was walked.
     pub walked_from: u64,
@@ -14,7 +14,7 @@ pub struct Recovery {
     pub end: u64,
     /// Bytes after the end that opening erased, or ignored in a read-only store.
     pub truncated_bytes: u64,
-    /// Records that were checked; one that both the walk and the index were built by counts twice.
+    /// Records checked. A record that is read for both the log and the index counts twice.
     pub records_checked: u64,
     /// Queue entries added or corrected.
     pub queue_entries_rebuilt: u64,
@@ -35,37 +35,37 @@ pub struct Stats {
     pub bytes_sent: u64,
     /// Appends that failed.
     pub sends_failed: u64,
-    /// Those of them that failed because the log was busy.
+    /// Those that failed because the log was busy.
     pub busy: u64,
     /// Position after the last message that readers may see.
     pub published: u64,
-    /// Position up to which queues and index are built.
+    /// Position up to which queues and index are complete.
     pub dispatched: u64,
     /// Position up to which the log is durable.
     pub durable: u64,
     /// First position of the log.
     pub min_position: u64,
-    /// Damaged places that are known.
+    /// Known damaged places.
     pub damaged: u64,
-    /// Records met whose whole-record checksum was stale.
+    /// Records found whose whole-record checksum was stale.
     pub stale_checksums: u64,
-    /// Bytes of log files that retention has taken away and that somebody still has mapped: the
-    /// disk gets them back when the last message, cursor or buffer that lies in them is dropped.
+    /// Bytes of deleted log files that are still mapped. The disk gets them back when the last
+    /// message, cursor or buffer in them is dropped.
     pub retired_bytes_mapped: u64,
     /// Records that opening checked.
     pub recovered_records: u64,
     /// Bytes after the end that opening erased.
     pub truncated_bytes: u64,
-    /// Bytes that the files of the log take on the disk.
+    /// Disk space used by the files of the log, in bytes.
     pub log_bytes: u64,
-    /// Bytes that may still be written to the file system; `None` where it does not say.
+    /// Bytes that can still be written to the file system; `None` if unknown.
     pub disk_free: Option<u64>,
-    /// How long the append that is under way has gone on; zero where none is.
+    /// How long the append in progress has taken so far; zero if there is none.
     pub append_held: Duration,
     /// How long puts take.
     pub puts: Puts,
     /// How long flushes take.
     pub flushes: Flushes,
-    /// Messages and bytes a second.
+    /// Messages and bytes per second.
     pub rates: Rates,
 }

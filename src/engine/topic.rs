@@ -1,4 +1,4 @@
-//! Topics as every engine knows them: name, number, permissions and queue numbers.
+//! Topics as all engines know them: name, number, permissions and queue counts.
 
 use crate::error::Error;
 use crate::num::short;
@@ -18,8 +18,8 @@ pub const PERMISSION_WRITE: u32 = 2;
 const SCHEDULE_QUEUES: u32 = 18;
 const _: () = assert!(SCHEDULE_QUEUES as usize == names::DELAY_LEVELS_MS.len());
 
-/// Queues that a topic has which nobody created: `default`, but one for each delay level where
-/// delayed messages wait, as in RocketMQ, and one where it is the store's own.
+/// Number of queues of a topic that nobody created explicitly: `default`, except that RocketMQ's
+/// topic of delayed messages has one per delay level, and the store's own topics have one.
 pub fn initial_queues(name: &str, default: u32) -> u32 {
     match name {
         names::SCHEDULE_TOPIC => SCHEDULE_QUEUES,
@@ -28,10 +28,10 @@ pub fn initial_queues(name: &str, default: u32) -> u32 {
     }
 }
 
-/// A topic. Handles stay good for as long as the store is open.
+/// A topic. A handle stays valid as long as the store is open.
 #[derive(Debug)]
 pub struct Topic {
-    /// Number of the topic in its store, from 0 in the order of discovery; not kept on disk.
+    /// Number of the topic in its store, from 0 in order of discovery. Not kept on disk.
     pub id: u32,
     /// The name.
     pub name: Box<str>,
@@ -42,13 +42,13 @@ pub struct Topic {
 }
 
 impl Topic {
-    /// Queues that messages are sent to: those below this number.
+    /// Messages are sent to the queues below this number.
     #[inline]
     pub fn write_queues(&self) -> u32 {
         self.write_queues.load(Ordering::Relaxed)
     }
 
-    /// That the topic has no queue of this number.
+    /// The error for a queue that the topic does not have.
     pub fn unknown_queue(&self, queue: u32) -> Error {
         Error::UnknownQueue {
             topic: self.name.to_string(),
@@ -57,7 +57,7 @@ impl Topic {
         }
     }
 
-    /// Queues that consumers read.
+    /// Consumers read the queues below this number.
     pub fn read_queues(&self) -> u32 {
         self.read_queues.load(Ordering::Relaxed)
     }
@@ -68,7 +68,7 @@ impl Topic {
         self.permissions.load(Ordering::Relaxed)
     }
 
-    /// Changes what the topic's table says. More than [`TOPIC_QUEUES_MAX`] queues are that many.
+    /// Changes the settings of the topic. Queue counts are capped at [`TOPIC_QUEUES_MAX`].
     pub fn configure(&self, write_queues: u32, read_queues: u32, permissions: u32) {
         let bounded = |queues: u32| queues.min(TOPIC_QUEUES_MAX);
         self.write_queues
@@ -78,7 +78,7 @@ impl Topic {
         self.permissions.store(permissions, Ordering::Relaxed);
     }
 
-    /// The next queue in turn.
+    /// The next queue, round robin.
     #[inline]
     pub fn next_queue(&self) -> u32 {
         self.turn.fetch_add(1, Ordering::Relaxed) % self.write_queues().max(1)
@@ -109,7 +109,7 @@ impl Topics {
         self.tables.read().by_id.get(id as usize).cloned()
     }
 
-    /// All topics in the order of discovery.
+    /// All topics, in order of discovery.
     pub fn all(&self) -> Vec<Arc<Topic>> {
         self.tables.read().by_id.clone()
     }
@@ -124,8 +124,8 @@ impl Topics {
         self.len() == 0
     }
 
-    /// The topic of this name, added with `queues` queues where it is not there; and whether it was
-    /// added.
+    /// The topic of this name, and whether it was added. A missing topic is added with `queues`
+    /// queues.
     pub fn get_or_add(&self, name: &str, queues: u32) -> (Arc<Topic>, bool) {
         if let Some(topic) = self.get(name) {
             return (topic, false);

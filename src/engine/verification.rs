@@ -1,4 +1,4 @@
-//! What a verification finds, whole or in parts, and what a repair does.
+//! What a verification found, in whole or in parts, and what a repair did.
 
 use crate::damage::Damage;
 use std::ops::Range;
@@ -7,22 +7,22 @@ use std::path::PathBuf;
 /// What a verification found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Verification {
-    /// Records of the log that are whole.
+    /// Intact records of the log.
     pub records: u64,
-    /// Queue entries that lead to their record.
+    /// Queue entries that point to their record.
     pub queue_entries: u64,
-    /// Index entries that lead to a record with their key.
+    /// Index entries that point to a record with their key.
     pub index_entries: u64,
     /// Records whose whole-record checksum is stale.
     pub stale_checksums: u64,
-    /// All that is damaged.
+    /// All damage.
     pub damage: Vec<Damage>,
 }
 
-/// A part of a store that can be verified by itself; see [`crate::Files::stretches`].
+/// A part of a store that can be verified separately; see [`crate::Files::stretches`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stretch {
-    /// Positions of the log, from one on where a record may begin.
+    /// Positions of the log. A record may begin at the first.
     Log(Range<u64>),
     /// Entries of a queue.
     Queue {
@@ -37,23 +37,24 @@ pub enum Stretch {
     Index {
         /// Its name as a number.
         name: u64,
-        /// How many entries it had when it was listed.
+        /// Number of its entries when it was listed.
         entries: u64,
     },
 }
 
-/// Bytes of the log that hold no record, what is wrong with the first, and the messages that lay
-/// there.
+/// Bytes of the log that hold no record, what is wrong with the first of them, and the messages
+/// that were stored there.
 pub type FoundHole = (Range<u64>, String, Vec<(String, u32, u64)>);
 
 /// What the verification of a part found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Finding {
-    /// What is whole, and damage other than holes.
+    /// What is intact, and damage other than holes.
     pub found: Verification,
-    /// Holes that begin in a part of the log; for other parts those that its entries lead into.
+    /// For a part of the log, the holes that begin in it. For other parts, the holes that their
+    /// entries point into.
     pub holes: Vec<FoundHole>,
-    /// Store time of the last whole record, in ms.
+    /// Store time of the last intact record, in ms.
     pub last_store_ms: i64,
 }
 
@@ -62,24 +63,23 @@ pub struct Finding {
 pub struct RepairStep {
     /// The file.
     pub path: PathBuf,
-    /// First byte: a position of the log in a log file, a byte of the file elsewhere.
+    /// First byte: a position of the log if it is a log file, otherwise a byte of the file.
     pub position: u64,
-    /// Bytes that are of no use any more, or were written again.
+    /// Number of bytes that are no longer used, or that were written again.
     pub length: u64,
     /// What was done.
     pub what: String,
-    /// Where the bytes are kept that were there before; `None` where nothing but zeros was there,
-    /// or what can be built again from the log.
+    /// Copy of the previous bytes; `None` if they were zeros or can be rebuilt from the log.
     pub saved: Option<PathBuf>,
     /// Messages known to be lost: topic, queue, offset.
     pub lost: Vec<(String, u32, u64)>,
 }
 
-/// What a repair did, and what it could not.
+/// What a repair did, and what it could not repair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Repair {
     /// What was done, in order.
     pub steps: Vec<RepairStep>,
-    /// What is damaged as before.
+    /// Damage that remains.
     pub left: Vec<Damage>,
 }

@@ -5,7 +5,7 @@ use crate::sync::{AtomicBool, Condvar, Instant, Mutex, Ordering, thread};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Looks for a moment whether something is there, and lets other threads run meanwhile.
+/// Polls `is_there` for at most `longest`, yielding to other threads.
 pub(crate) fn look(longest: Duration, is_there: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_there() && began.elapsed() < longest {
@@ -13,26 +13,26 @@ pub(crate) fn look(longest: Duration, is_there: impl Fn() -> bool) {
     }
 }
 
-/// How waiting ended: durable, or why not, shared by all whom one failure hit.
+/// How waiting ended. All waiters hit by one failure share the error.
 pub type Outcome = Result<(), Arc<Error>>;
 
-/// One who waits for a position of the log to be durable. Completed once, by whoever flushes.
+/// Waits until the log is durable up to a position. Completed once, by the thread that flushes.
 #[derive(Debug, Default)]
 pub struct Waiter {
     outcome: Mutex<Option<Outcome>>,
     completed: Condvar,
     /// Set with the outcome.
     done: AtomicBool,
-    /// Whether nobody else waits: then a moment without sleep is worth it, for waking a thread may
+    /// Whether nobody else waits. Then it pays to poll before sleeping, because waking a thread can
     /// take as long as the sync.
     alone: bool,
 }
 
-/// How long one who waits alone looks before it sleeps: some syncs of a fast disk.
+/// How long a lone waiter polls before it sleeps: the time of a few syncs of a fast disk.
 const LOOK: Duration = Duration::from_micros(300);
 
 impl Waiter {
-    /// A waiter that has its outcome already.
+    /// A waiter that already has its outcome.
     pub fn completed(outcome: Outcome) -> Arc<Waiter> {
         Arc::new(Waiter {
             outcome: Mutex::new(Some(outcome)),
@@ -41,7 +41,7 @@ impl Waiter {
         })
     }
 
-    /// A waiter whose outcome is to come. `alone`: nobody else waits.
+    /// A waiter without an outcome. `alone`: nobody else waits.
     pub fn new(alone: bool) -> Arc<Waiter> {
         Arc::new(Waiter {
             alone,
@@ -49,7 +49,7 @@ impl Waiter {
         })
     }
 
-    /// Sets the outcome, unless it is set, and wakes all who wait for it.
+    /// Sets the outcome if there is none yet, and wakes the waiting threads.
     pub fn complete(&self, outcome: Outcome) {
         self.outcome.lock().get_or_insert(outcome);
         self.done.store(true, Ordering::Release);
@@ -61,7 +61,7 @@ impl Waiter {
         self.outcome.lock().is_some()
     }
 
-    /// Waits for the outcome; `None` where that takes longer than `timeout`.
+    /// Waits for the outcome; `None` after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Outcome> {
         if self.alone {
             look(LOOK.min(timeout), || self.done.load(Ordering::Acquire));
@@ -78,8 +78,8 @@ impl Waiter {
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`] where the sync failed, [`Error::FlushTimeout`] where it takes longer than
-    /// `timeout`. Either way the message is in the log.
+    /// [`Error::Failed`] if the sync failed, [`Error::FlushTimeout`] if it takes longer than
+    /// `timeout`. In both cases the message is in the log.
     pub fn wait_or_fail(&self, timeout: Duration) -> Result<()> {
         match self.wait(timeout) {
             Some(Ok(())) => Ok(()),

@@ -1,13 +1,13 @@
 //! The table of the blocks of one log file.
 //!
-//! All numbers are big-endian. `T`, `Q`, `B`, `R`, `H` and `S` are numbers of topics, queues,
+//! All numbers are big-endian. `T`, `Q`, `B`, `R`, `H` and `S` are the numbers of topics, queues,
 //! blocks, runs, holes and key slots.
 //!
 //! ```text
 //! at   width  field
 //! 0    8      "FBBLOCKS"
 //! 8    u32    version: 1
-//! 12   u32    CRC-32 of all that follows
+//! 12   u32    CRC-32 of everything that follows
 //! 16   u64    position of the first byte of the log file
 //! 24   u64    length of the log file
 //! 32   6*u32  T, Q, B, R, H, S
@@ -15,13 +15,13 @@
 //!             Q queues:  u32 topic, u32 queue id
 //!             B blocks:  u32 length, u32 CRC-32, u32 runs, u32 records, i64 least store time,
 //!                        i64 greatest store time
-//!             R runs:    u32 queue, u32 records, u64 bytes, u64 first offset, u64 offset behind
+//!             R runs:    u32 queue, u32 records, u64 bytes, u64 first offset, u64 offset after
 //!                        the last
 //!             H holes:   u64 position, u64 length, u16 length, reason
 //!             S slots:   u32 entries, u32 CRC-32 of them                             (see keys)
 //! ```
 //!
-//! A *run* is what one block holds of one queue. Runs stand in the order of their blocks.
+//! A *run* is what one block holds of one queue. Runs are in the order of their blocks.
 
 use crate::damage::{Damage, DamageKind};
 use crate::error::{Error, Result};
@@ -34,10 +34,10 @@ const MAGIC: &[u8; 8] = b"FBBLOCKS";
 const VERSION: u32 = 1;
 const CHECKED_FROM: usize = 16;
 
-/// Offsets that are asked for, by the bytes of the topic and the queue.
+/// The requested offsets, by the bytes of the topic and by queue.
 pub type Wanted = Table<Vec<u8>, Table<u32, Vec<Range<u64>>>>;
 
-/// A table that is looked into for every record.
+/// A hash table that is read for every record.
 pub type Table<K, V> = HashMap<K, V, foldhash::fast::RandomState>;
 
 /// What the blocks of a log file hold.
@@ -47,30 +47,30 @@ pub struct BlockTable {
     pub start: u64,
     /// Length of the file.
     pub length: u64,
-    /// Names of topics, as the records have them.
+    /// Names of topics, as in the records.
     pub topics: Vec<Vec<u8>>,
-    /// Topic, as an index into the topics, and number of each queue.
+    /// Topic (an index into the topics) and number of each queue.
     pub queues: Vec<(u32, u32)>,
-    /// The blocks in their order.
+    /// The blocks, in order of position.
     pub blocks: Vec<Block>,
     /// What each block holds of each queue.
     pub runs: Vec<Run>,
-    /// What is no record.
+    /// Bytes that are not records.
     pub holes: Vec<Hole>,
-    /// Where keys are found; a power of two of them, or none.
+    /// The slots of the keys: a power of two, or none.
     pub slots: Vec<KeySlot>,
 }
 
-/// A part of the row of keys: all hashes with the same first bits.
+/// A part of the key file: all hashes with the same first bits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeySlot {
-    /// Entries.
+    /// Number of entries.
     pub entries: u32,
     /// CRC-32 of their bytes.
     pub checksum: u32,
 }
 
-/// A stretch of the log file.
+/// Adjacent bytes of the log file, between two record boundaries.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// Position of the first byte.
@@ -79,11 +79,12 @@ pub struct Block {
     pub length: u32,
     /// CRC-32 of the bytes.
     pub checksum: u32,
-    /// Records that stand in a queue.
+    /// Number of records that belong to a queue.
     pub records: u32,
-    /// Least and greatest store time of these; a begin above the end where there are none.
+    /// Least and greatest store time of these. If there are none, the first is greater than the
+    /// second.
     pub times: (i64, i64),
-    /// Which of the table's runs are this block's.
+    /// The table's runs that belong to this block.
     pub runs: Range<usize>,
 }
 
@@ -92,17 +93,17 @@ pub struct Block {
 pub struct Run {
     /// Index into the queues.
     pub queue: u32,
-    /// Records.
+    /// Number of records.
     pub records: u32,
     /// Their bytes.
     pub bytes: u64,
     /// The least offset.
     pub first: u64,
-    /// Behind the greatest offset.
+    /// After the greatest offset.
     pub end: u64,
 }
 
-/// Bytes that are no record.
+/// Bytes that are not a record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hole {
     /// Position of the first byte.
@@ -113,23 +114,23 @@ pub struct Hole {
     pub reason: String,
 }
 
-/// All that one file holds of one queue.
+/// What one file holds of one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QueueRange {
-    /// Topic, as far as it is UTF-8.
+    /// Topic. Bytes that are not UTF-8 are replaced.
     pub topic: String,
     /// Number of the queue.
     pub queue: u32,
-    /// Offsets from the first on to after the last.
+    /// From the first offset to after the last.
     pub offsets: Range<u64>,
-    /// Records.
+    /// Number of records.
     pub records: u64,
     /// Their bytes.
     pub bytes: u64,
 }
 
 impl BlockTable {
-    /// What the file holds, queue by queue, by topic and number.
+    /// What the file holds of each queue, sorted by topic and number.
     pub fn queue_ranges(&self) -> Vec<QueueRange> {
         let mut found: BTreeMap<(&[u8], u32), QueueRange> = BTreeMap::new();
         for run in &self.runs {
@@ -151,7 +152,7 @@ impl BlockTable {
         found.into_values().collect()
     }
 
-    /// Bytes of the wanted queues' records in each block that holds wanted offsets, 0 in others.
+    /// For each block, the bytes of the wanted queues' records if it holds wanted offsets, else 0.
     pub fn weights(&self, wanted: &Wanted) -> Vec<u64> {
         let by_queue = self.by_queue(wanted);
         let weight = |block: &Block| {
@@ -162,7 +163,8 @@ impl BlockTable {
         self.blocks.iter().map(weight).collect()
     }
 
-    /// Topic, queue, and the offset after the last that stands before the block with this number.
+    /// For each queue before the block with this number: topic, queue, and the offset after the
+    /// last.
     pub fn ends_before(&self, block: usize) -> Vec<(String, u32, u64)> {
         let runs = match self.blocks.get(block) {
             Some(block) => self.runs.get(..block.runs.start).unwrap_or_default(),
@@ -205,7 +207,7 @@ impl BlockTable {
             .collect()
     }
 
-    /// The table as bytes.
+    /// Encodes the table.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(64 + self.blocks.len() * 32 + self.runs.len() * 32);
         out.extend_from_slice(MAGIC);
@@ -262,12 +264,12 @@ impl BlockTable {
         out
     }
 
-    /// The table in `bytes`, which were read from `path`.
+    /// Decodes a table from `bytes`, which were read from `path`.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] for a later version; [`Error::Corrupt`] with the byte of the table
-    /// for all else that is no table.
+    /// [`Error::Unsupported`] for a later version. [`Error::Corrupt`] with the byte of the table
+    /// for any other invalid bytes.
     pub fn decode(bytes: &[u8], path: &Path) -> Result<BlockTable> {
         let wrong = |at: usize, reason: &str| Error::corrupt(path, at as u64, reason);
         if bytes.get(..8) != Some(MAGIC) || bytes.len() < CHECKED_FROM {
@@ -328,7 +330,7 @@ fn put_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// Takes a table apart; `None` wherever it ends too early or contradicts itself.
+/// Decodes a table. `None` if it ends too early or contradicts itself.
 struct Parts<'a> {
     bytes: &'a [u8],
     at: usize,
@@ -412,7 +414,8 @@ impl Parts<'_> {
         })
     }
 
-    /// `count` parts of at least `least` bytes each: no more is allocated than is there.
+    /// Decodes `count` items of at least `least` bytes each. Allocates no more than the bytes can
+    /// hold.
     fn many<T>(
         &mut self,
         count: u32,
@@ -454,7 +457,7 @@ impl Parts<'_> {
     }
 }
 
-/// Where a position of the file lies in it; `None` outside.
+/// Byte of the file at a position of the log; `None` outside the file.
 pub fn place(table: &BlockTable, position: u64) -> Option<usize> {
     let at = position.checked_sub(table.start)?;
     (at < table.length).then(|| index(at))

@@ -1,9 +1,9 @@
-//! Which blocks of a log file may hold a key.
+//! Finds the blocks of a log file that may hold a key.
 //!
-//! The file `keys/...` is a row of entries of 8 bytes, `u32` hash and `u32` block, in rising order
-//! and without repeats. The hash is the CRC-32 of `topic#key`, for each key that an index of the
-//! store would hold. The table of blocks cuts the row into slots by the first bits of the hash and
-//! keeps the length and the checksum of each, so that a key is found by one ranged read.
+//! The file `keys/...` consists of entries of 8 bytes, `u32` hash and `u32` block, sorted and
+//! without duplicates. The hash is the CRC-32 of `topic#key`, for each key that the index of a
+//! store would hold. The table of blocks divides the entries into slots by the first bits of the
+//! hash and keeps the length and checksum of each slot, so one ranged read finds a key.
 
 use super::blocks::{BlockTable, KeySlot};
 use crate::error::{Error, Result};
@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Bytes of an entry.
 const ENTRY_LEN: usize = 8;
-/// Entries that a slot is made for.
+/// Average number of entries per slot, at most.
 const SLOT_ENTRIES: usize = 1024;
 
 /// Hash of a key of a topic.
@@ -25,7 +25,7 @@ pub fn key_hash(topic: &[u8], key: &[u8]) -> u32 {
     hasher.finalize()
 }
 
-/// The row as bytes, and its slots, from pairs of hash and block.
+/// Encodes pairs of hash and block. Returns the entries as bytes, and their slots.
 pub fn encode(mut pairs: Vec<(u32, u32)>) -> (Vec<u8>, Vec<KeySlot>) {
     pairs.sort_unstable();
     pairs.dedup();
@@ -61,7 +61,7 @@ fn slot_of(hash: u32, slots: usize) -> usize {
 }
 
 impl BlockTable {
-    /// The bytes of the row of keys that a key would stand in; none where it cannot be there.
+    /// The bytes of the key file that may hold a key; empty if it cannot be there.
     pub fn key_range(&self, topic: &[u8], key: &[u8]) -> Range<u64> {
         if self.slots.is_empty() {
             return 0..0;
@@ -73,12 +73,12 @@ impl BlockTable {
         start * ENTRY_LEN as u64..(start + u64::from(entries)) * ENTRY_LEN as u64
     }
 
-    /// Numbers of the blocks that may hold a key, by the `bytes` of [`BlockTable::key_range`]; they
-    /// were read from `path`.
+    /// Numbers of the blocks that may hold a key. `bytes` are those of [`BlockTable::key_range`],
+    /// read from `path`.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] where the bytes are not those that were written.
+    /// [`Error::Corrupt`] if the bytes are not those that were written.
     pub fn key_blocks(
         &self,
         topic: &[u8],

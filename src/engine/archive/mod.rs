@@ -1,4 +1,4 @@
-//! Archives: what is kept beside a copy of a log file so that it can be read by ranges.
+//! Archives: tables kept beside a copy of a log file, so that it can be read in ranges.
 //!
 //! ```text
 //!   commitlog/00000000001073741824   a log file, byte for byte
@@ -6,11 +6,11 @@
 //!   blocks/00000000001073741824      which queues, offsets and times each block has  blocks
 //! ```
 //!
-//! A *block* is a stretch of a log file, about 1 MiB long, that begins and ends where a record
-//! does; what is no record is in blocks of its own. The blocks of a file are all of it. Whoever
-//! reads an archive fetches whole blocks, so no record is cut, and a cursor walks what was
-//! fetched. Both tables are made by one walk over the file ([`survey`]) and depend on its bytes
-//! alone: two archivers write the same.
+//! A *block* is about 1 MiB of a log file and begins and ends at record boundaries. Bytes that are
+//! not records have blocks of their own. Together the blocks cover the file. A reader fetches whole
+//! blocks, so no record is cut, and walks the fetched bytes with a cursor. One walk over the file
+//! makes both tables ([`survey`]). They depend only on its bytes: two archivers write the same
+//! tables.
 
 pub mod blocks;
 pub mod keys;

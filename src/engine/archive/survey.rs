@@ -10,13 +10,13 @@ use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// A block ends with the record that makes it as long as this.
+/// A block ends with the record that makes it at least this long.
 const BLOCK_LEN: u64 = 1 << 20;
 
-/// A log file that nothing is written to any more.
+/// A log file that will never be written again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SealedFile {
-    /// Where it is.
+    /// Path of the file.
     pub path: PathBuf,
     /// Position of its first byte.
     pub start: u64,
@@ -24,20 +24,20 @@ pub struct SealedFile {
     pub length: u64,
 }
 
-/// What a log file holds.
+/// The tables of a log file.
 #[derive(Clone, Debug, Default)]
 pub struct Survey {
-    /// Its blocks.
+    /// Its table of blocks.
     pub table: BlockTable,
-    /// Its row of keys.
+    /// Its key file.
     pub keys: Vec<u8>,
 }
 
-/// Builds the tables of a file from its records and holes, in order of position.
+/// Builds the tables of a file from its records and holes, given in order of position.
 pub struct Surveyor {
     table: BlockTable,
     block: Block,
-    /// Run of each queue in the block.
+    /// Run of each queue in the current block.
     runs: Table<u32, Run>,
     queues: Table<u32, Table<u32, u32>>,
     topics: Table<Vec<u8>, u32>,
@@ -48,7 +48,7 @@ pub struct Surveyor {
 const NO_TIMES: (i64, i64) = (i64::MAX, i64::MIN);
 
 impl Surveyor {
-    /// Surveys the file from its first byte on.
+    /// Begins a survey at the first byte of the file.
     pub fn new(file: &MappedFile) -> Surveyor {
         Surveyor {
             table: BlockTable {
@@ -68,7 +68,7 @@ impl Surveyor {
         }
     }
 
-    /// Counts the record at `position` in.
+    /// Adds the record at `position`.
     pub fn add(&mut self, position: u64, record: &Row<'_>) {
         if position - self.block.position >= BLOCK_LEN {
             self.close(position);
@@ -102,7 +102,7 @@ impl Surveyor {
         }
     }
 
-    /// Puts a hole into blocks of its own, which no reader fetches.
+    /// Puts a hole into separate blocks, which no reader fetches.
     pub fn skip(&mut self, hole: Range<u64>, flaw: Flaw) {
         self.table.holes.push(Hole {
             position: hole.start,
@@ -137,7 +137,8 @@ impl Surveyor {
         queue
     }
 
-    /// Ends the block at `position`, where the next one begins; nothing where it has just begun.
+    /// Ends the current block at `position`, where the next one begins. Does nothing if it is
+    /// empty.
     fn close(&mut self, position: u64) {
         if position == self.block.position {
             return;
@@ -157,8 +158,8 @@ impl Surveyor {
         self.table.blocks.push(closed);
     }
 
-    /// Ends the last block and takes the checksum of each from the bytes that `run` gives for a
-    /// place in the file and a length.
+    /// Ends the last block and computes the checksum of each. `run` returns the bytes for a place
+    /// in the file and a length.
     pub fn finish<'a>(
         mut self,
         file: &MappedFile,
@@ -188,13 +189,13 @@ impl Surveyor {
 }
 
 impl Survey {
-    /// The table as bytes, to be kept.
+    /// The encoded table of blocks.
     pub fn blocks(&self) -> Vec<u8> {
         self.table.encode()
     }
 }
 
-/// A survey holds no map and no handle.
+/// A survey holds no mapping and no file handle.
 const _: () = {
     const fn is_free<T: Send + 'static>() {}
     is_free::<Arc<Survey>>()

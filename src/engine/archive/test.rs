@@ -1,4 +1,4 @@
-//! Tables as bytes and back, what they say, and bytes that are none.
+//! Encoding and decoding tables, their contents, and invalid bytes.
 
 use super::blocks::{Block, BlockTable, Hole, Run};
 use super::keys::{encode, key_hash};

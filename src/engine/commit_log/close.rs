@@ -1,4 +1,5 @@
-//! Closing: everything durable, then the marks that spare the next opening its work, then the lock.
+//! Closing: first makes everything durable, then sets the marks that save the next opening work,
+//! then releases the lock.
 
 use super::parts::Parts;
 use super::services::Services;
@@ -7,11 +8,11 @@ use crate::engine::directory::page::Mark;
 use crate::error::Result;
 use parking_lot::Mutex;
 
-/// Closes a store, unless it is closed. Nobody repairs it meanwhile.
+/// Closes a store, unless it is already closed. No repair may run meanwhile.
 ///
 /// # Errors
 ///
-/// What keeps messages from being durable; the store is closed all the same.
+/// The error that keeps messages from being durable. The store is closed all the same.
 pub fn close(parts: &Parts, services: &Services, lock: &Mutex<Option<FileLock>>) -> Result<()> {
     let last_store_ms = {
         let tail = parts.tail.lock();
@@ -41,8 +42,8 @@ pub fn close(parts: &Parts, services: &Services, lock: &Mutex<Option<FileLock>>)
     drop(lock.lock().take());
     let is_durable = parts.log.state.get(Mark::Durable) >= parts.wrote();
     match passed {
-        // All messages are durable. Without room or descriptors for what a close leaves the
-        // next opening recovers, as after a halt.
+        // All messages are durable. If room or descriptors are missing for the rest of a close, the
+        // next opening recovers it, as after a halt.
         Err(error) if is_durable && !error.ends_writing() => Ok(()),
         passed => passed,
     }

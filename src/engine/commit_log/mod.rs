@@ -1,22 +1,22 @@
 //! The commit log engine: RocketMQ's store.
 //!
-//! Its rooms, from the top down. Each uses only those below it; `tests/tidy/` checks that.
+//! Its modules, from the top down. Each uses only those below it; `tests/tidy/` checks that.
 //!
 //! | room | what it does |
 //! |---|---|
 //! | `send`, `close`, `stats` | appends and waits for the disk; closes; counts |
-//! | `repair` | saves what is damaged, and corrects what can be corrected |
-//! | `services` | the threads of a store that is written |
+//! | `repair` | saves damaged bytes, and repairs what it can |
+//! | `services` | the threads of a writable store |
 //! | `retention`, `offline` | deletes old log files; builds queues and index outside a store |
 //! | `recovery`, `verify` | opens a store; checks it |
-//! | `read`, `roll` | cursors, queries, following a writer; seals the log file that is written |
+//! | `read`, `roll` | cursors, queries, following a writer; seals the log file in use |
 //! | `parts` | an open store: its data, appends to it, and its durability |
 //! | `dispatch` | builds queues and index from the log |
 //! | `log`, `tables` | all records in order of arrival; the small files |
-//! | `queues`, `index` | for each queue and for each key, the positions of its records |
+//! | `queues`, `index` | the positions of the records of each queue and each key |
 //!
-//! The log is the truth. Everything else is built from it by `dispatch` and checked against it by
-//! `recovery`.
+//! The log is the source of truth. `dispatch` builds everything else from it, and `recovery` checks
+//! everything else against it.
 
 mod close;
 mod dispatch;
@@ -63,7 +63,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// A store in RocketMQ's files.
+/// A store in RocketMQ's file formats.
 pub struct CommitLog {
     parts: Arc<Parts>,
     services: Arc<Services>,
@@ -78,7 +78,7 @@ pub struct CommitLog {
 }
 
 impl CommitLog {
-    /// Opens the store at `path`. `holds`: what retention asks before it deletes anything.
+    /// Opens the store at `path`. `holds`: retention asks them before it deletes anything.
     pub fn open(
         machine: &Machine,
         path: &Path,
@@ -107,7 +107,7 @@ impl CommitLog {
             && machine.drive == Drive::Threads
             && let Err(error) = engine.services.start(&engine.parts)
         {
-            // Those that run would go on without the lock.
+            // The threads that did start would continue without the lock.
             engine.services.stop(&engine.parts);
             engine.services.join();
             return Err(Error::io(Op::StartThreads, path, error));
@@ -118,13 +118,12 @@ impl CommitLog {
         Ok(engine)
     }
 
-    /// The options given, where the store is written with those that it keeps in place of what was
-    /// not given.
+    /// The options in effect. In a writable store, saved options replace those that were not given.
     pub fn options(&self) -> &Options {
         &self.options
     }
 
-    /// Bytes of the longest record: a file of the log without the blank that may end it.
+    /// Maximum bytes of a record: a log file without its BLANK.
     pub(crate) fn record_len_max(&self) -> u64 {
         self.parts.log.files.file_len() - BLANK_LEN as u64
     }
@@ -134,7 +133,7 @@ impl CommitLog {
         Arc::clone(&self.parts.log.state)
     }
 
-    /// Lets `watch` look about once a second, where the store has threads. It is set once.
+    /// Calls `watch` about once a second, if the store has threads. May be set once.
     pub(crate) fn set_watch(&self, watch: Arc<dyn Watch>) {
         self.services.set_watch(watch);
     }
@@ -164,7 +163,7 @@ impl CommitLog {
         self.services.group.step_once(&*self.parts);
     }
 
-    /// One step of dispatch; a failure ends the writing as in its thread.
+    /// One step of dispatch. As in its thread, a failure ends writing.
     #[cfg(test)]
     pub(crate) fn step_dispatch(&self) {
         if let Err(error) = self.parts.dispatcher.step()
@@ -247,12 +246,12 @@ impl Engine for CommitLog {
                 return end;
             }
             if self.live {
-                // The writer in the other process knows of no waiters: its mark is looked at.
+                // A writer in another process does not know of waiters here, so its mark is polled.
                 std::thread::sleep(left.min(POLL));
             } else {
                 let ready = || {
-                    // Readers of a synchronous store wait for the disk, not for a write-out, and
-                    // after a failure there is none.
+                    // Readers of a synchronous store wait for the disk, not for a write-out. After
+                    // a failure there is no write-out.
                     let writes_out = !self.sync && self.parts.health.check().is_ok();
                     let pool = self.parts.pool.as_ref().filter(|_| writes_out);
                     let pooled = pool.map_or(0, TransientPool::wrote);
@@ -343,7 +342,7 @@ impl Engine for CommitLog {
     }
 
     fn close(&self) -> Result<()> {
-        // A repair that is at work ends first: it changes what closing writes.
+        // A repair in progress ends first, because it changes what closing writes.
         let _unrepaired = self.repairs.wait()?;
         close::close(&self.parts, &self.services, &self.lock)
     }

@@ -1,17 +1,17 @@
-//! The home of an open store, for what stands above its engine.
+//! The home of an open store, for the layers above its engine.
 
 use super::page::StatePage;
 use crate::machine::Machine;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// The directory of a store that is written, and the machine that it is on.
+/// The directory of a store that is open for writing, and its machine.
 #[derive(Clone, Debug)]
 pub struct Home {
     /// The directory.
     pub root: PathBuf,
     /// Disk, clock, and who runs the services.
     pub machine: Machine,
-    /// The state page, by which other processes wake this one.
+    /// The state page, through which other processes wake this one.
     pub page: Arc<StatePage>,
 }

@@ -1,6 +1,5 @@
-//! What every engine does to a directory: knows its names, tells whose store it is and who may open
-//! it, locks it for a writer, keeps a page of marks in it, and hands both to what stands above the
-//! engine.
+//! The directory of a store, for every engine: the names in it, who created it, who may open it,
+//! the lock of its writer, and the page of marks that other processes read.
 
 pub mod home;
 pub mod names;

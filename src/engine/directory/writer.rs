@@ -1,7 +1,7 @@
 //! Who may open a store, and the lock of the one process that writes it.
 //!
-//! A writer locks byte 0 of the file `lock`; the lock ends with its process. A reader takes no
-//! lock. It asks who holds it, and follows a writer of ours.
+//! A writer locks byte 0 of the file `lock`. The lock ends with its process. A reader takes no
+//! lock. It asks who holds the lock, and follows a writer that is Forebay.
 
 use super::names;
 use super::page::StatePage;
@@ -14,16 +14,16 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// How long a reader waits for a writer that is about to open the store.
+/// How long a reader waits for a writer that is opening the store.
 const WRITER_OPENS_MAX: Duration = Duration::from_secs(2);
 
-/// Tells who made the store at `root`, which may be opened as the options say.
+/// Finds out who created the store at `root`, and whether the options allow opening it.
 ///
 /// # Errors
 ///
-/// [`Error::NotFound`] where there is nothing to read, [`Error::Exists`] where a store is to be
-/// created and there is one, [`Error::Foreign`] for another system's store that is not to be
-/// adopted; those of [`recognise`].
+/// [`Error::NotFound`] if there is nothing to read, [`Error::Exists`] if a store is to be created
+/// and one exists, [`Error::Foreign`] for another system's store without permission to adopt it;
+/// those of [`recognise`].
 pub fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> {
     let path = || root.to_owned();
     match (options.mode, recognise(disk, root)?) {
@@ -34,11 +34,11 @@ pub fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> 
     }
 }
 
-/// Takes the lock of a writer, in a directory that is there.
+/// Takes the writer's lock. The directory must exist.
 ///
 /// # Errors
 ///
-/// [`Error::Locked`] where another process has it.
+/// [`Error::Locked`] if another process holds it.
 pub fn lock(disk: &dyn Disk, root: &Path) -> Result<FileLock> {
     let path = root.join(names::LOCK);
     let taken = disk.lock(&path);
@@ -48,7 +48,7 @@ pub fn lock(disk: &dyn Disk, root: &Path) -> Result<FileLock> {
     }
 }
 
-/// Fails where somebody writes the store.
+/// Fails if a process writes the store.
 ///
 /// # Errors
 ///
@@ -60,7 +60,7 @@ pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
     }
 }
 
-/// The error for a store that somebody writes.
+/// The error for a store that another process writes.
 fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
     let state = StatePage::open(disk, root, Access::Read)?;
     Ok(Error::Locked {
@@ -75,8 +75,8 @@ fn holder(disk: &dyn Disk, root: &Path) -> Result<Holder> {
     holder.map_err(|e| Error::io(Op::Stat, &path, e))
 }
 
-/// Who holds the lock, and the state page. A writer of ours that is still opening the store is
-/// waited for a moment: once it writes, its marks can be followed.
+/// Who holds the lock, and the state page. Waits a moment for a Forebay writer that is still
+/// opening the store: once it writes, its marks can be followed.
 pub fn await_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<StatePage>)> {
     let deadline = Instant::now() + WRITER_OPENS_MAX;
     loop {
@@ -90,7 +90,7 @@ pub fn await_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<Stat
     }
 }
 
-/// Makes the directory of a store, and where nobody made one before, the path to it durable.
+/// Creates the directory of a store. For a new store, also makes the path to it durable.
 pub fn make_directory(disk: &dyn Disk, root: &Path, maker: Maker) -> Result<()> {
     disk.create_directory(root)
         .map_err(|e| Error::io(Op::Create, root, e))?;
@@ -100,12 +100,12 @@ pub fn make_directory(disk: &dyn Disk, root: &Path, maker: Maker) -> Result<()> 
     }
 }
 
-/// Makes the path to the directory of a new store durable. Who made the directories above it does
-/// not tell whether they are, and may have died before they were.
+/// Makes the path to the directory of a new store durable. The directories above may have been
+/// created by a process that died before it synced them, so all are synced.
 fn sync_path(disk: &dyn Disk, root: &Path) -> Result<()> {
     for above in root.ancestors().skip(1) {
         match disk.sync_directory(above) {
-            // A file system that has no sync for it.
+            // The file system does not support syncing a directory.
             Err(error) if cannot_be_synced(&error) => break,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {
                 return sync_names(disk, root);
@@ -122,15 +122,15 @@ pub fn sync_name(disk: &dyn Disk, root: &Path, state: &StatePage) -> Result<()> 
         return Ok(());
     };
     match disk.sync_directory(parent) {
-        // A store that was open before had its name made durable then.
+        // The name of a store that was opened before was made durable then.
         Err(error) if error.kind() == ErrorKind::PermissionDenied && state.epoch() > 0 => Ok(()),
         Err(error) if error.kind() == ErrorKind::PermissionDenied => sync_names(disk, root),
         synced => synced.map_err(|e| Error::io(Op::Sync, parent, e)),
     }
 }
 
-/// Makes the names that lead to the store durable where a directory above it may be passed through
-/// and not be read, which a sync of it takes.
+/// Makes the path of the store durable if a directory above it cannot be opened for reading, which
+/// syncing it requires.
 fn sync_names(disk: &dyn Disk, root: &Path) -> Result<()> {
     match disk.sync_file_system(root) {
         Err(error) if cannot_be_synced(&error) => Ok(()),

@@ -1,4 +1,4 @@
-//! Cursors of the memory engine. They share its tables and go on after it is closed.
+//! Cursors of the memory engine. They share its tables and still work after it is closed.
 
 use super::state::State;
 use crate::engine::{Cursor, Filter, Rows};
@@ -7,8 +7,8 @@ use parking_lot::RwLock;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Records that are looked at under one hold of the lock, so that a filter that passes few does not
-/// keep senders out.
+/// Records visited while the lock is held once, so that a filter that passes few records does not
+/// block senders.
 const STEP: u64 = 4096;
 
 /// Walks a queue.
@@ -21,7 +21,7 @@ pub(super) struct QueueCursor {
 }
 
 impl QueueCursor {
-    /// Walks `range` of a queue, given as topic and number, that ends within its bounds.
+    /// A cursor over `range`, which ends within the bounds of the queue, given as topic and number.
     pub(super) fn new(
         state: Arc<RwLock<State>>,
         (topic, queue): (u32, u32),
@@ -37,7 +37,7 @@ impl QueueCursor {
         }
     }
 
-    /// Looks at up to [`STEP`] records, and adds those that pass until there are `rows_max`.
+    /// Visits up to [`STEP`] records and adds those that pass, up to `rows_max`.
     fn step(&mut self, rows_max: usize, rows: &mut Rows) {
         let state = self.state.read();
         let whole = self.filter.is_empty();
@@ -76,7 +76,7 @@ pub(super) struct LogCursor {
 }
 
 impl LogCursor {
-    /// Walks `range` of the positions, which ends within the log.
+    /// A cursor over `range`, which ends within the log.
     pub(super) fn new(state: Arc<RwLock<State>>, range: Range<u64>) -> LogCursor {
         LogCursor { state, range }
     }

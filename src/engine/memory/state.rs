@@ -17,15 +17,15 @@ const CHUNK_LEN: usize = 1 << 20;
 pub(super) struct State {
     log: Vec<Entry>,
     chunks: Vec<Arc<Region>>,
-    /// Bytes of the last chunk that are taken.
+    /// Bytes used in the last chunk.
     used: usize,
-    /// By [`Topic::id`].
+    /// Indexed by [`Topic::id`].
     topics: Vec<TopicTables>,
     store_timestamp: i64,
     bytes: u64,
 }
 
-/// Where a record lies.
+/// Where a record is stored.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     chunk: usize,
@@ -37,14 +37,14 @@ struct Entry {
 struct TopicTables {
     /// Positions by offset, of each queue.
     queues: BTreeMap<u32, Vec<u64>>,
-    /// Positions in growing order, by key.
+    /// Positions by key, in ascending order.
     keys: HashMap<Box<[u8]>, Vec<u64>, foldhash::fast::RandomState>,
 }
 
 impl State {
-    /// Appends all rows of the parts. Either all are there on return, or none.
+    /// Appends all rows of the parts. On return all are there, or none.
     ///
-    /// The store time is `now`, or that of the append before where the clock was set back.
+    /// The store time is `now`, or the previous store time if the clock was set back.
     pub(super) fn append(
         &mut self,
         parts: &mut [(&Topic, &mut Batch)],
@@ -103,7 +103,7 @@ impl State {
         *self.tables(topic.id) = tables;
     }
 
-    /// The chunk that takes the next `len` bytes. Fails before anything is changed.
+    /// Returns a chunk with room for `len` bytes. Fails before changing anything.
     fn make_room(&mut self, len: usize) -> Result<Arc<Region>> {
         if let Some(chunk) = self.chunks.last()
             && len <= chunk.len() - self.used
@@ -126,7 +126,7 @@ impl State {
         Ok(chunk)
     }
 
-    /// Copies a record into the chunk that has room for it and notes where it lies.
+    /// Copies a record into `chunk`, which has room for it, and adds it to the log.
     fn store<'a>(&mut self, chunk: &Region, bytes: &'a [u8]) -> Row<'a> {
         let Ok(record) = Row::parse(bytes) else {
             unreachable!("a batch encodes nothing that does not read back as a record")
@@ -184,14 +184,14 @@ impl State {
         Some(u64::from(entry.layout.total_len()))
     }
 
-    /// Positions of the messages with a key, the oldest first, by the index.
+    /// Positions of the messages with a key, oldest first, from the index.
     pub(super) fn with_key(&self, topic: u32, key: &str) -> &[u64] {
         let tables = self.topics.get(topic as usize);
         let found = tables.and_then(|tables| tables.keys.get(key.as_bytes()));
         found.map_or(&[], Vec::as_slice)
     }
 
-    /// What [`State::with_key`] finds, by looking at every message: for stores without an index.
+    /// As [`State::with_key`], but reads every message: for stores without an index.
     pub(super) fn search_key(&self, topic: u32, key: &str) -> Vec<u64> {
         let tables = self.topics.get(topic as usize).into_iter();
         let positions = tables.flat_map(|t| t.queues.values().flatten().copied());
@@ -236,7 +236,7 @@ impl State {
             .is_some_and(|record| record.store_timestamp() < time)
     }
 
-    /// Queue entries and index entries that lead to the record that they were made for.
+    /// Counts the queue entries and index entries that point to their record.
     pub(super) fn count_entries(&self, topics: &Topics) -> (u64, u64) {
         let mut counts = (0, 0);
         for (topic, tables) in topics.all().iter().zip(&self.topics) {
@@ -270,7 +270,7 @@ impl TopicTables {
                 Some(positions) => positions,
                 None => self.keys.entry(key.into()).or_default(),
             };
-            // A message that names a key twice is found once.
+            // A message that repeats a key is indexed once.
             if positions.last() != Some(&position) {
                 positions.push(position);
             }

@@ -1,4 +1,4 @@
-//! What the shared suite cannot reach: a clock that is set back, and stores of several chunks.
+//! What the shared suite does not cover: a clock that is set back, and stores of several chunks.
 
 use super::*;
 use crate::clock::ManualClock;

@@ -1,8 +1,7 @@
 //! Holds: what retention must not delete yet.
 //!
-//! Retention knows by its rules which files are due, and not who still needs the messages in them.
-//! Whoever does is a hold: consumers that lag behind, archives that lack files, and markers that
-//! say how far a stream has come.
+//! Retention knows which files are due, but not who still needs their messages. A hold does:
+//! consumers that lag, archives that lack files, and markers that record how far a stream has come.
 
 use crate::error::Result;
 use std::fmt::Debug;
@@ -15,8 +14,8 @@ pub trait Hold: Send + Sync + Debug {
         Ok(u64::MAX)
     }
 
-    /// Called before the log below `until` is deleted: what is still needed of it is appended
-    /// again, and durable on return. False where nothing may be deleted at the moment.
+    /// Called before the log below `until` is deleted. What is still needed of it must be appended
+    /// again and be durable on return. Returns false if nothing may be deleted at the moment.
     fn let_go(&self, until: u64) -> Result<bool> {
         let _ = until;
         Ok(true)

@@ -1,9 +1,9 @@
-//! Watches: what stands above an engine and looks now and then whether it is needed.
+//! Watches: layers above an engine that check from time to time whether they are needed.
 
 use std::fmt::Debug;
 
-/// Is called by the flush thread about once a second, and must not wait for anything.
+/// Called by the flush thread about once a second. Must not block.
 pub trait Watch: Send + Sync + Debug {
-    /// Looks, and starts what is needed.
+    /// Checks, and starts what is needed.
     fn look(&self);
 }

@@ -1,9 +1,9 @@
-//! Dispatch: queue entries and index entries, built from the log in its order.
+//! Dispatch: builds queue entries and index entries from the log, in log order.
 //!
-//! It is a *step* that anyone may run under the dispatch lock. A thread of the engine runs it while
-//! there is work; a reader that asks for more than is dispatched runs it until its message is
-//! there; a sender helps when the backlog is large. So what was sent can be read at once, and no
-//! timer is waited for.
+//! Dispatch runs in *steps*, which any thread may run under the dispatch lock. A thread of the
+//! engine runs them while there is work. A reader that asks for a message that is not yet
+//! dispatched runs steps until it is. A sender helps when the backlog is large. So a message can be
+//! read as soon as it was sent, without waiting for a timer.
 
 use super::index::{Index, is_indexed};
 use super::log::Log;
@@ -25,9 +25,9 @@ use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Records that one step takes at most.
+/// Maximum number of records per step.
 const STEP_RECORDS: usize = 4096;
-/// Records whose index slots are loaded before the first of them is put.
+/// Records whose index slots are loaded before the keys of the first are put.
 const INDEX_BATCH: usize = 64;
 
 /// Builds queues and index.
@@ -46,11 +46,12 @@ struct Progress {
     walk: SoundWalk,
     finder: Finder,
     keys: Vec<PendingKey>,
-    /// Store time of the last record that was dispatched, in ms; 0 before the first.
+    /// Store time of the last dispatched record in ms; 0 before the first.
     stored_ms: i64,
-    /// That of the last record that was walked, whose keys may not be put yet.
+    /// Store time of the last record walked, whose keys may not be put yet.
     walked_ms: i64,
-    /// Why nothing is dispatched any more. A sync that failed would pass when it is tried again.
+    /// Why dispatch has stopped for good. Retrying could hide the failure: after a failed sync the
+    /// next one may succeed without writing the lost pages.
     failed: Option<String>,
 }
 
@@ -62,7 +63,7 @@ struct PendingKey {
 }
 
 impl Dispatcher {
-    /// A dispatcher that goes on at the dispatched mark.
+    /// A dispatcher that continues at the dispatched mark.
     pub fn new(
         log: &Arc<Log>,
         topics: &Arc<Topics>,
@@ -89,19 +90,19 @@ impl Dispatcher {
         }
     }
 
-    /// End of what is dispatched.
+    /// Position up to which the log is dispatched.
     #[inline]
     pub fn dispatched(&self) -> u64 {
         self.log.state.get(Mark::Dispatched)
     }
 
-    /// Takes one step; returns whether anything was left to do when it began.
+    /// Runs one step. Returns whether there was anything to do.
     pub fn step(&self) -> Result<bool> {
         let mut progress = self.lock.lock();
         self.step_locked(&mut progress)
     }
 
-    /// A step, unless somebody else is at it.
+    /// Runs one step, unless another thread is running one.
     pub fn try_step(&self) -> Result<()> {
         self.lock.try_lock().map_or(Ok(()), |mut progress| {
             self.step_locked(&mut progress).map(drop)
@@ -114,15 +115,15 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Calls `look` while dispatch stands still, with its position and the store time of its last
+    /// Calls `look` while dispatch is paused, with its position and the store time of its last
     /// record in ms (0 before the first since opening).
     pub fn hold<T>(&self, look: impl FnOnce(u64, i64) -> T) -> T {
         let progress = self.lock.lock();
         look(self.dispatched(), progress.stored_ms)
     }
 
-    /// Runs `work` while nothing is dispatched. It may change queues, index and log files: the walk
-    /// maps the file that it is in again.
+    /// Runs `work` while dispatch is paused. It may change queues, index and log files: afterwards
+    /// the walk maps its current file again.
     pub fn pause<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         let mut progress = self.lock.lock();
         self.put_keys(&mut progress.keys)?;
@@ -169,7 +170,7 @@ impl Dispatcher {
         Ok(true)
     }
 
-    /// Puts keys that found no room in the last step; whether there was anything to do.
+    /// Puts keys that did not fit in the last step. Returns whether there was anything to do.
     fn finish(&self, progress: &mut Progress) -> Result<bool> {
         let end = progress.walk.position();
         if progress.keys.is_empty() && self.dispatched() >= end {
@@ -181,7 +182,7 @@ impl Dispatcher {
         Ok(true)
     }
 
-    /// Dispatches some records; returns whether the published end was reached.
+    /// Dispatches some records. Returns whether the published end was reached.
     fn batch(&self, progress: &mut Progress, records: usize) -> Result<bool> {
         for _ in 0..records {
             match progress.walk.next()? {
@@ -193,7 +194,7 @@ impl Dispatcher {
                     }
                     progress.walked_ms = record.store_timestamp();
                 }
-                // Published bytes went bad under us.
+                // Published bytes were damaged while the store was open.
                 Some(Sound::Hole(hole)) => self.report.add(self.log.damage(hole.range, hole.flaw)),
                 None => {
                     self.put_keys(&mut progress.keys)?;
@@ -234,8 +235,8 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// Puts the keys of a batch. Their slots are loaded first: the loads of a batch overlap, and
-    /// the puts that follow find them in the cache.
+    /// Puts the keys of a batch. Loads their slots first: these loads overlap, so the puts find the
+    /// slots in the cache.
     fn put_keys(&self, keys: &mut Vec<PendingKey>) -> Result<()> {
         let Some(index) = self.index.as_ref().filter(|_| !keys.is_empty()) else {
             return Ok(());
@@ -248,16 +249,17 @@ impl Dispatcher {
         std::hint::black_box(touched);
         let triples = keys.iter().map(|key| (key.hash, key.position, key.time));
         let (put, result) = index.put_all(triples);
-        // Keys that found no room stay for the next try.
+        // Keys that could not be put stay for the next attempt.
         keys.drain(..put);
         result
     }
 }
 
-/// Finds the queue of a record, remembering what the last records needed.
+/// Finds the queue of a record, and caches what recent records needed.
 ///
-/// With many topics each record meets another one, and nothing of it is in the cache: so what a
-/// record needs lies together, by number, and no reference is counted on the way.
+/// With many topics each record belongs to another one, and nothing about it is in the processor's
+/// cache. So the data for one topic is stored together, by number, and no reference counts are
+/// touched.
 #[derive(Debug, Default)]
 pub struct Finder {
     numbers: HashMap<Name, usize, foldhash::fast::RandomState>,
@@ -266,7 +268,7 @@ pub struct Finder {
     slots: usize,
 }
 
-/// A topic's name; short ones without memory of their own.
+/// A topic's name; short ones need no allocation.
 type Name = SmallVec<[u8; 24]>;
 
 #[derive(Debug)]
@@ -277,7 +279,7 @@ struct Found {
     queues: QueueRow<QueueSlot>,
 }
 
-/// A queue and the map that its next entries go to.
+/// A queue, and the map for its next entries.
 #[derive(Debug)]
 pub struct QueueSlot {
     queue: Arc<ConsumeQueue>,
@@ -297,11 +299,11 @@ impl QueueSlot {
     }
 }
 
-/// More maps than this are not kept at hand.
+/// Maximum number of cached maps.
 const SLOTS_MAX: usize = 16_384;
 
 impl Finder {
-    /// Queue, offset and entry of a record; `None` where it stands in no queue.
+    /// Queue, offset and entry of a record; `None` if it belongs to no queue.
     #[inline]
     pub fn find(
         &mut self,
@@ -323,7 +325,7 @@ impl Finder {
         Some((slot, offset, entry))
     }
 
-    /// The topic of the last record that was found.
+    /// The topic of the last record found.
     pub fn last_topic(&self) -> Option<Arc<Topic>> {
         let found = self.found.get(self.last);
         found.map(|found| Arc::clone(&found.topic))
@@ -352,7 +354,7 @@ impl Finder {
         }
     }
 
-    /// Makes the topic of this name the last one met; its number.
+    /// Makes the topic of this name the current one and returns its number.
     #[inline]
     fn enter(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
         let last = self.found.get(self.last);
@@ -366,7 +368,7 @@ impl Finder {
         Some(self.last)
     }
 
-    /// A name that is no text, or that would be a path, is damage; no queue is made.
+    /// A name that is not UTF-8, or that would be a path, is damage. No queue is created for it.
     #[cold]
     fn add_topic(&mut self, topics: &Topics, name: &[u8]) -> Option<usize> {
         let text = std::str::from_utf8(name)

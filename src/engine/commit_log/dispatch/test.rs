@@ -1,4 +1,4 @@
-//! A store that meets a moment without descriptors or memory.
+//! A store that runs out of descriptors or memory for a moment.
 
 use crate::disk::{Call, HookedDisk, NotBegun};
 use crate::engine::commit_log::CommitLog;
@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// A store whose disk fails with the number that is set, where there is one.
+/// A store whose disk fails with `number`, if that is set.
 struct Bed {
     engine: CommitLog,
     short_of: Arc<AtomicI32>,
@@ -72,8 +72,8 @@ impl Bed {
     }
 }
 
-/// One call that found no descriptor made the store fail for good, and one log file that could not
-/// be mapped stayed, so that each later roll met its name.
+/// A single call without a free descriptor made the store fail for good. One log file that could
+/// not be mapped stayed, so that each later roll found its name taken.
 #[test]
 fn want_of_descriptors_or_memory_passes() {
     for flush in [Flush::Async, Flush::Sync] {
@@ -124,7 +124,7 @@ fn want_of_descriptors_or_memory_passes() {
     }
 }
 
-/// What was not synced for want of a descriptor is synced when there is one.
+/// A sync that failed for lack of a descriptor is repeated when there is one.
 #[test]
 fn what_could_not_be_opened_for_a_sync_is_synced_later() {
     let dir = tempfile::tempdir().unwrap();
@@ -141,7 +141,7 @@ fn what_could_not_be_opened_for_a_sync_is_synced_later() {
     assert!(!queue.is_behind());
 }
 
-/// A sync that failed is final, whatever its number says of other calls.
+/// A failed sync is final, even if its error number is temporary for other calls.
 #[test]
 fn a_sync_without_room_or_memory_is_final() {
     for number in [libc::ENOMEM, libc::ENOSPC, libc::EIO] {

@@ -15,7 +15,7 @@
 //!                          time, i32 number of the entry before it in the chain
 //! ```
 //!
-//! A hash says little, so whoever asks compares the keys themselves.
+//! Different keys may share a hash, so callers compare the keys themselves.
 
 use crate::disk::Disk;
 use crate::error::{Error, Op, Result};
@@ -38,9 +38,9 @@ const AT_BEGIN_POSITION: usize = 16;
 const AT_END_POSITION: usize = 24;
 const AT_SLOTS_USED: usize = 32;
 const AT_COUNT: usize = 36;
-/// Blocks of entries are reserved in steps of this many bytes.
+/// Disk blocks of entries are reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 4 << 20;
-/// Blocks of slots are reserved in pieces of this many bytes, each before the first slot in it is
+/// Disk blocks of slots are reserved in pieces of this many bytes, each before its first slot is
 /// used. All slots of a file take 20 MB, and a store with few keys needs few of them.
 const SLOT_STEP: u64 = 64 << 10;
 
@@ -52,24 +52,24 @@ pub struct IndexFile {
     region: Arc<Region>,
     slots: u32,
     entries: u32,
-    /// Its name as a number, which grows from file to file.
+    /// Its name as a number. Later files have higher numbers.
     pub name: u64,
     /// Number of the next entry when the file was opened.
     pub opened_at: u32,
     reserved: Reserved,
 }
 
-/// Which parts of a file are known to have their blocks.
+/// Which parts of a file are known to have disk blocks.
 #[derive(Debug)]
 struct Reserved {
-    /// A bit for each piece of [`SLOT_STEP`] bytes.
+    /// One bit per piece of [`SLOT_STEP`] bytes.
     slots: Box<[AtomicU64]>,
-    /// Entries before this byte.
+    /// Entries before this byte of the file.
     entries: AtomicU64,
 }
 
 impl Reserved {
-    /// Of nothing but the header.
+    /// Nothing is reserved except the header.
     fn none(slots: u32) -> Reserved {
         let pieces = slots_end(slots).div_ceil(SLOT_STEP);
         Reserved {
@@ -101,16 +101,16 @@ pub struct IndexEntry {
     pub position: u64,
     /// Seconds since the header's first time.
     pub seconds: i32,
-    /// Number of the entry before it in its chain.
+    /// Number of the previous entry in its chain.
     pub previous: u32,
 }
 
 impl IndexFile {
-    /// Opens a file of `len` bytes; `None` where it cannot be an index file. `hint`: how many slots
-    /// and entries it probably has.
+    /// Opens a file of `len` bytes; `None` if it cannot be an index file. `hint`: the expected
+    /// numbers of slots and entries.
     ///
-    /// An entry that the header counts is stored, in no hole. So what later goes through all of
-    /// them takes no longer than the file is large on its disk, whatever the header says.
+    /// Entries that the header counts must lie in stored bytes, not in a hole. So visiting all of
+    /// them takes time in proportion to the disk space of the file, whatever the header says.
     pub fn open(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -144,17 +144,17 @@ impl IndexFile {
             return Ok(None);
         }
         if access == Access::ReadWrite {
-            // Blocks of the part in use may be holes of a store that another system made.
+            // In a store made by another system, used parts of the file may lack disk blocks.
             found.reserve(0..HEADER_LEN as u64)?;
             let used = (found.entry_at(found.count()?) + ENTRY_LEN) as u64;
-            // On a full disk the step ahead has to wait: what is in use is enough to open.
+            // If the disk is full, blocks for the entries in use are enough to open the file.
             let reserved = found.reserve_entries(used + RESERVE_STEP);
             reserved.or_else(|_| found.reserve_entries(used))?;
         }
         Ok(Some(found))
     }
 
-    /// Makes an empty file, to follow one whose last entry has this time and position.
+    /// Creates an empty file. `last`: time and position of the last entry in the previous file.
     pub fn create(
         disk: &Arc<dyn Disk>,
         path: PathBuf,
@@ -199,7 +199,7 @@ impl IndexFile {
         reserved.map_err(|e| Error::io(Op::Reserve, path, e))
     }
 
-    /// Gives the entries before byte `end` of the file their blocks.
+    /// Reserves disk blocks for the entries before byte `end` of the file.
     #[cold]
     fn reserve_entries(&self, end: u64) -> Result<()> {
         let end = end.min(self.file.len());
@@ -212,7 +212,7 @@ impl IndexFile {
         Ok(())
     }
 
-    /// Gives the piece that a slot lies in its blocks.
+    /// Reserves disk blocks for the piece in which a slot lies.
     #[inline]
     fn reserve_slot(&self, slot_at: usize) -> Result<()> {
         let number = slot_at as u64 / SLOT_STEP;
@@ -259,13 +259,13 @@ impl IndexFile {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where the file cannot be read, here and below.
+    /// [`Error::Io`] if the file cannot be read, here and in the methods below.
     #[inline]
     pub fn count(&self) -> Result<u32> {
         Ok(self.word(AT_COUNT)?.max(1))
     }
 
-    /// Where the file is.
+    /// Path of the file.
     pub fn path(&self) -> &Path {
         self.file.path()
     }
@@ -283,7 +283,7 @@ impl IndexFile {
         ))
     }
 
-    /// Whether no entry fits any more.
+    /// Whether the file has no room for another entry.
     pub fn is_full(&self) -> Result<bool> {
         Ok(self.count()? >= self.entries)
     }
@@ -310,16 +310,16 @@ impl IndexFile {
         HEADER_LEN + 4 * (hash % self.slots) as usize
     }
 
-    /// Loads the slot of a hash, so that it is in the cache when the entry is put.
+    /// Loads the slot of a hash, so that it is in the processor's cache when the entry is put.
     #[inline]
     pub fn touch(&self, hash: u32) -> Result<u32> {
         self.word(self.slot_at(hash))
     }
 
-    /// Adds an entry. The file is not full, and the caller alone puts.
+    /// Adds an entry. The file must not be full, and only one thread may put.
     ///
-    /// The order of stores is such that a process that dies between two of them leaves a file in
-    /// which every complete entry is reachable: entry, slot, header.
+    /// The stores are ordered (entry, slot, header), so that every complete entry is reachable if
+    /// the process dies between two of them.
     pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
         let count = self.count()?;
         let end = (self.entry_at(count) + ENTRY_LEN) as u64;
@@ -359,8 +359,7 @@ impl IndexFile {
         self.set_word(AT_COUNT, count + 1)
     }
 
-    /// Undoes an entry that a dying process began and did not count; returns whether there was
-    /// one.
+    /// Undoes an entry that a dying process began but did not count. Returns whether there was one.
     pub fn drop_uncounted(&self) -> Result<bool> {
         let count = self.count()?;
         if count >= self.entries {
@@ -383,12 +382,13 @@ impl IndexFile {
         Ok(true)
     }
 
-    /// Goes down the chain of a hash, newest first, until `visit` returns false. `false` where the
-    /// chain is damaged: it leads upwards, out of the file, or into another slot's.
+    /// Follows the chain of a hash, newest entry first, until `visit` returns false. Returns
+    /// `false` if the chain is damaged: it leads to a later entry, out of the file, or to an entry
+    /// of another slot.
     pub fn chain(&self, hash: u32, mut visit: impl FnMut(IndexEntry) -> bool) -> Result<bool> {
         let count = self.count()?;
         let mut number = self.word(self.slot_at(hash))?;
-        // A chain only leads down, so it ends.
+        // Entry numbers must decrease along a chain, so it ends.
         let mut above = count;
         while number != 0 {
             if number >= above {
@@ -407,11 +407,11 @@ impl IndexFile {
         Ok(true)
     }
 
-    /// The slots that are in no hole: all others lead nowhere.
+    /// The slots in stored bytes. All others are empty.
     fn stored_slots(&self) -> impl Iterator<Item = u32> {
         let slots = HEADER_LEN as u64..HEADER_LEN as u64 + 4 * u64::from(self.slots);
         let runs = self.file.data_runs(slots.clone());
-        // Where the disk does not tell, the holes are looked at too.
+        // If the disk cannot tell, the holes are read too.
         let runs = runs.unwrap_or_else(|_| whole(slots));
         runs.into_iter().flat_map(|run| {
             let slot = |at: u64| low_u32((at - HEADER_LEN as u64) / 4);
@@ -419,13 +419,14 @@ impl IndexFile {
         })
     }
 
-    /// Which of the entries below `count` a chain leads to, by their number.
+    /// For each entry below `count`, by number, whether a chain leads to it.
     pub fn reached(&self, count: u32) -> Result<Vec<bool>> {
         let mut reached = vec![false; count as usize];
         for slot in self.stored_slots() {
             let mut number = self.word(HEADER_LEN + 4 * slot as usize)?;
             let mut above = self.entries;
-            // A chain only leads down, so it ends; entries above `count` are just being added.
+            // Entry numbers must decrease along a chain, so it ends. Entries above `count` are
+            // being added.
             while number != 0 && number < above {
                 let entry = self.entry(number)?;
                 if entry.hash % self.slots != slot {
@@ -441,9 +442,9 @@ impl IndexFile {
         Ok(reached)
     }
 
-    /// Whether all parts of the file are of one moment: as many slots are in use as the header
-    /// says, they lead to entries that it counts, a chain leads to each of these, and their records
-    /// follow one another between those of the header.
+    /// Whether all parts of the file are consistent: the header states the number of slots in use,
+    /// they lead only to entries that it counts, a chain leads to each of these, and the positions
+    /// of their records ascend between those in the header.
     pub fn is_whole(&self) -> Result<bool> {
         let (mut last, end) = self.positions()?;
         let (mut used, mut newest) = (0, 0);
@@ -466,12 +467,12 @@ impl IndexFile {
         Ok(true)
     }
 
-    /// Byte of the file where an entry begins.
+    /// First byte of an entry in the file.
     pub fn byte_of(&self, number: u32) -> u64 {
         self.entry_at(number) as u64
     }
 
-    /// Whether the record at `position` is found under a hash.
+    /// Whether the record at `position` is in the chain of a hash.
     pub fn contains(&self, hash: u32, position: u64) -> Result<bool> {
         let mut found = false;
         self.chain(hash, |entry| {
@@ -481,7 +482,7 @@ impl IndexFile {
         Ok(found)
     }
 
-    /// Dirties the pages of the entries that lead to `position` or after it, and of their slots.
+    /// Marks the pages of entries at or after `position`, and of their slots, dirty.
     pub fn dirty_from(&self, disk: &dyn Disk, position: u64) -> Result<()> {
         let dirty = |at, len| {
             let dirtied = disk.dirty_range(&self.region, at, len);
@@ -506,11 +507,13 @@ impl IndexFile {
     }
 }
 
-/// Finds how many slots and entries a file has, which it does not say.
+/// Finds the numbers of slots and entries of a file, which it does not state.
 ///
-/// The numbers of the store are tried first, then RocketMQ's, then the usual one to four; then
-/// every number of slots with which the first entry is in no hole, each checked against what the
-/// header says of the first and the last entry. `None` where nothing fits: the file is damaged.
+/// If the numbers of the store give this file length, only they are tried. Otherwise the slots of
+/// the store are tried first, then RocketMQ's default, then one slot per four entries. Then every
+/// number of slots is tried for which the first entry lies in stored bytes. Each guess is checked
+/// against the first and the last entry and the header. `None` if nothing fits: the file is
+/// damaged.
 fn find_geometry(
     disk: &Arc<dyn Disk>,
     file: &Arc<MappedFile>,
@@ -549,7 +552,7 @@ fn find_geometry(
             return Ok(Some(guess));
         }
     }
-    // Entry 1 stands behind the slots and leads to the first position.
+    // Entry 1 follows the slots, and has the first position of the header.
     let load = |at| {
         let words = region.words::<8>(at);
         words.map_err(|e| Error::io(Op::Read, file.path(), e))
@@ -573,7 +576,7 @@ fn find_geometry(
     Ok(None)
 }
 
-/// A range as the only run of its bytes; none of an empty one.
+/// The range as a list of one run; no runs if it is empty.
 fn whole(range: Range<u64>) -> Vec<Range<u64>> {
     match range.is_empty() {
         true => Vec::new(),
@@ -582,7 +585,7 @@ fn whole(range: Range<u64>) -> Vec<Range<u64>> {
 }
 
 impl IndexFile {
-    /// Whether header, first and last entry agree under this number of slots.
+    /// Whether the header and the first and last entries agree, given this number of slots.
     fn is_consistent(&self) -> Result<bool> {
         let count = self.word(AT_COUNT)?;
         if count <= 1 {

@@ -1,4 +1,4 @@
-//! The key index of a store: a row of index files, of which the last is added to.
+//! The key index of a store: a list of index files. Entries are added to the last one.
 
 pub mod file;
 
@@ -23,7 +23,7 @@ pub struct Index {
     entries: u32,
     access: Access,
     files: RwLock<Vec<Arc<IndexFile>>>,
-    /// Name of the first file that was stored to since the last flush; `u64::MAX` without one.
+    /// Name of the first file that was changed since the last flush; `u64::MAX` if there is none.
     dirty: AtomicU64,
     /// Whether files were removed since the directory was synced.
     unlinked: AtomicBool,
@@ -49,15 +49,15 @@ impl Index {
         }
     }
 
-    /// Opens the files that are there. What cannot be an index file of this log, whose end is
-    /// `end`, ends the index: it and what comes behind it is left out, and `false` returned.
+    /// Opens the existing files. The first file that cannot belong to a log that ends at `end` ends
+    /// the index: it and all later files are left out, and the result is `false`.
     pub fn load(&self, end: u64) -> Result<bool> {
         let names = list_names(&*self.disk, &self.directory)?;
         let mut files = self.files.write();
         let mut last_end = 0;
         for (name, len) in names {
             let file = match self.open_file(name, len) {
-                // The process that writes has taken it away meanwhile.
+                // The writer has deleted it meanwhile.
                 Err(error) if error.is_not_found() && self.access == Access::Read => continue,
                 opened => opened?,
             };
@@ -76,17 +76,17 @@ impl Index {
             if used {
                 files.push(Arc::new(file));
             } else if self.access == Access::ReadWrite {
-                // It was made and not used before the process died.
+                // It was created but not used before the process died.
                 self.unlink(file.path())?;
             }
         }
         Ok(true)
     }
 
-    /// Opens the files of a store that another process writes again, with what is below `end`.
+    /// Reopens the files of a store that another process writes, up to `end`.
     pub fn load_again(&self, end: u64) -> Result<()> {
         let opened = self.open_behind(0, end)?;
-        // At once: who asks meanwhile finds the old files or the new ones.
+        // Replaced in one step: concurrent readers see either the old files or the new ones.
         *self.files.write() = opened;
         Ok(())
     }
@@ -97,7 +97,7 @@ impl Index {
         IndexFile::open(&self.disk, path, (name, len), hint, self.access)
     }
 
-    /// Opens a file, unless the process that writes has taken it away.
+    /// Opens a file; `None` if the writer has deleted it.
     fn open_file_if_there(&self, name: u64, len: u64) -> Result<Option<IndexFile>> {
         match self.open_file(name, len) {
             Err(error) if error.is_not_found() => Ok(None),
@@ -105,7 +105,7 @@ impl Index {
         }
     }
 
-    /// Opens files that the process that writes has added since.
+    /// Opens files that the writer has added since.
     pub fn join_new_files(&self, end: u64) -> Result<()> {
         let last = self.files.read().last().map_or(0, |file| file.name);
         let mut added = self.open_behind(last, end)?;
@@ -119,7 +119,7 @@ impl Index {
         Ok(())
     }
 
-    /// Opens the files after the one of this name that have records below `end`.
+    /// Opens the files with names above `last` that have records below `end`.
     fn open_behind(&self, last: u64, end: u64) -> Result<Vec<Arc<IndexFile>>> {
         let mut opened = Vec::new();
         for (name, len) in list_names(&*self.disk, &self.directory)? {
@@ -155,7 +155,7 @@ impl Index {
         last.map(|file| Ok(file.positions()?.1)).transpose()
     }
 
-    /// The file that the next entry goes to, made where the last one is full.
+    /// The file for the next entry. Creates one if the last is full.
     pub fn current(&self) -> Result<Arc<IndexFile>> {
         let last = self.files.read().last().cloned();
         match last {
@@ -179,17 +179,17 @@ impl Index {
         Ok(file)
     }
 
-    /// Puts a key's entry behind all others.
+    /// Adds the entry of a key at the end.
     #[inline]
     pub fn put(&self, hash: u32, position: u64, time: i64) -> Result<()> {
         let file = self.current()?;
         file.put(hash, position, time)?;
-        // Behind the stores: a flush in between would take the mark away and miss them.
+        // After the stores: otherwise a flush in between could clear the mark and miss them.
         self.dirty.fetch_min(file.name, Ordering::AcqRel);
         Ok(())
     }
 
-    /// Puts the keys of a record that the index lacks; returns how many were put.
+    /// Puts those keys of a record that the index lacks, and returns how many.
     pub fn put_missing(
         &self,
         record: &Record<'_>,
@@ -215,8 +215,8 @@ impl Index {
         Ok(put)
     }
 
-    /// [`Index::put`] for many: hash, position and store time of each. Returns how many were put,
-    /// all where there is no error. The file is looked up once for all that fit it.
+    /// [`Index::put`] for many keys: hash, position and store time of each. Returns how many were
+    /// put; without an error, all. The current file is looked up once for all keys that fit it.
     pub fn put_all(&self, keys: impl Iterator<Item = (u32, u64, i64)>) -> (usize, Result<()>) {
         let (mut put, mut first) = (0, u64::MAX);
         let put_each = || {
@@ -236,7 +236,7 @@ impl Index {
         (put, result)
     }
 
-    /// Removes all files, to be built again from the log.
+    /// Removes all files, so that the index can be rebuilt from the log.
     pub fn clear(&self) -> Result<()> {
         self.files.write().clear();
         for (name, _) in list_names(&*self.disk, &self.directory)? {
@@ -254,8 +254,8 @@ impl Index {
         Ok(())
     }
 
-    /// Removes the files that begin at or after `position`, and the one that it lies in; returns
-    /// from where the log has to be indexed again.
+    /// Removes the file that contains `position` and all later ones. Returns the position from
+    /// which the log must be indexed again.
     pub fn cut(&self, position: u64) -> Result<Option<u64>> {
         let mut files = self.files.write();
         let mut from = None;
@@ -271,7 +271,7 @@ impl Index {
         Ok(from)
     }
 
-    /// Removes the file of this name and those behind it, to be built again.
+    /// Removes the file of this name and all later ones, so that they can be rebuilt.
     pub fn drop_from(&self, name: u64) -> Result<()> {
         let mut files = self.files.write();
         while let Some(file) = files.last().filter(|file| file.name >= name) {
@@ -281,8 +281,8 @@ impl Index {
         Ok(())
     }
 
-    /// Removes files whose records are all gone, but never the last. In a store that may not be
-    /// written they are let go of.
+    /// Removes files whose records are all deleted, but never the last file. In a read-only store
+    /// the files are only closed.
     pub fn retire_below(&self, position: u64) -> Result<()> {
         let mut files = self.files.write();
         while files.len() > 1 {
@@ -298,8 +298,8 @@ impl Index {
         Ok(())
     }
 
-    /// Makes what was put durable, and that files are gone: one that came back would lead to
-    /// records that are no longer there.
+    /// Makes entries durable, and the removal of files: a file that came back would point to
+    /// deleted records.
     pub fn flush(&self) -> Result<()> {
         if self.unlinked.swap(false, Ordering::AcqRel) {
             let synced = self.disk.sync_directory(&self.directory);
@@ -321,20 +321,20 @@ impl Index {
         Ok(())
     }
 
-    /// Whether something was changed since the last flush.
+    /// Whether anything changed since the last flush.
     pub fn is_behind(&self) -> bool {
         self.unlinked.load(Ordering::Acquire) || self.dirty.load(Ordering::Acquire) != u64::MAX
     }
 
-    /// Has the next flush make durable what was there when the index was opened.
+    /// Lets the next flush write everything that existed when the index was opened.
     pub fn doubt(&self) {
         if let Some(first) = self.files.read().first() {
             self.dirty.fetch_min(first.name, Ordering::AcqRel);
         }
     }
 
-    /// Has the next flush write the entries that lead to `position` or after it, whether the
-    /// kernel takes their pages for clean or not.
+    /// Marks the pages of entries at or after `position` dirty, so that the next flush writes them
+    /// even if the kernel considers them clean.
     pub fn dirty_from(&self, position: u64) -> Result<()> {
         let files = self.files.read().clone();
         for file in files {
@@ -347,8 +347,8 @@ impl Index {
     }
 }
 
-/// Whether the keys of a record stand in the index: those of a prepared message do, as in RocketMQ,
-/// those of one that was rolled back do not.
+/// Whether the keys of a record are indexed. As in RocketMQ, those of a prepared message are, those
+/// of a rolled-back message are not.
 #[inline]
 pub fn is_indexed(record: &Record<'_>) -> bool {
     record.sys_flag() & sys_flag::TRANSACTION != sys_flag::ROLLBACK
@@ -382,7 +382,7 @@ fn list_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<(u64, u64)>> {
     Ok(names)
 }
 
-/// The name of a file made now: local time to the millisecond.
+/// The name of a file created now: local time in milliseconds.
 fn file_name_now() -> u64 {
     chrono::Local::now()
         .format("%Y%m%d%H%M%S%3f")

@@ -1,13 +1,13 @@
-//! Appending: position and queue offset are given, records are sealed and copied, the end is
-//! published, all under one lock.
+//! Appending: assigns positions and queue offsets, seals and copies the records, and publishes the
+//! new end, all under one lock.
 //!
 //! ```text
 //!   check, size, encode (outside) --> lock --> secure room --> seal and copy --> publish -->
 //!   unlock
 //! ```
 //!
-//! Room is secured before the first byte is stored: files are there and blocks reserved for the
-//! whole batch. So an append fails before it has stored anything, or not at all.
+//! Room is secured before the first byte is stored: files exist, and disk blocks are reserved for
+//! the whole batch. So an append fails before it has stored anything, or not at all.
 
 use super::Log;
 use super::blank::blank;
@@ -28,18 +28,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-/// Blocks of a log file are reserved in steps of this many bytes.
+/// Disk blocks of a log file are reserved in steps of this many bytes.
 pub const RESERVE_STEP: u64 = 64 << 20;
-/// Pages are faulted in ahead of the end in steps of this many bytes, where that is asked for.
+/// If `populate` is set, pages after the end are faulted in ahead in steps of this many bytes.
 const POPULATE_STEP: u64 = 8 << 20;
-/// Calls that append this many bytes or more give them to the kernel by writes, which fill pages
-/// without zeros and faults. Fewer are copied into the map, which takes no call.
+/// Appends of at least this many bytes use write calls, which fill pages without zeroing them or
+/// faulting. Smaller ones are copied into the map, which needs no system call.
 const WRITE_LEN: usize = if cfg!(test) { 1 << 10 } else { 128 << 10 };
-/// Sealed records are stored when they are this many bytes, while the processor's cache has them.
+/// Sealed records are stored once they reach this many bytes, while they are in the processor's
+/// cache.
 const RUN_LEN: usize = 4 * WRITE_LEN;
-/// Files that are made before they are needed.
+/// Number of files created ahead of use.
 const FILES_AHEAD: usize = 2;
-/// How long a roll waits for a file that the allocator is at.
+/// How long a roll waits for a file that the allocator is creating.
 const ALLOCATE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The end of the log: everything that the append lock guards.
@@ -50,17 +51,18 @@ pub struct Tail {
     last_store_ms: i64,
     /// Next offset of each queue, by topic.
     offsets: Vec<QueueRow<u64>>,
-    /// Files after the current one, in order.
+    /// Finished files after the current one, in order.
     ahead: VecDeque<Arc<MappedFile>>,
-    /// Files that were asked for after those, in order. Only the next file is locked in memory.
+    /// Files requested from the allocator after those, in order. Only the next file is locked in
+    /// memory.
     coming: VecDeque<Arc<Latch<Arc<MappedFile>>>>,
-    /// How many files are made ahead of use: fewer where the disk is nearly full.
+    /// Number of files to create ahead of use; fewer when the disk is nearly full.
     files_ahead: usize,
-    /// Whether blocks after the reserved ones have been asked for, up to where.
+    /// Position up to which blocks have been requested from the allocator.
     asked_until: u64,
     populated: u64,
     populate: bool,
-    /// Whether files that are begun are written from the transient pool.
+    /// Whether new files are written from the transient pool.
     pooled: bool,
     messages: u64,
     bytes: u64,
@@ -71,7 +73,7 @@ struct Current {
     file: Arc<MappedFile>,
     region: Arc<Region>,
     end: u64,
-    /// Whether it is written from the transient pool, and never through its map.
+    /// Whether this file is written only from the transient pool, never through its map.
     pooled: bool,
 }
 
@@ -81,7 +83,7 @@ impl Current {
         let stored = match with.pool {
             Some(pool) if self.pooled => pool.take(&self.file, start, bytes),
             _ if writes && self.write(with, start, bytes) => Ok(()),
-            // The blocks are reserved: only a device or a file system that is lost fails this.
+            // The blocks are reserved: this fails only if the device or file system is lost.
             _ => self.region.write(start, bytes),
         };
         stored.map_err(|e| Error::io(Op::Store, self.file.path(), e))
@@ -94,23 +96,23 @@ impl Current {
     }
 }
 
-/// What appending needs beside the tail.
+/// What an append needs besides the tail.
 pub struct Appender<'a> {
     /// The log.
     pub log: &'a Log,
-    /// Makes files and reserves blocks.
+    /// Creates files and reserves blocks.
     pub allocator: &'a Allocator,
     /// The disk.
     pub disk: &'a Arc<dyn crate::disk::Disk>,
-    /// Where appends go first, in a store that has one.
+    /// The buffers that appends go to first, if the store has them.
     pub pool: Option<&'a TransientPool>,
-    /// Whether an append fails rather than write out what fills the pool.
+    /// Whether an append fails instead of writing out a full pool.
     pub pool_fail_fast: bool,
 }
 
 impl Tail {
-    /// The tail of a log that ends at `position`. `populate`: fault pages in ahead. `pooled`: write
-    /// files that are begun from the transient pool.
+    /// The tail of a log that ends at `position`. `populate`: fault in pages ahead. `pooled`: write
+    /// new files from the transient pool.
     pub fn new(
         log: &Log,
         position: u64,
@@ -144,7 +146,7 @@ impl Tail {
         self.position
     }
 
-    /// Goes on in a file that has the bytes of the current one up to the end.
+    /// Continues in `file`, a replacement of the current file with the same bytes up to the end.
     pub fn exchange(&mut self, file: Arc<MappedFile>) -> Result<()> {
         self.enter(file)
     }
@@ -159,12 +161,12 @@ impl Tail {
         (self.messages, self.bytes)
     }
 
-    /// Sets the next offset of a queue, as found on opening.
+    /// Sets the next offset of a queue, as found by opening.
     pub fn set_next_offset(&mut self, topic: &Topic, queue: u32, offset: u64) {
         *self.next_offset(topic.id, queue) = offset;
     }
 
-    /// Keeps the offsets of a queue below `next` from being given again.
+    /// Raises the next offset of a queue to `next`, so that lower offsets are not assigned again.
     pub fn raise_next_offset(&mut self, topic: &Topic, queue: u32, next: u64) {
         let offset = self.next_offset(topic.id, queue);
         *offset = next.max(*offset);
@@ -200,12 +202,13 @@ impl Tail {
         Ok(())
     }
 
-    /// Appends the parts in order, published together, and fills `appended`, which is empty, with
-    /// what became of them. On an error nothing was stored, but for one of a store that faulted
-    /// ([`Error::is_fault`]): nothing is published then, and nothing may be appended any more.
+    /// Appends the parts in order, publishes them together, and fills `appended`, which must be
+    /// empty. On an error nothing was stored, except if a store to memory faulted
+    /// ([`Error::is_fault`]): then nothing is published, and nothing may be appended any more.
     ///
-    /// In place: to move what was just written in smaller pieces is to wait until all
-    /// stores before it, those to the log among them, have reached the cache.
+    /// `appended` is filled in place. To return it would copy bytes that were just stored in other
+    /// sizes, and such a copy stalls until all earlier stores, including those to the log, have
+    /// reached the cache.
     pub fn append(
         &mut self,
         with: &Appender<'_>,
@@ -222,7 +225,7 @@ impl Tail {
         let mut count = 0;
         for (topic, batch) in parts.iter_mut() {
             let batch = batch.rocketmq_mut();
-            // Of the batch's bytes those that are sealed and not stored yet.
+            // Bytes of the batch that are sealed but not stored yet.
             let mut run = 0..0;
             for index in 0..batch.rows().len() {
                 let Some(row) = batch.rows().get(index).copied() else {
@@ -262,13 +265,13 @@ impl Tail {
         Ok(())
     }
 
-    /// Fills the current file up, however much room it has, and goes to the next; readers see it at
-    /// once. Returns where the next file begins. Nothing is done where the current file is empty,
-    /// or is not the one that begins at `start`, where that is given.
+    /// Fills up the current file with a BLANK, however much room it has, and continues in the next.
+    /// Readers see the BLANK at once. Returns where the next file begins. Does nothing if the
+    /// current file is empty, or if `start` is given and the current file begins elsewhere.
     ///
     /// # Errors
     ///
-    /// As [`Tail::append`]: nothing was stored.
+    /// As for [`Tail::append`]: nothing was stored.
     pub fn seal(&mut self, with: &Appender<'_>, start: Option<u64>) -> Result<Option<u64>> {
         let Some(current) = &self.current else {
             return Ok(None);
@@ -288,7 +291,7 @@ impl Tail {
         Ok(Some(self.position))
     }
 
-    /// Lets senders know how far blocks are reserved.
+    /// Shows senders how far blocks are reserved.
     #[inline]
     fn show_ready(&self, with: &Appender<'_>) {
         if let Some(current) = &self.current {
@@ -297,7 +300,7 @@ impl Tail {
         }
     }
 
-    /// Stores the sealed records of a batch, which end where the log ends.
+    /// Stores the sealed records `run` of a batch, which end at the end of the log.
     #[inline]
     fn store(
         &self,
@@ -317,7 +320,7 @@ impl Tail {
         Ok(())
     }
 
-    /// Lets readers see what was appended, or the write-out do so.
+    /// Publishes what was appended. In a pooled file the write-out does that.
     #[inline]
     fn publish(&self, with: &Appender<'_>) {
         let Some(current) = &self.current else { return };
@@ -339,12 +342,12 @@ impl Tail {
         current.is_some_and(|current| needed <= current.end)
     }
 
-    /// Fills the current file up and goes to the next, which `secure` has made ready.
+    /// Fills up the current file and continues in the next, which `secure` has prepared.
     fn roll(&mut self, with: &Appender<'_>) -> Result<()> {
         if let Some(current) = self.current.take() {
             let at = index(self.position - current.file.start());
             let filler = blank(current.end - self.position);
-            // In a log that others wrote there may be less room than a filler takes.
+            // A log that another system wrote may have less room than a whole BLANK.
             let room = index(current.end - self.position).min(filler.len());
             current.store(with, at, filler.get(..room).unwrap_or_default(), false)?;
             match with.pool {
@@ -359,7 +362,7 @@ impl Tail {
         };
         with.log.files.push(Arc::clone(&next));
         self.files_ahead = FILES_AHEAD;
-        // What could not be made is asked for again.
+        // Requests that failed are repeated.
         while self.coming.back().is_some_and(|last| last.has_failed()) {
             self.coming.pop_back();
         }
@@ -371,7 +374,7 @@ impl Tail {
         self.enter(next)
     }
 
-    /// Makes files and blocks ready for all rows, and for the filler behind them.
+    /// Prepares files and blocks for all rows and for the BLANK after them.
     #[inline]
     fn secure(&mut self, with: &Appender<'_>, parts: &[(&Topic, &mut Batch)]) -> Result<()> {
         let total: usize = parts.iter().map(|(_, batch)| batch.encoded_len()).sum();
@@ -387,7 +390,7 @@ impl Tail {
         self.secure_slowly(with, parts)
     }
 
-    /// Has buffers ready for `total` bytes.
+    /// Prepares buffers for `total` bytes.
     fn secure_buffers(
         &self,
         with: &Appender<'_>,
@@ -399,13 +402,13 @@ impl Tail {
         };
         let rolls = match self.current.as_ref().is_some_and(fits) {
             true => 0,
-            // Two records that follow one another are longer than a file together, or fit one.
+            // Any two consecutive records are longer than a file together, or fit into one.
             false => 2 * total / index(with.log.files.file_len()) + 2,
         };
         self.have_buffers(with, pool, total, rolls)
     }
 
-    /// Has buffers ready for `total` bytes that go over into the next file `rolls` times.
+    /// Prepares buffers for `total` bytes that continue in another file `rolls` times.
     fn have_buffers(
         &self,
         with: &Appender<'_>,
@@ -454,7 +457,7 @@ impl Tail {
         self.reserve(with, files, position + filler)
     }
 
-    /// Reserves the blocks below `position` of the current file (`ahead` 0) or one behind it.
+    /// Reserves the blocks below `position`, in the current file (`ahead` 0) or a later one.
     fn reserve(&mut self, with: &Appender<'_>, ahead: usize, position: u64) -> Result<()> {
         let file = match ahead.checked_sub(1) {
             None => self.current.as_ref().map(|current| &current.file),
@@ -467,7 +470,7 @@ impl Tail {
         if need <= file.reserved() {
             return Ok(());
         }
-        // A whole step where there is room for it, else just what is needed.
+        // Tries a whole step first, then only what is needed.
         let step = need.next_multiple_of(RESERVE_STEP);
         if file.reserve(step).is_ok() {
             return Ok(());
@@ -486,8 +489,8 @@ impl Tail {
         })
     }
 
-    /// Takes the files ahead away but for the first `kept`, for the room that they take; whether
-    /// there were any. Until the next roll one is enough.
+    /// Deletes files ahead except the first `kept` to free their disk space. Returns whether there
+    /// were any. Until the next roll only one file is created ahead.
     fn let_go(&mut self, kept: usize) -> bool {
         let mut gone = false;
         self.files_ahead = 1;
@@ -510,7 +513,7 @@ impl Tail {
         gone
     }
 
-    /// Has at least `count` files ready after the current one.
+    /// Prepares at least `count` files after the current one.
     fn have_ahead(&mut self, with: &Appender<'_>, count: usize) -> Result<()> {
         while self.ahead.len() < count {
             let start = match (self.ahead.back(), &self.current) {
@@ -518,16 +521,17 @@ impl Tail {
                 (None, Some(current)) => current.end,
                 (None, None) => with.log.files.start_of(self.position),
             };
-            // It stays until there is the file in its place: those behind it are in their order.
+            // It stays in the list until its file exists, because the requests after it depend on
+            // the order.
             let coming = self.coming.front().cloned();
             let file = match coming.as_ref().map(|latch| latch.wait(ALLOCATE_TIMEOUT)) {
                 Some(Ok(file)) => file,
                 Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
-                    // It is still being made, so it cannot be made here too.
+                    // The allocator is still creating it, so it cannot be created here too.
                     let waited_ms = ALLOCATE_TIMEOUT.as_secs() * 1000;
                     return Err(Error::Busy { waited_ms });
                 }
-                // It could not be made ahead of use; that it can be made now is worth a try.
+                // Creating it ahead failed, but may succeed here.
                 _ => match self.create(with, start) {
                     Err(Error::Full { .. }) if self.let_go(self.ahead.len() + 1) => {
                         self.create(with, start)?
@@ -555,7 +559,7 @@ impl Tail {
         made.map_err(|error| with_room(with, error, &path, step))
     }
 
-    /// Asks for what the next appends will need, if they are like the last one of `len` bytes:
+    /// Requests what the next appends will need if they resemble the last one, of `len` bytes:
     /// blocks, faulted pages, files.
     #[inline]
     fn look_ahead(&mut self, with: &Appender<'_>, len: u64) {
@@ -591,19 +595,19 @@ impl Tail {
         }
     }
 
-    /// The file that is appended to, once there is one.
+    /// The file that is appended to, if there is one.
     pub fn current_file(&self) -> Option<&Arc<MappedFile>> {
         self.current.as_ref().map(|current| &current.file)
     }
 
-    /// The current file, and the whole pages after its end whose blocks are reserved.
+    /// The current file, and the range of whole pages after the end whose blocks are reserved.
     pub fn unused_pages(&self) -> Option<(&MappedFile, Range<u64>)> {
         let file = &self.current.as_ref()?.file;
         let end = (self.position - file.start()).next_multiple_of(PAGE as u64);
         (end < file.reserved()).then(|| (&**file, end..file.reserved()))
     }
 
-    /// Files that were made ahead of use and hold nothing.
+    /// Takes the empty files that were created ahead of use.
     pub fn take_unused(&mut self) -> Vec<Arc<MappedFile>> {
         let coming = self
             .coming
@@ -614,7 +618,7 @@ impl Tail {
     }
 }
 
-/// An error, or where it is the want of room [`Error::Full`], which says how much there is.
+/// Turns an error about lack of room into [`Error::Full`], which states the free space.
 fn with_room(with: &Appender<'_>, error: Error, path: &Path, needed: u64) -> Error {
     if !error.is_out_of_room() {
         return error;

@@ -1,7 +1,7 @@
-//! Atomic batches: a begin record, the rows, an end record, appended under one hold of the lock.
+//! Atomic batches: a begin record, the rows and an end record, appended under one lock.
 //!
-//! Nothing can follow an unfinished batch, so recovery finds it at the end of the log and cuts it
-//! back to its begin record. The two records are ordinary messages of a system topic:
+//! Nothing can follow an unfinished batch. So recovery finds it at the end of the log, and cuts the
+//! log at its begin record. The two records are ordinary messages of a system topic:
 //!
 //! ```text
 //! topic  rmq_sys_forebay_atomic, queue 0
@@ -19,7 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// The topic of the two records.
 pub const TOPIC: &str = "rmq_sys_forebay_atomic";
 
-/// What names a batch.
+/// Identifies a batch.
 pub type BatchId = [u8; 16];
 
 /// One of the two records.
@@ -31,7 +31,7 @@ pub enum Boundary {
     End(BatchId),
 }
 
-/// Encodes begin and end record of a batch of `rows` rows.
+/// Encodes the begin and end records of a batch of `rows` rows.
 pub fn encode(rows: usize, empty: Batch, clock_ms: i64) -> Result<(Batch, Batch)> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed) ^ u64::from(std::process::id()) << 32;
@@ -50,7 +50,7 @@ pub fn encode(rows: usize, empty: Batch, clock_ms: i64) -> Result<(Batch, Batch)
     Ok((one(empty.another(), "begin")?, one(empty, "end")?))
 }
 
-/// Whether a record begins or ends an atomic batch.
+/// The boundary that a record marks, if any.
 #[inline]
 pub fn boundary(record: &Record<'_>) -> Option<Boundary> {
     if record.topic() != TOPIC.as_bytes() {

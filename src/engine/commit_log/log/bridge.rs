@@ -1,9 +1,9 @@
-//! What is put into a hole of the log, so that everyone who walks the log gets over it.
+//! Bridges: records that fill a hole in the log, so that every reader of the log gets past it.
 //!
-//! A hole is filled by one record that ends where the next one begins, or by more than one where it
-//! is long. The record is one that was rolled back: it stands in the log, in no queue and in no
-//! index, for RocketMQ as for us. So no queue gets a message that nobody sent, and a second repair
-//! may fill a hole before or behind those of the first.
+//! A hole is filled by one record that ends where the next one begins; a long hole by several. The
+//! records are marked as rolled back: they are in the log, but in no queue and no index, for
+//! RocketMQ as for Forebay. So no queue gets a message that nobody sent, and a second repair can
+//! fill holes before or after those of the first.
 //!
 //! ```text
 //! topic    rmq_sys_forebay_repair, or as much of it as there is room for
@@ -11,11 +11,11 @@
 //! body     zeros
 //! ```
 //!
-//! Queue entries of messages that lay in the hole lead to its first record, under a tag code of
-//! their own. With RocketMQ's filler in their place, RocketMQ would pass over all that follows in
-//! the first log file, and cut a queue where one is its last entry.
+//! Queue entries of messages that were in the hole point to its first record, with a special tag
+//! code. RocketMQ's filler entry cannot be used instead: RocketMQ would skip the rest of the first
+//! log file, and cut off a queue whose last entry is a filler.
 //!
-//! What is left of a file becomes the filler that ends a file.
+//! If a hole reaches the end of the file, the last bytes become the BLANK that closes a file.
 
 use super::blank::blank;
 use crate::error::Result;
@@ -26,15 +26,15 @@ use crate::record::{Draft, HostBytes, RecordStyle};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
-/// Topic of the records, from its first byte on.
+/// Topic of the records, cut to fit.
 const TOPIC: &str = "rmq_sys_forebay_repair";
 /// The user's flag of the records: "Brdg".
 const FLAG: i32 = 0x4272_6467;
-/// Longest record. RocketMQ takes memory for the length of a record when it walks the log.
+/// Maximum length of a record. RocketMQ allocates the length of a record when it walks the log.
 const PIECE_MAX: u64 = 4 << 20;
-/// What is left for the last record, so that it is none too short.
+/// Bytes left for the last record, so that it is not too short.
 const PIECE_REST: u64 = 4096;
-/// Length of the first record of a long hole: RocketMQ hands it out for each message that is lost.
+/// Length of the first record of a long hole. RocketMQ returns it for each lost message.
 const FIRST_LEN: u64 = 4096;
 
 /// Whether a record fills a hole.
@@ -45,7 +45,7 @@ pub fn is_bridge(record: &Record<'_>) -> bool {
         && TOPIC.as_bytes().starts_with(record.topic())
 }
 
-/// The first record that fills a hole of a file; `None` where there is no room for one.
+/// The first record to fill a hole of a file; `None` if there is no room for one.
 pub fn first(hole: &Range<u64>, file: &Range<u64>) -> Option<Range<u64>> {
     let filler = if hole.end == file.end { BLANK_LEN } else { 0 };
     let len = (hole.end - hole.start).saturating_sub(filler as u64);
@@ -53,20 +53,20 @@ pub fn first(hole: &Range<u64>, file: &Range<u64>) -> Option<Range<u64>> {
     (len > RECORD_LEN_MIN as u64).then(|| hole.start..hole.start + first)
 }
 
-/// Whether a hole of a file can be filled: there is room for the shortest record, or else for the
-/// filler that ends the file.
+/// Whether a hole of a file can be filled: it has room for the shortest record, or for the BLANK
+/// that closes the file.
 pub fn can_fill(hole: &Range<u64>, file: &Range<u64>) -> bool {
-    // A file begins with a record: RocketMQ looks for its magic and its store time there.
+    // A file must begin with a record: RocketMQ reads the magic and the store time there.
     let ends = hole.end == file.end && hole.start > file.start;
     first(hole, file).is_some() || ends && hole.end - hole.start >= BLANK_LEN as u64
 }
 
-/// Hands what fills `hole`, a part of the file at `file`, to `put`: positions and bytes. `first` is
-/// its first record, if any: without one the hole becomes the filler that ends the file.
+/// Passes what fills `hole`, a part of the file at `file`, to `put`, as positions and bytes.
+/// `first` is the first record; if `None`, the hole becomes the BLANK that closes the file.
 ///
 /// # Errors
 ///
-/// Those of `put`, and those of the encoding, which no hole that [`can_fill`] meets.
+/// Those of `put`, and of the encoding, which cannot fail if [`can_fill`] holds.
 pub fn fill(
     hole: &Range<u64>,
     file: &Range<u64>,
@@ -105,7 +105,7 @@ fn record(
     put: &mut dyn FnMut(u64, &[u8]) -> Result<()>,
 ) -> Result<()> {
     let room = index(len) - RECORD_LEN_MIN;
-    // Only a record that had no checksum can have been too short for one.
+    // A record too short for a checksum can only replace one that had none.
     let checksum = room > CRC_LEN;
     let room = if checksum { room - CRC_LEN } else { room };
     let topic = TOPIC.get(..room).unwrap_or(TOPIC);

@@ -35,18 +35,18 @@ pub struct Log {
     pub files: MappedFileQueue,
     /// The marks.
     pub state: Arc<StatePage>,
-    /// The page of the process that writes, where this one follows it.
+    /// The writer's page, if this process follows another one.
     pub source: Option<Arc<StatePage>>,
-    /// Whether readers see what is durable alone.
+    /// Whether readers see only durable messages.
     pub sync: bool,
-    /// End of the blocks that the current file has.
+    /// End of the reserved blocks of the current file.
     pub ready: AtomicU64,
-    /// Store time of a record that is published, in ms: the last one, or one just before it.
+    /// Store time in ms of the last published record, or of one just before it.
     pub stored_ms: AtomicI64,
 }
 
 impl Log {
-    /// The log of the store at `root` as it lies on disk, every byte readable, for walks alone.
+    /// The log of the store at `root` as it is on disk, for walks only. All bytes are readable.
     pub fn of_files(
         disk: &Arc<dyn Disk>,
         root: &Path,
@@ -74,20 +74,20 @@ impl Log {
         self.state.get(Mark::Published)
     }
 
-    /// Moves the published end forward, to where the write-out has come.
+    /// Moves the published end forward to `end`.
     pub fn publish(&self, end: u64) {
         if end > self.published() {
             self.state.set(Mark::Published, end);
         }
     }
 
-    /// End of what can be appended without reserving blocks or going to another file.
+    /// Position up to which an append needs neither new blocks nor another file.
     #[inline]
     pub fn ready_end(&self) -> u64 {
         self.ready.load(Ordering::Relaxed)
     }
 
-    /// End of what readers may see: the published end, or in a synchronous store the durable one.
+    /// End of what readers may see: the published end; in a synchronous store, the durable end.
     #[inline]
     pub fn readable_end(&self) -> u64 {
         self.state.get(if self.sync {
@@ -97,7 +97,7 @@ impl Log {
         })
     }
 
-    /// Begins to write `from..to` to the disk, for a flush that is to follow.
+    /// Starts writing `from..to` to the disk, ahead of a flush.
     pub fn write_back(&self, from: u64, to: u64) {
         let mut at = from;
         while let Some(file) = self.files.find(at).filter(|_| at < to) {
@@ -109,30 +109,31 @@ impl Log {
         }
     }
 
-    /// First position of the log. What lies below it is gone or about to go, and is no damage.
+    /// First position of the log. Bytes below it are deleted or about to be, and count as no
+    /// damage.
     pub fn min_position(&self) -> u64 {
         let first = self.files.first().map_or(0, |file| file.start());
         let state = self.source.as_ref().unwrap_or(&self.state);
         first.max(state.get(Mark::Minimum))
     }
 
-    /// Whether a file could not be opened because retention has taken it away: its name was still
-    /// in the row of files then. A file that is missing anywhere else is an error.
+    /// Whether a file could not be opened because retention has deleted it after its name was
+    /// looked up. A file that is missing anywhere else is an error.
     pub fn is_retired(&self, file: &MappedFile, error: &Error) -> bool {
         error.is_not_found() && file.start() < self.min_position()
     }
 
-    /// What lies at `position`: a record whose structure is sound and which says that it lies
-    /// there, or what is wrong with the bytes.
+    /// What is at `position`: a structurally sound record that states this position, or what is
+    /// wrong with the bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where the file cannot be opened, mapped or read: then nothing is known of the
+    /// [`Error::Io`] if the file cannot be opened, mapped or read. Then nothing is known about the
     /// bytes, and no decision may rest on them.
     pub fn record_at(&self, position: u64) -> Result<Found> {
         guard::renew_at(RealClock.coarse_ms());
         match self.look_at(position) {
-            // The process that writes has taken the file away.
+            // The writer has deleted the file.
             Err(error) if error.is_not_found() && position < self.min_position() => {
                 Ok(Found::Flawed(OUTSIDE))
             }
@@ -159,7 +160,7 @@ impl Log {
         })
     }
 
-    /// [`Log::record_at`] with all checksums checked.
+    /// As [`Log::record_at`], with all checksums verified.
     ///
     /// # Errors
     ///
@@ -174,11 +175,11 @@ impl Log {
         Ok(found)
     }
 
-    /// The record at `position`, which has to be there, with all checksums checked.
+    /// The record at `position`, which must exist, with all checksums verified.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] where no record lies there; else as [`Log::record_at`].
+    /// [`Error::Corrupt`] if there is no record; otherwise as [`Log::record_at`].
     pub fn require(&self, position: u64) -> Result<Message> {
         match self.checked_record_at(position)? {
             Found::Record(message) => Ok(message),
@@ -189,22 +190,22 @@ impl Log {
         }
     }
 
-    /// The file that a position lies in.
+    /// Path of the log file that contains a position.
     pub fn path_at(&self, position: u64) -> PathBuf {
         self.files.path_of(self.files.start_of(position))
     }
 
-    /// Damage of these bytes of the log.
+    /// Describes damage of these bytes of the log.
     #[cold]
     pub fn damage(&self, bytes: Range<u64>, reason: impl ToString) -> Damage {
         Damage::new(DamageKind::Log, self.path_at(bytes.start), bytes, reason)
     }
 }
 
-/// What bytes of the log that were read turned out to be.
+/// The result of reading at a position of the log.
 ///
-/// Bytes that could not be read are neither: they are an error, which is handed on. So nobody can
-/// take a moment without descriptors or memory for the absence of a record.
+/// Bytes that cannot be read are neither of these but an error. So nobody can mistake a lack of
+/// descriptors or memory for the absence of a record.
 #[derive(Debug)]
 pub enum Found {
     /// A record.
@@ -214,7 +215,7 @@ pub enum Found {
 }
 
 impl Found {
-    /// The record, where there is one.
+    /// The record, if there is one.
     pub fn record(self) -> Option<Message> {
         match self {
             Found::Record(message) => Some(message),
@@ -223,10 +224,10 @@ impl Found {
     }
 }
 
-/// What is wrong with a position that no file holds.
+/// The flaw of a position outside the log files.
 const OUTSIDE: Flaw = Flaw::Field("position: it lies outside the log");
 
-/// A copy of the record at `position` of a file, as far as it goes.
+/// Copies the record at `position` of a file. The copy may end early.
 fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
     let at = position - file.start();
     let io = |error| Error::io(Op::Read, file.path(), error);

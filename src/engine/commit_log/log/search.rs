@@ -1,4 +1,4 @@
-//! The search for the next record of the log behind bytes that are none.
+//! Searches the log for the next record after bytes that are not a record.
 
 use super::Log;
 use super::blank::is_blank;
@@ -13,7 +13,7 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Position of the first record (or of a filler that fits its file) in `from..end` that holds.
+/// Position in `from..end` of the first sound record, or of the first BLANK that fits its file.
 pub fn next_record(log: &Log, from: u64, end: u64) -> Result<Option<u64>> {
     for file in log.files.all() {
         if file.end() <= from || file.start() >= end {
@@ -33,7 +33,7 @@ fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Resul
     let mut at = index(from.saturating_sub(file.start()));
     let until = index(end.min(file.end()) - file.start());
     while at < until {
-        // Stretches that were never written hold nothing; the kernel knows them.
+        // The file system knows which parts were never written: they hold nothing.
         let data = next_data(&log.files, file, at as u64)?;
         let Some(data) = data.filter(|data| data.start < until as u64) else {
             break;
@@ -49,13 +49,13 @@ fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Resul
         if let Some(found) = found.map_err(io)? {
             return Ok(Some(found));
         }
-        // A hole that there is no room to load from holds nothing.
+        // A hole that cannot be loaded for lack of room holds nothing.
         at = (at + bytes.len()).max(chunk_end.min((at + bytes.len()) / PAGE * PAGE + PAGE));
     }
     Ok(None)
 }
 
-/// Bytes that are searched between two questions for the next data.
+/// Bytes searched between two queries for the next stored data.
 const SEARCH_CHUNK: usize = 1 << 20;
 
 fn next_data(files: &MappedFileQueue, file: &MappedFile, at: u64) -> Result<Option<Range<u64>>> {
@@ -63,9 +63,8 @@ fn next_data(files: &MappedFileQueue, file: &MappedFile, at: u64) -> Result<Opti
     data.map_err(|e| Error::io(Op::Read, file.path(), e))
 }
 
-/// Looks for a record, or a filler, that begins in `bytes` of a file, all of which can be loaded.
-/// A magic is looked for below `data_end`: what lies behind is zeros, and would be loaded for
-/// nothing.
+/// Searches for a record or BLANK that begins in `bytes` of a file, all of which can be loaded.
+/// Magics are searched only below `data_end`: the bytes after it are zeros that need not be loaded.
 pub fn search(
     region: &Region,
     file_start: u64,
@@ -75,10 +74,10 @@ pub fn search(
     let first = (MAGIC_V1 >> 24) as u8;
     let mut at = bytes.start;
     while at < bytes.end {
-        // A magic may lie after the last byte where a record begins.
+        // The magic may lie after the last byte at which a record may begin.
         let until = bytes.end.min(data_end.saturating_sub(AT_MAGIC));
         let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at))?;
-        // Magics of records begin with one byte, that of a filler with another.
+        // The magics of records begin with the one byte, that of a BLANK with the other.
         let Some(next) = memchr::memchr2(first, 0xCB, candidates) else {
             break;
         };

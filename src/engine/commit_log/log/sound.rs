@@ -1,12 +1,12 @@
-//! The loop over the log: the records that hold, and the holes between them.
+//! The loop over the log that yields sound records and the holes between them.
 //!
-//! A *hole* goes from a record that does not hold to the next one that does. Bytes that cannot be
-//! read are an error and never a hole: nothing is known of them, so nobody may take a moment
-//! without descriptors or memory for damage.
+//! A *hole* reaches from a record that is not sound to the next sound one. Bytes that cannot be
+//! read are an error, never a hole. So nobody can mistake a lack of descriptors or memory for
+//! damage.
 //!
-//! Two others have a loop of their own. Recovery ([`walk`](super::walk::walk)) decides, where a
-//! record does not hold, whether that is a hole or the end of the log. And the bytes of an archive
-//! lie in memory, in no file of a log.
+//! Two others have a loop of their own. Recovery ([`walk`](super::walk::walk)) must decide whether
+//! a record that is not sound begins a hole or is the end of the log. And the bytes of an archive
+//! are in memory, not in a log file.
 
 use super::Log;
 use super::search::next_record;
@@ -27,7 +27,7 @@ pub enum Depth {
     Structure,
     /// Its structure, and the position that it states.
     Position,
-    /// These, and its checksums; that of the body only where no other covers it.
+    /// These, and its checksums. The body is checked only if no whole-record checksum covers it.
     Checksums,
     /// These, and the checksum of the body.
     Body,
@@ -43,7 +43,7 @@ impl From<Check> for Depth {
 }
 
 impl Depth {
-    /// Whether a record of sound structure, found at `position`, is sound.
+    /// Checks a record of sound structure that was found at `position`.
     #[inline]
     pub fn check(self, record: &Record<'_>, position: u64) -> Result<Freshness, Flaw> {
         match self {
@@ -61,10 +61,10 @@ impl Depth {
     }
 }
 
-/// What a walk meets.
+/// One step of a walk.
 #[derive(Debug)]
 pub enum Sound<'a> {
-    /// A record that holds.
+    /// A sound record.
     Record(Record<'a>, Place),
     /// Bytes that hold no record.
     Hole(Hole),
@@ -77,7 +77,7 @@ pub struct Place {
     pub position: u64,
     /// Its first byte in the region.
     pub at: usize,
-    /// Whether its checksum is its own, as far as checksums are checked.
+    /// Whether its checksum is its own, as far as checksums were verified.
     pub freshness: Freshness,
 }
 
@@ -86,13 +86,13 @@ pub struct Place {
 pub struct Hole {
     /// From the first byte to the next record, or to the limit of the walk.
     pub range: Range<u64>,
-    /// What is wrong with the first byte's record.
+    /// What is wrong at the first byte.
     pub flaw: Flaw,
     /// Whether a record follows below the limit.
     pub is_followed: bool,
 }
 
-/// Walks over what the log holds. What retention takes away meanwhile is passed over.
+/// Walks the contents of the log. Skips what retention deletes meanwhile.
 #[derive(Debug)]
 pub struct SoundWalk {
     log: Arc<Log>,
@@ -102,7 +102,7 @@ pub struct SoundWalk {
 }
 
 impl SoundWalk {
-    /// A walk over records and holes that begin in `range`.
+    /// A walk over the records and holes that begin in `range`.
     pub fn new(log: &Arc<Log>, range: Range<u64>, depth: Depth) -> SoundWalk {
         SoundWalk {
             log: Arc::clone(log),
@@ -112,19 +112,19 @@ impl SoundWalk {
         }
     }
 
-    /// Searches for the end of a hole up to `limit`, beyond the end of the walk.
+    /// Searches for the end of a hole up to `limit`, which may be after the end of the walk.
     pub fn with_limit(mut self, limit: u64) -> SoundWalk {
         self.limit = limit.max(self.limit);
         self
     }
 
-    /// Where the next step begins.
+    /// Position of the next step.
     #[inline]
     pub fn position(&self) -> u64 {
         self.walker.position()
     }
 
-    /// Goes on elsewhere.
+    /// Continues at `position`.
     pub fn move_to(&mut self, position: u64) {
         self.walker.move_to(position);
     }
@@ -135,17 +135,17 @@ impl SoundWalk {
         self.limit = end;
     }
 
-    /// The file that the last record lies in.
+    /// The file of the last record.
     #[inline]
     pub fn region(&self) -> Option<&Arc<Region>> {
         self.walker.region()
     }
 
-    /// The next record or hole; `None` at the end. After an error the walk stays where it is.
+    /// The next record or hole; `None` at the end. After an error the walk stays at its position.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where bytes cannot be read.
+    /// [`Error::Io`] if bytes cannot be read.
     #[inline]
     pub fn next(&mut self) -> Result<Option<Sound<'_>>> {
         let (place, layout) = match self.step()? {
@@ -154,7 +154,7 @@ impl SoundWalk {
             Some(Ok(met)) => met,
         };
         let record = self.walker.record(place.at, layout).ok_or_else(|| {
-            // The step has had these bytes, and what was read once stays readable.
+            // The step has read these bytes, and bytes that were read once stay readable.
             let path = self.log.path_at(place.position);
             Error::io(Op::Read, path, ErrorKind::UnexpectedEof.into())
         })?;
@@ -196,7 +196,7 @@ impl SoundWalk {
         self.depth.check(&record, position)
     }
 
-    /// Moves past the hole at `position`; `None` if retention has removed these bytes.
+    /// Moves past the hole at `position`; `None` if retention has deleted these bytes.
     #[cold]
     fn hole(&mut self, position: u64, flaw: Flaw) -> Result<Option<Hole>> {
         self.walker.move_to(position);

@@ -1,15 +1,15 @@
-//! The walk that finds the end of the log, and what is damaged before it.
+//! The walk that finds the end of the log and the damage before it.
 //!
-//! A record counts if its length sum, magic, position and checksums hold. Where one does not:
+//! A record is valid if its length sum, magic, position and checksums are. At an invalid record:
 //!
-//! - below the *trusted* position (what is known to have been there), or in a store that another
-//!   system wrote, the walk looks for the next record that holds. If there is one, the bytes
-//!   between are a hole: reported, passed over, nothing behind it is lost. Behind a hole, a store
-//!   time that goes back or a queue offset that was met already marks a record of an earlier life
-//!   of the file.
+//! - below the *trusted* position (the log is known to have reached it), or in a store that another
+//!   system wrote, the walk searches for the next valid record. If there is one, the bytes between
+//!   are a hole: it is reported and skipped, and the records after it are kept. After a hole, a
+//!   record whose store time goes back or whose queue offset was already seen is a remnant of an
+//!   earlier use of the file.
 //! - elsewhere the log ends there.
 //!
-//! An atomic batch without its end record is cut back to its begin record.
+//! An atomic batch without its end record is cut off at its begin record.
 
 use super::Log;
 use super::atomic::{self, BatchId, Boundary};
@@ -25,27 +25,27 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// How far beyond a flaw the walk looks for records.
+/// How far past a flaw the walk searches for records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// Below this position records are looked for, at or above it a flaw is the end.
+    /// Records are searched below this position. At or above it a flaw is the end.
     Below(u64),
-    /// Everywhere: another system wrote the log, and nothing tells where it ended.
+    /// The whole log is searched: another system wrote it, and nothing tells where it ended.
     Everywhere,
 }
 
-/// What a walk relies on.
+/// What a walk assumes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Belief {
-    /// How far beyond a flaw it looks for records.
+    /// How far past a flaw it searches for records.
     pub trust: Trust,
-    /// Records from here on carry a checksum over the whole. One without has lost its end: its
-    /// body alone may be there.
+    /// Records from here on must carry a whole-record checksum. One without has lost its end;
+    /// perhaps only its body was stored.
     pub checksums_from: u64,
 }
 
 impl Belief {
-    /// Everything below `end` is there, with or without checksums.
+    /// The log is known to reach `end`. Checksums are not required.
     pub fn below(end: u64) -> Belief {
         Belief {
             trust: Trust::Below(end),
@@ -61,16 +61,16 @@ pub struct Outcome {
     pub end: u64,
     /// Holes.
     pub damage: Vec<Damage>,
-    /// Records that hold.
+    /// Valid records.
     pub records: u64,
-    /// Of these, records with another record's checksum.
+    /// Those with another record's checksum.
     pub stale_checksums: u64,
     /// Store time of the last record.
     pub last_store_ms: i64,
 }
 
-/// Walks the log from `from` and hands every record that holds to `visit`, with its position and
-/// the number of bytes that holes before it have.
+/// Walks the log from `from` and passes every valid record to `visit`, with its position and the
+/// number of bytes in the holes before it.
 pub fn walk(
     log: &Arc<Log>,
     from: u64,
@@ -103,11 +103,11 @@ struct Walk<'a> {
     checksums_from: u64,
     limit: u64,
     outcome: Outcome,
-    /// An atomic batch that is open: its id, and the positions of its records.
+    /// The open atomic batch: its id, and the positions of its records.
     batch: Option<(BatchId, Vec<u64>)>,
-    /// Highest queue offset met, by topic and queue.
+    /// Highest queue offset seen, by topic and queue.
     seen: HashMap<(Vec<u8>, i32), i64, foldhash::fast::RandomState>,
-    /// Whether a hole lies behind: records of an earlier life may follow.
+    /// Whether a hole was passed: remnants of an earlier use of the file may follow.
     suspicious: bool,
     /// Bytes in holes.
     holes: u64,
@@ -151,7 +151,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Takes a record that holds; gives back what is wrong with one that does not.
+    /// Accepts a valid record; returns the flaw of an invalid one.
     fn take(&mut self, record: &Record<'_>, position: u64) -> Result<Option<Flaw>> {
         match record.check(position) {
             Err(flaw) if !planted(Bug::NoChecksum) => return Ok(Some(flaw)),
@@ -173,7 +173,7 @@ impl Walk<'_> {
         self.outcome.last_store_ms = self.outcome.last_store_ms.max(record.store_timestamp());
         self.outcome.end = position + u64::from(record.layout().total_len);
         if is_bridge(record) {
-            // A hole was here: it may have been the end record of a batch.
+            // This record fills a hole, which may have held the end record of a batch.
             self.finish_batch()?;
             self.holes += u64::from(record.layout().total_len);
         }
@@ -192,7 +192,7 @@ impl Walk<'_> {
         Ok(None)
     }
 
-    /// Hands the records of an atomic batch on.
+    /// Passes on the records of the atomic batch.
     fn finish_batch(&mut self) -> Result<()> {
         let Some((_, positions)) = self.batch.take() else {
             return Ok(());
@@ -208,7 +208,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Keeps account of times and offsets where a hole may be followed by older records.
+    /// Detects remnants after a hole by their times and offsets.
     fn is_of_an_earlier_life(&mut self, record: &Record<'_>) -> bool {
         if self.trust != Trust::Everywhere {
             return false;
@@ -234,7 +234,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Position of the next record that holds after a flaw, where one is looked for.
+    /// Position of the next valid record after a flaw; `None` if the log ends at the flaw.
     fn behind(&mut self, position: u64) -> Result<Option<u64>> {
         let limit = match self.trust {
             Trust::Everywhere => self.limit,
@@ -245,7 +245,7 @@ impl Walk<'_> {
         let mut from = position + 1;
         loop {
             let Some(next) = next_record(self.log, from, limit)? else {
-                // Nothing holds up to the trusted position: all of it is a hole.
+                // Nothing is valid up to the trusted position: all of it is a hole.
                 let Trust::Below(trusted) = self.trust else {
                     return Ok(None);
                 };
@@ -258,8 +258,8 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether what holds at `position` is no leftover: a record that is not older than the last
-    /// one, or a filler that leads to such a record.
+    /// Whether a candidate at `position` is not a remnant: a record that is not older than the last
+    /// one, or a BLANK that leads to such a record.
     fn leads_on(&self, position: u64) -> Result<bool> {
         let mut walker = Walker::new(self.log, position, self.limit);
         let mut step = walker.step()?;

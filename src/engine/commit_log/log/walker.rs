@@ -1,4 +1,4 @@
-//! The walk over the log from record to record.
+//! Steps through the log from record to record.
 
 use super::Log;
 use super::blank::is_blank;
@@ -14,23 +14,23 @@ use std::sync::Arc;
 /// What a [`Walker`] met.
 #[derive(Debug)]
 pub enum Step {
-    /// A record of sound structure, at this byte of the region; checksums are not checked.
+    /// A record of sound structure, at this byte of the region. Checksums are not verified.
     Record(usize, Layout),
-    /// A filler, or files that retention has taken away: the walk goes on in the next file.
+    /// A BLANK, or files that retention has deleted: the walk continues in the next file.
     Blank,
-    /// Something that is no record. The walk stays where it is.
+    /// Bytes that are not a record. The walk stays at its position.
     Flawed(Flaw),
     /// The end of the walk.
     End,
 }
 
-/// Walks the log from record to record. Keeps the map of the file it is in.
+/// Steps through the log from record to record. Keeps the map of the current file.
 #[derive(Debug)]
 pub struct Walker {
     log: Arc<Log>,
     position: u64,
     end: u64,
-    /// Whether files may be retired meanwhile.
+    /// Whether files may be deleted meanwhile.
     retires: bool,
     current: Option<(u64, Window)>,
 }
@@ -47,8 +47,8 @@ impl Walker {
         }
     }
 
-    /// A walk of recovery, while nothing is retired: a file that is missing is a flaw, also where
-    /// it would be the first of the log.
+    /// A walk for recovery, during which nothing is deleted: a missing file is a flaw, even if it
+    /// would be the first of the log.
     pub fn recovering(log: &Arc<Log>, position: u64, end: u64) -> Walker {
         Walker {
             retires: false,
@@ -56,13 +56,13 @@ impl Walker {
         }
     }
 
-    /// Where the next step begins.
+    /// Position of the next step.
     #[inline]
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Goes on elsewhere.
+    /// Continues at `position`.
     pub fn move_to(&mut self, position: u64) {
         self.position = position;
     }
@@ -75,14 +75,14 @@ impl Walker {
         }
     }
 
-    /// The file that the last step was in.
+    /// The file of the last step.
     #[inline]
     pub fn region(&self) -> Option<&Arc<Region>> {
         self.current.as_ref().map(|(_, window)| window.region())
     }
 
-    /// Maps the file of the position; the byte of the file that the position is. `None` where there
-    /// is no such file, or no more.
+    /// Maps the file that contains the position, and returns the byte in the file. `None` if the
+    /// file does not exist or was deleted.
     #[inline]
     fn enter(&mut self) -> Result<Option<usize>> {
         let start = self.log.files.start_of(self.position);
@@ -122,7 +122,7 @@ impl Walker {
         let file_len = window.region().len();
         let is_full_length = file_len as u64 == self.log.files.file_len();
         if is_full_length && file_len - at < BLANK_LEN {
-            // Not even a filler fits here.
+            // Not even a BLANK fits here.
             self.position = start + file_len as u64;
             return Ok(Step::Blank);
         }

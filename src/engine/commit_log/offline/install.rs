@@ -1,7 +1,7 @@
-//! Queues and index that were built beside a store, put in the place of those that it has.
+//! Replaces the queues and index of a store by those that were built beside it.
 //!
-//! A crash at any point leaves a store that lacks some of its queues or its index, which opening
-//! notices and builds again.
+//! A crash at any point leaves a store without some of its queues or its index. Opening detects
+//! that and rebuilds them.
 
 use super::IndexKeys;
 use crate::disk::{Disk, FileLock};
@@ -14,7 +14,7 @@ use crate::error::{Error, Op, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// The lock of a store that nobody writes: held while its queues and index are exchanged.
+/// The lock of a store that no process writes, held while its queues and index are replaced.
 #[derive(Debug)]
 pub struct StoreLock {
     disk: Arc<dyn Disk>,
@@ -27,8 +27,8 @@ impl StoreLock {
     ///
     /// # Errors
     ///
-    /// [`Error::NotFound`], [`Error::Locked`], and [`Error::Foreign`] for a store of another system
-    /// that is not to be adopted; [`Error::Unsupported`] where its queues are not kept in files.
+    /// [`Error::NotFound`], [`Error::Locked`], and [`Error::Foreign`] for another system's store
+    /// without permission to adopt it; [`Error::Unsupported`] if its queues are not kept in files.
     pub fn take(disk: &Arc<dyn Disk>, root: &Path, adopt: bool) -> Result<StoreLock> {
         let path = || root.to_owned();
         match recognise(&**disk, root)? {
@@ -58,7 +58,7 @@ impl StoreLock {
         })
     }
 
-    /// Moves queues and index from `built` into the store, and what the store had to `away`.
+    /// Moves queues and index from `built` into the store, and the previous ones to `away`.
     pub fn install(&self, built: &Path, away: &Path, index: &[IndexKeys]) -> Result<()> {
         let disk = &*self.disk;
         let make = |path: &Path| {
@@ -74,13 +74,13 @@ impl StoreLock {
             make(&new)?;
             rename(disk, &new, &old)?;
         }
-        // Without the right names in it the next opening would take the index for damaged.
+        // The inventory must list the new files, or the next opening considers the index damaged.
         if let Some(mut inventory) = Inventory::load(disk, &self.root)? {
             let entry = |plan: &IndexKeys| {
                 let next = u32::try_from(plan.count + 1).unwrap_or(u32::MAX);
                 (format!("{:017}", plan.name), next)
             };
-            // Without a file nothing tells an index of no keys from none at all.
+            // Without files, an index of no keys cannot be told from a missing index.
             inventory.index = (!index.is_empty()).then(|| index.iter().map(entry).collect());
             inventory.save(&self.disk, &self.root)?;
         }

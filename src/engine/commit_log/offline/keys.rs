@@ -1,4 +1,4 @@
-//! Keys on their way from the log to the index: a file a range, in the order of the log.
+//! Keys between the log and the index: one file per range, in log order.
 //!
 //! ```text
 //! at  width  field
@@ -7,8 +7,8 @@
 //! 12  i64    its store time (ms)
 //! ```
 //!
-//! All big-endian, 20 bytes a key. Which index file a key belongs to is known only when the keys of
-//! all ranges before it are counted; with these files the log is read once all the same.
+//! All numbers are big-endian; a key takes 20 bytes. The index file of a key depends on the number
+//! of keys in all earlier ranges. These files make one pass over the log sufficient.
 
 use super::{IndexKeys, Quarry};
 use crate::disk::Disk;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// Bytes of a key.
 const KEY_LEN: usize = 4 + 8 + 8;
-/// Keys that are read or written at a time.
+/// Keys read or written at a time.
 const CHUNK_KEYS: usize = 1 << 15;
 
 /// One key.
@@ -33,12 +33,12 @@ pub struct StagedKey {
     pub time: i64,
 }
 
-/// Where the keys of the range that begins at `start` are.
+/// Path of the keys of the range that begins at `start`.
 fn path_of(target: &Path, start: u64) -> PathBuf {
     target.join("keys").join(file_name(start))
 }
 
-/// The file of a range, while it is written.
+/// The file of a range while it is written.
 pub struct StagedKeys<'a> {
     disk: &'a Arc<dyn Disk>,
     path: PathBuf,
@@ -87,7 +87,7 @@ impl<'a> StagedKeys<'a> {
         Ok(())
     }
 
-    /// Gives the file its name; the number of keys.
+    /// Gives the file its final name and returns the number of keys.
     pub fn finish(mut self) -> Result<u64> {
         self.store()?;
         let named = self.disk.rename(&self.temporary, &self.path);
@@ -96,7 +96,7 @@ impl<'a> StagedKeys<'a> {
     }
 }
 
-/// Hands keys `first..first + count` of all ranges to `visit`. `staged`: start and number of keys
+/// Passes keys `first..first + count` of all ranges to `visit`. `staged`: start and number of keys
 /// of each range, in order.
 pub fn each_key(
     disk: &Arc<dyn Disk>,
@@ -145,7 +145,7 @@ pub fn each_key(
 }
 
 impl Quarry {
-    /// Builds one index file from the keys that the ranges have left.
+    /// Builds one index file from the staged keys of the ranges.
     pub fn index(
         &self,
         target: &Path,

@@ -1,18 +1,18 @@
-//! Queues and index built offline: from ranges of the log, by many processes, without opening the
+//! Builds queues and index offline: from ranges of the log, in many processes, without opening the
 //! store.
 //!
 //! ```text
-//!   lay     a range of the log: its queue entries go to their places in the files of the queues,
-//!           which follow from their offsets; its keys to a file of their own, in their order
-//!   settle  all ranges together: what no range can know of the others' offsets, and fillers
-//!   index   one index file, whose first key is known from the number of keys before it
-//!   install put in place of what a store has
+//!   lay      a range of the log: writes its queue entries to their places in the queue files,
+//!            which follow from the offsets, and its keys to a separate file, in log order
+//!   settle   all ranges: checks offsets across ranges, and writes fillers
+//!   index    one index file; its first key follows from the number of keys before it
+//!   install  replaces the queues and index of a store
 //! ```
 //!
-//! Each step may be done again, by several at once, and gives the same bytes: those that dispatch
-//! gives to a store whose queues and index are missing. What dispatch decides by looking back (an
-//! offset that was met before, a gap that nothing explains) is refused here; opening the store
-//! decides it.
+//! Several processes may run a step at once, or repeat it: each run writes the same bytes, those
+//! that dispatch writes for a store without queues and index. Dispatch decides some cases by what
+//! came before (an offset seen twice, an unexplained gap). These are refused here; opening the
+//! store decides them.
 
 mod install;
 mod keys;
@@ -46,18 +46,18 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The log of a store that nobody writes.
+/// The log of a store that no process writes.
 #[derive(Debug)]
 pub struct Quarry {
     disk: Arc<dyn Disk>,
     files: Vec<FoundFile>,
     geometry: Geometry,
     log: Arc<Log>,
-    /// Whether Forebay made the store.
+    /// Whether Forebay created the store.
     ours: bool,
 }
 
-/// Offsets of a queue that follow one another in a range of the log.
+/// Consecutive offsets of a queue in a range of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LaidRun {
     /// Its topic.
@@ -66,7 +66,7 @@ pub struct LaidRun {
     pub queue: u32,
     /// The offsets.
     pub offsets: Range<u64>,
-    /// Position of the first one's record.
+    /// Position of the record at the first offset.
     pub position: u64,
 }
 
@@ -75,13 +75,13 @@ pub struct LaidRun {
 pub struct Laid {
     /// First position of the range.
     pub start: u64,
-    /// Position after its last record or filler; 0 where there is none.
+    /// Position after its last record or BLANK; 0 if there is none.
     pub end: u64,
     /// Records.
     pub records: u64,
     /// Keys.
     pub keys: u64,
-    /// Runs of each queue in the order of the log.
+    /// Runs of all queues, in log order.
     pub runs: Vec<LaidRun>,
     /// Damage with records after it.
     pub holes: Vec<Range<u64>>,
@@ -90,12 +90,12 @@ pub struct Laid {
 }
 
 impl Quarry {
-    /// Looks at the store at `root`.
+    /// Opens the log of the store at `root`.
     ///
     /// # Errors
     ///
-    /// [`Error::Locked`] where somebody writes the store, [`Error::Unsupported`] where a writer of
-    /// ours did not close it: opening it decides where its log ends.
+    /// [`Error::Locked`] if a process writes the store. [`Error::Unsupported`] if a Forebay writer
+    /// did not close it: opening it must decide where its log ends.
     pub fn open(disk: &Arc<dyn Disk>, root: &Path) -> Result<Quarry> {
         if recognise(&**disk, root)? == Maker::Nobody {
             let path = root.to_owned();
@@ -124,12 +124,12 @@ impl Quarry {
         })
     }
 
-    /// Fails where somebody writes the store.
+    /// Fails if a process writes the store.
     pub fn check_unwritten(disk: &dyn Disk, root: &Path) -> Result<()> {
         writer::check_unwritten(disk, root)
     }
 
-    /// Ranges to lay: the log files, a file that is missing with the one before it.
+    /// The ranges to lay: one per log file. A missing file belongs to the range before it.
     pub fn ranges(&self) -> Vec<Range<u64>> {
         let ends = self.files.iter().skip(1).map(|file| file.start);
         let end = self.files.last().map(|file| file.start + file.len);
@@ -137,8 +137,8 @@ impl Quarry {
         starts.zip(ends.chain(end)).map(|(a, b)| a..b).collect()
     }
 
-    /// Lays the records that begin in `range`; with `index`, their keys too. `token` is this
-    /// attempt's own: two attempts at a range may be at work at once. Not durable before
+    /// Lays the records that begin in `range`; with `index`, their keys too. `token` must be unique
+    /// to this attempt, because two attempts at a range may run at once. Durable only after
     /// [`Quarry::sync`].
     pub fn lay(&self, target: &Path, range: Range<u64>, index: bool, token: &str) -> Result<Laid> {
         let mut rows = LaidRows::new(&self.disk, target, self.geometry.queue_file_entries);
@@ -173,14 +173,14 @@ impl Quarry {
         Ok(laid)
     }
 
-    /// Makes what was laid on this machine durable.
+    /// Makes everything laid on this machine durable.
     pub fn sync(&self, target: &Path) -> Result<()> {
         let synced = self.disk.sync_file_system(target);
         synced.map_err(|e| Error::io(Op::SyncFileSystem, target, e))
     }
 }
 
-/// Lays one record as dispatch does.
+/// Lays one record, as dispatch does.
 fn lay_record(
     record: &Record<'_>,
     position: u64,

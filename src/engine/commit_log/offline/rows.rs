@@ -1,4 +1,4 @@
-//! Entries of the queues, on their way from one range of the log to the files of the queues.
+//! Queue entries between one range of the log and the files of the queues.
 
 use super::LaidRun;
 use crate::disk::Disk;
@@ -14,7 +14,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Bytes of entries that are kept for larger writes.
+/// Bytes of entries buffered for larger writes.
 const BUFFERED_MAX: usize = 32 << 20;
 
 /// Collects the entries of all queues.
@@ -31,7 +31,7 @@ pub struct LaidRows<'a> {
 #[derive(Default)]
 struct LaidQueue {
     runs: Vec<LaidRun>,
-    /// Number of the first entry that is kept.
+    /// Number of the first buffered entry.
     first: u64,
     bytes: Vec<u8>,
 }
@@ -93,7 +93,7 @@ impl<'a> LaidRows<'a> {
         for (topic, row) in &mut self.rows {
             for (queue, row) in row.iter_mut() {
                 self.files.store(topic, queue, row.first, &row.bytes)?;
-                // Memory goes back: few entries a queue, of many queues, is the usual case.
+                // The memory is freed: usually there are many queues with few entries each.
                 row.bytes = Vec::new();
             }
         }
@@ -101,7 +101,7 @@ impl<'a> LaidRows<'a> {
         Ok(())
     }
 
-    /// Stores what is left.
+    /// Stores the buffered entries.
     pub fn finish(mut self) -> Result<Vec<LaidRun>> {
         self.flush()?;
         let mut runs = Vec::new();
@@ -133,7 +133,7 @@ impl<'a> Files<'a> {
         }
     }
 
-    /// Stores entries from `first` on to their files, which are made where they are not there.
+    /// Stores entries from number `first` on, and creates missing files.
     pub fn store(&mut self, topic: &str, queue: u32, first: u64, entries: &[u8]) -> Result<()> {
         let directory = self.directory.join(topic).join(queue.to_string());
         let (mut number, mut rest) = (first, entries);
@@ -160,7 +160,7 @@ impl<'a> Files<'a> {
         let made = self.disk.create_directory(directory);
         made.map_err(|e| Error::io(Op::Create, directory, e))?;
         match self.disk.create(path, self.file_entries * ENTRY_LEN) {
-            // Another range has entries of this file too.
+            // Another range has entries in this file too.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             made => made.map_err(|e| Error::io(Op::Create, path, e))?,
         }

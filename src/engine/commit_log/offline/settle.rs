@@ -1,5 +1,5 @@
-//! What no range knows of the others: whether the offsets of each queue go on from range to range,
-//! fillers where they do not, and which keys go to which index file.
+//! Combines the ranges: checks that the offsets of each queue continue from range to range, writes
+//! fillers where they do not, and decides which keys go to which index file.
 
 use super::keys::each_key;
 use super::rows::Files;
@@ -12,18 +12,18 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// Which keys go to an index file.
+/// The keys of one index file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct IndexKeys {
-    /// Name of the file as a number: local time, to the millisecond, of its first key.
+    /// Name of the file as a number: local time of its first key, in milliseconds.
     pub name: u64,
-    /// Number of its first key among all.
+    /// Number of its first key among all keys.
     pub first: u64,
-    /// How many keys.
+    /// Number of keys.
     pub count: u64,
 }
 
-/// The whole of what was laid.
+/// The combined result of all ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Settled {
     /// Position after the last record.
@@ -32,30 +32,30 @@ pub struct Settled {
     pub records: u64,
     /// Queues.
     pub queues: u64,
-    /// Entries of queues, without fillers.
+    /// Queue entries, without fillers.
     pub queue_entries: u64,
     /// Fillers.
     pub fillers: u64,
-    /// Damage that was passed over.
+    /// Damage that was skipped.
     pub holes: Vec<Range<u64>>,
     /// The index files.
     pub index: Vec<IndexKeys>,
 }
 
 impl Quarry {
-    /// Checks and completes the queues of all ranges, which are given in the order of the log.
+    /// Checks and completes the queues of all ranges, which are given in log order.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] where an offset comes again or goes back, or leaves a gap that neither
-    /// retention nor damage explains; and for damage in the log of another system, where records of
-    /// an earlier life of the file may lie behind it.
+    /// [`Error::Corrupt`] if an offset repeats or goes back, or leaves a gap that neither retention
+    /// nor damage explains. Also for damage in the log of another system, because remnants of an
+    /// earlier use of the file may follow it.
     pub fn settle(&self, target: &Path, laid: &[Laid]) -> Result<Settled> {
         let mut settled = Settled::default();
         for part in laid {
             settled.records += part.records;
             settled.end = settled.end.max(part.end);
-            // The rest of a hole that reached into this range was found with its begin.
+            // A hole that reached into this range was already reported with its beginning.
             let holes = part.holes.iter().filter(|hole| {
                 let before: Option<&Range<u64>> = settled.holes.last();
                 before.is_none_or(|before| hole.start >= before.end)
@@ -91,7 +91,7 @@ impl Quarry {
         Ok(settled)
     }
 
-    /// The fillers before a run. `met` is where the runs before it ended.
+    /// The fillers before a run. `met`: the end of the runs before it.
     fn gap(&self, run: &LaidRun, met: Option<u64>, lost: &[Range<u64>]) -> Result<Range<u64>> {
         let (first, max) = (run.offsets.start, met.unwrap_or(0));
         if first < max {
@@ -116,7 +116,7 @@ impl Quarry {
             return Err(self.corrupt(run.position, reason));
         }
         let file = first - first % self.geometry.queue_file_entries;
-        // Files before that of a queue's first entry are not there.
+        // A queue has no files before that of its first entry.
         Ok(met.unwrap_or(file)..first)
     }
 
@@ -154,7 +154,7 @@ fn staged(laid: &[Laid]) -> Vec<(u64, u64)> {
     laid.iter().map(|part| (part.start, part.keys)).collect()
 }
 
-/// The name that a file made at this time has.
+/// The name of a file created at this time.
 fn name_of(time_ms: i64) -> u64 {
     chrono::DateTime::from_timestamp_millis(time_ms)
         .map(|time| time.with_timezone(&chrono::Local))

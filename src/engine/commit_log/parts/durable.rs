@@ -1,7 +1,7 @@
-//! Durability: syncs of the log, full passes, and what a clean close leaves.
+//! Durability: syncs of the log, full passes, and the state that a clean close leaves.
 //!
-//! A sync of the log is what senders wait for. A *full pass* makes log, queues, index and tables
-//! durable; the marks and times that say so follow what they tell of:
+//! Senders wait for a sync of the log. A *full pass* makes log, queues, index and tables durable.
+//! Marks and times are stored after what they describe:
 //!
 //! ```text
 //!   bounds of the queues taken --> log --> queues, index --> checkpoint --> forebay.offsets -->
@@ -55,39 +55,40 @@ impl Durable for Parts {
     }
 
     fn tidy(&self) {
-        // A table that could not be saved is saved the next time.
+        // A table that could not be saved is saved next time.
         let _ = self.save_table();
         self.queues.unmap_idle();
     }
 
     fn unmap_unused(&self) {
-        // Below the mark nothing is synced or dispatched again.
+        // Nothing below the mark is synced or dispatched again.
         let settled = self.log.state.get(Mark::Settled);
         self.log.files.unmap_unused(settled);
     }
 }
 
 impl Parts {
-    /// Makes durable all that was appended before, where this process writes the store.
+    /// Makes everything appended before the call durable. Does nothing if another process writes
+    /// the store.
     pub fn flush(&self) -> Result<()> {
         if !self.is_written() {
             return Ok(());
         }
         self.health.check()?;
         self.flush_to(self.wrote())?;
-        // For readers in other processes, who see what is dispatched.
+        // Readers in other processes see only what is dispatched.
         self.catch_up();
         Ok(())
     }
 
-    /// Makes the log durable up to `position`: one sync of what is not durable yet, shared by all
-    /// who wait for it. A failure is final: the kernel may have marked the pages clean, so a second
-    /// try would report what is not true.
+    /// Makes the log durable up to `position`, with one sync that concurrent callers share. A
+    /// failure is final: the kernel may have marked the pages clean, so that a second sync would
+    /// report success although bytes are missing.
     pub fn flush_to(&self, position: u64) -> Result<()> {
         if self.log.state.get(Mark::Durable) >= position {
             return Ok(());
         }
-        // Read in this order: the record of that time is published.
+        // Read before the write-out: the record of that time is already published.
         let stored_ms = self.log.stored_ms.load(Ordering::Acquire);
         self.write_out()?;
         let _alone = self.flushing.log.lock();
@@ -110,7 +111,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Syncs `durable..published` of the log; a mark that says so moves behind it alone.
+    /// Syncs `durable..published` of the log. The durable mark may move only after it.
     fn sync_log(&self, durable: u64, published: u64) -> Result<()> {
         if planted(Bug::ProgressAhead) {
             self.log.state.set(Mark::Durable, published);
@@ -135,7 +136,7 @@ impl Parts {
         }
     }
 
-    /// A full pass: log, queues, index and tables durable, then the marks that say so.
+    /// A full pass: makes log, queues, index and tables durable, then sets the marks.
     pub fn full_pass(&self) -> Result<()> {
         self.health.check()?;
         self.save_table()?;
@@ -146,9 +147,9 @@ impl Parts {
         self.save_inventory(flushed)
     }
 
-    /// Withdraws the mark of the last full pass, before queues are changed in place: after a crash
-    /// the next opening makes all of them durable again. No full pass, which would set the mark
-    /// again, runs while the guard lives.
+    /// Withdraws the mark of the last full pass before queues are changed in place, so that after a
+    /// crash the next opening makes all of them durable again. While the guard lives, no full pass
+    /// can set the mark again.
     pub fn withdraw_full_pass(&self) -> MutexGuard<'_, ()> {
         let alone = self.flushing.full_pass.lock();
         let min = self.log.min_position();
@@ -156,21 +157,21 @@ impl Parts {
         alone
     }
 
-    /// Makes log, queues and index durable, at least as far as they are dispatched when it begins.
-    /// No other thread does so until the result is saved or dropped: what one of them has begun to
-    /// flush looks clean to the other.
+    /// Makes log, queues and index durable, at least as far as they were dispatched before the
+    /// call. No other thread may do this until the result is saved or dropped: pages that one
+    /// thread has begun to flush look clean to another.
     pub fn flush_all(&self) -> Result<Flushed<'_>> {
         let alone = self.flushing.full_pass.lock();
-        // Taken before the flush: what it tells of is durable when it is written.
+        // Taken before the flush, so that everything it describes is durable when it is saved.
         let (inventory, dispatched_ms) = self.inventory()?;
-        // What is in the queues is published, if not yet dispatched as a whole.
+        // Everything in the queues is published, even if a step of dispatch is not complete.
         self.flush_to(self.log.readable_end())?;
         let flushed = self
             .dirty_what_is_in_doubt()
             .and_then(|()| self.queues.flush())
             .and_then(|()| self.index.as_ref().map_or(Ok(()), |index| index.flush()));
         if let Err(error) = flushed {
-            // What passes has synced nothing that it does not sync again.
+            // After a temporary failure the next flush syncs everything again.
             if error.ends_writing() {
                 self.fail(&error);
             }
@@ -203,10 +204,9 @@ impl Parts {
         Ok(())
     }
 
-    /// Saves the bounds that [`Parts::flush_all`] has made durable, and moves the mark that says
-    /// so.
+    /// Saves the bounds that [`Parts::flush_all`] has made durable, then moves the mark.
     pub fn save_inventory(&self, flushed: Flushed<'_>) -> Result<()> {
-        // A failure, of a repair perhaps, may have left less than the inventory tells of.
+        // A failure, perhaps during a repair, may have left less than the inventory describes.
         self.health.check()?;
         let inventory = &flushed.inventory;
         inventory.save(&self.disk, &self.root)?;
@@ -215,8 +215,8 @@ impl Parts {
         self.log.state.sync(&*self.disk)
     }
 
-    /// The bounds of all queues and the index files, and the store time of the last record that is
-    /// in them. Dispatch stands still meanwhile, so they are those of one position of the log.
+    /// The bounds of all queues and index files, and the store time of the last record in them.
+    /// Dispatch is paused meanwhile, so they all describe the same position of the log.
     fn inventory(&self) -> Result<(Inventory, i64)> {
         self.dispatcher.hold(|position, stored_ms| {
             let index = self.index.as_deref();
@@ -225,12 +225,12 @@ impl Parts {
         })
     }
 
-    /// Writes what a clean close leaves: everything durable, bounds, checkpoint, then the flag; the
-    /// file `abort` goes last.
+    /// Writes what a clean close leaves: everything durable, then the bounds, the checkpoint and
+    /// the clean flag. The file `abort` is removed last.
     pub fn full_pass_for_close(&self, last_store_ms: i64) -> Result<()> {
         self.write_out()?;
         let end = self.log.published();
-        // A synchronous store dispatches only what is durable, so the flush comes first.
+        // A synchronous store dispatches only durable messages, so the flush comes first.
         self.flush_to(end)?;
         self.pool.iter().for_each(TransientPool::let_go);
         self.dispatcher.catch_up(end)?;
@@ -247,8 +247,8 @@ impl Parts {
         abort::take_away(&*self.disk, &self.root)
     }
 
-    /// Drops the pages after the end of the log from the page cache that were faulted in ahead of
-    /// use. They are zeros: the kernel would write them, and each opening would search them for
+    /// Drops pages after the end of the log from the page cache that were faulted in ahead of use.
+    /// They are zeros, but the kernel would write them, and each opening would search them for
     /// records.
     pub fn drop_unused_pages(&self) {
         if let Some((file, range)) = self.tail.lock().unused_pages() {

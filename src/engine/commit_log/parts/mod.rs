@@ -1,8 +1,8 @@
-//! The parts of an open store: its data, and the appends to them.
+//! The parts of an open store: its data, and appends to it.
 //!
-//! Whoever reads, repairs or makes durable is given the parts. The services of a store
-//! ([`super::services`]) are no part: a thread takes the parts, and the parts tell threads of news
-//! by their [`Bells`] alone.
+//! Code that reads, repairs or flushes is given the parts. The services of a store
+//! ([`super::services`]) are not among them: threads hold the parts, and the parts wake threads
+//! only through [`Bells`].
 
 pub mod durable;
 pub mod topics;
@@ -35,9 +35,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::time::Duration;
 
-/// Senders help dispatch while more bytes than this wait for it.
+/// Senders help dispatch when more bytes than this are not dispatched.
 pub const BACKLOG_MAX: u64 = 256 << 20;
-/// From this many bytes on an append is long: it takes some hundred microseconds.
+/// An append of at least this many bytes is long: it takes some hundred microseconds.
 const LONG_LEN: usize = 256 << 10;
 
 /// How records are made and appended.
@@ -45,22 +45,22 @@ const LONG_LEN: usize = 256 << 10;
 pub struct AppendRules {
     /// What all records have in common.
     pub style: RecordStyle,
-    /// Queues of a topic that nobody created.
+    /// Number of queues of a topic that nobody created explicitly.
     pub default_queues: u32,
     /// How long an append waits for the append lock.
     pub busy_timeout: Duration,
-    /// Whether a full transient pool refuses appends.
+    /// Whether an append fails if the transient pool is full.
     pub pool_fail_fast: bool,
 }
 
-/// Wake those who sleep until there is something for them.
+/// Wake threads that sleep until there is work or news.
 #[derive(Debug, Default)]
 pub struct Bells {
     /// Rung when there is something to dispatch.
     pub work: Bell,
     /// Rung when a buffer of the transient pool is full.
     pub full: Bell,
-    /// Rung when readers have something new.
+    /// Rung when readers can see more.
     pub news: Bell,
 }
 
@@ -71,21 +71,22 @@ pub struct Flushing {
     pub log: Mutex<()>,
     /// Held during a full pass.
     pub full_pass: Mutex<()>,
-    /// Queues and index from this position on came with the page cache of a process that died. A
-    /// sync of its own may have failed, and left pages clean that are missing on the disk.
+    /// Queues and index entries from this position on were taken over in the page cache of a
+    /// process that died. A failed sync of that process may have left pages clean that are missing
+    /// on the disk.
     pub in_doubt: Mutex<Option<u64>>,
-    /// The file `checkpoint`, where the store is written.
+    /// The file `checkpoint`; `None` if another process writes the store.
     pub checkpoint: Option<Checkpoint>,
     /// How long flushes take.
     pub meter: FlushMeter,
 }
 
-/// What following the writer in another process has come to.
+/// How far this process has followed the writer in another process.
 #[derive(Debug)]
 pub struct Following {
-    /// Held while the files of the writer are joined.
+    /// Held while this process opens the writer's new files.
     pub lock: Mutex<()>,
-    /// How often the writer has exchanged files, as last seen.
+    /// The writer's count of replaced files, as last seen.
     pub exchanges: AtomicU32,
 }
 
@@ -106,31 +107,31 @@ pub struct Parts {
     pub topics: Arc<Topics>,
     /// The queues.
     pub queues: Arc<Queues>,
-    /// The index, where keys are indexed.
+    /// The index, if keys are indexed.
     pub index: Option<Arc<Index>>,
-    /// Held while the index lacks keys that are put again.
+    /// Held while keys that the index lacks are put again.
     pub rebuilding: RwLock<()>,
     /// Builds queues and index.
     pub dispatcher: Dispatcher,
-    /// Makes files ahead of use.
+    /// Creates files ahead of use.
     pub allocator: Allocator,
     /// How records are made and appended.
     pub append_rules: AppendRules,
-    /// The append lock. Nothing that another thread writes shares its cache lines.
+    /// The append lock. It shares no cache line with data that other threads write.
     pub tail: CachePadded<AppendLock<Tail>>,
-    /// Where appends go first, in a store that has one.
+    /// The buffers that appends go to first, if the store has them.
     pub pool: Option<TransientPool>,
     /// `topics.json`.
     pub table: Mutex<TopicTable>,
-    /// Whether a topic has changed since the table was written.
+    /// Whether a topic has changed since the table was last written.
     pub table_dirty: AtomicBool,
-    /// Damage.
+    /// Known damage, and warnings.
     pub report: Arc<Report>,
-    /// What flushes share.
+    /// State that all flushes share.
     pub flushing: Flushing,
-    /// What following another writer has come to.
+    /// How far this process has followed another writer.
     pub following: Following,
-    /// Wake those who sleep.
+    /// Wake sleeping threads.
     pub bells: Bells,
 }
 
@@ -147,7 +148,7 @@ impl Parts {
         Batch::in_rocketmq_form(self.append_rules.style)
     }
 
-    /// [`Tail::append`] under the append lock, while the store is open and has not failed.
+    /// [`Tail::append`] under the append lock. Fails if the store is closed or has failed.
     pub fn append(
         &self,
         batches: &mut [(&Topic, &mut Batch)],
@@ -160,7 +161,7 @@ impl Parts {
             _ => self.clock.coarse_ms(),
         };
         let len: usize = batches.iter().map(|(_, batch)| batch.encoded_len()).sum();
-        // Before the lock, so that it is dropped after it.
+        // Declared before the lock, so that it is dropped after it.
         let _long;
         let mut tail = self.writable_tail(began_ms)?;
         if len >= LONG_LEN {
@@ -172,7 +173,7 @@ impl Parts {
         self.check_marks()
     }
 
-    /// [`Parts::append`] of rows of which a crash may leave some.
+    /// [`Parts::append`] of rows; after a crash only some may exist.
     #[inline]
     pub fn append_rows(
         &self,
@@ -183,9 +184,9 @@ impl Parts {
         self.append(batches, clock_ms, appended)
     }
 
-    /// Appends batches, which may be of several topics, so that recovery finds all or none of them,
-    /// and fills `appended`, which is empty, with the places of the rows. Records that mark the
-    /// begin and the end go with them; see [`atomic`].
+    /// Appends batches, possibly of several topics, so that recovery finds all of them or none.
+    /// Fills `appended`, which must be empty, with the places of the rows. Records that mark the
+    /// begin and the end are added; see [`atomic`].
     pub fn append_whole(
         &self,
         batches: &mut [(&Topic, &mut Batch)],
@@ -206,7 +207,7 @@ impl Parts {
         Ok(())
     }
 
-    /// Seals the log file that is written; see [`Tail::seal`].
+    /// Seals the log file in use; see [`Tail::seal`].
     pub fn seal(&self, start: Option<u64>) -> Result<Option<u64>> {
         let mut tail = self.writable_tail(self.clock.coarse_ms())?;
         let sealed = tail.seal(&self.appender(), start);
@@ -215,7 +216,7 @@ impl Parts {
         Ok(end)
     }
 
-    /// The tail, locked, of a store that may be written.
+    /// Locks the tail of a store that may be written.
     #[inline]
     fn writable_tail(&self, began_ms: i64) -> Result<MutexGuard<'_, Tail>> {
         guard::renew_at(began_ms);
@@ -240,32 +241,34 @@ impl Parts {
         }
     }
 
-    /// Wakes those whom an append up to `end` concerns, and helps dispatch if it is far behind.
+    /// Wakes the threads that an append up to `end` concerns, and helps dispatch if it is far
+    /// behind.
     #[inline]
     pub fn announce(&self, end: u64) {
         ring_all(&[&self.bells.work, &self.bells.news]);
-        // In a synchronous store those who wait for the disk write out.
+        // In a synchronous store the threads that wait for the disk write out.
         if !self.log.sync && self.pool.as_ref().is_some_and(TransientPool::has_full) {
             self.bells.full.ring();
         }
         if end.saturating_sub(self.dispatcher.dispatched()) > BACKLOG_MAX {
-            // A failure to dispatch is not one to append; the thread meets it again and reports it.
+            // A failure of dispatch is no failure of the append. The dispatch thread meets it again
+            // and reports it.
             let _ = self.dispatcher.try_step();
         }
     }
 
-    /// Wakes everyone who sleeps: the store closes.
+    /// Wakes all sleeping threads because the store closes.
     pub fn wake_all(&self) {
         ring_all(&[&self.bells.work, &self.bells.full, &self.bells.news]);
     }
 
-    /// Ends the writing for good.
+    /// Ends writing for good.
     pub fn fail(&self, error: &Error) {
         self.health.fail(error, || self.log.state.doubt());
         self.bells.news.ring();
     }
 
-    /// Ends the writing for good; returns what those are told whose messages are in the log.
+    /// Ends writing for good. Returns the error for callers whose messages are in the log.
     #[cold]
     pub(super) fn fail_appended(&self, error: &Error) -> Error {
         self.fail(error);
@@ -275,7 +278,7 @@ impl Parts {
         }
     }
 
-    /// Ends the writing where a store to a map has faulted: what the map holds is not known.
+    /// Ends writing if a store to a map has faulted: the contents of the map are unknown.
     #[cold]
     fn fail_of_fault(&self, error: &Error) {
         if error.is_fault() {
@@ -283,7 +286,7 @@ impl Parts {
         }
     }
 
-    /// Ends the writing where the marks, of this process's appends too, could not be stored.
+    /// Ends writing if the marks could not be stored.
     #[inline]
     fn check_marks(&self) -> Result<()> {
         let checked = self.log.state.check();
@@ -291,7 +294,7 @@ impl Parts {
     }
 }
 
-/// The time of the batch that was begun last.
+/// The newest clock of the batches.
 #[inline]
 fn newest_clock(batches: &[(&Topic, &mut Batch)]) -> i64 {
     let clocks = batches.iter().map(|(_, batch)| batch.clock_ms());

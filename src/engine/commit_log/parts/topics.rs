@@ -1,4 +1,4 @@
-//! The topics of an open store, and the table that keeps them.
+//! The topics of an open store, and the table that saves them.
 
 use super::Parts;
 use crate::engine::topic::initial_queues;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Parts {
-    /// The topic, created with the default number of queues where it is not there yet.
+    /// Returns the topic. Creates it with the default number of queues if it does not exist.
     pub fn topic_for_append(&self, name: &str) -> Arc<Topic> {
         let queues = initial_queues(name, self.append_rules.default_queues);
         let (topic, added) = self.topics.get_or_add(name, queues);
@@ -18,8 +18,8 @@ impl Parts {
         topic
     }
 
-    /// Creates a topic, or gives an existing one more queues. Durable on return, but with
-    /// [`Durability::Written`] soon after.
+    /// Creates a topic, or adds queues to an existing one. Durable on return; with
+    /// [`Durability::Written`], soon after.
     pub fn create_topic(
         &self,
         name: &str,
@@ -40,7 +40,7 @@ impl Parts {
         Ok(topic)
     }
 
-    /// Writes the table of topics if a topic has changed since it was written.
+    /// Writes the table of topics if a topic has changed since the last time.
     pub fn save_table(&self) -> Result<()> {
         if !self.table_dirty.swap(false, Ordering::AcqRel) {
             return Ok(());

@@ -1,5 +1,5 @@
-//! What was appended comes to readers: what the transient pool holds is written out to the files,
-//! and dispatched.
+//! Makes appended messages visible to readers: writes the transient pool out to the files, and
+//! dispatches.
 
 use super::Parts;
 use crate::engine::service::bell::ring_all;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 /// When the transient pool is written out.
 #[derive(Clone, Copy, Debug)]
 pub struct WriteOutRules {
-    /// How long bytes wait at most.
+    /// Maximum time that bytes wait.
     pub interval: Duration,
-    /// This many bytes do not wait for the interval.
+    /// At least this many bytes are written out without waiting.
     least_bytes: u64,
 }
 
 impl WriteOutRules {
-    /// The rules of a store with these options.
+    /// The rules for a store with these options.
     pub fn new(options: &Options) -> WriteOutRules {
         WriteOutRules {
             interval: options.commit_interval.max(Duration::from_millis(1)),
@@ -34,7 +34,7 @@ impl WriteOutRules {
         let waited = time.saturating_duration_since(*written) >= self.interval;
         let full = parts.pool.as_ref().is_some_and(TransientPool::has_full);
         if waiting >= self.least_bytes.max(1) || waited || full {
-            // A failure has made the store fail for writers.
+            // A failure has already failed the store for writers.
             let _ = parts.write_out();
             *written = time;
         }
@@ -42,18 +42,18 @@ impl WriteOutRules {
 }
 
 impl Parts {
-    /// End of what was appended, readable or not.
+    /// End of the appended bytes, readable or not.
     pub fn wrote(&self) -> u64 {
         self.pool
             .as_ref()
             .map_or_else(|| self.log.published(), TransientPool::wrote)
     }
 
-    /// Writes out what the transient pool holds, so that readers see it.
+    /// Writes out the transient pool, so that readers see its messages.
     ///
     /// # Errors
     ///
-    /// [`Error::Failed`](crate::error::Error::Failed): the writing has ended.
+    /// [`Error::Failed`](crate::error::Error::Failed): writing has ended.
     pub fn write_out(&self) -> Result<()> {
         let Some(pool) = &self.pool else {
             return Ok(());
@@ -68,14 +68,14 @@ impl Parts {
         Ok(())
     }
 
-    /// Builds queues and index up to what may be read, where this process writes the store. After a
-    /// failure readers see what was there before.
+    /// Builds queues and index up to the readable end, if this process writes the store. After a
+    /// failure readers see what they saw before.
     #[inline]
     pub fn catch_up(&self) {
         if !self.is_written() {
             return;
         }
-        // A failure has made the store fail for writers.
+        // A failure has already failed the store for writers.
         let _ = self.write_out();
         let end = self.log.readable_end();
         if self.dispatcher.dispatched() < end {
@@ -83,16 +83,16 @@ impl Parts {
         }
     }
 
-    /// Builds queues and index at least up to `end`, or up to all that was appended before if that
-    /// is less, so that readers see it.
+    /// Builds queues and index at least up to `end`, or up to the end of the log at the call if
+    /// that is less, so that readers see it.
     ///
     /// # Errors
     ///
-    /// Those of building them, which [`Parts::catch_up`] leaves out.
+    /// Errors of dispatch, which [`Parts::catch_up`] ignores.
     pub fn make_readable(&self, end: u64) -> Result<()> {
         let end = end.min(self.wrote());
         if self.log.sync {
-            // There readers see what is durable alone.
+            // Here readers see only durable messages.
             self.flush_to(end)?;
         } else if self.log.published() < end {
             self.write_out()?;
@@ -100,7 +100,7 @@ impl Parts {
         self.dispatcher.catch_up(self.log.readable_end())
     }
 
-    /// Builds queues and index up to `end`. A failure that does not pass ends the writing.
+    /// Builds queues and index up to `end`. A permanent failure ends writing.
     pub fn dispatch_to(&self, end: u64) {
         if let Err(error) = self.dispatcher.catch_up(end)
             && error.ends_writing()

@@ -1,4 +1,4 @@
-//! All consume queues of a store, by topic and number.
+//! All queues of a store, by topic and number.
 
 pub mod queue;
 pub mod row;
@@ -11,19 +11,19 @@ use row::QueueRow;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Mapped queue files beyond this number are unmapped when they are idle.
+/// If more queue files than this are mapped, idle ones are unmapped.
 const MAPPED_IDLE_MAX: u64 = 8_192;
-/// Beyond this number they are unmapped at once: a process may have 65,530 maps.
+/// If more than this are mapped, all are unmapped at once: a process may have 65,530 maps.
 const MAPPED_MAX: u64 = 24_576;
 
-/// Up to this many queues are synced one by one; more of them by one sync of the file system, which
-/// costs less than a sync for each.
+/// Up to this many queues are synced one by one. More are synced by one sync of the file system,
+/// which costs less than a sync of each.
 const SYNCED_ALONE_MAX: usize = 64;
 
-/// The queues. A queue is made when its first message is dispatched.
+/// The queues. A queue is created when its first message is dispatched.
 #[derive(Debug)]
 pub struct Queues {
-    /// What they share.
+    /// State that all queues share.
     pub store: Arc<QueueStore>,
     /// By topic.
     table: RwLock<Vec<QueueRow<Arc<ConsumeQueue>>>>,
@@ -38,14 +38,14 @@ impl Queues {
         }
     }
 
-    /// The queue, where it exists.
+    /// The queue, if it exists.
     #[inline]
     pub fn get(&self, topic: &Topic, queue: u32) -> Option<Arc<ConsumeQueue>> {
         let table = self.table.read();
         table.get(topic.id as usize)?.get(queue).cloned()
     }
 
-    /// The queue, made where it does not exist.
+    /// The queue; created if it does not exist.
     pub fn get_or_add(&self, topic: &Topic, queue: u32) -> Arc<ConsumeQueue> {
         if let Some(found) = self.get(topic, queue) {
             return found;
@@ -56,7 +56,7 @@ impl Queues {
         )
     }
 
-    /// Adds a queue; the one that is there already wins.
+    /// Adds a queue, unless one of this number exists. Returns the queue in the table.
     pub fn add(&self, topic: &Topic, queue: Arc<ConsumeQueue>) -> Arc<ConsumeQueue> {
         let mut table = self.table.write();
         let row = topic.id as usize;
@@ -69,7 +69,7 @@ impl Queues {
         Arc::clone(queues.get_or_insert_with(queue.id, || queue))
     }
 
-    /// The queues of a topic that exist, in the order of their numbers.
+    /// The existing queues of a topic, by number.
     pub fn of(&self, topic: &Topic) -> Vec<Arc<ConsumeQueue>> {
         let table = self.table.read();
         let row = table.get(topic.id as usize);
@@ -89,7 +89,7 @@ impl Queues {
         found
     }
 
-    /// Unmaps all queue files where more are mapped than a process may have: a queue that is used
+    /// Unmaps all queue files if more are mapped than a process may have. A queue that is used
     /// again maps its file again.
     #[inline]
     pub fn limit_maps(&self) {
@@ -100,7 +100,7 @@ impl Queues {
         }
     }
 
-    /// Unmaps queue files that were not used since the last call, where many are mapped.
+    /// Unmaps queue files that were not used since the last call, if many are mapped.
     pub fn unmap_idle(&self) {
         if self.store.mapped.load(Ordering::Relaxed) > MAPPED_IDLE_MAX {
             for queues in self.table.read().iter() {

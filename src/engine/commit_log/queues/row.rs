@@ -1,17 +1,17 @@
-//! What is known of the queues of one topic, by their number.
+//! A table of values by queue number, for the queues of one topic.
 //!
-//! A topic has few queues, numbered from 0, so the first ones stand in a row. A number that is read
-//! from a disk may be any: the others stand in a map, and memory grows with how many queues there
-//! are and not with their numbers.
+//! Most topics have few queues, numbered from 0, so the first ones are in an array. A number read
+//! from a disk can be anything. The others are in a map, so memory grows with the number of queues,
+//! not with their numbers.
 
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 
-/// Queues below this number stand in the row.
+/// Queues below this number are in the array.
 const NEAR: usize = 16;
 
-/// A value each of some of a topic's queues.
+/// Values for some of a topic's queues.
 #[derive(Debug)]
 pub struct QueueRow<T> {
     near: SmallVec<[Option<T>; 1]>,
@@ -37,7 +37,7 @@ impl<T> QueueRow<T> {
         }
     }
 
-    /// [`QueueRow::get`], to be changed.
+    /// As [`QueueRow::get`], mutable.
     #[inline]
     pub fn get_mut(&mut self, queue: u32) -> Option<&mut T> {
         match self.near.get_mut(queue as usize) {
@@ -46,7 +46,7 @@ impl<T> QueueRow<T> {
         }
     }
 
-    /// The value of a queue, made where there is none.
+    /// The value of a queue; created if there is none.
     #[inline]
     pub fn get_or_insert_with(&mut self, queue: u32, make: impl FnOnce() -> T) -> &mut T {
         let column = queue as usize;
@@ -62,7 +62,7 @@ impl<T> QueueRow<T> {
         value.get_or_insert_with(make)
     }
 
-    /// Queues and their values, in the order of the queues.
+    /// Queues and their values, by queue number.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
         let near = (0..).zip(&self.near);
         let near = near.filter_map(|(queue, value)| Some((queue, value.as_ref()?)));
@@ -75,7 +75,7 @@ impl<T> QueueRow<T> {
         near.chain(far)
     }
 
-    /// [`QueueRow::iter`], to be changed.
+    /// As [`QueueRow::iter`], mutable.
     pub fn iter_mut(&mut self) -> impl Iterator<Item = (u32, &mut T)> {
         let near = (0..).zip(&mut self.near);
         let near = near.filter_map(|(queue, value)| Some((queue, value.as_mut()?)));
@@ -85,7 +85,7 @@ impl<T> QueueRow<T> {
         near.chain(far)
     }
 
-    /// Forgets all.
+    /// Removes all values.
     pub fn clear(&mut self) {
         *self = QueueRow::default();
     }

@@ -1,4 +1,4 @@
-//! A cursor over bytes of a log file that were read from somewhere: whole blocks of an archive.
+//! A cursor over bytes that were read from an archive: whole blocks of a log file.
 
 use crate::engine::archive::blocks::Wanted;
 use crate::engine::commit_log::log::blank::is_blank;
@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A block as the bytes should be: its length and the CRC-32 of its bytes.
+/// Expected length and CRC-32 of a block.
 pub type Expected = (u32, u32);
 
-/// Walks records in the order of their positions and gives those that are wanted.
+/// Walks records in order of position and returns the wanted ones.
 ///
-/// What is no record is passed over and told as damage, as is a block that is not what was
-/// archived.
+/// Bytes that are not records are skipped and reported as damage, and so are blocks that differ
+/// from what was archived.
 pub struct ByteCursor {
     region: Arc<Region>,
     /// Position of the region's first byte.
@@ -33,13 +33,13 @@ pub struct ByteCursor {
 }
 
 impl ByteCursor {
-    /// A cursor over `bytes`, which begin at `position` of the log and were read from `path`. They
-    /// are copied. `blocks` is what they should be; where `check` asks for checksums, all are
-    /// compared.
+    /// A cursor over a copy of `bytes`, which begin at `position` of the log and were read from
+    /// `path`. `blocks` is what they should be; checksums are compared only if `check` asks for
+    /// them.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where there is no memory for the copy.
+    /// [`Error::Io`] if there is no memory for the copy.
     pub fn new(
         bytes: &[u8],
         (position, path): (u64, &Path),
@@ -50,7 +50,7 @@ impl ByteCursor {
     ) -> Result<ByteCursor> {
         let region = Region::anonymous(bytes.len(), path);
         let region = region.map_err(|e| Error::io(Op::Map, path, e))?;
-        // Page by page, as the copy meets them, they would cost more than the copy.
+        // Faulted in one by one during the copy, the pages would cost more than the copy.
         let _ = region.populate(0, bytes.len());
         let copied = region.write(0, bytes);
         copied.map_err(|e| Error::io(Op::Map, path, e))?;
@@ -84,7 +84,7 @@ impl ByteCursor {
         }
     }
 
-    /// The next bytes. They are memory without a file, which does not fault.
+    /// The next bytes. They are in memory without a file, which does not fault.
     fn run(&self, at: usize, len: usize) -> &[u8] {
         self.region.run(at, len).unwrap_or_default()
     }
@@ -96,8 +96,8 @@ impl ByteCursor {
         self.damage.lock().push(damage);
     }
 
-    /// Reads what is at the place of the cursor and moves past it; its layout, if it is a
-    /// record that is wanted.
+    /// Reads at the current place and moves past it. Returns the place and layout of a wanted
+    /// record.
     fn step(&mut self) -> Option<(usize, Layout)> {
         let at = self.at;
         let position = self.position + at as u64;
@@ -111,7 +111,7 @@ impl ByteCursor {
                 self.at += record.layout().total_len as usize;
                 self.is_wanted(&record).then_some((at, *record.layout()))
             }
-            // A filler stands for the rest of its file, and so for the rest of these bytes.
+            // A BLANK stands for the rest of its file, and so for the rest of these bytes.
             Err(Flaw::Magic(MAGIC_BLANK)) if is_blank(here, self.region.readable() - at) => {
                 self.at = self.region.readable();
                 None

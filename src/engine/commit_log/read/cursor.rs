@@ -1,5 +1,4 @@
-//! Cursors: records of a queue in the order of their offsets, or of the log in the order of
-//! positions.
+//! Cursors over the records of a queue, in order of offset, or of the log, in order of position.
 
 use super::locate::Search;
 use super::meant::check_record;
@@ -20,9 +19,9 @@ use crate::region::guard;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// About how many bytes of records lie between the one that is looked at and the one that the cache
-/// is asked for, and how much of it at most. The records of a queue lie scattered over the log,
-/// where the processor does not guess the next one; its entries tell.
+/// How many bytes of records ahead of the current one the cursor prefetches, and the maximum bytes
+/// prefetched of a record. The records of a queue are scattered over the log, so the processor
+/// cannot guess the next one; the entries tell where it is.
 const PREFETCH_AHEAD: u64 = 4096;
 const PREFETCH_LEN: u32 = 4096;
 
@@ -73,8 +72,8 @@ impl QueueCursor {
         }
     }
 
-    /// Adds the record that an entry leads to, if it passes the filter; gives back what is wrong
-    /// with an entry or record that does not hold.
+    /// Adds the record of an entry if it passes the filter. Returns the flaw of an invalid entry or
+    /// record.
     #[inline]
     fn take(&mut self, number: u64, rows: &mut Rows) -> Result<Option<Flaw>> {
         if self
@@ -94,7 +93,7 @@ impl QueueCursor {
         if !entry.is_message(self.end) {
             return Ok(Some(Flaw::Field("queue entry")));
         }
-        // The code of a delayed message is a time, which is wider than a tag's hash.
+        // The code of a delayed message is a time, which is wider than the hash of a tag.
         let is_hash = i32::try_from(entry.tags_code).is_ok();
         if !self.tag_codes.is_empty() && is_hash && !self.tag_codes.contains(&entry.tags_code) {
             return Ok(None);
@@ -141,14 +140,13 @@ impl QueueCursor {
         }))
     }
 
-    /// Passes over what retention has taken away since the cursor was made, if `number` is part of
-    /// it.
+    /// Skips what retention has deleted since the cursor was created, if that includes `number`.
     #[cold]
     fn skip_retired(&mut self, number: u64) -> Result<bool> {
         if self.log.source.is_some() {
             let min = self.log.min_position();
             self.queue.follow_min(min)?;
-            // It was followed when the end of the queue was not yet known to lie behind it.
+            // It may have been followed before the end of the queue was known to be after it.
             self.queue.raise_min(min)?;
         }
         let min = self.queue.min();
@@ -158,7 +156,7 @@ impl QueueCursor {
         Ok(number < min)
     }
 
-    /// Handles an entry that does not lead to its record: the log may still have it.
+    /// Handles an entry that does not point to its record. The log may still have the record.
     #[cold]
     fn locate(&mut self, number: u64, flaw: Flaw, rows: &mut Rows) -> Result<()> {
         let found = self
@@ -168,7 +166,7 @@ impl QueueCursor {
         let entry = self.queue.entry(number)?;
         let damage = match entry.filter(|entry| entry.is_message(end)) {
             Some(entry) if found.is_none() => self.log.damage(entry.position..entry.end(), flaw),
-            // What is damaged is the entry.
+            // The entry is damaged.
             _ => self.queue.damage(number, flaw),
         };
         let name = || (self.topic.name.to_string(), self.queue.id, number);
@@ -187,7 +185,7 @@ impl QueueCursor {
     }
 }
 
-/// Asks for a record that is soon to be looked at, of those that lie in the same file.
+/// Prefetches a record that will be read soon, if it is in the same file.
 #[inline]
 fn prefetch(
     entries: &EntryMap,
@@ -207,7 +205,7 @@ fn prefetch(
     }
 }
 
-/// Whether a record passes the filter, once its checksums were checked as far as is asked for.
+/// Whether a record passes the filter. First verifies its checksums if `check` asks for it.
 #[inline]
 fn keep(
     check: Check,
@@ -253,7 +251,7 @@ pub struct LogCursor {
 }
 
 impl LogCursor {
-    /// A cursor over the log as it is published.
+    /// A cursor over the published log.
     pub fn new(log: &Arc<Log>, check: Check, report: &Arc<Report>) -> LogCursor {
         let range = log.min_position()..log.published();
         LogCursor {

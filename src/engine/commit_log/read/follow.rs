@@ -1,8 +1,7 @@
-//! Reading beside a writer in another process: its marks are followed, its files joined as they
-//! come.
+//! Reading while another process writes: its marks are followed, and its new files are opened.
 //!
-//! A queue entry is believed only below the writer's dispatched mark, and only if the record there
-//! carries its topic, queue and offset.
+//! A queue entry counts only if it points below the writer's dispatched mark to a record with its
+//! topic, queue and offset.
 
 use super::meant::is_meant;
 use crate::disk::Kind;
@@ -20,7 +19,7 @@ use crate::region::Access;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Takes over the writer's marks and joins log files that it has added. Cheap where nothing moved.
+/// Takes over the writer's marks and opens log files that it has added. Cheap if nothing changed.
 pub fn refresh_log(parts: &Parts) -> Result<()> {
     let log = &parts.log;
     let Some(source) = &log.source else {
@@ -29,7 +28,8 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     let durable = source.get(Mark::Durable);
     source.check()?;
     log.state.set(Mark::Durable, durable);
-    // Exchanges are read after the end: files that hold it were exchanged before it was told of.
+    // The count of replaced files is read after the end: the writer raises it before it publishes
+    // what the new files hold.
     let look = || {
         (
             source.get(Mark::Minimum),
@@ -59,7 +59,7 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     if has_grown {
         join_files(log, end)?;
     }
-    // What lies below the minimum is no damage, so it is set before files are forgotten.
+    // Bytes below the minimum are no damage, so it is set before files are dropped.
     if minimum > log.min_position() {
         log.state.set(Mark::Minimum, minimum);
     }
@@ -71,7 +71,7 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     Ok(())
 }
 
-/// Joins the log files that the writer has added, up to `end`.
+/// Opens the log files that the writer has added, up to `end`.
 fn join_files(log: &Log, end: u64) -> Result<()> {
     let known = log.files.last().map_or(0, |file| file.end());
     if end > known {
@@ -90,8 +90,8 @@ fn join_files(log: &Log, end: u64) -> Result<()> {
     Ok(())
 }
 
-/// Opens files of the log again that the writer has put others in the place of, and the index. Who
-/// has the old ones mapped reads on in them.
+/// Reopens all log files and the index, because the writer has replaced some. Holders of old maps
+/// keep reading them.
 fn open_again(parts: &Parts) -> Result<()> {
     let (files, published) = (&parts.log.files, parts.log.published());
     for file in files.all() {
@@ -107,7 +107,7 @@ fn open_again(parts: &Parts) -> Result<()> {
     }
 }
 
-/// [`refresh_log`], and looks for topics, queues and index files that were added.
+/// [`refresh_log`], then finds topics, queues and index files that were added.
 pub fn refresh(parts: &Parts) -> Result<()> {
     if parts.log.source.is_none() {
         return Ok(());
@@ -120,7 +120,7 @@ pub fn refresh(parts: &Parts) -> Result<()> {
     topics.iter().try_for_each(|name| join_queues(parts, name))
 }
 
-/// [`refresh_log`], and looks for queues of a topic that were added.
+/// [`refresh_log`], then finds queues that were added to a topic.
 pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
     if parts.log.source.is_none() {
         return Ok(());
@@ -154,7 +154,7 @@ fn join_queues(parts: &Parts, name: &str) -> Result<()> {
     Ok(())
 }
 
-/// Moves the end of a queue over the entries that the writer has added.
+/// Raises the end of a queue past the entries that the writer has added.
 pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> {
     if parts.log.source.is_none() {
         return Ok(());
@@ -166,7 +166,7 @@ pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> 
         let entry = queue.entry(number)?.filter(|entry| entry.is_message(end));
         let Some(entry) = entry else { return Ok(false) };
         if entry.end() <= minimum {
-            // Its record is gone; its number stays taken.
+            // Its record was deleted, but its offset stays used.
             return Ok(true);
         }
         let found = parts.log.record_at(entry.position)?.record();
@@ -183,8 +183,8 @@ pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> 
     loop {
         let first = queue.first_on_disk().unwrap_or(0);
         if max <= first {
-            // The first look, or the first since all that was known is gone: from the last entry on
-            // disk backwards.
+            // This is the first search, or everything known was deleted: search backwards from the
+            // last entry on disk.
             let known = first.max(queue.max());
             max = queue.last_on_disk()?.max(known);
             while max > known && !holds(max - 1)? {
@@ -194,20 +194,20 @@ pub fn extend(parts: &Parts, topic: &Topic, queue: &ConsumeQueue) -> Result<()> 
             queue.raise_min(minimum)?;
         }
         max = end_from(queue, max, &holds)?;
-        // Files that went meanwhile may have been all that was known.
+        // Files deleted meanwhile may have held everything known.
         if queue.first_on_disk().is_none_or(|first| first <= max) {
             break;
         }
     }
     queue.extend_to(max);
     if max > before && queue.min() == before {
-        // All that was known before is gone, and perhaps more.
+        // Everything known before was deleted, and perhaps more.
         queue.raise_min(minimum)?;
     }
     Ok(())
 }
 
-/// The number after the last entry that holds, of those that follow one another from `max` on.
+/// The number after the last valid entry of those that follow one another from `max` on.
 fn end_from(
     queue: &ConsumeQueue,
     mut max: u64,
@@ -220,8 +220,8 @@ fn end_from(
             next += 1;
         }
         if holds(next)? {
-            // Entries are built in the order of the log, so one that holds vouches for all before
-            // it: of a long stretch a few are looked at.
+            // Entries are built in log order, so a valid entry proves all those before it. Of many
+            // entries only a few need to be checked.
             let mut step = 1;
             max = next + 1;
             while holds(max + step)? {

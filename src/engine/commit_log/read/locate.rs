@@ -1,4 +1,4 @@
-//! Finding the record of a queue offset in the log itself, where its queue entry is damaged.
+//! Finds the record of a queue offset in the log if its queue entry is damaged.
 
 use super::meant::{is_meant, leads_home};
 use crate::engine::Topic;
@@ -9,12 +9,12 @@ use crate::error::Result;
 use crate::record::Message;
 use std::sync::Arc;
 
-/// Number of the first message of a queue that lies in the log at or after `until`, which is no
-/// more than its end; the end of the queue where none does.
+/// Number of the first message of a queue at or after position `until`, which must not be after the
+/// end of the log. The end of the queue if there is none.
 ///
-/// Entries find it, and the log proves it: the offsets of a queue grow with the positions, so the
-/// record before the border and the one behind it, each with its own offset, settle all others.
-/// Entries that lead to no record of theirs, as damage leaves them, are looked for in the log.
+/// The entries find it and the log proves it. The offsets of a queue ascend with the positions, so
+/// two records decide for all others: the last before `until` and the first after it, if each
+/// states its own offset. The records of damaged entries are searched in the log.
 pub fn first_kept(log: &Arc<Log>, topic: &Topic, queue: &ConsumeQueue, until: u64) -> Result<u64> {
     let home = |number: u64| -> Result<Option<u64>> {
         Ok(match queue.entry(number)? {
@@ -47,24 +47,24 @@ pub fn first_kept(log: &Arc<Log>, topic: &Topic, queue: &ConsumeQueue, until: u6
     Ok(number)
 }
 
-/// Entries on either side that are tried as bounds of a search.
+/// Number of entries on either side that are tried as bounds of a search.
 const NEIGHBOURS: u64 = 1000;
 
-/// A search for the records of offsets that follow one another. What one finding tells of the place
-/// of the next is kept, so a whole file of damaged entries costs one walk and not one for each.
+/// A search for the records of consecutive offsets. Each result narrows the next search, so a whole
+/// file of damaged entries costs one walk, not one per entry.
 #[derive(Debug, Default)]
 pub struct Search {
-    /// The offset that the search goes on with, and where its record can lie at the earliest.
+    /// The offset with which the search continues, and the first position where its record can be.
     next: Option<(u64, u64)>,
-    /// A later offset and the position of its record: none before it lies behind.
+    /// A later offset and the position of its record. Records of lower offsets are before it.
     bound: Option<(u64, u64)>,
-    /// Whether no record of the queue lies behind `next`.
+    /// Whether the queue has no record after `next`.
     dry: bool,
 }
 
 impl Search {
-    /// The position of the record of `number`, between the records of the nearest entries that
-    /// hold.
+    /// The position of the record of `number`, searched between the records of the nearest valid
+    /// entries.
     pub fn locate(
         &mut self,
         log: &Arc<Log>,
@@ -134,7 +134,7 @@ impl Search {
                 return Ok(Some(position));
             }
             if own {
-                // The offsets of a queue grow with the positions: this one is not there.
+                // The offsets of a queue ascend with the positions, so the record does not exist.
                 return Ok(None);
             }
         }

@@ -1,4 +1,4 @@
-//! Whether a record is the one that a queue entry means: of the entry's topic, queue and offset.
+//! Whether a record belongs to a queue entry: it has the entry's topic, queue and offset.
 
 use crate::engine::Topic;
 use crate::engine::commit_log::log::Log;
@@ -7,10 +7,10 @@ use crate::error::Result;
 use crate::record::Flaw;
 use crate::record::rocketmq::Record;
 
-/// What an entry means: topic, queue and offset.
+/// The topic, queue and offset of an entry.
 pub type Meant<'a> = (&'a Topic, u32, u64);
 
-/// Whether a record is the one that is meant.
+/// Whether a record has this topic, queue and offset.
 #[inline]
 pub fn is_meant(record: &Record<'_>, (topic, queue, offset): Meant<'_>) -> bool {
     record.queue_offset() == offset.cast_signed()
@@ -18,7 +18,7 @@ pub fn is_meant(record: &Record<'_>, (topic, queue, offset): Meant<'_>) -> bool 
         && record.topic() == topic.name.as_bytes()
 }
 
-/// The record at the start of `bytes`, if it lies at `position` and is the one that is meant.
+/// The record at the start of `bytes`, if it states `position` and belongs to the entry.
 #[inline]
 pub fn check_record<'a>(
     bytes: &'a [u8],
@@ -35,7 +35,7 @@ pub fn check_record<'a>(
     Ok(record)
 }
 
-/// Whether an entry leads to a sound record, and that record is the one that is meant.
+/// Whether an entry points to a sound record that belongs to it.
 ///
 /// # Errors
 ///

@@ -1,4 +1,4 @@
-//! Reading: records of a queue or of the log, by offset, by key, and beside a writer.
+//! Reading: records of a queue or of the log, by offset, by key, and while another process writes.
 
 pub mod bytes;
 pub mod cursor;

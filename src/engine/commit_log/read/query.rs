@@ -1,4 +1,4 @@
-//! Finding messages: by key through the index, by time through the store times of a queue.
+//! Finds messages by key, through the index, and by time, through the store times of a queue.
 
 use super::follow;
 use super::locate::Search;
@@ -17,7 +17,7 @@ use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, index_hash};
 use std::ops::Range;
 
-/// A key that is looked for, and the times between.
+/// The requested key and range of time.
 pub struct Question<'a> {
     /// The topic.
     pub topic: &'a Topic,
@@ -27,7 +27,7 @@ pub struct Question<'a> {
     pub begin: i64,
     /// Last store time in ms.
     pub end: i64,
-    /// Most messages.
+    /// Maximum number of messages.
     pub max: usize,
 }
 
@@ -43,8 +43,8 @@ impl Question<'_> {
     }
 }
 
-/// Messages that fit among all that may be read, newest first. `lacking` is what the index did not
-/// hold when the store was opened.
+/// All readable messages that match, newest first. `lacking`: what the index lacked when the store
+/// was opened.
 pub fn answer(
     parts: &Parts,
     question: &Question<'_>,
@@ -55,8 +55,8 @@ pub fn answer(
     by_key(parts, question, unindexed(parts, lacking)?)
 }
 
-/// Messages that fit, newest first. What the index does not hold (`unindexed`) is looked for in the
-/// log.
+/// Messages that match, newest first. The part of the log that the index lacks (`unindexed`) is
+/// scanned.
 pub fn by_key(
     parts: &Parts,
     question: &Question<'_>,
@@ -72,7 +72,7 @@ pub fn by_key(
             break;
         }
         let (first, last) = file.times()?;
-        // Times in the index are whole seconds since the first; the record's own decide.
+        // The index has whole seconds since the first time; the time in the record decides.
         if last.saturating_add(1000) < question.begin || first.saturating_sub(1000) > question.end {
             continue;
         }
@@ -82,7 +82,7 @@ pub fn by_key(
     Ok(found)
 }
 
-/// What the index does not hold of the log.
+/// The part of the log that the index lacks.
 fn unindexed(parts: &Parts, lacking: &Range<u64>) -> Result<Range<u64>> {
     let (log, index) = (&parts.log, parts.index.as_ref());
     let mut is_kept = index.is_some();
@@ -96,7 +96,7 @@ fn unindexed(parts: &Parts, lacking: &Range<u64>) -> Result<Range<u64>> {
     if is_kept {
         return Ok(lacking.clone());
     }
-    // An index that an earlier writer left is good up to its last entry.
+    // An index that an earlier writer left is complete up to its last entry.
     let indexed = index.map_or(Ok(None), |index| index.end_position())?;
     Ok(indexed.unwrap_or(0).max(log.min_position())..log.readable_end())
 }
@@ -109,8 +109,8 @@ fn in_file(
     unindexed: &Range<u64>,
     found: &mut Vec<Message>,
 ) -> Result<()> {
-    // A reader may find entries of records above the end that it knows. It passes over them: it
-    // would take them for damage once the end has moved.
+    // A reader may find entries of records after the end that it knows. It skips them; otherwise it
+    // would report them as damage once the end has moved.
     let (min, end) = (parts.log.min_position(), parts.log.published());
     let before = found.len();
     let mut flawed = Vec::new();
@@ -140,12 +140,12 @@ fn in_file(
         report_record(parts, Some(question.topic), position, &reason)?;
     }
     if !sound? {
-        // The chain is damaged: what it would have led to lies in this stretch of the log.
+        // The chain is damaged, so the part of the log that this index file covers is scanned.
         found.truncate(before);
         let (first, last) = file.positions()?;
         let mut end = parts.log.published().min(last.saturating_add(1));
         if !unindexed.is_empty() {
-            // What lies there was looked at before the index.
+            // The rest was scanned before the index.
             end = end.min(unindexed.start);
         }
         scan(parts, question, first.max(min)..end, found)?;
@@ -153,7 +153,7 @@ fn in_file(
     Ok(())
 }
 
-/// Looks at every record that begins in a stretch of the log; what fits is added newest first.
+/// Reads every record that begins in a range of the log, and adds matches newest first.
 fn scan(
     parts: &Parts,
     question: &Question<'_>,
@@ -188,8 +188,8 @@ fn scan(
     Ok(())
 }
 
-/// Reports damage in the log, unless it was met in what retention has taken away or where a reader
-/// cannot be sure yet.
+/// Reports damage in the log, unless retention has deleted the bytes or this process cannot know
+/// them yet.
 #[cold]
 fn report(parts: &Parts, damage: Damage) {
     let log = &parts.log;
@@ -198,8 +198,8 @@ fn report(parts: &Parts, damage: Damage) {
     }
 }
 
-/// Reports the damaged record at `position`. Its queue entry in `topic` tells its length and which
-/// message it is, for nothing that stands in a damaged record can be believed.
+/// Reports the damaged record at `position`. Its length and the lost message are taken from the
+/// queue entry in `topic`, because nothing in a damaged record can be believed.
 #[cold]
 pub fn report_record(
     parts: &Parts,
@@ -236,10 +236,11 @@ pub fn report_record(
     Ok(())
 }
 
-/// Offset of the first message of a queue stored at or after `time`; the next offset where none is.
+/// Offset of the first message of a queue stored at or after `time`; the next offset if there is
+/// none.
 ///
-/// Store times never decrease within a log, so the offset is found by halving. An offset without a
-/// message takes the time of the next one that has one.
+/// Store times never decrease within a log, so this is a binary search. An offset without a message
+/// counts with the next one that has a message.
 pub fn offset_at(parts: &Parts, topic: &Topic, queue: &ConsumeQueue, time: i64) -> Result<u64> {
     let log = &parts.log;
     let end = log.published();
@@ -262,7 +263,7 @@ pub fn offset_at(parts: &Parts, topic: &Topic, queue: &ConsumeQueue, time: i64) 
         };
         let entry = entry.filter(|entry| entry.is_message(end));
         if number < queue.min() || entry.is_some_and(|entry| entry.position < log.min_position()) {
-            // Retention has taken it away meanwhile: it is older than all that is there.
+            // Retention has deleted it meanwhile: it is older than everything that exists.
             return Ok(Some(i64::MIN));
         }
         let found = entry.map(|entry| own(entry.position)).transpose()?;

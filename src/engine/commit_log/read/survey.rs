@@ -1,4 +1,4 @@
-//! The files of a log that an archive may copy, and the walk that surveys one.
+//! The log files that an archive may copy, and the walk that surveys one.
 
 use crate::engine::archive::survey::{SealedFile, Survey, Surveyor};
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
@@ -7,8 +7,8 @@ use crate::engine::directory::page::Mark;
 use crate::error::{Error, Op, Result};
 use crate::mapped::MappedFile;
 
-/// The log files that are full, durable and dispatched as a whole, oldest first. The last one,
-/// which is written, is never among them, nor one that retention is about to take away.
+/// The log files that are full, durable and completely dispatched, oldest first. Never includes the
+/// last file, which is in use, or one that retention is about to delete.
 pub fn sealed(parts: &Parts) -> Vec<SealedFile> {
     let (min, end) = (parts.log.min_position(), sealed_end(parts));
     let files = parts.log.files.all();
@@ -34,8 +34,8 @@ fn sealed_end(parts: &Parts) -> u64 {
 ///
 /// # Errors
 ///
-/// [`Error::NotFound`] where there is no such file, it is not sealed, or retention has taken it
-/// away meanwhile.
+/// [`Error::NotFound`] if there is no such file, it is not sealed, or retention has deleted it
+/// meanwhile.
 pub fn survey(parts: &Parts, start: u64) -> Result<Survey> {
     let log = &parts.log;
     let file = log.files.find(start).filter(|file| file.start() == start);
@@ -50,7 +50,7 @@ pub fn survey(parts: &Parts, start: u64) -> Result<Survey> {
         file.unmap();
     }
     if start < log.min_position() {
-        // Some of its records may have been passed over.
+        // Some of its records may have been skipped.
         return Err(gone());
     }
     surveyed

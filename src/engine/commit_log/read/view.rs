@@ -1,7 +1,7 @@
-//! What a reader sees when it asks: queues and log, brought up to date first.
+//! A reader's view of queues and log, which each call first brings up to date.
 //!
-//! In the process that writes the store, queues are built up to the readable end of the log. Beside
-//! a writer in another process, its marks are taken over ([`follow`]).
+//! In the process that writes the store, queues are built up to the readable end of the log. In
+//! other processes the writer's marks are taken over ([`follow`]).
 
 use super::cursor::{LogCursor, QueueCursor};
 use super::{follow, query};
@@ -15,7 +15,7 @@ use crate::record::Message;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Brings all that is known of one topic, or of all, up to date.
+/// Brings the view of one topic, or of all, up to date.
 pub fn refresh(parts: &Parts, topic: Option<&str>) -> Result<()> {
     parts.catch_up();
     match topic {
@@ -37,7 +37,7 @@ pub fn readable_end(parts: &Parts) -> u64 {
     parts.log.readable_end()
 }
 
-/// A queue, if it was ever used.
+/// A queue; `None` if it was never used.
 pub fn queue(parts: &Parts, topic: &Topic, id: u32) -> Result<Option<Arc<ConsumeQueue>>> {
     parts.catch_up();
     if parts.queues.get(topic, id).is_none() {
@@ -50,7 +50,7 @@ pub fn queue(parts: &Parts, topic: &Topic, id: u32) -> Result<Option<Arc<Consume
     Ok(Some(queue))
 }
 
-/// Numbers of the queues that a topic was given or that were used.
+/// Numbers of the queues that a topic has in its table, or that were ever used.
 pub fn queue_ids(parts: &Parts, topic: &Topic) -> Vec<u32> {
     parts.catch_up();
     let stored = parts.queues.of(topic).into_iter().map(|queue| queue.id);
@@ -60,14 +60,14 @@ pub fn queue_ids(parts: &Parts, topic: &Topic) -> Vec<u32> {
     ids
 }
 
-/// The offsets of a queue; `None` where it was neither used nor given to the topic.
+/// The offsets of a queue; `None` if it was never used and the topic does not have it.
 pub fn bounds(parts: &Parts, topic: &Topic, id: u32) -> Result<Option<Range<u64>>> {
     let given = id < topic.write_queues().max(topic.read_queues());
     let found = queue(parts, topic, id)?.map(|queue| queue.min()..queue.max());
     Ok(found.or(given.then_some(0..0)))
 }
 
-/// The offset of the first message of a queue that does not lie before `point`.
+/// The offset of the first message of a queue at or after `point`.
 pub fn offset_at(parts: &Parts, topic: &Topic, id: u32, point: Point) -> Result<u64> {
     let Some(found) = queue(parts, topic, id)? else {
         return Ok(0);
@@ -121,11 +121,11 @@ pub fn log_cursor(parts: &Parts, check: Check) -> Result<Box<dyn Cursor>> {
     Ok(Box::new(cursor))
 }
 
-/// The message at an offset; `None` where it lies outside the queue.
+/// The message at an offset; `None` if it is outside the bounds of the queue.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`] where the message is lost.
+/// [`Error::Corrupt`] if the message is lost.
 pub fn message(parts: &Parts, topic: &Topic, id: u32, offset: u64) -> Result<Option<Message>> {
     let range = offset..offset + 1;
     let mut cursor = cursor(parts, topic, id, range, &Filter::default(), Check::Full)?;
@@ -152,7 +152,7 @@ pub fn message(parts: &Parts, topic: &Topic, id: u32, offset: u64) -> Result<Opt
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] where no record begins; [`Error::Corrupt`] where it is damaged.
+/// [`Error::InvalidOption`] if no record begins there; [`Error::Corrupt`] if it is damaged.
 pub fn message_at(parts: &Parts, position: u64) -> Result<Message> {
     let log = &parts.log;
     let (min, end) = (log.min_position(), readable_end(parts));
@@ -162,7 +162,7 @@ pub fn message_at(parts: &Parts, position: u64) -> Result<Message> {
             "the log goes from {min} to {end} (exclusive)"
         )));
     }
-    // Bytes that do not even look like a record here are a wrong position, not damage.
+    // Bytes that do not even resemble a record mean a wrong position, not damage.
     let Found::Record(found) = log.record_at(position)? else {
         return Err(nowhere("no record begins there".to_owned()));
     };
@@ -175,7 +175,7 @@ pub fn message_at(parts: &Parts, position: u64) -> Result<Message> {
     message
 }
 
-/// A cursor over nothing.
+/// A cursor without records.
 struct EmptyCursor(u64);
 
 impl Cursor for EmptyCursor {

@@ -1,4 +1,4 @@
-//! The parts of an open store, put together from what the steps before have found.
+//! Assembles the parts of an open store from the results of the previous steps.
 
 use super::find::Found;
 use super::load;
@@ -32,39 +32,39 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, AtomicU64, Ordering};
 
-/// Buffers between the senders of a synchronous store and its files.
+/// Number of buffers between the senders of a synchronous store and its files.
 const SYNC_BUFFERS: u32 = 2;
 
-/// Everything that opening hands to the engine.
+/// Everything that opening returns to the engine.
 pub struct Opened {
     /// The parts.
     pub parts: Arc<Parts>,
-    /// The options that hold.
+    /// The options in effect.
     pub options: Options,
-    /// The lock, where the store is written.
+    /// The lock, if the store is writable.
     pub lock: Option<FileLock>,
-    /// What was found and done.
+    /// What was found and repaired.
     pub recovery: Recovery,
-    /// Log positions whose keys the index does not have, in a store that may not be written.
+    /// Log positions whose keys the index lacks; only in a read-only store.
     pub unindexed: Range<u64>,
     /// Whether another process writes the store.
     pub live: bool,
 }
 
-/// What the parts are built on.
+/// What the parts are built from.
 struct Base {
     log: Log,
     queues: Arc<Queues>,
     index: Option<Arc<Index>>,
-    /// Where appends begin; in a store that may not be written, at no position.
+    /// Where appends begin; in a read-only store, an impossible position.
     tail_end: u64,
     in_doubt: Option<u64>,
     recovery: Recovery,
     unindexed: Range<u64>,
 }
 
-/// Puts together the parts of a store whose log was trimmed. In one that is written, the options
-/// that were given are kept first; then the page begins an epoch, durably.
+/// Assembles the parts of a store whose log was trimmed. If it is writable, first saves the
+/// options, then durably begins an epoch.
 pub fn assemble(found: Found, walked: Walked, trimmed: Trimmed) -> Result<Opened> {
     if let Some(kept) = &found.kept {
         kept.save(&**found.disk(), &found.report.warnings)?;
@@ -96,7 +96,7 @@ pub fn assemble(found: Found, walked: Walked, trimmed: Trimmed) -> Result<Opened
     build(found, base)
 }
 
-/// Joins a store that another process writes: its marks are followed, nothing is walked.
+/// Opens a store that another process writes: its marks are followed, and the log is not walked.
 pub fn follow(found: Found) -> Result<Opened> {
     let end = found.state.get(Mark::Published);
     let base = Base {
@@ -136,14 +136,15 @@ fn mapped(found: &Found, files: &[FoundFile], end: u64) -> MappedFileQueue {
     mapped
 }
 
-/// The page with the marks of a log that was walked; in a store that is written it begins an epoch
-/// and is durable. Returned with it: from where on queues and index came with the page cache of a
-/// process that died.
+/// The page with the marks of a log that was walked. In a writable store it begins an epoch and is
+/// durable. Also returns the position from which queues and index were taken over in the page cache
+/// of a process that died.
 fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)> {
     let (min, end) = (found.min_position(), walked.end);
     let state = match found.access {
         Access::ReadWrite => Arc::clone(&found.state),
-        // A page that may not be written tells of another's marks; ours are kept in memory.
+        // The page of a read-only store holds the writer's marks; those of this process stay in
+        // memory.
         Access::Read => Arc::new(StatePage::in_memory()?),
     };
     for mark in [Mark::Published, Mark::Dispatched, Mark::Durable] {
@@ -152,7 +153,7 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
     state.set(Mark::Minimum, min);
     if found.access == Access::Read {
         if found.state.is_halted() {
-            // Its writer died: what it had not flushed is in the page cache alone.
+            // Its writer died: what it had not flushed is only in the page cache.
             state.set(Mark::Durable, found.state.get(Mark::Durable).min(end));
         }
         return Ok((state, None));
@@ -164,7 +165,7 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
     let in_doubt = state.is_halted().then(|| state.get(Mark::Settled).max(min));
     state.set(Mark::Settled, if whole { end } else { min });
     if state.epoch() == 0 && end > min {
-        // Another system's store: what its queues have used up stands in their files alone.
+        // Another system's store: only the queue files tell which offsets were used.
         Inventory::of(end, &found.topics, &walked.queues, walked.index.as_deref())?
             .save(found.disk(), &found.root)?;
     }
@@ -178,7 +179,7 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
     Ok((state, in_doubt))
 }
 
-/// Has the next full pass make durable what opening found in queues and index.
+/// Makes the next full pass flush what opening found in queues and index.
 fn doubt_caches(found: &Found, walked: &Walked) {
     for (_, queue) in walked.queues.all(&found.topics) {
         queue.doubt();
@@ -186,7 +187,7 @@ fn doubt_caches(found: &Found, walked: &Walked) {
     walked.index.iter().for_each(|index| index.doubt());
 }
 
-/// Whether opening has changed something in queues or index that is not durable yet.
+/// Whether opening has changed queues or index without making that durable.
 fn caches_are_behind(found: &Found, walked: &Walked) -> bool {
     let queues = walked.queues.all(&found.topics);
     let mut queues = queues.into_iter().map(|(_, queue)| queue);
@@ -212,7 +213,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         Access::Read => None,
     };
     let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&clock));
-    // Other than it is, so that the first look opens the files of that moment.
+    // Differs from the page, so that the first refresh reopens the files.
     let exchanges = found.state.exchanges().wrapping_sub(1);
     let parts = Parts {
         allocator: Allocator::new(&found.machine, preparation(options), &found.report.warnings),
@@ -255,12 +256,12 @@ fn build(found: Found, base: Base) -> Result<Opened> {
     })
 }
 
-/// The buffers between the senders and the log, which ends at `end`, where there are any.
+/// The buffers between the senders and the log, which ends at `end`; `None` if there are none.
 fn pool(found: &Found, end: u64) -> Result<Option<TransientPool>> {
     let options = &found.options;
     let buffers = match options.flush() {
-        // What a group has gathered is written at once: a fraction of what it takes to fault
-        // its pages in, one by one, and to sync them.
+        // The messages of a group are written at once. That costs a fraction of faulting in their
+        // pages one by one and syncing them.
         Flush::Sync => SYNC_BUFFERS,
         Flush::Async => options.transient_pool,
     };

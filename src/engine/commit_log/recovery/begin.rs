@@ -1,8 +1,8 @@
-//! Where recovery begins: as late as what is known of the store's last life allows.
+//! Where recovery begins: as late as the traces of the last writer allow.
 //!
-//! The state page names positions up to which log, queues and index are known to be whole. It is a
-//! hint like every cache, so a position is believed only if a record ends there; else, and in a
-//! store of another system, the walk begins where nothing can be missed.
+//! The state page has positions up to which log, queues and index are known to be complete. Like
+//! every cache it is a hint: a position counts only if a record ends there. Otherwise, and in a
+//! store of another system, the walk begins where it can miss nothing.
 
 use super::find::Found;
 use crate::engine::commit_log::log::walk::{Belief, Trust};
@@ -12,35 +12,35 @@ use crate::engine::directory::page::{Cache, Mark, StatePage};
 use crate::error::Result;
 use crate::plant::{Bug, planted};
 
-/// Where recovery begins, and what it may rely on.
+/// Where recovery begins, and what it may assume.
 #[derive(Clone, Debug)]
 pub struct Begin {
     /// Where the walk begins.
     pub from: u64,
-    /// How far beyond a flaw the walk looks for records.
+    /// How far past a flaw the walk searches for records.
     pub trust: Trust,
-    /// Whether the store was closed in order.
+    /// Whether the store was closed properly.
     pub clean: bool,
-    /// Whether another system halted in the store after the last writer of ours had closed it, or
-    /// where none had been.
+    /// Whether another system halted in the store after Forebay had closed it, or without Forebay
+    /// ever having written it.
     pub halted_by_other: bool,
     /// Whether `from` comes from the marks of the state page.
     pub marked: bool,
-    /// Records from here on carry a checksum over the whole, or are torn.
+    /// Records from here on have a whole-record checksum, or are torn.
     pub checksums_from: u64,
-    /// Up to where the log has to be there, by the marks as they were found.
+    /// Position that the log must reach, according to the marks that were found.
     pub promised: u64,
-    /// Up to where the log is durable, by the marks.
+    /// Position up to which the log is durable, according to the marks.
     pub durable: u64,
-    /// Position from which on index entries may not have reached the disk.
+    /// Position from which on index entries may be missing on the disk.
     pub index_until: Option<u64>,
-    /// Bounds of the queues and index files at the last full flush.
+    /// Bounds of the queues and index files at the last full pass.
     pub inventory: Option<Inventory>,
 }
 
-/// From this position on, a record without a whole-record checksum counts as torn. What is trusted
-/// was stored whole: a checksum that is missing there was damaged since, and every other reader
-/// takes such a record by its body.
+/// From this position on, a record without a whole-record checksum counts as torn. Below the
+/// trusted position records were stored completely: a missing checksum was damaged later, and all
+/// other readers accept such a record by its body.
 fn torn_without(state: &StatePage, trust: Trust) -> u64 {
     let stated = state.checksums_from().unwrap_or(u64::MAX);
     match trust {
@@ -50,7 +50,7 @@ fn torn_without(state: &StatePage, trust: Trust) -> u64 {
 }
 
 impl Begin {
-    /// What a walk relies on.
+    /// What a walk assumes.
     pub fn belief(&self) -> Belief {
         Belief {
             trust: self.trust,
@@ -58,13 +58,13 @@ impl Begin {
         }
     }
 
-    /// Where the log ended when a writer of ours closed it, if the marks tell.
+    /// Where the log ended when Forebay closed it, if the marks tell.
     pub fn closed_at(&self) -> Option<u64> {
         (self.clean && self.marked).then_some(self.from)
     }
 }
 
-/// Chooses where the walk begins, by the state page and by whether `abort` is there.
+/// Chooses where the walk begins, from the state page and the presence of `abort`.
 pub fn begin(found: &Found) -> Result<Begin> {
     let crashed = abort::is_there(&**found.disk(), &found.root)?;
     let state = &found.state;
@@ -95,9 +95,9 @@ pub fn begin(found: &Found) -> Result<Begin> {
     let marked = match (state.epoch(), state.is_clean(), kept) {
         (0, _, _) => None,
         (_, true, _) => {
-            // Forebay closed it: what follows is another system's, and counts wherever it is whole.
-            // A clean close leaves an inventory. Without it nothing would tell of a queue that
-            // is gone as well.
+            // Forebay closed it: what follows is another system's and counts wherever it is valid.
+            // A clean close leaves an inventory. Without one, nothing would reveal that a queue is
+            // missing too.
             let told = |at: &u64| begin.inventory.as_ref().is_some_and(|i| i.position == *at);
             known(Mark::Published)
                 .filter(told)
@@ -105,8 +105,8 @@ pub fn begin(found: &Found) -> Result<Begin> {
         }
         (_, _, true) => {
             let trust = Trust::Below(state.get(Mark::Published));
-            // What queues hold since the last full pass is checked against the log: nothing
-            // else tells that the last entry of one is damaged.
+            // Queue entries since the last full pass are checked against the log: nothing else
+            // reveals that the last entry of a queue is damaged.
             let settled = begin
                 .inventory
                 .as_ref()

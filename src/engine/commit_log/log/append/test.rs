@@ -1,4 +1,4 @@
-//! Log files that are prepared before they are used, and let go of after.
+//! Log files that are prepared ahead of use and released after it.
 
 use super::RESERVE_STEP;
 use crate::disk::{Call, HookedDisk};
@@ -23,7 +23,7 @@ fn open(root: &Path, drive: Drive, options: Options) -> CommitLog {
     open_on(&machine, root, options)
 }
 
-/// A store whose log files have a length of the tests' own, unless `options` names one.
+/// A store with short log files, unless `options` gives a length.
 fn open_on(machine: &Machine, root: &Path, options: Options) -> CommitLog {
     let options = Options {
         commitlog_file_size: options.commitlog_file_size.or(Some(FILE_LEN)),
@@ -33,7 +33,7 @@ fn open_on(machine: &Machine, root: &Path, options: Options) -> CommitLog {
     CommitLog::open(machine, root, &options, Vec::new()).unwrap()
 }
 
-/// A machine that asks `before` about every call to its disk.
+/// A machine that asks `before` about every disk call.
 fn hooked(before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static) -> Machine {
     Machine::stepped(HookedDisk::shared(before))
 }
@@ -60,7 +60,7 @@ fn send(engine: &CommitLog, count: usize) {
     }
 }
 
-/// Waits until the allocator has done what it was asked for.
+/// Waits until the allocator has finished all requests.
 fn settle(engine: &CommitLog) {
     let file = engine.parts().log.files.first().unwrap();
     let last = engine.parts().allocator.reserve(&file, 0);
@@ -171,7 +171,7 @@ fn a_full_file_that_nobody_reads_is_unmapped() {
         time += Duration::from_secs(20);
         service.step(parts, time);
     }
-    // The first is in somebody's hands, the last is in use.
+    // The first is held by a reader, the last is in use.
     assert_eq!(mapped(), [true, false, false, true]);
     drop(held);
     service.step(parts, time + Duration::from_secs(20));
@@ -183,7 +183,7 @@ fn a_full_file_that_nobody_reads_is_unmapped() {
     engine.close().unwrap();
 }
 
-/// Where the log files below `root` begin.
+/// Starts of the log files below `root`.
 fn files(root: &Path) -> Vec<u64> {
     let names = std::fs::read_dir(root.join("commitlog")).unwrap();
     let names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
@@ -200,7 +200,7 @@ fn a_store_that_is_half_full_has_two_files_ahead_and_a_small_one_has_none() {
     assert_eq!(files(dir.path()), [0]);
     send(&engine, 2);
     assert_eq!(files(dir.path()), [0, FILE_LEN, 2 * FILE_LEN]);
-    // The next file is begun, and half of it is not used.
+    // The next file is begun; half of it is unused.
     send(&engine, 6);
     assert_eq!(files(dir.path()), [0, FILE_LEN, 2 * FILE_LEN]);
     send(&engine, 6);
@@ -220,7 +220,7 @@ fn the_second_file_ahead_refuses_no_send() {
             let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
             let is_log = path.starts_with(root.join("commitlog"));
             match call {
-                // As many files fit the disk.
+                // So many files fit the disk.
                 Call::Create if is_log && files(&root).len() > lacking => full(),
                 _ => Ok(()),
             }
@@ -232,8 +232,8 @@ fn the_second_file_ahead_refuses_no_send() {
     }
 }
 
-/// Blocks of the file that is written are asked for, and there is room only once the second file
-/// ahead is gone.
+/// Blocks of the current file are needed, and there is room only after the second file ahead is
+/// deleted.
 #[test]
 fn the_second_file_ahead_gives_its_room_to_the_one_that_is_written() {
     const LEN: u64 = 4 * RESERVE_STEP;

@@ -7,13 +7,13 @@ use crate::region::Access;
 use std::sync::atomic::Ordering;
 
 impl ConsumeQueue {
-    /// Cuts the queue at `max`: later entries become zeros, later files go. The next flush makes
-    /// that durable.
+    /// Cuts the queue at `max`: erases later entries and deletes later files. Durable with the next
+    /// flush.
     pub fn truncate(&self, max: u64) -> Result<()> {
         let keep = max - max % self.store.file_entries;
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
-            // Entries in memory stay: those below the end may be among them.
+            // Entries in memory stay: entries below the end may be among them.
             self.max.store(max, Ordering::Release);
             return Ok(());
         }
@@ -50,7 +50,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// First offset whose entry does not lead below `min_position`, by the entries alone.
+    /// First offset whose entry does not point below `min_position`, as far as the entries tell.
     pub fn first_in_log(&self, min_position: u64) -> Result<u64> {
         let first = self.readable(self.min())?;
         match first.filter(|first| first.position >= min_position) {
@@ -59,21 +59,21 @@ impl ConsumeQueue {
         }
     }
 
-    /// Moves the first offset behind what lies in the log below `min_position`.
+    /// Raises the first offset past messages below `min_position` of the log.
     pub fn raise_min(&self, min_position: u64) -> Result<()> {
         let low = self.first_in_log(min_position)?;
-        // Another thread may have followed a log that begins later meanwhile.
+        // Another thread may meanwhile have followed a log that begins later.
         self.raise_min_to(low);
         Ok(())
     }
 
-    /// Moves the first offset to `number`, unless it lies behind that already.
+    /// Raises the first offset to `number`, unless it is already higher.
     pub fn raise_min_to(&self, number: u64) {
         self.min.fetch_max(number, Ordering::AcqRel);
     }
 
-    /// [`ConsumeQueue::raise_min`] beside a process that takes files away: they are not looked for
-    /// again.
+    /// [`ConsumeQueue::raise_min`] for a reader, while the writer deletes files. Does nothing if
+    /// the minimum was followed before.
     pub fn follow_min(&self, min_position: u64) -> Result<()> {
         if self.followed.load(Ordering::Acquire) < min_position {
             self.refresh_files()?;
@@ -83,8 +83,8 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Takes away the files that lie before the first offset, but never the last: it tells the next
-    /// offset of a queue whose messages are all gone.
+    /// Deletes the files before the first offset, but never the last file: it keeps the next offset
+    /// of a queue without messages.
     pub fn retire_files(&self) -> Result<()> {
         if self.store.access == Access::Read {
             return Ok(());
@@ -101,7 +101,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Takes the file away that begins with entry `start`.
+    /// Deletes the file that begins with entry `start`.
     fn remove(&self, files: &mut Files, start: u64) -> Result<()> {
         self.unlink(start)?;
         if files
@@ -114,7 +114,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Unlinks the file that begins with entry `start`. The next flush makes that durable.
+    /// Unlinks the file that begins with entry `start`. Durable with the next flush.
     pub fn unlink(&self, start: u64) -> Result<()> {
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         match self.store.disk.unlink(&path) {

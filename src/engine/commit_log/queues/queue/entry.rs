@@ -1,4 +1,4 @@
-//! One entry of a consume queue, and a map that holds entries.
+//! One entry of a ConsumeQueue, and a map that holds entries.
 //!
 //! ```text
 //! at  width  field
@@ -7,9 +7,9 @@
 //! 12  i64    tag code: hash of the tag, 0 without; for a delayed message the time of its delivery
 //! ```
 //!
-//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. So is one
-//! with the tag code 0x4C6F73744C6F7374, which no tag or time has: a repair lets it lead to what
-//! fills the hole that its message lay in.
+//! An entry of position 0 and size 0x7FFFFFFF is a filler: no message has that offset. An entry
+//! with the tag code 0x4C6F73744C6F7374, which no tag or time has, also counts as a filler. A
+//! repair writes it for a lost message; it points to the record that fills the hole.
 
 use crate::error::{Error, Op, Result};
 use crate::num::{index, low_u32};
@@ -27,16 +27,16 @@ pub const ENTRY_LEN: u64 = 20;
 const _: () = assert!(ENTRY_LEN == 8 + 4 + 8);
 const AT_SIZE: usize = 8;
 const AT_TAGS: usize = AT_SIZE + 4;
-/// Offsets of queues are below this; a larger one in a record is damage.
+/// Queue offsets are below this; a larger one in a record is damage.
 pub const OFFSET_MAX: u64 = 1 << 56;
-/// Queue ids that a record or a directory may have are below this. It is more than the queues that
-/// a topic is given ([`TOPIC_QUEUES_MAX`](crate::options::TOPIC_QUEUES_MAX)): another system
-/// may have given more.
+/// Queue ids in records and directories are below this. It exceeds the number of queues that a
+/// topic can be given ([`TOPIC_QUEUES_MAX`](crate::options::TOPIC_QUEUES_MAX)), because another
+/// system may have given more.
 pub const QUEUE_IDS_MAX: u32 = 1 << 20;
 /// Size that marks a filler.
 pub const FILLER_SIZE: u32 = 0x7FFF_FFFF;
 
-/// Tag code of an entry whose message is lost.
+/// Tag code of the entry of a lost message.
 const LOST_CODE: i64 = 0x4C6F_7374_4C6F_7374;
 
 /// One entry.
@@ -58,7 +58,7 @@ impl QueueEntry {
         tags_code: 0,
     };
 
-    /// The entry of the record at `position`, whose properties are `known`.
+    /// The entry of the record at `position` with the properties `known`.
     #[inline]
     pub fn of(record: &Record<'_>, known: &Known<'_>, position: u64) -> QueueEntry {
         QueueEntry {
@@ -68,7 +68,7 @@ impl QueueEntry {
         }
     }
 
-    /// The entry of a message that is lost; `bridge` is the record that fills its place.
+    /// The entry of a lost message; `bridge` is the record that fills its place.
     pub fn lost(bridge: &Range<u64>) -> QueueEntry {
         QueueEntry {
             position: bridge.start,
@@ -77,7 +77,7 @@ impl QueueEntry {
         }
     }
 
-    /// Whether the entry says that no message has this offset.
+    /// Whether no message has this offset.
     #[inline]
     pub fn is_filler(&self) -> bool {
         self.size == FILLER_SIZE && self.position == 0 || self.tags_code == LOST_CODE
@@ -107,7 +107,7 @@ impl QueueEntry {
         }
     }
 
-    /// Whether the entry leads to a record that may lie below `end`.
+    /// Whether the entry points to a record that may exist below `end`.
     #[inline]
     pub fn is_message(&self, end: u64) -> bool {
         self.size > 0
@@ -117,8 +117,7 @@ impl QueueEntry {
     }
 }
 
-/// Queue and offset of a record; `None` where it stands in no queue, or names one that none can
-/// be.
+/// Queue and offset of a record; `None` if it belongs to no queue, or names an impossible one.
 #[inline]
 pub fn queue_and_offset(record: &Record<'_>) -> Option<(u32, u64)> {
     if !record.is_queued() {
@@ -130,7 +129,7 @@ pub fn queue_and_offset(record: &Record<'_>) -> Option<(u32, u64)> {
     Some((queue, offset.filter(|offset| *offset < OFFSET_MAX)?))
 }
 
-/// The code of a queue entry: of the tag, or the delivery time of a delayed message.
+/// The tag code of an entry: the hash of the tag, or the delivery time of a delayed message.
 #[inline]
 fn tags_code(record: &Record<'_>, known: &Known<'_>) -> i64 {
     if let Some(delay) = known.delay
@@ -160,8 +159,8 @@ pub struct EntryMap {
 }
 
 impl EntryMap {
-    /// Entry `number`, which lies in `first..end`; one of size 0 where nothing was stored, or not
-    /// all of it yet.
+    /// Entry `number`, which must be in `first..end`. Its size is 0 if it was not stored, or not
+    /// completely.
     #[inline]
     pub fn entry(&self, number: u64) -> Result<QueueEntry> {
         let entry = self.load(self.byte_of(number));
@@ -170,7 +169,7 @@ impl EntryMap {
 
     #[inline]
     fn load(&self, at: usize) -> io::Result<QueueEntry> {
-        // The size is stored last and so loaded first: where it is there, so is the rest.
+        // The size is stored last, so it is loaded first: if it is there, so is the rest.
         let size = self.region.words::<4>(at + AT_SIZE)?;
         fence(Ordering::Acquire);
         let mut bytes = self.region.words::<{ index(ENTRY_LEN) }>(at)?;
@@ -178,8 +177,8 @@ impl EntryMap {
         Ok(QueueEntry::from_bytes(bytes))
     }
 
-    /// Stores an entry, which other processes may be looking at: they see it whole or with size 0,
-    /// unless it takes the place of another.
+    /// Stores an entry that other processes may be reading. They see all of it or a size of 0,
+    /// unless it replaces another entry.
     #[inline]
     pub fn store(&self, number: u64, entry: QueueEntry) -> Result<()> {
         let (at, bytes) = (self.byte_of(number), entry.to_bytes());

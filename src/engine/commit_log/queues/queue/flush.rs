@@ -1,4 +1,4 @@
-//! What of a queue is durable.
+//! Making a queue durable.
 
 use super::{ConsumeQueue, ENTRY_LEN};
 use crate::error::{Error, Op, Result};
@@ -7,21 +7,21 @@ use crate::region::{Access, Region};
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-/// What of a queue is not durable yet.
+/// The part of a queue that is not durable yet.
 #[derive(Clone, Copy, Debug)]
 pub struct Unflushed {
     /// First entry.
     from: u64,
     /// Number after the last entry.
     pub max: u64,
-    /// Number after the last that was turned into zeros, 0 without one.
+    /// Number after the last erased entry; 0 if there is none.
     erased: u64,
-    /// Whether the names of the files are not durable yet.
+    /// Whether names of files are not durable yet.
     names_changed: bool,
 }
 
 impl ConsumeQueue {
-    /// Makes what was stored durable; returns whether there was something.
+    /// Makes changes durable. Returns whether there were any.
     pub fn flush(&self) -> Result<bool> {
         let Some(unflushed) = self.take_unflushed() else {
             return Ok(false);
@@ -48,7 +48,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Says that what [`ConsumeQueue::take_unflushed`] gave is not durable yet.
+    /// Restores what [`ConsumeQueue::take_unflushed`] took, because it is not durable yet.
     pub fn give_back(&self, unflushed: Unflushed) {
         self.dirty.fetch_min(unflushed.from, Ordering::AcqRel);
         self.erased.fetch_max(unflushed.erased, Ordering::AcqRel);
@@ -56,8 +56,8 @@ impl ConsumeQueue {
             .fetch_or(unflushed.names_changed, Ordering::AcqRel);
     }
 
-    /// Has the next sync write the entries that lead to `position` or after it, whether the kernel
-    /// takes their pages for clean or not.
+    /// Marks the pages of entries that point to `position` or after it dirty, so that the next sync
+    /// writes them even if the kernel considers them clean.
     pub fn dirty_from(&self, position: u64) -> Result<()> {
         self.each_range(
             self.first_from(position)?..self.max(),
@@ -68,7 +68,7 @@ impl ConsumeQueue {
         )
     }
 
-    /// Calls `act` with region, first byte and length of the entries in each file that is there.
+    /// Calls `act` with region, first byte and length of the entries in each existing file.
     fn each_range(
         &self,
         entries: Range<u64>,
@@ -90,7 +90,7 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// What was stored since the last flush, for the caller to make durable; then
+    /// Takes what changed since the last flush. The caller makes it durable, then calls
     /// [`ConsumeQueue::set_flushed`] with its end.
     pub fn take_unflushed(&self) -> Option<Unflushed> {
         if self.store.access == Access::Read {
@@ -110,12 +110,12 @@ impl ConsumeQueue {
         })
     }
 
-    /// Says that the entries below `max` are durable.
+    /// Records that the entries below `max` are durable.
     pub fn set_flushed(&self, max: u64) {
         self.flushed.store(max, Ordering::Release);
     }
 
-    /// Whether something was changed since the last flush.
+    /// Whether anything changed since the last flush.
     pub fn is_behind(&self) -> bool {
         self.flushed.load(Ordering::Acquire) < self.max()
             || self.dirty.load(Ordering::Acquire) != u64::MAX
@@ -123,7 +123,8 @@ impl ConsumeQueue {
             || self.names_changed.load(Ordering::Acquire)
     }
 
-    /// Has the next flush make durable what was there when the queue was opened, names and all.
+    /// Lets the next flush write everything that existed when the queue was opened, including the
+    /// names.
     pub fn doubt(&self) {
         self.flushed.store(0, Ordering::Release);
         if self.first_on_disk().is_some() {

@@ -1,7 +1,7 @@
-//! A consume queue: for each message of one queue of a topic, where its record lies in the log.
+//! A queue: for each message of one queue of a topic, the position of its record in the log.
 //!
-//! Entry `k` is at byte `20 k` of a row of files, see [`QueueEntry`]. Entries are read and written
-//! as words, because a rebuild corrects them in place.
+//! Entry `k` is at byte `20 k` of a sequence of files; see [`QueueEntry`]. Entries are read and
+//! written in words, because a rebuild corrects them in place.
 
 mod cut;
 pub mod entry;
@@ -27,30 +27,31 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Blocks are reserved in steps of this many bytes.
+/// Disk blocks are reserved in steps of this many bytes.
 const RESERVE_STEP: u64 = 64 << 10;
-/// The largest gap of offsets that is bridged by fillers; a larger one is damage of the record.
+/// The largest gap of offsets that is filled with fillers. A larger one means a damaged record.
 pub const GAP_MAX: u64 = 1 << 26;
-/// A gap of so many offsets is bridged wherever it is; a longer one takes a log that is as long.
+/// Gaps up to this length are always filled. A longer one is filled only if the log has room for
+/// that many records.
 const GAP_SHORT: u64 = 1 << 16;
 
-/// Most files that may be missing between two of a queue.
+/// Maximum number of files that may be missing between two files of a queue.
 const FILE_GAP_MAX: u64 = 64;
 
-/// What all queues of a store share.
+/// State that all queues of a store share.
 #[derive(Debug)]
 pub struct QueueStore {
     /// The disk.
     pub disk: Arc<dyn Disk>,
     /// The directory `consumequeue`.
     pub directory: PathBuf,
-    /// Entries of a file.
+    /// Entries per file.
     pub file_entries: u64,
-    /// Whether files are written, or all that is missing is kept in memory.
+    /// Whether files are written. If not, missing entries are kept in memory.
     pub access: Access,
-    /// Memory for what is missing on disk.
+    /// Memory for entries that are missing on disk.
     pub spill: crate::mapped::spill::Spill,
-    /// Files that are mapped, of all queues.
+    /// Number of mapped files, of all queues.
     pub mapped: AtomicU64,
 }
 
@@ -63,28 +64,26 @@ pub struct ConsumeQueue {
     pub id: u32,
     min: AtomicU64,
     max: AtomicU64,
-    /// Number after the last entry that is durable, as far as entries were added behind the
-    /// others.
+    /// Number after the last durable entry, not counting entries corrected in place.
     flushed: AtomicU64,
-    /// First entry that was corrected in place since the last flush; `u64::MAX` without one.
+    /// First entry that was corrected in place since the last flush; `u64::MAX` if there is none.
     dirty: AtomicU64,
-    /// Number after the last entry that was turned into zeros since the last flush; 0 without one.
+    /// Number after the last entry that was erased since the last flush; 0 if there is none.
     erased: AtomicU64,
-    /// Whether the names of the files are perhaps not durable: one was made or removed since the
-    /// last flush, or by a process that died before its own.
+    /// Whether the names of the files may not be durable: a file was created or removed since the
+    /// last flush, or by a process that died before its own flush.
     names_changed: AtomicBool,
     touched: AtomicBool,
-    /// First position of the log when the first offset was last corrected by another process's
-    /// mark.
+    /// First position of the writer's log when the first offset was last raised; used by readers.
     followed: AtomicU64,
     files: Mutex<Files>,
 }
 
 #[derive(Debug, Default)]
 struct Files {
-    /// By number of the first entry: whether the file is there, and its map.
+    /// Files that exist, by number of the first entry, with their maps.
     on_disk: BTreeMap<u64, QueueFile>,
-    /// Entries from here on are in memory, for a store that may not be written.
+    /// Entries that are only in memory, from a number on; used if the store is read-only.
     overlay: Option<Overlay>,
 }
 
@@ -95,7 +94,7 @@ struct QueueFile {
 }
 
 impl ConsumeQueue {
-    /// A queue whose files, if any, are listed but not yet looked into.
+    /// A queue whose files, if any, are listed but not read yet.
     pub fn open(store: &Arc<QueueStore>, topic: &str, id: u32) -> Result<ConsumeQueue> {
         let directory = store.directory.join(topic).join(id.to_string());
         let queue = ConsumeQueue::absent(store, topic, id);
@@ -103,8 +102,8 @@ impl ConsumeQueue {
         let mut files = queue.files.lock();
         let mut end = None;
         for file in list_files(&*store.disk, &directory)? {
-            // A file of another length, or one that does not begin where one can, holds nothing
-            // that the log would not give back; nor does one that lies far behind all others.
+            // A file of another length, or with an impossible start, holds nothing that cannot be
+            // rebuilt from the log. Nor does a file far after all others.
             let gap = end.map_or(0, |end| file.start.saturating_sub(end));
             let near = gap <= FILE_GAP_MAX * file_len;
             if file.len == file_len && file.start % file_len == 0 && near {
@@ -120,7 +119,7 @@ impl ConsumeQueue {
         Ok(queue)
     }
 
-    /// A queue of which nothing is on disk.
+    /// A queue without files.
     pub fn absent(store: &Arc<QueueStore>, topic: &str, id: u32) -> ConsumeQueue {
         ConsumeQueue {
             store: Arc::clone(store),
@@ -150,44 +149,44 @@ impl ConsumeQueue {
         self.max.load(Ordering::Acquire)
     }
 
-    /// File and byte of entry `number`, there or not.
+    /// File and byte of entry `number`, whether it exists or not.
     pub fn place_of(&self, number: u64) -> (PathBuf, u64) {
         let first = number - number % self.store.file_entries;
         let path = self.directory.join(file_name(first * ENTRY_LEN));
         (path, (number - first) * ENTRY_LEN)
     }
 
-    /// Damage of entry `number`.
+    /// Describes damage of entry `number`.
     #[cold]
     pub fn damage(&self, number: u64, reason: impl ToString) -> Damage {
         let (path, at) = self.place_of(number);
         Damage::new(DamageKind::Queue, path, at..at + ENTRY_LEN, reason)
     }
 
-    /// Sets the bounds, as found by a look at the files of a queue that is being opened. What they
-    /// hold counts as durable, until [`ConsumeQueue::doubt`] says otherwise.
+    /// Sets the bounds found in the files of a queue that is being opened. Its entries count as
+    /// durable until [`ConsumeQueue::doubt`] is called.
     pub fn load_bounds(&self, min: u64, max: u64) {
         self.set_bounds(min, max);
         self.set_flushed(max);
     }
 
-    /// Sets the bounds, as found by a look at the files.
+    /// Sets the bounds found in the files.
     pub fn set_bounds(&self, min: u64, max: u64) {
         self.max.store(max, Ordering::Release);
         self.min.store(min.min(max), Ordering::Release);
     }
 
-    /// Moves the end up, as found by a look at entries that another process has added.
+    /// Raises the end past entries that another process has added.
     pub fn extend_to(&self, max: u64) {
         self.max.fetch_max(max, Ordering::AcqRel);
     }
 
-    /// First number that the files could hold.
+    /// Lowest number that the files can hold.
     pub fn first_on_disk(&self) -> Option<u64> {
         self.files.lock().on_disk.keys().next().copied()
     }
 
-    /// The map that holds entry `number`; `None` where no file does.
+    /// The map that contains entry `number`; `None` if there is no such file.
     pub fn map_of(&self, number: u64) -> Result<Option<EntryMap>> {
         let mut files = self.files.lock();
         if let Some(overlay) = files
@@ -207,7 +206,7 @@ impl ConsumeQueue {
         };
         let region = match self.map(first, file) {
             Err(error) if self.store.access == Access::Read && error.is_not_found() => {
-                // Its process has taken it away.
+                // The writer has deleted it.
                 files.on_disk.remove(&first);
                 return Ok(None);
             }
@@ -236,14 +235,14 @@ impl ConsumeQueue {
         Ok(region)
     }
 
-    /// Lets go of the maps if the queue was not used since the last call.
+    /// Releases the maps if the queue was not used since the last call.
     pub fn unmap_idle(&self) {
         if !self.touched.swap(false, Ordering::Relaxed) {
             self.unmap();
         }
     }
 
-    /// Lets go of the maps. They stay good for those who hold them.
+    /// Releases the maps. They stay valid for current holders.
     pub fn unmap(&self) {
         for file in self.files.lock().on_disk.values_mut() {
             if file.region.take().is_some() {
@@ -252,7 +251,7 @@ impl ConsumeQueue {
         }
     }
 
-    /// Entry `number`, from disk or memory; `None` where no file holds it or it was never written.
+    /// Entry `number`, from disk or memory; `None` if it was never written.
     pub fn entry(&self, number: u64) -> Result<Option<QueueEntry>> {
         let Some(map) = self.map_of(number)? else {
             return Ok(None);
@@ -260,13 +259,13 @@ impl ConsumeQueue {
         Ok(Some(map.entry(number)?).filter(|entry| entry.size != 0))
     }
 
-    /// Puts entry `number`: after the last one, behind a gap that fillers bridge, or in place of a
-    /// wrong one. Returns whether something was stored.
+    /// Puts entry `number`: at the end, after a gap that is filled with fillers, or in place of a
+    /// wrong entry. Returns whether anything was stored.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`], or [`Error::Corrupt`] where the number is so far off that the record that
-    /// asks for it is not to be believed.
+    /// [`Error::Io`], or [`Error::Corrupt`] if the number is so far off that the record with it
+    /// must be damaged.
     pub fn put(&self, number: u64, entry: QueueEntry) -> Result<bool> {
         let max = self.max();
         if number == max {
@@ -284,7 +283,7 @@ impl ConsumeQueue {
             return Ok(true);
         }
         if self.is_untouched()? {
-            // The first message that is there: those before it were retired with their queue.
+            // The first existing message: those before it were deleted, and the queue with them.
             self.dirty.store(0, Ordering::Release);
             let start = number - number % self.store.file_entries;
             self.store_fillers(start..number)?;
@@ -300,8 +299,7 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// [`ConsumeQueue::put`] by the one that dispatches, which keeps the map of the next entries at
-    /// hand.
+    /// [`ConsumeQueue::put`] for dispatch, which caches the map for the next entries.
     #[inline]
     pub fn put_with(
         &self,
@@ -333,8 +331,8 @@ impl ConsumeQueue {
         map.store(number, entry)
     }
 
-    /// Whether the log has bytes for the records of a gap of the queue that ends at `position`. A
-    /// short gap costs little and is not looked at: one record may hold many messages.
+    /// Whether the log has room for the records of a gap that ends at `position`. A short gap is
+    /// cheap, and not checked: one record may hold many messages.
     fn has_log_for(&self, gap: u64, position: u64) -> Result<bool> {
         if gap <= GAP_SHORT {
             return Ok(true);
@@ -344,7 +342,7 @@ impl ConsumeQueue {
         Ok(gap <= records)
     }
 
-    /// Says of the numbers of a gap that no message has them.
+    /// Stores fillers for the numbers of a gap.
     fn store_fillers(&self, mut gap: Range<u64>) -> Result<()> {
         if self.store.access == Access::Read {
             let mut files = self.files.lock();
@@ -354,7 +352,7 @@ impl ConsumeQueue {
         gap.try_for_each(|number| self.store_entry(number, QueueEntry::FILLER))
     }
 
-    /// The map that entry `number` may be stored to; it ends where the blocks do.
+    /// A map into which entry `number` may be stored. It ends with the reserved blocks.
     fn writable_map(&self, number: u64) -> Result<EntryMap> {
         let mut files = self.files.lock();
         if self.store.access == Access::Read {
@@ -383,8 +381,8 @@ impl ConsumeQueue {
         }
         let end = start + file.reserved / ENTRY_LEN;
         let region = self.map(start, file)?;
-        // A store into a page that is not there yet would make the kernel read ahead around it: 128
-        // KiB of zeros for each of many queues, where one page is wanted.
+        // A store into a page that is not in memory would make the kernel read ahead around it: 128
+        // KiB of zeros for each of many queues, where one page is needed.
         region.advise_random();
         Ok(EntryMap {
             region,
@@ -405,13 +403,13 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Whether nothing was ever found of the queue: no entry, no file.
+    /// Whether nothing was ever found of the queue: no entry and no file.
     pub fn is_untouched(&self) -> Result<bool> {
         Ok(self.max() == self.min() && self.entry(self.max())?.is_none())
     }
 
-    /// Puts fillers up to `next`, so that no offset below it is given again. A gap that is too
-    /// large to be believed stays.
+    /// Puts fillers up to `next`, so that no lower offset is assigned again. A gap that is too
+    /// large to be plausible remains.
     pub fn bridge_to(&self, next: u64) -> Result<()> {
         let max = self.max();
         if self.is_untouched()? {
@@ -425,13 +423,14 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    /// Lets go of the entries in memory; whether there were any. The bounds have to be found again.
+    /// Drops the entries in memory. Returns whether there were any; the bounds must then be found
+    /// again.
     pub fn forget_overlay(&self) -> bool {
         self.files.lock().overlay.take().is_some()
     }
 
-    /// Looks for files that another process has added, and lets go of those that it has taken away
-    /// from the front.
+    /// Finds files that another process has added, and releases those that it has deleted at the
+    /// front.
     pub fn refresh_files(&self) -> Result<()> {
         let file_len = self.store.file_entries * ENTRY_LEN;
         let mut files = self.files.lock();

@@ -1,11 +1,11 @@
-//! Names of topics and queues in the directory of the queues.
+//! Names of topics and queues in the directory `consumequeue`.
 
 use super::entry::QUEUE_IDS_MAX;
 use crate::disk::{Disk, Kind};
 use crate::error::{Error, Op, Result};
 use std::path::Path;
 
-/// Whether the name of a topic may become that of a directory.
+/// Whether the name of a topic may be used as the name of a directory.
 pub fn is_directory_name(name: &str) -> bool {
     let allowed =
         |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-' | b'.');
@@ -16,11 +16,11 @@ pub fn is_directory_name(name: &str) -> bool {
         && name != ".."
 }
 
-/// Topics that have a directory in `directory`, which may not be there.
+/// Topics that have a directory in `directory`, which need not exist.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] where such a name is no directory: a link would lead out of the store.
+/// [`Error::Unsupported`] if such a name is not a directory: a link would lead out of the store.
 pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
     let io = |error| Error::io(Op::List, directory, error);
     if disk.stat(directory).map_err(io)?.is_none() {
@@ -31,7 +31,7 @@ pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
     Ok(topics)
 }
 
-/// Queues of a topic that have a directory: names that are numbers. Errors as [`list_topics`].
+/// Queues of a topic that have a directory, named by their number. Errors as [`list_topics`].
 pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
     let number = |name: &str| -> Option<u32> {
         let number = name
@@ -55,7 +55,7 @@ fn names(disk: &dyn Disk, directory: &Path, wanted: impl Fn(&str) -> bool) -> Re
         let Some(name) = entry.name.filter(|name| wanted(name)) else {
             continue;
         };
-        // What a file manager leaves behind has a dot in its name, which no topic has.
+        // Files that a file manager leaves have a dot in their names. No topic has one.
         if entry.kind == Kind::File && name.contains('.') {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Entries of a queue that are kept in memory, in a store that may not be written.
+//! Queue entries that are kept in memory because the store is read-only.
 
 use super::{ENTRY_LEN, EntryMap, QueueEntry};
 use crate::error::{Error, Result};
@@ -10,15 +10,15 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Entries of a chunk.
+/// Entries per chunk.
 const CHUNK_ENTRIES: u64 = 512;
 
 /// The entries of a queue from a number on. A gap between two of them, whose length comes from a
-/// record on the disk, takes no memory: a chunk that is not there holds nothing but fillers.
+/// record on the disk, takes no memory: a missing chunk consists of fillers.
 #[derive(Debug)]
 pub struct Overlay {
     pub from: u64,
-    /// By number of the chunk: a region, and the byte of it that the chunk begins at.
+    /// By number of the chunk: a region, and the byte at which the chunk begins in it.
     chunks: BTreeMap<u64, (Arc<Region>, usize)>,
 }
 
@@ -28,7 +28,7 @@ impl Overlay {
         Overlay { from, chunks }
     }
 
-    /// The map that holds entry `number`, at or after the first; `None` after the last chunk.
+    /// The map that contains entry `number`, at or after the first; `None` after the last chunk.
     pub fn map_of(&self, spill: &Spill, number: u64) -> Result<Option<EntryMap>> {
         let chunk = (number - self.from) / CHUNK_ENTRIES;
         let found = match self.chunks.get(&chunk) {
@@ -52,7 +52,7 @@ impl Overlay {
         }
     }
 
-    /// The map that entry `number` may be stored to.
+    /// A map into which entry `number` may be stored.
     pub fn writable_map(
         &mut self,
         directory: &Path,
@@ -60,8 +60,8 @@ impl Overlay {
         number: u64,
     ) -> Result<EntryMap> {
         let Some(at) = number.checked_sub(self.from) else {
-            // Entries come in the order of the log, so the overlay begins at the first wrong one;
-            // an earlier one still says that the record is a stale copy.
+            // Entries come in log order, so the overlay begins at the first wrong one. A lower
+            // number after that means that the record is a stale copy.
             let reason = format!("queue offset {number} comes after {}", self.from);
             return Err(Error::corrupt(directory, number, reason));
         };
@@ -81,8 +81,8 @@ impl Overlay {
         Ok(self.map(chunk, made))
     }
 
-    /// Stores fillers for the numbers of a gap, of which the next entry follows. Those of whole
-    /// chunks are told by the chunk that is not there.
+    /// Stores fillers for the numbers of a gap, after which another entry follows. Whole chunks of
+    /// fillers are left out.
     pub fn fill(&mut self, directory: &Path, spill: &Spill, gap: Range<u64>) -> Result<()> {
         let mut number = gap.start;
         while number < gap.end {
@@ -102,7 +102,7 @@ impl Overlay {
     }
 }
 
-/// A chunk of fillers that is nobody's.
+/// A new chunk of fillers.
 fn filled(spill: &Spill) -> Result<(Arc<Region>, usize)> {
     let (region, base) = spill.take(index(CHUNK_ENTRIES * ENTRY_LEN))?;
     let map = EntryMap {
@@ -129,7 +129,7 @@ fn fillers(spill: &Spill) -> Result<(Arc<Region>, usize)> {
 mod test {
     use super::*;
 
-    /// A record whose queue offset is far behind the last one took a gigabyte of memory.
+    /// A record whose queue offset is far after the last one took a gigabyte of memory.
     #[test]
     fn a_gap_takes_no_memory_whatever_its_length() {
         let (path, spill) = (Path::new("queue"), Spill::default());
@@ -160,11 +160,11 @@ mod test {
         assert_eq!(load(&overlay, last), Some(entry(2)));
         assert_eq!(load(&overlay, last + 1000), None);
 
-        // A record that turns up later for an offset of the gap.
+        // A record that comes later for an offset of the gap.
         store(&mut overlay, 1 << 30, entry(3));
         assert_eq!(load(&overlay, 1 << 30), Some(entry(3)));
         assert_eq!(load(&overlay, (1 << 30) + 1), Some(QueueEntry::FILLER));
-        // A gap that ends where a chunk does, and one within a chunk.
+        // A gap that ends with a chunk, and one within a chunk.
         for gap in [
             last + 1..7 + (1 << 41),
             7 + (1 << 41) + 3..7 + (1 << 41) + 9,

@@ -1,4 +1,4 @@
-//! Looking for entries by where they lead, and for the last ones that were written.
+//! Searches for entries by position, and for the last ones written.
 
 use super::{ConsumeQueue, ENTRY_LEN, FILLER_SIZE, QueueEntry};
 use crate::error::{Error, Op, Result};
@@ -8,16 +8,16 @@ use std::ops::Range;
 use std::path::Path;
 
 impl ConsumeQueue {
-    /// Entry `number` if it leads to a record: no filler, and not unreadable.
+    /// Entry `number` if it points to a record: it is readable and not a filler.
     pub fn readable(&self, number: u64) -> Result<Option<QueueEntry>> {
         let entry = self.entry(number)?;
         Ok(entry.filter(|entry| entry.size != FILLER_SIZE && entry.position < 1 << 62))
     }
 
-    /// First number whose entry leads to `position` or after it; the end where none does.
+    /// First number whose entry points to `position` or after it; the end if there is none.
     ///
-    /// Positions grow with the offset. Fillers and unreadable entries say nothing about either side
-    /// and are looked over.
+    /// Positions ascend with the offsets. Fillers and unreadable entries say nothing and are
+    /// skipped.
     pub fn first_from(&self, position: u64) -> Result<u64> {
         let (mut low, mut high) = (self.min(), self.max());
         let mut found = high;
@@ -38,8 +38,8 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Position after the last record that an entry leads to below `position`; `None` where no
-    /// entry does.
+    /// Position after the last record below `position` that an entry points to; `None` if there is
+    /// none.
     pub fn last_end_below(&self, position: u64) -> Result<Option<u64>> {
         for number in (self.min()..self.first_from(position)?).rev() {
             if let Some(entry) = self.readable(number)? {
@@ -49,7 +49,7 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Number after the last entry whose record lies wholly below `position`; entries without a
+    /// Number after the last entry whose record lies entirely below `position`. Entries without a
     /// record count with those before them.
     pub fn end_below(&self, position: u64) -> Result<u64> {
         let from = self.first_from(position)?;
@@ -63,8 +63,8 @@ impl ConsumeQueue {
         Ok(from)
     }
 
-    /// How far from `range.start` on the records of a queue fit into `bytes`: the number behind
-    /// the last that does, and the bytes of all that do.
+    /// How many records from `range.start` on fit into `bytes`: the number after the last that
+    /// fits, and the bytes of all that fit.
     pub fn fit(&self, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
         let mut taken = 0;
         let mut number = range.start.max(self.min());
@@ -90,7 +90,7 @@ impl ConsumeQueue {
         Ok((number.max(end), taken))
     }
 
-    /// Position of the first record at or after an offset; `None` where there is none.
+    /// Position of the first record at or after an offset; `None` if there is none.
     pub fn position_from(&self, offset: u64) -> Result<Option<u64>> {
         for number in offset.max(self.min())..self.max() {
             if let Some(entry) = self.readable(number)? {
@@ -100,7 +100,7 @@ impl ConsumeQueue {
         Ok(None)
     }
 
-    /// Numbers of the entries that lead into a stretch of the log.
+    /// Numbers of the entries that point into a range of the log.
     pub fn entries_in(&self, positions: &std::ops::Range<u64>) -> Result<Vec<u64>> {
         let mut found = Vec::new();
         for number in self.first_from(positions.start)?..self.max() {
@@ -113,8 +113,8 @@ impl ConsumeQueue {
         Ok(found)
     }
 
-    /// Numbers of the first and the last entry of each file, within the bounds: a look at these
-    /// finds most of what can go wrong with a file as a whole.
+    /// Numbers of the first and last entries of each file, within the bounds. Checking these finds
+    /// most problems with a file as a whole.
     pub fn corners(&self) -> Vec<u64> {
         let (min, max, size) = (self.min(), self.max(), self.store.file_entries);
         let files = self.files.lock();
@@ -128,7 +128,7 @@ impl ConsumeQueue {
         corners
     }
 
-    /// Whether the entries of a range, if any, are all fillers.
+    /// Whether all entries of a range are fillers; true for an empty range.
     pub fn is_filled(&self, numbers: Range<u64>) -> Result<bool> {
         for number in numbers {
             if !self.entry(number)?.is_some_and(|entry| entry.is_filler()) {
@@ -138,7 +138,7 @@ impl ConsumeQueue {
         Ok(true)
     }
 
-    /// Whether files hold every entry from `min` to the end.
+    /// Whether the files cover every entry from `min` to the end.
     pub fn covers(&self, min: u64) -> bool {
         let files = self.files.lock();
         let size = self.store.file_entries;
@@ -152,13 +152,13 @@ impl ConsumeQueue {
         true
     }
 
-    /// Number after the last entry on disk that is not all zeros, whatever it says.
+    /// Number after the last entry on disk that is not all zeros, valid or not.
     pub fn last_on_disk(&self) -> Result<u64> {
         let starts: Vec<u64> = self.files.lock().on_disk.keys().rev().copied().collect();
         for start in starts {
             let path = self.directory.join(file_name(start * ENTRY_LEN));
             match self.written_entries(&path) {
-                // Another process has taken it away.
+                // Another process has deleted it.
                 Err(error) if error.is_not_found() => {}
                 found => {
                     if let Some(entries) = found? {
@@ -170,8 +170,8 @@ impl ConsumeQueue {
         Ok(self.first_on_disk().unwrap_or(0))
     }
 
-    /// Entries of a file up to the last that is not zero; `None` where all are. Reads backwards, so
-    /// a page of zeros in the middle hides nothing.
+    /// Number of entries up to the last that is not zero; `None` if all are zero. Reads backwards,
+    /// so that a page of zeros in the middle hides nothing.
     fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
         const CHUNK: u64 = 20 * 1024;
         let disk = &self.store.disk;
