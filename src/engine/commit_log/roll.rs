@@ -1,8 +1,8 @@
-//! Sealing the log file that is written before it is full, on demand or by its age.
+//! Seals the current log file before it is full, on demand or by its age.
 //!
-//! Archives and retention take whole files, and never the one that is written: on a quiet store it
-//! would keep its messages for ever. A sealed file ends in a filler, as a full one does; only the
-//! filler is longer.
+//! Archives and retention take only whole files, never the current one. Without sealing, a quiet
+//! store would keep its messages forever. A sealed file ends with a BLANK like a full one, only a
+//! longer one.
 
 use super::log::walker::{Step, Walker};
 use super::parts::Parts;
@@ -11,16 +11,16 @@ use crate::options::Options;
 use parking_lot::Mutex;
 use std::sync::atomic::Ordering;
 
-/// When the file that is written is sealed by its age.
+/// When the current file is sealed by its age.
 #[derive(Debug)]
 pub struct Rolling {
     after_ms: Option<i64>,
-    /// Start of a log file, and the store time of its first record, in ms.
+    /// Start of a log file and the store time of its first record in ms.
     first: Mutex<Option<(u64, i64)>>,
 }
 
 impl Rolling {
-    /// As the options have it.
+    /// The rules from the options.
     pub fn new(options: &Options) -> Rolling {
         let after = options.roll_after;
         Rolling {
@@ -29,8 +29,8 @@ impl Rolling {
         }
     }
 
-    /// Seals the file that is written if its first record is old enough. If that fails, because
-    /// there is no room for another file, the next step tries again.
+    /// Seals the current file if its first record is old enough. If that fails because there is no
+    /// room for another file, the next step tries again.
     pub fn step(&self, parts: &Parts, clock_ms: i64) {
         let Some(after_ms) = self.after_ms else {
             return;
@@ -43,7 +43,7 @@ impl Rolling {
         }
     }
 
-    /// The start of the file that is written, and the store time of its first record.
+    /// The start of the current file, and the store time of its first record.
     fn first(&self, parts: &Parts) -> Result<Option<(u64, i64)>> {
         let log = &parts.log;
         let end = log.published();
@@ -67,12 +67,12 @@ impl Rolling {
     }
 }
 
-/// Seals the file that is written and makes it durable, unless it is empty or `start` is given and
-/// is not where it begins. Returns where the next file begins.
+/// Seals the current file and makes it durable. Does nothing if it is empty, or if `start` is given
+/// and the file begins elsewhere. Returns where the next file begins.
 ///
 /// # Errors
 ///
-/// Those of an append: nothing was sealed. Those of a flush: the file is sealed, and not durable.
+/// Those of an append: nothing was sealed. Those of a flush: the file is sealed but not durable.
 pub fn seal(parts: &Parts, start: Option<u64>) -> Result<Option<u64>> {
     let Some(end) = parts.seal(start)? else {
         return Ok(None);

@@ -1,4 +1,4 @@
-//! Sending: an append, the news of it, and the wait for the disk.
+//! Sending: appends, wakes other threads, and waits for the disk.
 
 use super::parts::{BACKLOG_MAX, Parts};
 use crate::engine::service::group_commit::{self, GroupCommit};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// How appends wait for the disk, and how many have failed.
+/// Settings for appends that wait for the disk, and counts of failed appends.
 #[derive(Debug)]
 pub struct Sending {
     flush_timeout: Duration,
@@ -20,7 +20,7 @@ pub struct Sending {
 }
 
 impl Sending {
-    /// As the options have it.
+    /// The settings from the options.
     pub fn new(options: &Options) -> Sending {
         Sending {
             flush_timeout: options.flush_timeout,
@@ -29,7 +29,7 @@ impl Sending {
         }
     }
 
-    /// Appends, tells others of it, and waits for the disk as asked.
+    /// Appends, wakes the threads concerned, and waits for the disk if asked to.
     #[inline]
     pub fn append(
         &self,
@@ -53,7 +53,7 @@ impl Sending {
             Durability::Written => false,
         };
         if sync && !flushed {
-            // Safe from a crash of the process, as a message in the page cache is.
+            // As safe from a crash of the process as a message in the page cache.
             parts.write_out()?;
         }
         if flushed {
@@ -66,12 +66,12 @@ impl Sending {
         Ok(appended)
     }
 
-    /// Appends that have failed.
+    /// Number of appends that failed.
     pub fn failed(&self) -> u64 {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Those of them that failed because the log was busy.
+    /// Those that failed because the log was busy.
     pub fn busy(&self) -> u64 {
         self.busy.load(Ordering::Relaxed)
     }
@@ -84,7 +84,7 @@ impl Sending {
     }
 }
 
-/// Appends what other processes have staged; see
+/// Appends rows that other processes have staged; see
 /// [`Engine::append_staged`](crate::Engine::append_staged).
 pub fn append_staged(
     parts: &Parts,
@@ -108,7 +108,7 @@ pub fn append_staged(
 #[inline]
 pub fn is_ready_for(parts: &Parts, len: usize) -> bool {
     let log = &parts.log;
-    // A sender to a pool may have to write out.
+    // With a pool, the sender may have to write out.
     if parts.pool.is_some() {
         return false;
     }

@@ -1,9 +1,9 @@
-//! The services of a store that is written, and their threads: dispatch, write-out, and flush with
-//! what follows it, rolling and retention.
+//! The services of a writable store and their threads: dispatch, write-out, and flush, which also
+//! runs rolling and retention.
 //!
-//! Each is a loop around a step that others may run too; a thread is only its driver. They are
-//! started with the store and joined on close, and none of them ever waits for a caller. Group
-//! commit starts its thread itself, when it is first needed.
+//! Each service is a loop around a step that other threads may run too. The threads start with the
+//! store and are joined on close, and none of them waits for a caller. Group commit starts its
+//! thread itself when it is first needed.
 
 use super::parts::Parts;
 use super::parts::write_out::WriteOutRules;
@@ -23,16 +23,16 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How long dispatch leaves what is new alone. Each look at the end of the log takes a cache line
-/// from the sender, whose next append waits for it, and a few records at a time cost more to
-/// dispatch than many. A reader in this process does not wait: it dispatches what it needs.
+/// How long dispatch pauses when it has caught up. Each read of the end of the log takes a cache
+/// line from the sender, whose next append waits for it, and dispatching a few records at a time
+/// costs more than many. A reader in this process does not wait: it dispatches what it needs.
 const REST: Duration = Duration::from_micros(100);
-/// How often it rests and finds nothing before it waits to be woken.
+/// How many pauses without work it makes before it waits to be woken.
 const RESTS: usize = 100;
-/// How often the flush service has the watch look.
+/// How often the flush thread calls the watch.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// What serves the parts of a store.
+/// The services for the parts of a store.
 #[derive(Debug)]
 pub struct Services {
     /// When the log is flushed.
@@ -41,23 +41,22 @@ pub struct Services {
     write_out_rules: WriteOutRules,
     /// Senders that wait for a sync.
     pub group: Arc<GroupCommit>,
-    /// When the file that is written is sealed.
+    /// When the current file is sealed.
     pub rolling: Rolling,
-    /// Takes old files away.
+    /// Deletes old files.
     pub retention: Retention,
-    /// Who stands above the engine and looks whether it is needed.
+    /// A layer above the engine that checks from time to time whether it is needed.
     watch: OnceLock<Arc<dyn Watch>>,
     shutdown: Shutdown,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl Services {
-    /// The services of a store with these options; no thread runs yet.
+    /// The services of a store with these options. No thread runs yet.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`](crate::error::Error::InvalidOption) for hours of deletion that are
-    /// none.
+    /// [`Error::InvalidOption`](crate::error::Error::InvalidOption) for invalid hours of deletion.
     pub fn new(
         options: &Options,
         parts: &Arc<Parts>,
@@ -76,7 +75,7 @@ impl Services {
         })
     }
 
-    /// Sets who looks about once a second.
+    /// Sets the watch that is called about once a second.
     pub fn set_watch(&self, watch: Arc<dyn Watch>) {
         let _ = self.watch.set(watch);
     }
@@ -92,7 +91,7 @@ impl Services {
         let mut threads = self.threads.lock();
         threads.push(spawn("forebay-dispatch", Services::run_dispatch)?);
         threads.push(spawn("forebay-flush", Services::run_flush)?);
-        // In a synchronous store those who wait for the disk write out.
+        // In a synchronous store the threads that wait for the disk write out.
         if parts.pool.is_some() && !parts.log.sync {
             threads.push(spawn("forebay-write-out", Services::run_write_out)?);
         }
@@ -105,8 +104,7 @@ impl Services {
         parts.wake_all();
     }
 
-    /// Waits for the threads, which [`Services::stop`] has told to end, and completes all who wait
-    /// for a sync.
+    /// Waits for the threads, which [`Services::stop`] has told to end, then completes all waiters.
     pub fn join(&self) {
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
@@ -130,8 +128,8 @@ impl Services {
                     }
                 }
                 Err(error) => {
-                    // Want of room, memory or descriptors passes; anything else ends the writing.
-                    // Reads go on either way.
+                    // A lack of room, memory or descriptors is temporary; any other error ends
+                    // writing. Reads continue in both cases.
                     if error.ends_writing() {
                         parts.fail(&error);
                         return;

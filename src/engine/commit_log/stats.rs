@@ -8,7 +8,7 @@ use crate::engine::{Recovery, Stats};
 use crate::mapped::MappedFile;
 use std::sync::Arc;
 
-/// What an open store has done and holds.
+/// Reads the figures of an open store.
 pub fn stats(parts: &Parts, services: &Services, sending: &Sending, recovery: &Recovery) -> Stats {
     let log = &parts.log;
     let (messages_sent, bytes_sent) = parts.tail.counters();

@@ -1,4 +1,4 @@
-//! Whether the marks hold, once the queues are loaded; and where the walk begins if they do not.
+//! Checks the marks against the loaded queues, and chooses where the walk begins if they are wrong.
 
 use super::begin::Begin;
 use super::find::Found;
@@ -10,10 +10,10 @@ use crate::error::{Error, Op, Result};
 use crate::mapped::queue::file_name;
 use crate::record::rocketmq::Record;
 
-/// A log without marks that was closed in order is walked as a whole up to this many bytes.
+/// A log without marks that was closed properly is walked completely up to this many bytes.
 const WALK_ALL_MAX: u64 = 256 << 20;
 
-/// Makes sure of the marks by the queues that were loaded; chooses again where they do not hold.
+/// Checks the marks against the loaded queues. If they are wrong, chooses another beginning.
 pub fn confirm(found: &Found, loaded: &Loaded, begin: Begin) -> Result<Begin> {
     if begin.marked && is_boundary(found, loaded, begin.from)? {
         return Ok(begin);
@@ -56,9 +56,9 @@ fn is_boundary(found: &Found, loaded: &Loaded, at: u64) -> Result<bool> {
 
 /// Where the walk begins in a store without marks.
 ///
-/// One that was not closed in order is walked as a whole, and so is a small one. Else its
-/// system has dispatched in the order of the log, so all below the newest queue entry is in the
-/// queues; that the queues are all there is shown by the first record of each log file.
+/// If the store was not closed properly, or is small, all of it is walked. Otherwise its system has
+/// dispatched in log order, so everything below the newest queue entry is in the queues. The first
+/// record of each log file is looked up in its queue, to show that no queue is missing.
 fn unmarked_begin(found: &Found, loaded: &Loaded, clean: bool) -> Result<u64> {
     let log = &loaded.log;
     let min = found.min_position();
@@ -101,7 +101,7 @@ fn is_in_its_queue(
     Ok(entry.is_some_and(|entry| entry.position == position))
 }
 
-/// Start of the newest log file that holds something at its begin.
+/// Start of the newest log file that does not begin with zeros.
 fn last_used_file(found: &Found) -> Result<u64> {
     let directory = found.root.join(names::COMMIT_LOG);
     for file in found.files.iter().rev() {

@@ -1,7 +1,7 @@
-//! What is found before the log is walked: who may open the store, its files, the small tables.
+//! What is found before the log is walked: who may open the store, its files, and the small tables.
 //!
-//! Nothing of a store of ours changes yet. A new one gets its directory, and one without a state
-//! page gets that, durably: a store is known by it.
+//! In a store of Forebay nothing is changed yet. A new store durably gets its directory, and a
+//! store without a state page durably gets one, because a store is recognised by it.
 
 use super::geometry;
 use crate::disk::copying::CopyingDisk;
@@ -24,35 +24,36 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// A store that may be opened, and what its files say.
+/// A store that may be opened, and the contents of its small files.
 pub struct Found {
-    /// The machine. A store that another system writes is read through a disk that copies.
+    /// The machine. For a store that another system is writing, its disk copies files instead of
+    /// mapping them.
     pub machine: Machine,
     /// The store's directory.
     pub root: PathBuf,
-    /// The options that hold.
+    /// The options in effect.
     pub options: Options,
-    /// Whether the store is written.
+    /// Whether the store is opened for writing.
     pub access: Access,
-    /// Whether another process of ours writes it, so that its marks can be followed.
+    /// Whether another Forebay process writes it, so that its marks can be followed.
     pub is_live: bool,
-    /// Files of the log that begin where a file can.
+    /// Files of the log with a valid start.
     pub files: Vec<FoundFile>,
     /// Sizes of the files.
     pub geometry: Geometry,
-    /// The state page; one in memory for a reader of a store that has none.
+    /// The state page; in memory for a reader of a store without one.
     pub state: Arc<StatePage>,
-    /// What became of the page cache of the last life.
+    /// State of the page cache that the last writer used.
     pub cache: Cache,
-    /// The topics of the table. The walk adds those that have queues.
+    /// The topics of the table. The walk adds topics that have queues.
     pub topics: Arc<Topics>,
     /// `topics.json`.
     pub table: TopicTable,
-    /// Where damage is told.
+    /// Where damage is reported.
     pub report: Arc<Report>,
-    /// The options that the store keeps, where it is written.
+    /// The saved options, if the store is writable.
     pub kept: Option<Kept>,
-    /// The lock, where the store is written. It is the last field, and so dropped last.
+    /// The lock, if the store is writable. As the last field it is dropped last.
     pub lock: Option<FileLock>,
 }
 
@@ -72,7 +73,8 @@ impl Found {
         self.files.last().map_or(0, |file| file.start + file.len)
     }
 
-    /// The host that records carry: the option's, the one kept from creation, this machine's.
+    /// The host in new records: from the options, else from the state page, else this machine's
+    /// address.
     pub fn host(&self) -> HostBytes {
         let given = self.options.store_host.map(HostBytes::new);
         given
@@ -81,12 +83,12 @@ impl Found {
     }
 }
 
-/// Finds the store at `root`, which may be opened as the options say.
+/// Finds the store at `root` and checks that the options allow opening it.
 ///
 /// # Errors
 ///
 /// Those of [`writer::permit`] and [`writer::lock`]; [`Error::Unsupported`] for layouts that cannot
-/// be opened in this mode, [`Error::InvalidOption`] where an option contradicts what is there.
+/// be opened in this mode, [`Error::InvalidOption`] if an option contradicts the files.
 pub fn find(machine: &Machine, root: &Path, options: &Options) -> Result<Found> {
     let maker = writer::permit(&*machine.disk, root, options)?;
     match options.mode {
@@ -104,11 +106,11 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
         );
         return Err(Error::Unsupported { what });
     }
-    // Before anything is made in a directory whose log cannot be opened.
+    // Checked before anything is created in a directory whose log cannot be opened.
     geometry::log_files(disk, root, maker == Maker::Forebay)?;
     writer::make_directory(disk, root, maker)?;
     let lock = writer::lock(disk, root)?;
-    // Another process may have made, written and closed the store until the lock was ours.
+    // Before the lock was taken, another process may have created, written and closed the store.
     writer::permit(disk, root, options)?;
     let state = StatePage::open(disk, root, Access::ReadWrite)?;
     let kept = Kept::load(disk, root, options)?;
@@ -127,7 +129,8 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
 fn find_to_read(machine: &Machine, root: &Path, options: &Options) -> Result<Found> {
     let (holder, state) = writer::await_writer(&*machine.disk, root)?;
     let is_live = holder == Holder::Forebay && state.as_ref().is_some_and(StatePage::is_written_to);
-    // A live RocketMQ may truncate its files, which a map would answer with a signal: copy instead.
+    // A running RocketMQ may truncate its files; access to a map would then raise a signal. So
+    // copy.
     let mut machine = machine.clone();
     if holder != Holder::Nobody && !is_live {
         machine.disk = Arc::new(CopyingDisk);
@@ -136,7 +139,7 @@ fn find_to_read(machine: &Machine, root: &Path, options: &Options) -> Result<Fou
     Ok(Found { is_live, ..found })
 }
 
-/// Loads what the files say by their names and the small tables.
+/// Loads the names of the files and the small tables.
 fn load(
     machine: Machine,
     root: &Path,
@@ -180,7 +183,7 @@ fn load(
     })
 }
 
-/// A file whose name says that it begins where no file can.
+/// Describes a log file whose name is not a valid start.
 fn misplaced(root: &Path, file: &FoundFile) -> Damage {
     let path = root.join(names::COMMIT_LOG).join(file_name(file.start));
     let bytes = file.start..file.start.saturating_add(file.len);

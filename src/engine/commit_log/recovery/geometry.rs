@@ -1,4 +1,4 @@
-//! The sizes of a store's files, which no file states.
+//! Finds the sizes of a store's files, which may be stated nowhere.
 
 use crate::disk::Disk;
 use crate::engine::directory::names;
@@ -14,11 +14,12 @@ fn unsupported(root: &Path, what: &str) -> Error {
     }
 }
 
-/// The log's files, checked for the layouts that are not read. `ours`: Forebay made the store.
+/// Lists the log's files, and refuses layouts that cannot be read. `ours`: Forebay created the
+/// store.
 ///
 /// # Errors
 ///
-/// [`Error::Unsupported`] where another system's log lacks every other file.
+/// [`Error::Unsupported`] if every other file of another system's log is missing.
 pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFile>> {
     let directory = root.join(names::COMMIT_LOG);
     let files = list_files(disk, &directory)?;
@@ -34,7 +35,7 @@ pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFi
     Ok(files)
 }
 
-/// Whether queues are kept in files that are not read: they are rebuilt from the log.
+/// Whether queues are kept in files that cannot be read. Readers rebuild them from the log.
 pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let rocks = root.join(names::QUEUES).join("CURRENT");
     let batch = root.join("batchconsumequeue");
@@ -51,11 +52,11 @@ pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
     Ok(there(&rocks)? || batches)
 }
 
-/// Sizes of the files: as the store has them, else as the options say.
+/// Sizes of the files: those of the store, else those of the options.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] where an option contradicts the files, with both values.
+/// [`Error::InvalidOption`] if an option contradicts the files; it states both values.
 pub fn geometry(
     disk: &dyn Disk,
     root: &Path,
@@ -63,12 +64,13 @@ pub fn geometry(
     files: &[FoundFile],
     options: &Options,
 ) -> Result<Geometry> {
-    // All files have one length, but for a few that are damaged.
+    // All files have the same length, except a few damaged ones.
     let same = |len: u64| files.iter().filter(|file| file.len == len).count();
     let lens = files.iter().map(|file| file.len);
     let lens = lens.filter(|len| Geometry::LOG_FILE_LEN.contains(len));
     let log_len = lens.max_by_key(|len| (same(*len), *len));
-    // A page that does not fit the files is another store's. A single file may have been cut short.
+    // A page that does not fit the files belongs to another store. A single file may have been
+    // truncated.
     let fits = |len: u64| match files {
         [] => true,
         [single] => single.len <= len,
@@ -125,7 +127,7 @@ pub fn geometry(
     Ok(found)
 }
 
-/// Length of the queue files of a store that does not state it: that of the first that has one.
+/// The most frequent length of queue files, in a store that does not state it.
 fn queue_file_len(disk: &dyn Disk, root: &Path) -> Result<Option<u64>> {
     let directory = root.join(names::QUEUES);
     let mut lengths = std::collections::BTreeMap::<u64, usize>::new();

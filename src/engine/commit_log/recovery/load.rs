@@ -1,5 +1,4 @@
-//! The queues as their files have them, before the walk: which there are, and up to where each is
-//! believed.
+//! Loads the queues before the walk: which exist, and up to where their entries are valid.
 
 use super::begin::Begin;
 use super::find::Found;
@@ -22,19 +21,19 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-/// The log as it lies on disk, and what is built from it.
+/// The log as it is on disk, and what was built from it.
 pub struct Loaded {
-    /// The log, every byte readable.
+    /// The log. All bytes are readable.
     pub log: Arc<Log>,
     /// The queues, each with its bounds.
     pub queues: Arc<Queues>,
     /// Queues whose files hold entries after their bounds.
     pub stale: Vec<Arc<ConsumeQueue>>,
-    /// The index, where keys are indexed. Its files are not opened yet.
+    /// The index, if keys are indexed. Its files are not opened yet.
     pub index: Option<Arc<Index>>,
 }
 
-/// Opens the log, and every queue that has a directory, and finds the bounds of the queues.
+/// Opens the log and every queue that has a directory, and finds the bounds of the queues.
 pub fn load(found: &Found, begin: &Begin) -> Result<Loaded> {
     let len = found.geometry.log_file_len;
     let log = Arc::new(Log::of_files(found.disk(), &found.root, &found.files, len)?);
@@ -48,7 +47,7 @@ pub fn load(found: &Found, begin: &Begin) -> Result<Loaded> {
     })
 }
 
-/// The queues, none of which is there yet.
+/// An empty table of queues.
 pub fn queues(found: &Found) -> Queues {
     Queues::new(Arc::new(QueueStore {
         disk: Arc::clone(found.disk()),
@@ -60,7 +59,7 @@ pub fn queues(found: &Found) -> Queues {
     }))
 }
 
-/// The index without its files, where keys are indexed.
+/// The index without its files, if keys are indexed.
 pub fn index(found: &Found) -> Option<Arc<Index>> {
     let sizes = (found.geometry.index_slots, found.geometry.index_entries);
     let directory = found.root.join(names::INDEX);
@@ -69,7 +68,7 @@ pub fn index(found: &Found) -> Option<Arc<Index>> {
 }
 
 /// Opens every queue that has a directory and finds its bounds. Returns those whose files hold
-/// entries after them.
+/// entries after the bounds.
 fn load_queues(
     found: &Found,
     queues: &Queues,
@@ -104,8 +103,7 @@ fn load_queues(
     Ok(stale)
 }
 
-/// Whether every queue that is known of is there to its end, as far as a look at the corners of
-/// its files shows.
+/// Whether every known queue is complete, judged by the corners of its files.
 pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<bool> {
     if begin.from <= found.min_position() {
         return Ok(true);
@@ -113,8 +111,8 @@ pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Res
     let queues = loaded.queues.all(&found.topics);
     let min_position = loaded.log.min_position();
     match &begin.inventory {
-        // Without one, something has to be there; a mark says that Forebay wrote the store, and
-        // has flushed nothing as a whole yet.
+        // Without an inventory, some queue must exist. If there are marks, Forebay wrote the store
+        // but has not completed a full pass.
         None if begin.marked && !begin.clean => return Ok(false),
         None if queues.iter().all(|(_, queue)| queue.max() == 0) => return Ok(false),
         None => {}
@@ -125,7 +123,7 @@ pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Res
                 let Some(queue) = queue.filter(|it| it.max() >= *next && it.covers(*min)) else {
                     return Ok(false);
                 };
-                // Entries alone do not tell that more is retired: they may be damaged.
+                // Queue entries alone do not prove that more was deleted: they may be damaged.
                 if !queue.is_filled(*min..queue.first_from(min_position)?)? {
                     return Ok(false);
                 }
@@ -152,7 +150,7 @@ pub fn queues_are_complete(found: &Found, loaded: &Loaded, begin: &Begin) -> Res
     Ok(true)
 }
 
-/// Lets go of entries that were put into memory, for a walk from the first record on.
+/// Drops entries kept in memory, before the whole log is walked.
 pub fn forget_overlays(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<()> {
     if found.access == Access::Read {
         let known = Counted::of(begin);
@@ -166,14 +164,14 @@ pub fn forget_overlays(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<
     Ok(())
 }
 
-/// The bounds of each queue at one position of the log, as the inventory tells them.
+/// The bounds of each queue at one position of the log, from the inventory.
 pub struct Counted<'a> {
     position: Option<u64>,
     bounds: HashMap<(&'a str, u32), (u64, u64)>,
 }
 
 impl Counted<'_> {
-    /// As the inventory of `begin` tells.
+    /// The bounds from the inventory of `begin`.
     pub fn of(begin: &Begin) -> Counted<'_> {
         let queues = begin.inventory.iter().flat_map(|known| &known.queues);
         Counted {
@@ -189,19 +187,19 @@ impl Counted<'_> {
         bounds.copied().unwrap_or_default()
     }
 
-    /// First offset of the queue; 0 where nothing tells.
+    /// First offset of the queue; 0 if unknown.
     pub fn first(&self, topic: &str, queue: u32) -> u64 {
         self.bounds(topic, queue).0
     }
 
-    /// A position and the next offset of the queue there; `None` where nothing tells.
+    /// A position, and the next offset of the queue there; `None` if unknown.
     pub fn next(&self, topic: &str, queue: u32) -> Option<(u64, u64)> {
         Some((self.position?, self.bounds(topic, queue).1))
     }
 }
 
-/// Finds the bounds of a queue from its files: up to the last entry that [`last_held`] finds.
-/// Returns whether the files hold entries after the bounds.
+/// Finds the bounds of a queue from its files: they end with the last entry that [`end_held`]
+/// accepts. Returns whether the files hold entries after the bounds.
 fn find_bounds(
     queue: &ConsumeQueue,
     topic: &Topic,
@@ -215,10 +213,10 @@ fn find_bounds(
     Ok(max < last)
 }
 
-/// The number after the last entry of `numbers` that leads to its own record below `end`, to one
-/// that is retired, or to none on purpose. `counted` is a position and the next offset of the queue
-/// there: an entry that leads below the one must be below the other, or a crash has taken its
-/// message.
+/// The number after the last entry of `numbers` that counts: a filler, or an entry that points to its
+/// own record below `end` or to a deleted one. `counted` is a position and the next offset of the
+/// queue there: an entry that points below the position must have a lower number than that offset, or
+/// a crash has taken its message. Without such an entry, the first of `numbers`.
 pub fn end_held(
     queue: &ConsumeQueue,
     topic: &Topic,
@@ -243,8 +241,8 @@ pub fn end_held(
     Ok(numbers.start)
 }
 
-/// Whether an entry says that its offset has been used: it leads to a record that claims it, or to
-/// one that is retired, or no message has it.
+/// Whether an entry proves that its offset was used: it points to a record with that offset or to a
+/// deleted one, or it is a filler.
 fn holds(log: &Log, meant: Meant<'_>, entry: QueueEntry) -> Result<bool> {
     if entry.is_filler() || entry.end() <= log.min_position() {
         return Ok(true);

@@ -1,6 +1,6 @@
-//! The marks of a store that is being recovered, left before anything else is changed.
+//! Marks a store as being recovered, before anything else is changed.
 //!
-//! A process that dies after this leaves a store that the next opening takes for crashed.
+//! If the process dies after this, the next opening treats the store as crashed.
 
 use super::begin::Begin;
 use super::find::Found;
@@ -10,13 +10,13 @@ use crate::engine::directory::{names, writer};
 use crate::error::{Error, Op, Result};
 use crate::region::Access;
 
-/// Leaves `abort` and a running state page, durably, in a store that is written.
+/// In a writable store, durably creates `abort` and marks the state page as in use.
 pub fn mark_running(found: &Found, begin: &Begin) -> Result<()> {
     if found.access == Access::Read {
         return Ok(());
     }
     let disk = &**found.disk();
-    // First the page, which tells what the file says until it is ours.
+    // The page first: until `abort` is Forebay's own, the page preserves what it says.
     found.state.begin_recovery(begin.trust == Trust::Everywhere);
     found.state.set_fixed(&found.geometry, &found.host());
     found.state.sync(&**found.disk())?;
@@ -25,8 +25,8 @@ pub fn mark_running(found: &Found, begin: &Begin) -> Result<()> {
     writer::sync_name(disk, &found.root, &found.state)
 }
 
-/// Makes the directories that are not there, durably. The names of those that are there became
-/// durable with that of `abort`.
+/// Durably creates missing directories. The names of existing ones became durable with that of
+/// `abort`.
 fn make_directories(found: &Found) -> Result<()> {
     let disk = found.disk();
     let mut made = false;

@@ -1,30 +1,30 @@
-//! Opening: a stair. Each step takes what the steps above it have found, and hands its own on.
+//! Opening a store, in steps. Each step takes the results of earlier steps and passes on its own.
 //!
 //! ```text
 //!   find          lock, permit, sizes and files, small tables                        -> Found
 //!   begin         where the walk begins, and why                                     -> Begin
-//!   mark_running  a halt from here on shows: abort and page, durable
-//!   walk          the log is walked, queues and index are brought up to its end      -> Walked
-//!     load          the queues as their files have them                              -> Loaded
-//!     confirm       the marks hold, or the walk begins where nothing can be missed   -> Begin
-//!     plan_index    what of the index is believed                                    -> KeyPlan
-//!     walk_from     each record to its place, each key into the index                -> Placed
-//!     ...           queues and index are cut to the log, losses are named
-//!   trim          what is kept becomes durable, what lies after the end is erased    -> Trimmed
-//!   assemble      the parts of an open store; the page begins an epoch               -> Opened
+//!   mark_running  durably marks the store as running, in `abort` and the state page
+//!   walk          walks the log and brings queues and index up to its end            -> Walked
+//!     load          loads the queues and their bounds from their files               -> Loaded
+//!     confirm       checks the marks; if wrong, walks from where nothing is missed   -> Begin
+//!     plan_index    decides which index files are valid                              -> KeyPlan
+//!     walk_from     puts each record into its queue and each key into the index      -> Placed
+//!     ...           cuts queues and index to the log, names lost messages
+//!   trim          makes the log durable and erases the bytes after its end           -> Trimmed
+//!   assemble      builds the parts of an open store; the page begins an epoch        -> Opened
 //! ```
 //!
-//! A reader takes the same steps and changes nothing: it takes no lock, leaves no mark, and what
-//! queues lack stays in memory. Beside a live writer it goes from `find` to `follow` at once.
+//! A reader takes the same steps and changes nothing: it takes no lock, leaves no mark, and keeps
+//! missing queue entries in memory. If another process is writing the store, it goes from `find`
+//! directly to `follow`.
 //!
-//! The order makes a crash harmless. `abort` and the page say that the store is being recovered,
-//! durably, before anything else changes. The page begins an epoch when the log is final on the
-//! disk. A crash in between leaves a store that the next opening recovers again. What the walk puts
-//! into queues and index need not be durable for that: the settled mark stays below it until a full
-//! pass has synced it.
+//! The order makes a crash harmless. Before anything else changes, `abort` and the page durably
+//! state that the store is being recovered. The page begins an epoch when the log is final on the
+//! disk. After a crash in between, the next opening recovers the store again. The entries that the
+//! walk adds to queues and index need not be durable for that: the settled mark stays below them
+//! until a full pass has synced them.
 //!
-//! An error ends the opening with its cause: what cannot be read is neither a hole nor the end of
-//! the log.
+//! An error ends the opening. Bytes that cannot be read are neither a hole nor the end of the log.
 
 pub mod assemble;
 pub mod begin;

@@ -1,4 +1,4 @@
-//! Opening a store: the stair that [`super`] draws, from the top step to the last.
+//! Opens a store with the steps that [`super`] describes.
 
 use super::assemble::{Opened, assemble, follow};
 use super::begin::begin;
@@ -12,13 +12,13 @@ use crate::options::Options;
 use std::path::Path;
 use std::time::Instant;
 
-/// Opens the store at `root` as the options say. On return all that is kept of it is durable, and
-/// nothing follows the end of its log.
+/// Opens the store at `root` with these options. On return everything kept is durable, and nothing
+/// follows the end of its log.
 ///
 /// # Errors
 ///
-/// Those of [`find`], and [`Error::Io`](crate::Error::Io) where a step cannot read or write: the
-/// opening ends there, and the next one begins anew.
+/// Those of [`find`], and [`Error::Io`](crate::Error::Io) if a step cannot read or write. The
+/// opening then ends, and the next one starts over.
 pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
     let began = Instant::now();
     let found = find(machine, root, options)?;

@@ -1,9 +1,9 @@
-//! The place of a record in its queue, on recovery: what may be believed of a queue offset.
+//! Puts records into their queues during recovery, and decides which queue offsets are plausible.
 //!
-//! A record that carries no checksum over its head can have a wrong queue, offset or topic. So an
-//! offset that leaves a gap is believed only if something explains the gap (messages that were
-//! retired, or that a hole has swallowed) or if the next record of the queue goes on from it. And
-//! an entry that leads to its own record stays, whoever else claims its offset.
+//! A record without a whole-record checksum can have a wrong queue, offset or topic. So an offset
+//! that leaves a gap is accepted only if the gap has a cause (deleted messages, or messages in a
+//! hole), or if the next record of the queue continues from it. And an entry that points to its own
+//! record stays, whichever other record claims its offset.
 
 use super::find::Found;
 use super::load::Loaded;
@@ -22,7 +22,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Offsets of a queue that no record was met for.
+/// Offsets of a queue for which no record was found.
 #[derive(Clone, Debug)]
 pub struct Gap {
     /// Its topic.
@@ -37,17 +37,17 @@ pub struct Gap {
     pub before: u64,
 }
 
-/// What placing the records of a walk came to.
+/// The result of placing the records of a walk.
 pub struct Placed {
     /// Entries stored.
     pub rebuilt: u64,
-    /// Gaps that are believed.
+    /// Accepted gaps.
     pub gaps: Vec<Gap>,
-    /// Whether a queue lacks entries of records below the begin of the walk.
+    /// Whether a queue lacks entries of records before the beginning of the walk.
     pub begins_too_late: bool,
 }
 
-/// A record whose offset leaves a gap that nothing explains.
+/// A record whose offset leaves an unexplained gap.
 #[derive(Clone, Debug)]
 struct Doubtful {
     queue: Arc<ConsumeQueue>,
@@ -56,10 +56,10 @@ struct Doubtful {
     entry: QueueEntry,
 }
 
-/// Gaps that are believed of the last record of a queue, which no other confirms.
+/// The longest gap accepted before the last record of a queue, which no later record confirms.
 const LAST_GAP_MAX: u64 = 16;
 
-/// Puts entries of records that a walk meets.
+/// Puts the queue entries of the records that a walk finds.
 pub struct Placer {
     topics: Arc<Topics>,
     queues: Arc<Queues>,
@@ -67,12 +67,12 @@ pub struct Placer {
     log: Arc<Log>,
     finder: Finder,
     min: u64,
-    /// Whether the walk meets every record of the log.
+    /// Whether the walk covers the whole log.
     from_start: bool,
     placed: Placed,
-    /// The last one of each queue, by topic and queue.
+    /// The last doubtful record of each queue, by topic and queue.
     doubtful: HashMap<(u32, u32), Doubtful>,
-    /// Queues of records that hold many messages each, and so many offsets.
+    /// Queues with records that hold several messages, and so take several offsets.
     batched: HashSet<(u32, u32)>,
 }
 
@@ -111,7 +111,7 @@ impl Placer {
         Ok(self.placed)
     }
 
-    /// Puts the entry of the record at `position`, before which `holes` bytes of the walk are lost.
+    /// Puts the entry of the record at `position`. `holes`: bytes lost before it on this walk.
     pub fn place(
         &mut self,
         record: &Record<'_>,
@@ -135,7 +135,7 @@ impl Placer {
         if offset < max {
             match queue.entry(offset)? {
                 Some(there) if there == entry => return Ok(()),
-                // One that leads to this record and differs is torn.
+                // If it differs but points to this record, it is torn.
                 Some(there)
                     if there.position != position
                         && leads_home(&self.log, (&topic, queue.id, offset), there)? =>
@@ -179,8 +179,8 @@ impl Placer {
         Ok(())
     }
 
-    /// Whether the record before this one in the queue left the same gap: then both are believed.
-    /// If not this one waits for the next.
+    /// Whether the previous record of the queue left the same gap: then both are accepted. If not,
+    /// this record waits for the next one.
     fn is_confirmed(
         &mut self,
         topic: &Topic,
@@ -212,7 +212,7 @@ impl Placer {
         self.put(queue, *offset, doubtful.entry)
     }
 
-    /// Notes that no record was met for the offsets from the end of a queue to `offset`.
+    /// Records that there are no records for the offsets from the end of a queue to `offset`.
     fn note_gap(
         &mut self,
         topic: &str,
@@ -231,14 +231,14 @@ impl Placer {
         Ok(())
     }
 
-    /// Whether `gap` offsets may be without a record.
+    /// Whether there is a cause for `gap` offsets without a record.
     fn explained(&self, topic: &Topic, queue: &ConsumeQueue, gap: u64, holes: u64) -> Result<bool> {
         let swallowed = gap <= holes / RECORD_LEN_MIN as u64;
         let batched = self.batched.contains(&(topic.id, queue.id));
         if swallowed || batched {
             return Ok(true);
         }
-        // Where the log no longer begins at 0, the messages before its first may be retired.
+        // If the log no longer begins at 0, messages before its first may have been deleted.
         let before = queue.last_end_below(u64::MAX)?.unwrap_or(self.min);
         Ok(self.min > 0 && (queue.is_untouched()? || before <= self.min))
     }

@@ -1,4 +1,4 @@
-//! The walk: the log is walked, and what queues and index lack is put into them.
+//! Walks the log and adds what queues and index lack.
 
 use super::begin::Begin;
 use super::confirm::confirm;
@@ -22,33 +22,33 @@ use crate::region::Access;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// A log that was walked, and queues and index up to its end. The maps of the walk are gone.
+/// A log that was walked, and queues and index up to its end. The maps of the walk are released.
 pub struct Walked {
     /// The queues.
     pub queues: Arc<Queues>,
-    /// The index, where keys are indexed.
+    /// The index, if keys are indexed.
     pub index: Option<Arc<Index>>,
-    /// Log positions whose keys the index does not have, in a store that may not be written.
+    /// Log positions whose keys the index lacks; only in a read-only store.
     pub unindexed: Range<u64>,
     /// End of the log.
     pub end: u64,
-    /// Where the log ended when a writer of ours closed it, if the marks tell.
+    /// Where the log ended when Forebay closed it, if the marks tell.
     pub closed_at: Option<u64>,
-    /// Whether nobody has written to the log since then.
+    /// Whether nothing was written to the log since then.
     pub untouched_since_close: bool,
-    /// Up to where the log was durable before it was opened.
+    /// Position up to which the log was durable before it was opened.
     pub durable: u64,
     /// Store time of the newest record.
     pub last_store_ms: i64,
-    /// What was found and done.
+    /// What was found and repaired.
     pub recovery: Recovery,
 }
 
-/// Walks the log and brings queues and index up to it.
+/// Walks the log and brings queues and index up to its end.
 ///
 /// # Errors
 ///
-/// [`Error::Io`] where something cannot be read. Nothing is known of such bytes: they are neither a
+/// [`Error::Io`] if something cannot be read. Nothing is known about such bytes: they are neither a
 /// hole nor the end of the log.
 pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
     let loaded = load(found, &begin)?;
@@ -115,7 +115,7 @@ pub fn walk(found: &Found, begin: Begin) -> Result<Walked> {
     })
 }
 
-/// One walk over the log, which puts what it meets into queues and index.
+/// Walks the log once and puts what it finds into queues and index.
 fn walk_from(
     found: &Found,
     loaded: &Loaded,
@@ -133,7 +133,7 @@ fn walk_from(
     Ok((outcome, placer.finish()?))
 }
 
-/// Makes removals of log files durable, before the entries of their records go: a file that came
+/// Makes removals of log files durable before the entries of their records go: a file that came
 /// back after a power loss would lack its queue entries.
 fn sync_removals(found: &Found) -> Result<()> {
     if found.access == Access::ReadWrite && found.min_position() > 0 {
@@ -144,9 +144,9 @@ fn sync_removals(found: &Found) -> Result<()> {
     Ok(())
 }
 
-/// Entries after the end of the log lead nowhere, and those before its begin are gone. Those
-/// of messages that a crash took lie after the end of a queue: another log could grow under
-/// them, and then they would count.
+/// Removes queue entries after the end of the log and before its beginning. Entries of messages
+/// that a crash took are after the end of a queue. If they stayed, they would become valid when the
+/// log grows past their positions again.
 fn cut_queues(found: &Found, loaded: &Loaded, begin: &Begin, end: u64) -> Result<()> {
     let min = found.min_position();
     let known = Counted::of(begin);
@@ -165,8 +165,8 @@ fn cut_queues(found: &Found, loaded: &Loaded, begin: &Begin, end: u64) -> Result
             let max = end_held(&queue, &topic, &loaded.log, counted, (numbers, end))?;
             queue.truncate(max)?;
         }
-        // Entries below what the table tells count where a log file came back: then they lead
-        // to their records.
+        // Entries below the first offset in the inventory count only if a log file came back: then
+        // they point to their records.
         let first = known.first(&topic.name, queue.id).min(queue.max());
         let mut low = queue.first_in_log(min)?;
         while low < first && !is_home(&loaded.log, &topic, &queue, low)? {
@@ -189,8 +189,8 @@ fn is_home(log: &Log, topic: &Topic, queue: &ConsumeQueue, number: u64) -> Resul
     }
 }
 
-/// Sets the next offset of queues whose files hold no entry. Only what was retired has used
-/// offsets up, and the inventory tells of that; a file that outlived those before it does not.
+/// Sets the next offset of queues whose files hold no entries. Only deleted messages have used
+/// offsets then, and the inventory knows them; a file that outlived earlier files proves nothing.
 fn restart_empty_queues(found: &Found, loaded: &Loaded, begin: &Begin) -> Result<()> {
     if found.state.epoch() == 0 {
         return Ok(());
@@ -208,9 +208,9 @@ fn restart_empty_queues(found: &Found, loaded: &Loaded, begin: &Begin) -> Result
     Ok(())
 }
 
-/// Keeps offsets from being given twice where the last messages of a queue are lost with their
-/// entries. Returns those that were kept, where the log goes on behind them; where its end is
-/// gone they may be more than can be told one by one.
+/// Keeps offsets from being assigned twice if the last messages of a queue are lost with their
+/// entries. Returns these offsets, except if the end of the log is missing: then they may be too
+/// many to list.
 fn keep_next_offsets(
     found: &Found,
     loaded: &Loaded,
@@ -246,8 +246,8 @@ fn keep_next_offsets(
     Ok(kept)
 }
 
-/// Finds the queue entries that lead into holes, and the offsets that no record was met for:
-/// the messages that are lost. Where the store may be written they become fillers.
+/// Finds the lost messages: queue entries that point into holes, and offsets without a record. In a
+/// writable store their entries become fillers.
 fn name_losses(found: &Found, loaded: &Loaded, holes: &mut [Damage], gaps: &[Gap]) -> Result<()> {
     for damage in &mut *holes {
         let hole = damage.position..damage.position + damage.length;
@@ -271,15 +271,16 @@ fn name_losses(found: &Found, loaded: &Loaded, holes: &mut [Damage], gaps: &[Gap
     Ok(())
 }
 
-/// What is missing of a log that has to go to `promised`: a file that was removed or cut at the end
-/// leaves no trace in it.
+/// Describes the missing end of a log that must reach `promised`. A file that was removed or
+/// truncated at the end leaves no other trace.
 fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
     let reason = "the log ends here, and went on when it was last open";
     (end < promised).then(|| log.damage(end..promised, reason))
 }
 
-/// Gives topics that the table does not know the queues that they have, and in a store of ours
-/// those that they had before they were used: the table is written a moment behind the topics.
+/// Sets the number of queues of topics that are missing in the table, because it is written a
+/// moment after a topic is created. They get the queues that exist, and in a store of Forebay at
+/// least the initial number.
 fn count_queues(found: &Found, queues: &Queues) {
     let ours = found.state.epoch() > 0 && found.access == Access::ReadWrite;
     for topic in found.topics.all() {
@@ -297,8 +298,8 @@ fn count_queues(found: &Found, queues: &Queues) {
     }
 }
 
-/// Store time of the newest record: store times never decrease, so it is that of the last
-/// record of one of the queues.
+/// Store time of the newest record. Store times never decrease, so it is the last record of one of
+/// the queues.
 fn newest_store_ms(found: &Found, loaded: &Loaded) -> Result<i64> {
     let mut newest = 0;
     for (_, queue) in loaded.queues.all(&found.topics) {

@@ -1,8 +1,8 @@
-//! The index on recovery: what of it may be believed, and from where keys have to be put again.
+//! The index during recovery: which parts are valid, and from where keys must be put again.
 //!
-//! Entries are put in the order of the log, so what is missing in the middle cannot be added: all
-//! from there on is built again. In a store that may not be written, records that the index lacks
-//! are looked for in the log itself.
+//! Entries are in log order, so entries missing in the middle cannot be added: everything from
+//! there on is rebuilt. In a read-only store, queries scan the log for records that the index
+//! lacks.
 
 use super::begin::Begin;
 use super::find::Found;
@@ -16,35 +16,35 @@ use crate::region::Access;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// What a walk does with the keys that it meets.
+/// What a walk does with the keys that it finds.
 pub struct KeyPlan {
-    /// The index, where the walk puts keys.
+    /// The index, if the walk puts keys.
     index: Option<Arc<Index>>,
     /// Position from which on keys are put again after the walk.
     again: Option<u64>,
-    /// Position of the last record that is indexed: those before it are passed over.
+    /// Position of the last indexed record. Records before it are skipped.
     indexed_to: Option<u64>,
-    /// Stretches between the index files, where no record with keys may lie.
+    /// Ranges between the index files, in which no record may have keys.
     gaps: Vec<Range<u64>>,
-    /// Whether one was met there: an index file is missing.
+    /// Whether such a record was found: an index file is missing.
     missing: bool,
-    /// First record that is not in the index, where the walk puts nothing.
+    /// First record that the index lacks, if the walk puts no keys.
     unindexed: Option<u64>,
     put: u64,
 }
 
-/// What became of the index.
+/// The result for the index.
 pub struct Reindexed {
-    /// Entries that it got, by the walk and after it.
+    /// Entries put, during the walk and after it.
     pub entries_put: u64,
-    /// Records that were checked after the walk.
+    /// Records checked after the walk.
     pub records_checked: u64,
-    /// Log positions whose keys it does not have, in a store that may not be written.
+    /// Log positions whose keys it lacks; only in a read-only store.
     pub unindexed: Range<u64>,
 }
 
 impl KeyPlan {
-    /// A record that the walk meets.
+    /// Handles a record that the walk finds.
     #[inline]
     pub fn meet(&mut self, record: &Record<'_>, known: &Known<'_>, position: u64) -> Result<()> {
         if !is_indexed(record) || known.index_keys().next().is_none() {
@@ -53,7 +53,7 @@ impl KeyPlan {
         if self.indexed_to.is_none_or(|end| position >= end) {
             match &self.index {
                 Some(index) => self.put += index.put_missing(record, known, position)?,
-                // The last record that has an entry may lack entries of its other keys.
+                // The last record with an entry may lack entries of its other keys.
                 None => {
                     self.unindexed.get_or_insert(position);
                 }
@@ -65,12 +65,12 @@ impl KeyPlan {
     }
 }
 
-/// Opens the index files; whether all that were known of are there and sound.
+/// Opens the index files. Returns whether all known ones exist and are sound.
 fn load_index(found: &Found, index: &Index, begin: &Begin) -> Result<bool> {
     let mut sound = index.load(found.files_end())?;
     let files = index.files();
-    // The machine may have gone with its broker, and with it some pages that the broker had
-    // stored; one that lives has them all.
+    // The machine may have failed together with its broker, and lost pages that the broker had
+    // stored. A broker that is running still has all pages.
     if begin.halted_by_other && !found.disk().copies() {
         for file in &files {
             sound = sound && file.is_whole()?;
@@ -92,7 +92,7 @@ fn load_index(found: &Found, index: &Index, begin: &Begin) -> Result<bool> {
     Ok(sound && all_there && (listed.is_some() || !files.is_empty()))
 }
 
-/// Loads the index and takes away what is not to be believed. The walk will begin at `from`.
+/// Loads the index and removes what cannot be trusted. The walk will begin at `from`.
 pub fn plan_index(
     found: &Found,
     index: Option<&Arc<Index>>,
@@ -112,12 +112,12 @@ pub fn plan_index(
         return Ok(plan);
     };
     let min = found.min_position();
-    // A writer that builds no index moves the marks all the same, and looks at no index that a
-    // power loss may have left torn before it.
+    // A writer without an index still moves the marks, and does not check whether an earlier power
+    // loss left the index torn.
     let complete = !found.state.is_unindexed() && load_index(found, index, begin)?;
     let end_position = index.end_position()?;
     let unmarked = (!begin.marked).then(|| end_position.unwrap_or(min));
-    // Where there is no file and none was known of, nothing shows where the first would begin.
+    // If no file exists and none was listed, nothing shows where the first would begin.
     let listed = begin
         .inventory
         .as_ref()
@@ -171,8 +171,8 @@ fn clear_index(found: &Found, index: &Index) -> Result<()> {
     index.clear()
 }
 
-/// Has the state page tell, until the store runs, that the index is not to be believed: a
-/// process that dies meanwhile leaves a part of it, which looks like a whole.
+/// Marks the index as invalid in the state page until the store runs: a process that dies meanwhile
+/// leaves a part of it that looks complete.
 fn doubt_index(found: &Found) -> Result<()> {
     if found.state.is_unindexed() {
         return Ok(());
@@ -181,7 +181,7 @@ fn doubt_index(found: &Found) -> Result<()> {
     found.state.sync(&**found.disk())
 }
 
-/// Puts the keys that the walk to `end` could not, because they come before others.
+/// Puts the keys that the walk to `end` could not put, because they come before others.
 pub fn complete_index(
     found: &Found,
     loaded: &Loaded,
@@ -234,7 +234,7 @@ pub fn complete_index(
     Ok(reindexed)
 }
 
-/// The stretches before the first index file, and between one and the next.
+/// The ranges before the first index file and between consecutive ones.
 fn gaps(index: &Index) -> Result<Vec<Range<u64>>> {
     let mut behind = 0;
     let mut gaps = Vec::new();

@@ -1,8 +1,8 @@
-//! The end of the log on opening: what is kept becomes durable, what lies behind is erased.
+//! The end of the log at opening: makes what is kept durable, and erases what follows.
 //!
-//! Bytes that a sync failed on in the last life may look clean in the page cache and be missing on
-//! the disk, so what was not known to be durable is stored again and synced. Bytes after the end
-//! could come back as records one day, so they become zeros before the first append.
+//! After a failed sync of the last writer, bytes may look clean in the page cache and be missing on
+//! the disk. So everything not known to be durable is stored again and synced. Bytes after the end
+//! could later be read as records, so they become zeros before the first append.
 
 use super::find::Found;
 use super::rebuild::Walked;
@@ -20,12 +20,11 @@ use std::path::Path;
 pub struct Trimmed {
     /// Its files.
     pub files: Vec<FoundFile>,
-    /// Bytes after the end that were erased; in a store that may not be written, that are there.
+    /// Bytes after the end that were erased; in a read-only store, that exist.
     pub bytes: u64,
 }
 
-/// Makes the end of the log final. In a store that may not be written, what lies after it is
-/// counted alone.
+/// Makes the end of the log final. In a read-only store, only counts what follows it.
 pub fn trim(found: &Found, walked: &Walked) -> Result<Trimmed> {
     match found.access {
         Access::ReadWrite => trim_files(found, walked),
@@ -57,7 +56,7 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
             continue;
         }
         if file.len < len {
-            // It was cut short. A file that can be mapped has its whole length.
+            // It was truncated. Files that are mapped must have their full length.
             found
                 .disk()
                 .write_at(&path, len - 1, &[0])
@@ -82,7 +81,7 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
     Ok(trimmed)
 }
 
-/// Makes what a file holds of `doubtful` positions durable.
+/// Makes a file's part of the `doubtful` positions durable.
 fn keep(found: &Found, path: &Path, file: &FoundFile, doubtful: Range<u64>) -> Result<()> {
     let (disk, len) = (found.disk(), found.geometry.log_file_len);
     if file.start + len <= doubtful.start || file.start >= doubtful.end {
@@ -93,7 +92,7 @@ fn keep(found: &Found, path: &Path, file: &FoundFile, doubtful: Range<u64>) -> R
     if from >= to {
         return Ok(());
     }
-    // A store to a hole on a full disk would be answered with a signal.
+    // A store into a hole on a full disk would raise a signal.
     disk.reserve(path, from, to - from)
         .map_err(|e| Error::io(Op::Reserve, path, e))?;
     let region = disk.map(path, index(len), Access::ReadWrite);
@@ -106,10 +105,10 @@ fn keep(found: &Found, path: &Path, file: &FoundFile, doubtful: Range<u64>) -> R
     synced.map_err(|e| Error::io(Op::Sync, path, e))
 }
 
-/// Turns what a file holds after the end of the log into zeros, durably; how many bytes that are.
+/// Durably erases a file's bytes after the end of the log, and returns how many there were.
 ///
-/// An opening that died before its sync, or whose sync failed, leaves zeros that the disk may not
-/// have. The page tells up to where, so they are stored again.
+/// An opening that died before its sync, or whose sync failed, leaves zeros that may not be on the
+/// disk. The page states how far they reach, so they are stored again.
 fn erase_tail(found: &Found, path: &Path, file: &FoundFile, end: u64) -> Result<u64> {
     let (disk, state) = (found.disk(), &found.state);
     let from = end.saturating_sub(file.start);
@@ -129,7 +128,7 @@ fn erase_tail(found: &Found, path: &Path, file: &FoundFile, end: u64) -> Result<
     Ok(last - from)
 }
 
-/// Bytes after the end of a log that may not be written.
+/// Counts the bytes after the end of a read-only log.
 fn count_stale(found: &Found, end: u64) -> Result<u64> {
     let directory = found.root.join(names::COMMIT_LOG);
     let mut stale = 0;
@@ -153,7 +152,7 @@ fn last_byte_after(disk: &dyn Disk, path: &Path, from: u64, len: u64) -> Result<
     let mut buffer = Vec::new();
     let mut at = from;
     let mut last = None;
-    // Read and not mapped: a load from a hole of a full memory file system is a signal.
+    // Read, not mapped: on a full memory file system, a load from a hole raises a signal.
     while let Some(data) = disk.next_data(path, at).map_err(io)? {
         at = data.start.max(at);
         if at >= len {
@@ -173,7 +172,7 @@ fn last_byte_after(disk: &dyn Disk, path: &Path, from: u64, len: u64) -> Result<
     Ok(last)
 }
 
-/// Where the last byte that is not zero stands. Most pages are zeros, and passed over as a whole.
+/// Index of the last byte that is not zero. Most pages are zeros, and are skipped as a whole.
 fn last_byte(bytes: &[u8]) -> Option<usize> {
     let mut pages = bytes.chunks(PAGE).enumerate().rev();
     let (number, page) =

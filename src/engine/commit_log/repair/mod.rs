@@ -1,13 +1,13 @@
-//! Repair: what is damaged is saved beside the log, holes of the log are filled, caches are put
-//! right from the log.
+//! Repair: saves damaged bytes beside the log, fills holes of the log, and corrects queues, index
+//! and tables from the log.
 //!
 //! ```text
 //!   inspect --> save damaged bytes --> fill the holes --> queues --> index --> tables --> inspect
 //! ```
 //!
-//! Each step leaves a store that can be opened, and a repair that was cut short is made whole by
-//! the next one: what was filled is no damage any more, the rest is found again. Messages are sent
-//! and read meanwhile; who asks for a key waits while the index is built again.
+//! After each step the store can be opened, and another repair completes one that was interrupted:
+//! filled holes are no longer damage, and the rest is found again. Messages can be sent and read
+//! meanwhile. A query by key waits while the index is rebuilt.
 
 pub mod rewrite;
 pub mod salvage;
@@ -33,8 +33,8 @@ use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use std::collections::BTreeMap;
 
-/// Repairs an open store. `progress` hears of bytes looked at and in all; while it does, false ends
-/// the repair before anything is changed.
+/// Repairs an open store. `progress` receives the bytes inspected and the total. If it returns
+/// false during the inspection, the repair ends without changes.
 pub fn repair(
     parts: &Parts,
     retention: &Retention,
@@ -50,13 +50,14 @@ pub fn repair(
         return Ok(repair);
     }
     if found.found.damage.is_empty() && found.index_from.is_none() {
-        // What a repair that was cut short has put right may be in the page cache alone.
+        // Changes of an interrupted repair may be only in the page cache.
         parts.full_pass()?;
         return Ok(repair);
     }
     let done = changes(parts, retention, &mut found, &mut repair.steps);
     done.inspect_err(|error| {
-        // What passes is no failure, and what was done so far is whole, or has failed the store.
+        // A temporary error is no failure: the changes so far are complete, or have failed the
+        // store.
         if error.ends_writing() {
             parts.fail(error);
         }
@@ -84,14 +85,14 @@ fn changes(
         rebuild_index(parts, name, steps)?;
     }
     drop(withdrawn);
-    // As in a full pass: what the inventory tells of is durable when it is written.
+    // As in a full pass: what the inventory describes is durable when it is saved.
     let flushed = parts.flush_all()?;
     rewrite_tables(parts, found, steps)?;
     parts.save_inventory(flushed)
 }
 
-/// Takes what was known of places that are looked at again, and of log files that are gone: the log
-/// ends before them, or nothing but a filler is left of them.
+/// Removes known damage of the kinds that are checked again, also in log files that no longer
+/// exist: the log ends before them, or only a BLANK is left of them.
 fn forget(parts: &Parts) {
     use DamageKind::{Index, Log, Options, Queue, Retention};
     let checked = [Log, Queue, Index, Options, Retention];
@@ -100,7 +101,7 @@ fn forget(parts: &Parts) {
         .retain(|damage| !checked.contains(&damage.kind));
 }
 
-/// Saves what lies in the holes, and fills them, file by file.
+/// Saves the bytes in the holes, then fills the holes, file by file.
 fn bridge_holes(
     parts: &Parts,
     retention: &Retention,
@@ -155,14 +156,14 @@ fn bridge_holes(
     Ok(())
 }
 
-/// Keeps retention from taking the file of a position away while it is worked on. `None` where it
-/// has done so already: what was damaged there is gone with it.
+/// Keeps retention from deleting the file at a position during the work. `None` if it is already
+/// deleted, and its damage with it.
 fn keep<'a>(parts: &Parts, retention: &'a Retention, position: u64) -> Option<Pause<'a>> {
     let kept = retention.pause();
     (position >= parts.log.min_position()).then_some(kept)
 }
 
-/// Adds a step, joined with the one before where they touch in a file.
+/// Adds a step. Merges it with the previous one if they are adjacent in a file.
 fn add_step(steps: &mut Vec<RepairStep>, step: RepairStep) {
     if let Some(last) = steps.last_mut()
         && last.path == step.path
@@ -176,7 +177,7 @@ fn add_step(steps: &mut Vec<RepairStep>, step: RepairStep) {
     }
 }
 
-/// Lets the entries of the messages that lay in a hole lead to what fills it.
+/// Points the entries of the messages in a hole to the record that fills it.
 fn mark_lost(
     parts: &Parts,
     retention: &Retention,
@@ -206,7 +207,7 @@ fn mark_lost(
     Ok(())
 }
 
-/// What is done with queue entries.
+/// What was done with queue entries.
 const LOST: &str = "marked queue entries whose messages are lost";
 const RIGHT: &str = "put queue entries right";
 const ADDED: &str = "added queue entries of records that had none";
@@ -231,7 +232,7 @@ fn entry_step(
     parts.queues.limit_maps();
 }
 
-/// Lets entries lead to their records, and marks those whose messages are lost.
+/// Points entries to their records, and marks those whose messages are lost.
 fn correct_entries(
     parts: &Parts,
     retention: &Retention,
@@ -249,7 +250,7 @@ fn correct_entries(
                 entry_of(&message.record().rocketmq(), position)
             }
             None => {
-                // A repair that was cut short has filled the hole that it leads into.
+                // An interrupted repair has filled the hole that it points into.
                 let bridge = found.bridges.iter().find(|b| b.contains(&bad.position));
                 bridge.map_or(QueueEntry::FILLER, QueueEntry::lost)
             }
@@ -271,8 +272,8 @@ fn entry_of(record: &Record<'_>, position: u64) -> QueueEntry {
     QueueEntry::of(record, &known, position)
 }
 
-/// Puts records into their queues that no entry leads to. One whose place another record has stays
-/// as it is.
+/// Adds queue entries for records that have none. A record whose offset belongs to another one
+/// stays without.
 fn place_strays(
     parts: &Parts,
     retention: &Retention,
@@ -320,8 +321,7 @@ fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Resul
     let mut put = 0;
     let page = &parts.log.state;
     let mut again = || {
-        // Half an index is not whole, and looks as if it were: who opens the store next builds it
-        // again, whatever ends this.
+        // A partial index looks complete. If this is interrupted, the next opening rebuilds it.
         page.set_unindexed(true);
         page.sync(&*parts.disk)?;
         index.drop_from(name)?;
@@ -337,7 +337,7 @@ fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Resul
         let walked = walk(&parts.log, from, Belief::below(end), &mut visit);
         page.count_exchange();
         walked?;
-        // It need not be durable before the index is: the full pass that comes next syncs both.
+        // It need not be durable before the index is: the following full pass syncs both.
         page.set_unindexed(false);
         Ok(())
     };
@@ -354,7 +354,7 @@ fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Resul
     Ok(())
 }
 
-/// Saves the damaged tables and writes those that are ours; another system's are left.
+/// Saves the damaged tables and rewrites those of Forebay; another system's are left unchanged.
 fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>) -> Result<()> {
     for damage in &found.tables {
         let name = damage.path.file_name().unwrap_or_default();
@@ -379,7 +379,7 @@ fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>
                 kept_options::mend(&*parts.disk, &parts.root)?;
                 "written again with the options that it names"
             }
-            // The inventory is written behind everything else, the state page on opening.
+            // The inventory is written after everything else, the state page by the next opening.
             _ => "written again",
         };
         steps.push(RepairStep {

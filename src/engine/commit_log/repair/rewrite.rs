@@ -1,12 +1,12 @@
-//! A log file is written anew with its holes filled, and takes the place of the damaged one.
+//! Rewrites a log file with its holes filled, and replaces the damaged one.
 //!
-//! Readers hold the bytes of a log file, so none of them may change under them. The repaired file
-//! is another one: a copy, made durable under another name, that is renamed over the first. Who
-//! holds a map of the first keeps it; who asks for the file gets the second. A crash leaves one or
-//! the other, each whole.
+//! Readers hold references to the bytes of a log file, so these must not change. The repaired file
+//! is therefore a copy, which is made durable under another name and then renamed over the
+//! original. Holders of a map of the original keep it; later readers get the copy. A crash leaves
+//! one or the other, each complete.
 //!
-//! The file that is appended to is copied while nothing is appended, dispatched or synced: the
-//! appender, and dispatch behind it, go on in the copy.
+//! While the current file is copied, nothing is appended, dispatched or synced. Afterwards appends
+//! and dispatch continue in the copy.
 
 use super::salvage;
 use crate::engine::commit_log::log::bridge::{fill, first};
@@ -21,16 +21,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// Fills the holes of the log file that begins at `start`; each lies within the file. What they
-/// held was saved before.
+/// Fills the holes of the log file that begins at `start`. Each must lie within the file, and its
+/// bytes must have been saved.
 pub fn rewrite(parts: &Parts, start: u64, holes: &[Hole]) -> Result<()> {
     let file = start..start + parts.log.files.file_len();
     let passed = parts.tail.lock().position() >= file.end;
-    // Behind the look: where the file is passed, all of it is written out.
+    // After the check above: if the file was passed, all of it is now written out.
     parts.write_out()?;
     if passed {
         let copy = copy(parts, &file, file.end, holes)?;
-        // A sync of the file that is replaced would tell nothing of the one in its place.
+        // A sync of the original would say nothing about the copy.
         let _unsynced = parts.flushing.log.lock();
         return replace(parts, &copy, &file, file.end).map(drop);
     }
@@ -39,7 +39,7 @@ pub fn rewrite(parts: &Parts, start: u64, holes: &[Hole]) -> Result<()> {
         parts.write_out()?;
         let _unsynced = parts.flushing.log.lock();
         parts.health.check()?;
-        // It may have been filled up in between.
+        // The file may have been filled meanwhile.
         let end = tail.position().min(file.end);
         let copy = copy(parts, &file, end, holes)?;
         let replaced = replace(parts, &copy, &file, end)?;
@@ -56,7 +56,7 @@ pub fn rewrite(parts: &Parts, start: u64, holes: &[Hole]) -> Result<()> {
     })
 }
 
-/// The repaired copy of a file whose bytes below `end` are written, durable on return.
+/// Creates the repaired copy of a file that is written up to `end`. Durable on return.
 fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<PathBuf> {
     let disk = &*parts.disk;
     let from = parts.log.files.path_of(file.start);
@@ -75,7 +75,7 @@ fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<Pa
             let len = hole.range.end - hole.range.start;
             let zeros = disk.erase(&to, hole.range.start - file.start, len);
             zeros.map_err(io)?;
-            // At the end of a file nothing but its filler may have been damaged.
+            // A hole at the end of a file without lost messages may have been just its BLANK.
             let filler =
                 hole.lost.is_empty() && hole.range.end == file.end && hole.range.start > file.start;
             let first = first(&hole.range, file).filter(|_| !filler);
@@ -91,8 +91,8 @@ fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<Pa
     Ok(to)
 }
 
-/// Gives the copy the name of the file, and hands it to all who ask for the file from here on.
-/// `None` where the file was retired in between.
+/// Renames the copy to the file, and gives it to all who ask for the file afterwards. `None` if the
+/// file was deleted meanwhile.
 fn replace(
     parts: &Parts,
     copy: &Path,
@@ -115,7 +115,8 @@ fn replace(
     parts.log.state.count_exchange();
     let names = [files.directory(), copy.parent().unwrap_or(Path::new("."))];
     for directory in names {
-        // What the copy alone holds would be gone with its name, so no append may follow.
+        // Without a durable name, bytes that are only in the copy could disappear, so no append may
+        // follow.
         let synced = disk.sync_directory(directory).map_err(io);
         synced.inspect_err(|error| parts.fail(error))?;
     }

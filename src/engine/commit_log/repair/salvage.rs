@@ -1,7 +1,7 @@
-//! Damaged bytes, kept beside the log before anything is put in their place.
+//! Saves damaged bytes beside the log before they are replaced.
 //!
-//! They lie in the directory `damaged`, a file for each stretch, named by what it is of. A file
-//! that is there is never written to again: another stretch of the same name gets a number.
+//! Each damaged range becomes a file in the directory `damaged`, named after its source. An
+//! existing file is never changed: other bytes with the same name get a number.
 
 use crate::disk::Disk;
 use crate::engine::commit_log::parts::Parts;
@@ -11,13 +11,13 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Name of the directory, in the store's.
+/// Name of the directory, in the store's directory.
 pub const DIRECTORY: &str = "damaged";
 
-/// Bytes that are copied at once.
+/// Bytes copied at a time.
 const CHUNK: u64 = 1 << 20;
 
-/// Makes the directory; its path.
+/// Creates the directory and returns its path.
 pub fn directory(parts: &Parts) -> Result<PathBuf> {
     let path = parts.root.join(DIRECTORY);
     let disk = &*parts.disk;
@@ -27,8 +27,8 @@ pub fn directory(parts: &Parts) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// Keeps a range of a file as `name`, durably; the path that it got. `None` where the file is not
-/// there, or the range holds nothing but zeros.
+/// Durably saves a range of a file as `name` and returns the path. `None` if the file does not
+/// exist or the range holds only zeros.
 pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result<Option<PathBuf>> {
     let disk = &*parts.disk;
     let io = |error| Error::io(Op::Save, from, error);
@@ -57,7 +57,7 @@ pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result
             return Err(io(error));
         }
     }
-    // What an earlier repair has saved, too: it may have died before its sync.
+    // Also syncs what an earlier repair has saved, because it may have died before its sync.
     for path in others.iter().chain([&path]) {
         disk.sync_file(path).map_err(io)?;
     }
@@ -65,7 +65,7 @@ pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result
     Ok(Some(path))
 }
 
-/// Copies what is not zero of a range to the start of a file that is zeros.
+/// Copies the bytes of a range that are not zero to the start of a file of zeros.
 pub fn copy(disk: &dyn Disk, from: &Path, range: Range<u64>, to: &Path) -> io::Result<()> {
     each_chunk(disk, from, range.clone(), &mut |at, bytes| {
         disk.write_at(to, at - range.start, bytes).map(|()| true)
@@ -94,7 +94,7 @@ fn is_same(disk: &dyn Disk, one: &Path, start: u64, two: &Path, len: u64) -> io:
     Ok(true)
 }
 
-/// Hands every chunk that holds more than zeros to `visit`, until it returns false.
+/// Passes every chunk that is not all zeros to `visit`, until it returns false.
 fn each_chunk(
     disk: &dyn Disk,
     path: &Path,

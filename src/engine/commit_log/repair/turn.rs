@@ -4,26 +4,26 @@ use crate::error::{Error, Result};
 use parking_lot::{Mutex, MutexGuard};
 use std::thread::{self, ThreadId};
 
-/// Whose turn it is to repair.
+/// Which thread may repair.
 #[derive(Debug, Default)]
 pub struct Turn {
     held: Mutex<()>,
-    /// The thread of the repair, whose progress callback may call back.
+    /// The thread of the repair. Its progress callback may call the store.
     thread: Mutex<Option<ThreadId>>,
 }
 
-/// The turn of a repair; over when it is dropped.
+/// The turn of a repair; ends when dropped.
 pub struct Repairing<'a> {
     turn: &'a Turn,
     _held: MutexGuard<'a, ()>,
 }
 
 impl Turn {
-    /// Waits for the repair that is at work. None begins while the guard lives.
+    /// Waits for the repair in progress. None begins while the guard lives.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] in the thread of the repair itself, which would wait for ever.
+    /// [`Error::Busy`] in the thread of the repair itself, which would wait forever.
     pub fn wait(&self) -> Result<MutexGuard<'_, ()>> {
         match *self.thread.lock() == Some(thread::current().id()) {
             true => Err(Error::Busy { waited_ms: 0 }),
@@ -31,7 +31,7 @@ impl Turn {
         }
     }
 
-    /// Waits for the repair that is at work, and takes its turn.
+    /// Waits for the repair in progress, then takes the turn.
     ///
     /// # Errors
     ///

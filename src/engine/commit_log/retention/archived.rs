@@ -1,10 +1,10 @@
-//! How far the log is archived, by `forebay.archived`, which `forebay.archive` writes.
+//! How far the log is archived, according to `forebay.archived`, which `forebay.archive` writes.
 //!
 //! ```text
 //! {"targets":{"/mnt/archive/events":3221225472,"s3://bucket/events":2147483648}}
 //! ```
 //!
-//! A value is the position below which the archive has all that the store had.
+//! A value is the position up to which the archive has everything that the store had.
 
 use super::consumed::keep_all;
 use crate::engine::DamageKind;
@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Name of the file.
 const NOTE: &str = "forebay.archived";
 
-/// Keeps what is in no archive yet.
+/// Holds what is not in every archive.
 #[derive(Debug)]
 pub(super) struct Unarchived {
     /// The store.
@@ -26,8 +26,8 @@ pub(super) struct Unarchived {
 }
 
 impl Hold for Unarchived {
-    /// The position below which every archive has the log: 0 where none is known, and where the
-    /// file cannot be read, which the report then names.
+    /// The position up to which every archive has the log: 0 if there is no archive, or if the file
+    /// cannot be read, which is then reported.
     fn keep_from(&self) -> Result<u64> {
         let path = self.parts.root.join(NOTE);
         let targets = match load(&*self.parts.disk, &path, TABLE_LEN_MAX, json::object)? {

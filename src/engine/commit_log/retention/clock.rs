@@ -1,9 +1,9 @@
-//! The time by which messages grow old: the wall clock, unless it jumps.
+//! The clock for the age of messages: the wall clock, unless it jumps.
 //!
-//! A wall clock that is set forward makes every message look old, and what retention takes away for
-//! that is gone for good. So the wall clock is compared with the steady one from step to step, and,
-//! when a store was opened, with the times that the store knows. One that is more than an hour off
-//! is believed after an hour; until then time goes on from where it was believed to be:
+//! A wall clock that is set forward makes every message look old, and retention would delete
+//! messages that cannot be recovered. So the wall clock is compared with the steady clock from step
+//! to step, and, after a store was opened, with the times stored in it. If it is more than an hour
+//! off, it is trusted only after an hour; until then time continues from the last trusted time:
 //!
 //! ```text
 //!   wall clock   -----+    +----------------------
@@ -12,38 +12,38 @@
 //!                          |  one hour |                by the steady clock
 //! ```
 //!
-//! The wall clock is read where it is lower: nothing goes early by it.
+//! While the wall clock shows an earlier time, that is used: then nothing is deleted too early.
 
 use std::time::{Duration, Instant};
 
-/// By how much the wall clock may be off, and how long it is not believed where it is.
+/// How far the wall clock may be off, and how long it is distrusted if it is more.
 const HOUR: Duration = Duration::from_secs(3600);
 /// [`HOUR`], in ms.
 const HOUR_MS: i64 = 3_600_000;
 
-/// What is believed of the time.
+/// The trusted time.
 #[derive(Debug, Default)]
 pub(super) struct Clock {
-    /// A time that was believed, in ms, and when that was.
+    /// The last trusted time in ms, and when that was.
     believed: Option<(i64, Instant)>,
-    /// How far the wall clock is off, in ms, and since when.
+    /// How far the wall clock is off in ms, and since when.
     off: Option<(i64, Instant)>,
 }
 
-/// What a look at the wall clock tells.
+/// The result of reading the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Look {
-    /// The time to go by, in ms since the epoch.
+    /// The time to use, in ms since the epoch.
     pub(super) time_ms: i64,
-    /// By how many ms the wall clock has jumped since the last look, where it has.
+    /// By how many ms the wall clock has jumped since the last reading, if it has.
     pub(super) jumped: Option<i64>,
 }
 
 impl Clock {
-    /// The time that is believed where the wall clock says `wall_ms`.
+    /// The trusted time when the wall clock shows `wall_ms`.
     ///
-    /// `known` gives the times in ms at which the store was opened or written; it is asked once, at
-    /// the first call.
+    /// `known` returns the times in ms at which the store was opened or written. It is called once,
+    /// by the first call.
     pub(super) fn look(
         &mut self,
         wall_ms: i64,
@@ -66,7 +66,7 @@ impl Clock {
             let since = match self.off.filter(same) {
                 Some((_, since)) => since,
                 None => {
-                    // A store that was closed for long and a clock that was set look the same.
+                    // A store that was closed for long cannot be told from a clock that was set.
                     look.jumped = (!first).then_some(off);
                     now
                 }
@@ -87,12 +87,12 @@ fn is_jump(off_ms: i64) -> bool {
     off_ms.unsigned_abs() > HOUR_MS.unsigned_abs()
 }
 
-/// The time that is believed when a store was opened: the wall clock's, unless there is a gap of
-/// more than an hour in the times that the store knows, and all that comes after the gap lies
-/// within the last hour. Then it is the time before the gap. So a clock that was set is not
-/// believed either where the store was opened and written by it before.
+/// The trusted time after opening: the wall clock, unless there is a gap of more than an hour
+/// between the times known to the store, and all times after the gap are within the last hour. Then
+/// it is the time before the gap. So a wrong clock is not trusted even if the store was already
+/// opened and written with it.
 fn start(wall_ms: i64, mut known: Vec<i64>) -> i64 {
-    // What lies ahead of the wall clock was told by one that was wrong, or this one is behind.
+    // A time after the wall clock came from a wrong clock, or the wall clock is behind.
     known.retain(|time| (1..=wall_ms).contains(time));
     known.sort_unstable();
     let mut after = wall_ms;
@@ -121,16 +121,16 @@ mod test {
         let minute = HOUR_MS / 60;
         let far = NOW + 400 * DAY;
         for (wall, known, believed) in [
-            // A store that is new, and one that was opened a moment ago.
+            // A new store, and one that was opened a moment ago.
             (NOW, vec![], NOW),
             (NOW, vec![NOW - 2, NOW - minute, NOW - 50 * minute], NOW),
-            // One that was opened every half hour, and was closed a long time before that.
+            // A store that was opened every half hour, after being closed for a long time.
             (NOW, vec![NOW - 30 * minute, NOW - 61 * minute, 5], NOW),
-            // One that was closed for long, or the clock was set.
+            // The store was closed for long, or the clock was set.
             (far, vec![NOW, NOW - DAY], NOW),
-            // That was opened and written by such a clock, and is opened again.
+            // The store was opened and written with such a clock, and is opened again.
             (far + 9, vec![far + 8, far, NOW - DAY, NOW], NOW),
-            // Such a clock was put right.
+            // Such a clock was corrected.
             (NOW + 9, vec![far + 8, far, NOW], NOW + 9),
             (5, vec![NOW], 5),
         ] {

@@ -1,4 +1,4 @@
-//! How far groups have consumed, by RocketMQ's `config/consumerOffset.json`.
+//! How far groups have consumed, according to RocketMQ's `config/consumerOffset.json`.
 
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::names;
@@ -10,7 +10,7 @@ use crate::table::offsets::OffsetTable;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Keeps what some group has not consumed yet.
+/// Holds what some group has not consumed yet.
 #[derive(Debug)]
 pub(super) struct Unconsumed {
     /// The store.
@@ -18,11 +18,10 @@ pub(super) struct Unconsumed {
 }
 
 impl Hold for Unconsumed {
-    /// The position up to which every group has consumed all that the log holds for it; `u64::MAX`
-    /// where nothing is known of any group.
+    /// The position up to which all groups have consumed the log; `u64::MAX` if no group is known.
     ///
-    /// Where the table is there and cannot be read, nothing counts as consumed: 0, and the report
-    /// names the file.
+    /// If the table exists but cannot be read, nothing counts as consumed: the result is 0, and the
+    /// file is reported.
     fn keep_from(&self) -> Result<u64> {
         let parts = &*self.parts;
         let table = match OffsetTable::load(&*parts.disk, &parts.root.join(names::CONFIG))? {
@@ -51,7 +50,8 @@ impl Hold for Unconsumed {
     }
 }
 
-/// Reports that the file is no table of these. The position up to which messages may go then.
+/// Reports that the file is not a valid table, and returns the position up to which messages may be
+/// deleted then.
 pub(super) fn keep_all(parts: &Parts, path: PathBuf, kind: DamageKind, of: &str) -> u64 {
     parts.report.add(Damage {
         kind,

@@ -1,21 +1,22 @@
-//! Retention: deletes log files that are too old or too many, then what leads into them.
+//! Retention: deletes log files that are too old or too many, then the files that point into them.
 //!
-//! The flush thread runs it as a step, at most once a second. A crash between any two lines of this
-//! order leaves a store that opens with the same next offsets:
+//! The flush thread runs it in steps, at most one a second. After a crash between any two lines of
+//! this order, the store opens with the same next offsets:
 //!
 //! ```text
-//!   what a hold needs of it appended again                      ([`Hold`])
-//!   --> log durable                                             or nothing goes
-//!   --> minimum mark --> first offsets of the queues            readers look for nothing below
+//!   messages that a hold still needs appended again             ([`Hold`])
+//!   --> log durable                                             or nothing is deleted
+//!   --> minimum mark --> first offsets of the queues            readers search nothing below
 //!   --> queues, index durable --> forebay.offsets durable       next offsets outlive messages
-//!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can stay
-//!   --> unlink queue files, index files                         they lead nowhere by then
-//!   --> forebay.offsets                                         without what is gone
+//!   --> unlink a log file, sync its directory, the next one     oldest first, so no gap can remain
+//!   --> unlink queue files, index files                         they point nowhere by then
+//!   --> forebay.offsets                                         without what was deleted
 //! ```
 //!
-//! Only whole files go, and only if all of a file is dispatched and durable; the last one, which is
-//! written, never goes. The next step ends what a step could not. After a crash, opening ends it:
-//! the log begins with the first file that is left, and queues and index are corrected by that.
+//! Only whole files are deleted, and only if all of a file is dispatched and durable. The last
+//! file, which is in use, is never deleted. What a step could not finish, the next one does. After
+//! a crash, opening finishes it: the log begins with the first remaining file, and queues and index
+//! are corrected accordingly.
 
 mod archived;
 mod clock;
@@ -43,14 +44,14 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Between two steps.
+/// Time between two steps.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The state of retention; it has no rules if no option asks for it.
 #[derive(Debug)]
 pub struct Retention {
     rules: Option<Rules>,
-    /// What must not be deleted yet, due or not.
+    /// Asked for what must not be deleted yet, even if it is due.
     holds: Vec<Arc<dyn Hold>>,
     progress: Mutex<Progress>,
     /// Maps of deleted files.
@@ -70,11 +71,11 @@ struct Progress {
 }
 
 impl Retention {
-    /// Retention as the options have it, which asks `holds` besides those of the options.
+    /// Retention with the rules of the options. It asks `holds`, and those that the options add.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for hours that are none.
+    /// [`Error::InvalidOption`] for invalid hours.
     pub fn new(
         options: &Options,
         parts: &Arc<Parts>,
@@ -104,8 +105,8 @@ impl Retention {
         }
     }
 
-    /// Deletes what is due by the wall clock, unless the last step was less than a second before
-    /// `now`. A failure is reported, and the next step tries again.
+    /// Deletes what is due, unless the last step was less than a second before `now`. `clock_ms` is
+    /// the wall clock. A failure is reported, and the next step tries again.
     pub fn step(&self, parts: &Parts, clock_ms: i64, now: Instant) {
         let Some(rules) = &self.rules else { return };
         let Some(mut progress) = self.progress.try_lock() else {
@@ -145,7 +146,7 @@ impl Retention {
         }
     }
 
-    /// Waits for the step that runs, and lets none begin until the result is dropped.
+    /// Waits for the running step. No other begins until the result is dropped.
     pub fn pause(&self) -> Pause<'_> {
         Pause(self.progress.lock())
     }
@@ -174,22 +175,25 @@ impl Retention {
         if until < first_end {
             return Ok(());
         }
-        // Before anyone sees that the files go: a sync that fails ends the writing, and they stay.
+        // Done before readers can notice the deletion: if the sync fails, writing ends and the
+        // files stay.
         parts.flush_to(until)?;
         log.state.set(Mark::Minimum, until.max(log.min_position()));
         for (topic, queue) in parts.queues.all(&parts.topics) {
             queue.raise_min_to(first_kept(log, &topic, &queue, until)?);
             parts.queues.limit_maps();
         }
-        // The table is durable before a file goes, so that an opening need not believe an entry.
+        // The table is durable before a file is deleted, so that an opening need not rely on queue
+        // entries.
         let flushed = parts.flush_all()?;
         if let Err(error) = parts.save_inventory(flushed) {
             if error.ends_writing() {
                 return Err(error);
             }
-            // The last file of each queue, durable too, tells the same. So one log file may go
-            // without the table, and leaves room for it; the next step deletes the rest. Until then
-            // queue files stay, because an opening shows again what the log files hold.
+            // The last file of each queue is durable too and has the same offsets. So one log file
+            // may be deleted without the table, to make room for it; the next step deletes the
+            // rest. Until then queue files stay, because an opening shows again what the log files
+            // hold.
             return self.retire_first(parts, first_end).map(drop);
         }
         while let Some(file) = self.retire_first(parts, until)? {
@@ -208,7 +212,7 @@ impl Retention {
     fn retire_first(&self, parts: &Parts, until: u64) -> Result<Option<Arc<MappedFile>>> {
         let mapped = parts.log.files.first().and_then(|file| file.mapped());
         let retired = parts.log.files.retire_first(until).inspect_err(|error| {
-            // Nobody knows now whether the name is gone, as with every sync that failed.
+            // After a failed sync it is unknown whether the name is gone.
             if error.is_of_sync() {
                 parts.fail(error);
             }
@@ -220,7 +224,8 @@ impl Retention {
     }
 }
 
-/// When the store was opened for writing, and when its last message was stored, in ms.
+/// The times in ms at which the store was opened for writing, and at which its last message was
+/// stored.
 fn known_times(parts: &Parts) -> Vec<i64> {
     let epochs = parts.log.state.epochs().known.into_iter();
     let began = epochs.map(|epoch| (epoch.began_ns / 1_000_000).cast_signed());
@@ -228,7 +233,7 @@ fn known_times(parts: &Parts) -> Vec<i64> {
     began.chain([stored]).collect()
 }
 
-/// Reports each jump once: its place is the time that the clock jumped to.
+/// Reports each jump once. Its position is the time that the clock jumped to.
 fn report_jump(parts: &Parts, clock_ms: i64, by_ms: i64) {
     let hours = by_ms.unsigned_abs() / 3_600_000;
     let to = if by_ms > 0 { "forward" } else { "back" };

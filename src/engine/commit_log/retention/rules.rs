@@ -1,4 +1,4 @@
-//! Which log files are due: by age, by the size of all, by the room on the disk.
+//! Which log files are due: by age, by their total size, by the free space on the disk.
 
 use crate::engine::commit_log::log::Log;
 use crate::engine::commit_log::log::search::next_record;
@@ -11,43 +11,43 @@ use crate::options::Options;
 use chrono::{Local, TimeZone, Timelike};
 use std::sync::Arc;
 
-/// The end of a file that is searched for its last record, at first; four times as much each time
-/// that it holds none.
+/// Bytes at the end of a file that are first searched for its last record; four times as many each
+/// time none is found.
 const LAST_RECORD_REACH: u64 = 64 << 10;
 
-/// What was asked for.
+/// The rules from the options.
 #[derive(Clone, Debug)]
 pub(super) struct Rules {
-    /// Milliseconds that a message stays at least.
+    /// Minimum age of a message before it may be deleted, in ms.
     age_ms: Option<i64>,
-    /// Bytes of all files that may stay.
+    /// Maximum bytes of all files.
     bytes: Option<u64>,
-    /// Bytes of the disk that have to be free.
+    /// Bytes of the disk that must stay free.
     reserve: u64,
-    /// Part of the disk that may be taken.
+    /// Maximum fraction of the disk that may be used.
     ratio: f64,
-    /// Hours of the day in which files go; any where it is empty.
+    /// Hours of the day in which files are deleted; any hour if empty.
     hours: Vec<u32>,
 }
 
-/// What time it is, in ms.
+/// The current time, in ms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// By the wall clock: hours of the day go by it.
+    /// By the wall clock; used for hours of the day.
     pub(super) wall_ms: i64,
-    /// As far as the wall clock is believed: ages go by it.
+    /// By the wall clock as far as it is trusted; used for ages.
     pub(super) believed_ms: i64,
 }
 
-/// Store time of the last record of the file that was asked about last, by its start. The step asks
-/// about the same file each second, until its time has come.
+/// Store time of the last record of the file that was checked last, by the start of the file. Each
+/// step checks the same file until it is due.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     known: Option<(u64, Option<i64>)>,
 }
 
 impl Rules {
-    /// `None` where nothing is to go.
+    /// The rules; `None` if the options ask for no deletion.
     pub(super) fn new(options: &Options) -> Result<Option<Rules>> {
         let hours = options.delete_hours()?;
         Ok(options.retires().then(|| Rules {
@@ -61,9 +61,9 @@ impl Rules {
         }))
     }
 
-    /// The position below which all files are due. `mapped`: bytes that are given back to the disk
-    /// as soon as readers let go of them. `keep_from`: the position from which everything stays,
-    /// due or not; asked once where a file is due.
+    /// The position below which all files are due. `mapped`: bytes that the disk gets back when
+    /// readers release them. `keep_from`: the position from which everything must stay; called
+    /// once, if a file is due.
     pub(super) fn due(
         &self,
         parts: &Parts,
@@ -76,7 +76,7 @@ impl Rules {
         let Some((_, old)) = files.split_last() else {
             return Ok(0);
         };
-        // What a step has begun to take away goes, whatever the rules say by then.
+        // A deletion that a step has begun is completed, whatever the rules say.
         let begun = parts.log.state.get(Mark::Minimum);
         let mut until = begun;
         let dispatched = parts.dispatcher.dispatched();
@@ -91,7 +91,7 @@ impl Rules {
                     || in_time
                         && (too_long
                             || match self.is_old(parts, &files, at, times.believed_ms, ages) {
-                                // Nothing is known of this file; those before it may go.
+                                // The age of this file is unknown; those before it may go.
                                 Err(_) if until > begun => false,
                                 old => old?,
                             });
@@ -114,10 +114,10 @@ impl Rules {
         Ok(until)
     }
 
-    /// Bytes that have to become free.
+    /// Bytes that must be freed.
     fn wanted(&self, parts: &Parts) -> u64 {
         let directory = parts.log.files.directory();
-        // A disk that does not tell is not known to be full.
+        // If the disk does not say how full it is, it does not count as full.
         let free = parts.disk.free_space(directory).unwrap_or(u64::MAX);
         let used = parts.disk.used_space(directory).unwrap_or(0);
         missing(free, used, self.reserve, self.ratio)
@@ -139,7 +139,7 @@ impl Rules {
         let Some(age) = self.age_ms else {
             return Ok(false);
         };
-        // A file without a record that can be read is as old as the next one.
+        // A file without a readable record is as old as the next one.
         for file in files.get(at..).unwrap_or_default() {
             if let Some(stored) = ages.last_stored(&parts.log, file)? {
                 return Ok(stored.saturating_add(age) <= time_ms);
@@ -149,7 +149,8 @@ impl Rules {
     }
 }
 
-/// Bytes that have to become free, so that `reserve` are and no more than `ratio` of all is taken.
+/// Bytes that must be freed, so that `reserve` bytes are free and at most `ratio` of the disk is
+/// used.
 pub(super) fn missing(free: u64, used: u64, reserve: u64, ratio: f64) -> u64 {
     let allowed = (used.saturating_add(free) as f64 * ratio).ceil();
     #[allow(clippy::cast_possible_truncation)]
@@ -175,7 +176,7 @@ impl Ages {
     }
 }
 
-/// Store time of the last record of a file; `None` where it has none that can be read.
+/// Store time of the last record of a file; `None` if it has no readable record.
 fn last_stored(log: &Arc<Log>, file: &MappedFile) -> Result<Option<i64>> {
     let mut reach = LAST_RECORD_REACH;
     loop {
@@ -190,9 +191,9 @@ fn last_stored(log: &Arc<Log>, file: &MappedFile) -> Result<Option<i64>> {
     }
 }
 
-/// Newest store time of the records from the first whole one in `from..end` on.
+/// Newest store time from the first sound record in `from..end` on.
 fn newest_stored(log: &Arc<Log>, from: u64, end: u64) -> Result<Option<i64>> {
-    // `from` may lie within a record, whose bytes may look like one.
+    // `from` may be within a record whose bytes look like a record.
     let Some(first) = next_record(log, from, end)? else {
         return Ok(None);
     };

@@ -1,4 +1,4 @@
-//! Steps by hand, in a store that no thread serves: nothing happens between two lines of a test.
+//! Steps by hand, in a store without threads: nothing happens between two lines of a test.
 
 use super::INTERVAL;
 use crate::clock::{Clock, RealClock};
@@ -34,7 +34,7 @@ use tempfile::TempDir;
 const FILE_LEN: u64 = 4096;
 const HOUR: Duration = Duration::from_secs(3600);
 
-/// The services of a store with these options, of which no thread runs.
+/// The services of a store with these options. No thread runs.
 fn services(machine: &Machine, parts: &Arc<Parts>, options: &Options) -> Arc<Services> {
     Arc::new(Services::new(options, parts, machine.drive, Vec::new()).unwrap())
 }
@@ -83,9 +83,9 @@ impl Bench {
         &self.opened.as_ref().unwrap().parts
     }
 
-    /// Opens the store again without having closed it, as after the death of its process.
+    /// Opens the store again without closing it, as after its process died.
     fn reopen(&mut self) {
-        // A thread that still makes a file does not outlive its process.
+        // A thread that is still creating a file ends with its process.
         self.parts().allocator.stop();
         self.opened = None;
         let machine = Machine::real();
@@ -93,7 +93,7 @@ impl Bench {
         self.services = services(&machine, self.parts(), &self.options);
     }
 
-    /// Sends a body of 1000 bytes at a time: three of them fill a file.
+    /// Sends a body of 1000 bytes; three of them fill a file.
     fn send(&self, topic: &str, clock_ms: i64) -> u64 {
         let parts = self.parts();
         let style = RecordStyle {
@@ -124,7 +124,7 @@ impl Bench {
         appended.rows[0].offset
     }
 
-    /// Fills files up, one with each of these times, and begins one more with the last.
+    /// Fills one file with each of these times, and begins another with the last time.
     fn fill(&self, topic: &str, times: &[i64]) {
         for time in times {
             for _ in 0..3 {
@@ -140,15 +140,15 @@ impl Bench {
         parts.dispatcher.catch_up(parts.log.published()).unwrap();
     }
 
-    /// A step, with as much time since the last one as the clock says; starts of the log files that
-    /// are on the disk then.
+    /// Runs a step, with as much time since the last one as the clock says. Returns the starts of
+    /// the log files on the disk.
     fn step(&mut self, clock_ms: i64) -> Vec<u64> {
         let passed = clock_ms.saturating_sub(self.clock_ms.unwrap_or(clock_ms));
         let passed = Duration::from_millis(passed.max(0).cast_unsigned());
         self.step_after(passed.max(INTERVAL), clock_ms)
     }
 
-    /// A step with this time since the last one, whatever the clock says.
+    /// Runs a step with this time since the last one, whatever the clock says.
     fn step_after(&mut self, passed: Duration, clock_ms: i64) -> Vec<u64> {
         self.at += passed;
         self.clock_ms = Some(clock_ms);
@@ -158,7 +158,7 @@ impl Bench {
 
     fn files(&self, directory: &str) -> Vec<u64> {
         let found = list_files(&RealDisk, &self.dir.path().join(directory)).unwrap();
-        // One more may have been made ahead of its use.
+        // Another file may have been created ahead of use.
         let used = found
             .iter()
             .filter(|file| file.start < self.parts().log.published());
@@ -220,7 +220,7 @@ fn the_last_record_of_a_file_is_found_behind_long_and_damaged_ones() {
     bench.dispatch();
     let file = bench.parts().log.files.first().unwrap();
     assert!(bench.parts().log.files.last().unwrap().start() > 0);
-    // The last 300 KiB of the first file go bad, so a record in the middle is the last.
+    // The last 300 KiB of the first file are damaged, so a record in the middle is the last.
     let path = file.path().to_path_buf();
     let bytes = fs::read(&path).unwrap();
     let zeros = vec![0; 300 << 10];
@@ -262,10 +262,10 @@ fn a_clock_that_jumps_takes_nothing_for_an_hour_and_is_reported_once() {
     assert!(told[0].reason.contains("jumped forward"), "{told:?}");
     let verified = verify_all(bench.parts(), &mut |_, _| true).unwrap();
     assert_eq!(verified.damage, []);
-    // It is put right, and what grows old goes.
+    // The clock is corrected, and old files are deleted.
     assert_eq!(bench.step_after(minute / 2, now + hour), [0, 1, 2]);
     assert_eq!(bench.step_after(2 * HOUR, now + 3 * hour), [1, 2]);
-    // It is set, and stays so.
+    // The clock is set, and stays so.
     assert_eq!(bench.step_after(minute, far + 1), [1, 2]);
     assert_eq!(bench.step_after(60 * minute, far + 1), [2]);
     assert_eq!(bench.parts().report.damage().len(), 2);
@@ -455,7 +455,7 @@ fn what_is_not_in_every_archive_stays_where_that_is_asked_for() {
 #[test]
 fn queue_files_and_index_files_follow_and_the_last_one_stays() {
     let mut bench = Bench::new(by_age);
-    // As many as its queue file has entries: none of them leads anywhere in the end.
+    // As many messages as its queue file has entries: in the end none of them points anywhere.
     for _ in 0..8 {
         bench.send("full", 1);
     }
@@ -477,14 +477,14 @@ fn queue_files_and_index_files_follow_and_the_last_one_stays() {
     assert_eq!(bench.bounds("full"), (8, 8));
 }
 
-/// Where the first file cannot be taken away, the step ends there: nothing was lost, and the next
-/// offsets stand in the table, for that comes first.
+/// If the first file cannot be deleted, the step ends there: nothing is lost, and the next offsets
+/// are in the table, which is saved first.
 #[test]
 fn what_a_step_could_not_end_the_next_one_ends() {
     let mut bench = Bench::new(by_age);
     bench.fill("a", &[1, 1, 1]);
     let path = bench.parts().log.files.path_of(FILE_LEN);
-    // What is in the way of the name is not in the way of reading.
+    // The name is blocked, but the file can still be read.
     let file = bench.parts().log.files.find(FILE_LEN).unwrap();
     file.region().unwrap();
     let bytes = fs::read(&path).unwrap();
@@ -509,15 +509,15 @@ fn what_a_step_could_not_end_the_next_one_ends() {
     drop(parts);
     fs::remove_dir_all(&path).unwrap();
     fs::write(&path, bytes).unwrap();
-    // By the rules nothing is due any more, but what was begun is ended.
+    // By the rules nothing is due any more, but what was begun is completed.
     assert_eq!(bench.step(0), [3]);
     bench.reopen();
     assert_eq!(bench.bounds("a"), (9, 10));
     assert_eq!(bench.send("a", 1), 10);
 }
 
-/// The names of files are gone before the files leave the row: who has listed them finds no file,
-/// and goes on from where the log begins by then.
+/// The names of files are removed before the files leave the list: a reader that has listed them
+/// finds no file, and continues where the log now begins.
 #[test]
 fn who_has_listed_files_that_go_passes_over_them() {
     let mut bench = Bench::new(by_age);
@@ -566,7 +566,7 @@ fn who_has_listed_files_that_go_passes_over_them() {
     assert_eq!(bench.step(0), [2, 3, 4], "the step goes on where it was");
 }
 
-/// Holds the log from a position on, and lets nothing go while it is told to.
+/// Holds the log from a position on, and refuses all deletions while told to.
 #[derive(Debug)]
 struct Held {
     from: AtomicU64,
@@ -626,8 +626,8 @@ fn a_store_that_failed_takes_nothing_away() {
     assert_eq!(bench.step(i64::MAX), [0, 1, 2]);
 }
 
-/// A process that dies at any moment of a step leaves some of the files; the next opening finds the
-/// same next offsets, and no message below the first file that is there.
+/// A process that dies at any moment of a step leaves some of the files. The next opening finds the
+/// same next offsets, and no message below the first remaining file.
 #[test]
 fn a_death_in_the_middle_leaves_the_next_offsets() {
     for gone in 0..=4 {
@@ -650,8 +650,8 @@ fn a_death_in_the_middle_leaves_the_next_offsets() {
     }
 }
 
-/// A full disk has no room for the table: one log file goes, and gives room. Queue files stay as
-/// long as log files that their entries lead to, for an opening shows what these files hold.
+/// A full disk has no room for the table: one log file is deleted to make room. Queue files stay as
+/// long as the log files that their entries point to, because an opening shows what these hold.
 #[test]
 fn queue_files_stay_where_a_full_disk_keeps_log_files() {
     let is_full = Arc::new(AtomicBool::new(false));
@@ -691,8 +691,8 @@ fn queue_files_stay_where_a_full_disk_keeps_log_files() {
     assert_eq!(bench.bounds("a"), (9, 10));
 }
 
-/// The sync that a step begins with fails. What was not durable stays visible: after a power loss
-/// its file may be back with less in it.
+/// The sync with which a step begins fails. Messages that were not durable stay visible: after a
+/// power loss their file may be back with less in it.
 #[test]
 fn a_file_that_cannot_be_made_durable_is_not_retired() {
     let disk = HookedDisk::shared(|call, path| {
@@ -714,9 +714,8 @@ fn a_file_that_cannot_be_made_durable_is_not_retired() {
     assert_eq!(bench.bounds("a"), (0, 10));
 }
 
-/// Bytes of a queue's file go bad while the store is written: by zeros, or by entries of messages
-/// that are retired. What a step takes away is settled by the log, so no message that it keeps is
-/// hidden.
+/// Bytes of a queue file are damaged while the store is open: they become zeros, or entries of
+/// deleted messages. The log decides what a step deletes, so no message that it keeps is hidden.
 #[test]
 fn damaged_entries_do_not_decide_what_is_retired() {
     for copied in [false, true] {
@@ -747,8 +746,8 @@ fn damaged_entries_do_not_decide_what_is_retired() {
     }
 }
 
-/// A queue that begins behind messages of the log hides them: a verification goes from the log to
-/// the queues, too.
+/// A queue that begins after messages of the log hides them. So a verification also checks the
+/// queues for each record.
 #[test]
 fn a_verification_names_messages_before_the_begin_of_their_queue() {
     let bench = Bench::new(by_age);

@@ -1,8 +1,8 @@
-//! The file `abort`: there while a store is written, and after a halt.
+//! The file `abort`, which exists while a store is open for writing, and after a halt.
 //!
-//! A writer of ours leaves its process id and the word `forebay`, RocketMQ an id alone. On a close
-//! the file is not unlinked: it becomes `forebay.idle`, so that a store on a full disk can be
-//! opened again, which takes no room then.
+//! A Forebay writer stores its process id and the word `forebay` in it, RocketMQ only an id. On
+//! close the file is not unlinked but renamed to `forebay.idle`. So a store on a full disk can be
+//! opened again, which then needs no room.
 
 use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::directory::names;
@@ -12,7 +12,7 @@ use std::path::Path;
 const NAME: &str = names::ABORT;
 const IDLE: &str = names::IDLE;
 
-/// How the file of a writer of ours ends.
+/// The end of the text of a Forebay writer.
 const OURS: &[u8] = b" forebay";
 
 /// Whether the store was not closed.
@@ -27,12 +27,12 @@ fn len_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
         .map(|entry| entry.len))
 }
 
-/// Leaves the file, durably. At no moment is one that was there away: a halt in between would look
-/// like a clean close.
+/// Durably creates the file. An existing one is never missing in between: a halt at that moment
+/// would look like a clean close.
 pub fn leave(disk: &dyn Disk, root: &Path) -> Result<()> {
     let (path, idle) = (root.join(NAME), root.join(IDLE));
     let io = |error| Error::io(Op::Write, &path, error);
-    // Of one length, so that it is written over in place: one sector, old or new.
+    // The length is fixed, so the text is overwritten in place: the sector is old or new.
     let mut text = format!("{:>10}", std::process::id()).into_bytes();
     text.extend(OURS);
     if len_of(disk, &path)?.is_none() && len_of(disk, &idle)?.is_some() {
@@ -41,12 +41,13 @@ pub fn leave(disk: &dyn Disk, root: &Path) -> Result<()> {
     if len_of(disk, &path)? != Some(text.len() as u64) {
         return replace(disk, &path, &text).map_err(io);
     }
-    // Until this is durable the file has the text of an earlier writer of ours, which does as well.
+    // Until this is durable the file has the text of an earlier Forebay writer, which serves as
+    // well.
     disk.write_at(&path, 0, &text).map_err(io)?;
     disk.sync_directory(root).map_err(io)
 }
 
-/// Takes the file away, durably: the store is closed.
+/// Durably removes the file: the store is closed.
 pub fn take_away(disk: &dyn Disk, root: &Path) -> Result<()> {
     let (path, idle) = (root.join(NAME), root.join(IDLE));
     if len_of(disk, &path)?.is_some() {
@@ -57,12 +58,12 @@ pub fn take_away(disk: &dyn Disk, root: &Path) -> Result<()> {
         .map_err(|e| Error::io(Op::Sync, root, e))
 }
 
-/// Whether another system wrote since the last writer of ours that was not closed: it left its own
-/// text, or took the file away. What it stored counts wherever it is whole.
+/// Whether another system has written since the last Forebay writer that did not close the store:
+/// it stored its own text, or removed the file. What it stored counts wherever it is valid.
 pub fn is_foreign(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let path = root.join(NAME);
     let text = match read_small(disk, &path, 64) {
-        // Too long for a process id: not what a writer of ours leaves.
+        // Too long for a process id: Forebay did not write it.
         Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(true),
         text => text.map_err(|e| Error::io(Op::Read, &path, e))?,
     };

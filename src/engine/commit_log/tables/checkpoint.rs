@@ -4,9 +4,9 @@
 //! 0   i64  log      8   i64  queues      16  i64  index     (ms, big-endian)
 //! ```
 //!
-//! RocketMQ reads it to choose where recovery begins; Forebay has its marks. A time is stored only
-//! after the sync that it tells of, so whatever of the page reaches the disk, and whenever, is
-//! true. The other bytes of the 4096 stay as they are.
+//! RocketMQ reads it to choose where recovery begins; Forebay has its marks for that. A time is
+//! stored only after the sync that it describes, so whatever part of the page reaches the disk, and
+//! whenever, is true. The rest of the 4096 bytes is never changed.
 
 use crate::disk::{Disk, replace};
 use crate::engine::directory::names;
@@ -32,7 +32,7 @@ pub enum Stamp {
 }
 
 impl Checkpoint {
-    /// Maps the file of the store at `root`, made where it is not there or has another length.
+    /// Maps the file of the store at `root`. Creates it if it is missing or has another length.
     pub fn open(disk: &dyn Disk, root: &Path) -> Result<Checkpoint> {
         let path = root.join(names::CHECKPOINT);
         let io = |op| move |error| Error::io(op, root.join(names::CHECKPOINT), error);
@@ -48,7 +48,7 @@ impl Checkpoint {
         })
     }
 
-    /// Moves a time forward; an earlier one than it has changes nothing.
+    /// Moves a time forward. An earlier time changes nothing.
     pub fn set(&self, stamp: Stamp, ms: i64) -> Result<()> {
         let set = self.region.update_u64(stamp as usize, |old| {
             let ours = old == 0 || i64::from_be(old.cast_signed()) < ms;
@@ -57,7 +57,7 @@ impl Checkpoint {
         set.map_err(|e| Error::io(Op::Store, self.region.path(), e))
     }
 
-    /// Sets all times, whatever they are: for a file that is damaged.
+    /// Sets all times, also backwards, because the file is damaged.
     pub fn reset(&self, ms: i64) -> Result<()> {
         let time = ms.to_be().cast_unsigned();
         [Stamp::Log, Stamp::Queues, Stamp::Index]

@@ -1,4 +1,4 @@
-//! `forebay.offsets`, the bounds of the queues and of the index at a position of the log.
+//! `forebay.offsets`: the bounds of all queues and the index files, at one position of the log.
 
 use crate::disk::{Disk, read_small, replace};
 use crate::engine::Topics;
@@ -12,18 +12,19 @@ use crate::table::TABLE_LEN_MAX;
 use std::path::Path;
 use std::sync::Arc;
 
-/// `forebay.offsets`: the bounds of every queue and the index files, as of a position of the log.
-/// It is written on each full flush and on close.
+/// `forebay.offsets`: the bounds of all queues and the index files, at one position of the log. It
+/// is written by each full pass and on close.
 ///
-/// The log tells everything else; only the next offset of a queue whose messages are all retired
-/// stands nowhere else. On opening it also tells which caches are missing. Text, a line each:
+/// It is the only record of the next offset of a queue whose messages are all deleted; everything
+/// else is in the log. On opening it also reveals missing queues and index files. It is text, in
+/// lines:
 ///
 /// ```text
 /// forebay.offsets 1
 /// position <end of the log>
 /// queue <topic> <queue> <first offset> <next offset>
 /// index <file name> <number of its next entry>
-/// unindexed                                        where its writer knew of no index
+/// unindexed                                        if its writer built no index
 /// crc <CRC-32 of all lines above, 8 hex digits>
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -32,7 +33,7 @@ pub struct Inventory {
     pub position: u64,
     /// Topic, queue, first offset, next offset.
     pub queues: Vec<(String, u32, u64, u64)>,
-    /// Name of each index file, number of its next entry; `None` where that is not known.
+    /// Name of each index file and number of its next entry; `None` if unknown.
     pub index: Option<Vec<(String, u32)>>,
 }
 
@@ -40,7 +41,7 @@ pub struct Inventory {
 pub const INVENTORY_NAME: &str = names::OFFSETS;
 
 impl Inventory {
-    /// The bounds of queues and index files, of which nothing is dispatched meanwhile.
+    /// The bounds of queues and index files. Dispatch must be paused.
     pub fn of(
         position: u64,
         topics: &Topics,
@@ -57,7 +58,7 @@ impl Inventory {
         })
     }
 
-    /// Reads it; `None` where there is none that holds.
+    /// Reads the file; `None` if it does not exist or is damaged.
     pub fn load(disk: &dyn Disk, root: &Path) -> Result<Option<Inventory>> {
         let path = root.join(INVENTORY_NAME);
         let bytes = read_small(disk, &path, TABLE_LEN_MAX);
@@ -100,7 +101,7 @@ impl Inventory {
         Some(inventory)
     }
 
-    /// Writes it, durably.
+    /// Writes the file, durably.
     pub fn save(&self, disk: &Arc<dyn Disk>, root: &Path) -> Result<()> {
         use std::fmt::Write;
         let path = root.join(INVENTORY_NAME);

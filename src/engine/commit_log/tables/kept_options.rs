@@ -1,16 +1,16 @@
-//! `forebay.options`: the options that a store keeps.
+//! `forebay.options`: the options that a store saves.
 //!
 //! ```text
 //! {"checksum":true,"default_queues":2,"flush":"sync","index":false,"max_message_size":4194304,
 //!  "unique_ids":false}
 //! ```
 //!
-//! It has those that an opening for writing was given, the latest value of each. An opening for
-//! writing that is not given one uses what it finds here, else the default; so whoever opens the
-//! store for a moment, to append a commit say, writes it as its owner does. Members of other names
-//! stay as they are.
+//! The file has the latest value of each option that was given when the store was opened for
+//! writing. An opening for writing without one of these options uses the saved value, else the
+//! default. So a process that opens the store for a moment, for example to append a commit, writes
+//! as its owner does. Unknown members are left unchanged.
 //!
-//! A file that is damaged keeps no store closed: what cannot be read is reported, and is not used.
+//! A damaged file does not prevent opening: unreadable parts are reported and ignored.
 
 use crate::disk::{Disk, replace};
 use crate::engine::directory::names;
@@ -25,30 +25,30 @@ use std::path::{Path, PathBuf};
 
 /// Name of the file.
 pub const FILE_NAME: &str = names::OPTIONS;
-/// The longest file that is read.
+/// Maximum length of the file.
 const LEN_MAX: u64 = 64 << 10;
 
-/// What an opening for writing goes by.
+/// The options for an opening for writing.
 pub struct Kept {
-    /// The options, those that were not given as the store keeps them.
+    /// The options; those not given have their saved values.
     pub options: Options,
-    /// What of the file could not be used.
+    /// The parts of the file that could not be used.
     pub damage: Option<Damage>,
     path: PathBuf,
-    /// What the file has, with the options that are given.
+    /// The members of the file, updated with the given options.
     members: Map<String, Value>,
-    /// Whether that differs from what the file has.
+    /// Whether they differ from those in the file.
     changed: bool,
-    /// Members that are no value of their option.
+    /// Members whose values are invalid.
     unusable: Vec<&'static str>,
 }
 
 impl Kept {
-    /// Reads the options of the store at `root`, of which those in `given` go first.
+    /// Reads the saved options of the store at `root`. Options in `given` take precedence.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] where a given option contradicts one that is kept.
+    /// [`Error::InvalidOption`] if a given option contradicts a saved one.
     pub fn load(disk: &dyn Disk, root: &Path, given: &Options) -> Result<Kept> {
         let path = root.join(FILE_NAME);
         let mut flaw = None;
@@ -79,8 +79,8 @@ impl Kept {
         })
     }
 
-    /// Writes down, durably, what was given and is not in the file. A store opens on a full disk,
-    /// too: there the file stays as it is, with a warning.
+    /// Durably saves given options that are not in the file. A store can be opened on a full disk:
+    /// the file is then left unchanged, with a warning.
     pub fn save(&self, disk: &dyn Disk, warnings: &Warnings) -> Result<()> {
         if !self.changed {
             return Ok(());
@@ -105,7 +105,7 @@ fn damage(path: &Path, reason: String) -> Damage {
     Damage::new(DamageKind::Options, path, 0..0, reason)
 }
 
-/// The members of the file: none where it is not there, `None` where it is no table.
+/// The members of the file: empty if it does not exist, `None` if it is not a table.
 fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
     Ok(match load(disk, path, LEN_MAX, json::object)? {
         Loaded::Nothing => Some(Map::new()),
@@ -114,13 +114,13 @@ fn read(disk: &dyn Disk, path: &Path) -> Result<Option<Map<String, Value>>> {
     })
 }
 
-/// What of the file cannot be used.
+/// What is wrong with the file.
 pub fn flaw(disk: &dyn Disk, root: &Path) -> Result<Option<String>> {
     let kept = Kept::load(disk, root, &Options::default())?;
     Ok(kept.damage.map(|damage| damage.reason))
 }
 
-/// Writes the file again, durably, with what of it can be used.
+/// Durably rewrites the file with its usable members.
 pub fn mend(disk: &dyn Disk, root: &Path) -> Result<()> {
     let mut kept = Kept::load(disk, root, &Options::default())?;
     for name in &kept.unusable {
@@ -130,10 +130,10 @@ pub fn mend(disk: &dyn Disk, root: &Path) -> Result<()> {
     written.map_err(|e| Error::io(Op::Write, &kept.path, e))
 }
 
-/// Options and members of the file on their way to being the same.
+/// Merges options and members of the file.
 struct Merge {
     members: Map<String, Value>,
-    /// Names of the members that are no value of their option.
+    /// Names of the members whose values are invalid.
     unusable: Vec<&'static str>,
 }
 
@@ -156,7 +156,7 @@ impl Merge {
         self.one("unique_ids", &mut options.unique_ids, Value::as_bool);
     }
 
-    /// A value that is given goes into the file; else that of the file is used.
+    /// A given value is put into the file; otherwise the file's value is used.
     fn one<T: Copy + Into<Value>>(
         &mut self,
         name: &'static str,
@@ -189,8 +189,8 @@ mod tests {
     use crate::engine::commit_log::CommitLog;
     use crate::machine::Machine;
 
-    /// A store opens on a full disk. That its owner gives an option which is not kept yet, as with
-    /// a store of release 0.1.0, does not change that.
+    /// A store can be opened on a full disk, even if its owner gives an option that is not saved
+    /// yet, as with a store of release 0.1.0.
     #[test]
     fn options_that_find_no_room_are_reported_and_kept_by_the_next_opening() {
         let folder = tempfile::tempdir().unwrap();

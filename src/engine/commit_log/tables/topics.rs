@@ -1,7 +1,7 @@
-//! `config/topics.json`, the table of topics, as RocketMQ keeps it.
+//! `config/topics.json`, RocketMQ's table of topics.
 //!
-//! The file may be anybody's, so it is never held as a tree: a tree takes thirty times the text.
-//! Each part that is not asked for stays the text that it is.
+//! The file may come from anyone, so it is never parsed into a tree: a tree takes thirty times the
+//! memory of the text. Unused parts stay text.
 
 use crate::disk::Disk;
 use crate::engine::Topics;
@@ -19,22 +19,22 @@ use std::path::{Path, PathBuf};
 
 /// The name of the table, in `config`.
 pub const FILE_NAME: &str = "topics.json";
-/// The most topics that a table may have.
+/// Maximum number of topics in a table.
 const TOPICS_MAX: usize = 1 << 20;
-/// The most members of another object of the table that is read.
+/// Maximum number of members of any other object in the table.
 const MEMBERS_MAX: usize = 1024;
-/// An entry that is longer is written as it was read, and not put in order.
+/// A longer entry is written as it was read, without formatting.
 const PRETTY_LEN_MAX: usize = 64 << 10;
 
-/// Number of queues to write to, of those to read, permissions.
+/// Number of write queues, number of read queues, permissions.
 type Numbers = [u32; 3];
 const NUMBER_NAMES: [&str; 3] = ["writeQueueNums", "readQueueNums", "perm"];
 
-/// The table. What Forebay does not know stays in it.
+/// The table. Members that Forebay does not know are kept.
 #[derive(Debug)]
 pub struct TopicTable {
     path: PathBuf,
-    /// What the root has beside the topics.
+    /// Members of the root except the topics.
     root: RawMembers,
     topics: BTreeMap<String, Entry>,
 }
@@ -42,19 +42,19 @@ pub struct TopicTable {
 #[derive(Debug)]
 struct Entry {
     text: Box<RawValue>,
-    /// Its numbers, where the text states all of them.
+    /// Its numbers, if the text states all of them.
     stated: Option<Numbers>,
 }
 
 impl TopicTable {
-    /// Reads the table of the store at `root` and gives its topics to `topics`. Where the file is
-    /// missing, empty or no JSON, its backup is read, as RocketMQ does; where both are, the table
-    /// is empty.
+    /// Reads the table of the store at `root` and adds its topics to `topics`. If the file is
+    /// missing, empty or not JSON, reads its backup, as RocketMQ does. If that is unusable too, the
+    /// table is empty.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] where it is longer or has more topics than any table may, and
-    /// [`Error::Unsupported`] where it is no file.
+    /// [`Error::Corrupt`] if it is longer or has more topics than the limits, and
+    /// [`Error::Unsupported`] if it is not a file.
     pub fn load(disk: &dyn Disk, root: &Path, topics: &Topics) -> Result<TopicTable> {
         let path = root.join(names::CONFIG).join(FILE_NAME);
         let found = match load_with_backup(disk, &path, parse)? {
@@ -79,7 +79,7 @@ impl TopicTable {
         self.topics.contains_key(name)
     }
 
-    /// Brings the table up to what the topics are now.
+    /// Updates the table from the topics.
     pub fn update(&mut self, topics: &Topics, now_ms: i64) {
         for topic in topics.all() {
             let numbers = [
@@ -115,7 +115,7 @@ impl TopicTable {
         raise_version(&mut self.root, now_ms);
     }
 
-    /// Writes the table, durably; the one before stays as the backup, if it could be read.
+    /// Durably writes the table. The previous one becomes the backup, if it is readable.
     pub fn save(&self, disk: &dyn Disk) -> Result<()> {
         let io = |error| Error::io(Op::Write, &self.path, std::io::Error::other(error));
         let text = json::pretty(self).map_err(io)?;
@@ -157,7 +157,7 @@ fn parse(text: &[u8]) -> Result<(RawMembers, RawMembers), Reason> {
     }
 }
 
-/// Gives the topic of an entry to `topics`; the numbers that it states, if it states them all.
+/// Adds the topic of an entry to `topics`. Returns its numbers if it states all of them.
 fn apply(topics: &Topics, name: &str, text: &RawValue) -> Option<Numbers> {
     if !is_directory_name(name) {
         return None;
@@ -178,7 +178,7 @@ fn apply(topics: &Topics, name: &str, text: &RawValue) -> Option<Numbers> {
     ([write, read, permissions] == known.map(Some)).then_some(known)
 }
 
-/// The members of an object; none of anything else, or of one that has too many.
+/// The members of an object; none if it is not an object or has too many.
 fn members_of(text: &RawValue) -> RawMembers {
     json::members::<MEMBERS_MAX>(text.get().as_bytes(), "members").unwrap_or_default()
 }

@@ -1,5 +1,5 @@
-//! Verification of the index files: each entry leads to a record with its key and is reached from
-//! its slot, and the header tells the right times.
+//! Verifies the index files: each entry points to a record with its key and is reached from its
+//! slot, and the times in the header are right.
 
 use super::inspection::Inspection;
 use crate::engine::commit_log::index::file::{ENTRY_LEN, HEADER_LEN, IndexEntry, IndexFile};
@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::record::rocketmq::properties::{Known, index_hash};
 use crate::region::Access;
 
-/// Checks the entries of a file. One that leads into a hole is a part of the hole.
+/// Checks the entries of a file. An entry that points into a hole is part of the hole.
 ///
 /// # Errors
 ///
@@ -32,7 +32,7 @@ pub fn index_entries(parts: &Parts, file: &IndexFile, inspection: &mut Inspectio
             continue;
         }
         let reason = match flaw_of(log, &entry)? {
-            // Retention may have taken the record away meanwhile.
+            // Retention may have deleted the record meanwhile.
             Some(_) if entry.position < log.min_position() => continue,
             Some(reason) => reason,
             None if !reached.get(number as usize).is_some_and(|reached| *reached) => {
@@ -59,15 +59,15 @@ pub fn index_entries(parts: &Parts, file: &IndexFile, inspection: &mut Inspectio
     Ok(())
 }
 
-/// Number of the entry at which the check ends. A process that writes adds entries after the end of
-/// the log that a reader has opened; these are not checked.
+/// Number of the entry at which the check ends. A writer adds entries for messages after the end
+/// that this reader knows; these are not checked.
 fn count_of(parts: &Parts, file: &IndexFile) -> Result<u32> {
     let mut count = file.count()?;
     if parts.queues.store.access == Access::ReadWrite {
         return Ok(count);
     }
     if parts.log.source.is_none() {
-        // It keeps to what it found.
+        // This reader keeps to what it found.
         return Ok(count.min(file.opened_at));
     }
     let end = parts.log.published();
@@ -84,7 +84,7 @@ fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
     let record = message.record().rocketmq();
     let known = Known::read(record.raw_properties());
     let topic = record.topic();
-    // RocketMQ 5.5 puts tags into its index too.
+    // RocketMQ 5.5 also indexes tags.
     let tag = known.tags.map(|tags| [b"T#", tags].concat());
     let holds = known
         .index_keys()
@@ -93,7 +93,7 @@ fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
     Ok((!holds).then_some("the entry leads to a record without its key"))
 }
 
-/// Whether the times by which a query passes over the file are those of its records.
+/// Whether the times that let a query skip the file are those of its records.
 fn times_hold(log: &Log, file: &IndexFile, count: u32) -> Result<bool> {
     Ok(count <= 1 || (begin_holds(log, file)? && end_holds(log, file)?))
 }
@@ -102,13 +102,13 @@ fn begin_holds(log: &Log, file: &IndexFile) -> Result<bool> {
     is_stored_at(log, file.positions()?.0, file.times()?.0)
 }
 
-/// A writer may be putting entries meanwhile. It stores the entry, then position, time and count of
-/// the header, one after another. So the header is judged only if the count did not change, and an
-/// entry that is not counted yet may have the time of the one before.
+/// A writer may be putting entries meanwhile. It stores the entry first, then position, time and
+/// count in the header. So the header is judged only if the count did not change, and the header
+/// may have the position of an uncounted entry with the time of the one before.
 fn end_holds(log: &Log, file: &IndexFile) -> Result<bool> {
     loop {
         let count = file.count()?;
-        // Whoever sees the time of an entry sees its position, too.
+        // If the time of an entry is visible, so is its position.
         let time = file.times()?.1;
         let position = file.positions()?.1;
         if is_stored_at(log, position, time)? {
@@ -124,7 +124,7 @@ fn end_holds(log: &Log, file: &IndexFile) -> Result<bool> {
     }
 }
 
-/// Whether the record at `position`, if there is one, was stored at `time`.
+/// Whether the record at `position` was stored at `time`; true if there is no record.
 fn is_stored_at(log: &Log, position: u64, time: i64) -> Result<bool> {
     let found = log.record_at(position)?.record();
     Ok(found.is_none_or(|message| message.record().store_timestamp() == time))

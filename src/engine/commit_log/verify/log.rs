@@ -1,4 +1,4 @@
-//! Verification of the log: each record holds, and an entry of its queue can lead to it.
+//! Verifies the log: each record is sound, and a queue entry can point to it.
 
 use super::inspection::{Hole, Inspection};
 use crate::engine::commit_log::log::bridge::is_bridge;
@@ -10,9 +10,9 @@ use crate::error::Result;
 use crate::record::rocketmq::{Freshness, Record};
 use std::ops::Range;
 
-/// Checks the records that begin in `stretch`, which begins where a record may. A hole goes on to
-/// the next record, wherever that is, and what lies in a hole of an earlier stretch is passed over.
-/// `hear` is told of positions in rising order; false ends the check, and false is returned.
+/// Checks the records that begin in `stretch`, which begins at a possible record. A hole reaches to
+/// the next record, wherever that is; bytes in a hole of an earlier stretch are skipped. `hear`
+/// receives ascending positions. If it returns false, the check ends and returns false.
 pub fn records(
     parts: &Parts,
     stretch: Range<u64>,
@@ -43,8 +43,8 @@ pub fn records(
     }
 }
 
-/// Takes note of a record that holds: the holes before it get a store time, and its queue entry has
-/// to be there.
+/// Records a sound record: sets the store time of the holes before it, and checks that its queue
+/// entry exists.
 fn whole(
     parts: &Parts,
     record: &Record<'_>,
@@ -77,7 +77,7 @@ fn whole(
     Ok(())
 }
 
-/// Topic, queue and offset that a record claims.
+/// Topic, queue and offset that a record states.
 fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
     let topic = std::str::from_utf8(record.topic()).ok()?;
     let queue = u32::try_from(record.queue_id()).ok()?;
@@ -85,7 +85,7 @@ fn named(record: &Record<'_>) -> Option<(String, u32, u64)> {
     Some((topic.to_owned(), queue, offset))
 }
 
-/// Why no entry can lead to a record. An entry that is there and damaged is no reason: it is found
+/// Why no entry can point to a record. An existing but damaged entry does not count: it is found
 /// with its queue.
 fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<&'static str>> {
     let Some(((id, offset), name)) =
@@ -99,7 +99,7 @@ fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<
     let Some(queue) = parts.queues.get(&topic, id) else {
         return Ok(Some("its queue is missing"));
     };
-    // In this order: retention moves the first position before it moves the first offsets.
+    // In this order, because retention moves the first position before the first offsets.
     if offset < queue.min() && position >= parts.log.min_position() {
         return Ok(Some("its queue begins behind it"));
     }

@@ -1,8 +1,8 @@
-//! Verification: every record, queue entry and index entry, each against the log, and the tables.
+//! Verification: checks every record, queue entry and index entry against the log, and the tables.
 //!
-//! A stretch of the log that holds no record is one *hole*, whatever leads into it: the queue
-//! entries that do name the messages that it costs, and the index entries that do are part of it.
-//! Damaged entries that follow one another in a file are one place.
+//! A range of the log that holds no record is one *hole*. Queue entries that point into it name the
+//! lost messages; index entries that do are part of it. Adjacent damaged entries of a file are
+//! reported as one place.
 
 pub mod index;
 pub mod inspection;
@@ -21,12 +21,13 @@ use tables::tables;
 /// Bytes of the log between two reports of progress.
 const PROGRESS_STEP: u64 = 16 << 20;
 
-/// Checks a store as it is. `progress` hears of bytes done and in all; false ends the check.
+/// Checks a store. `progress` receives the bytes done and the total. If it returns false, the check
+/// stops.
 pub fn verify(parts: &Parts, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
     inspect(parts, progress).map(|inspection| inspection.found)
 }
 
-/// [`verify`], with what a repair needs to know.
+/// [`verify`], with the details that a repair needs.
 pub fn inspect(parts: &Parts, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Inspection> {
     let mut inspection = Inspection::default();
     let (start, end) = (parts.log.min_position(), parts.log.published());
@@ -51,7 +52,7 @@ pub fn inspect(parts: &Parts, progress: &mut dyn FnMut(u64, u64) -> bool) -> Res
     Ok(inspection)
 }
 
-/// Joins the findings of all parts, each checked by itself, and adds what no part checks.
+/// Combines the findings of all parts and adds what no part covers.
 pub fn join(parts: &Parts, findings: Vec<Finding>) -> Result<Verification> {
     let mut inspection = Inspection::default();
     for finding in findings {
@@ -63,7 +64,8 @@ pub fn join(parts: &Parts, findings: Vec<Finding>) -> Result<Verification> {
         all.damage.extend(part.damage);
         inspection.last_store_ms = inspection.last_store_ms.max(finding.last_store_ms);
         for (range, reason, lost) in finding.holes {
-            // What begins within a hole is a part of it: the rest of one, or the entries into it.
+            // What begins within a hole belongs to it: the rest of the hole, or entries that point
+            // into it.
             match inspection.hole_at(range.start) {
                 Some(hole) => hole.lost.extend(lost),
                 None => inspection.holes.push(Hole {
@@ -78,7 +80,7 @@ pub fn join(parts: &Parts, findings: Vec<Finding>) -> Result<Verification> {
     Ok(inspection.found)
 }
 
-/// Adds the tables, and what was found before; puts all in order.
+/// Adds the tables and damage found earlier, and puts the holes first.
 fn finish(parts: &Parts, inspection: &mut Inspection) -> Result<()> {
     inspection.tables = tables(parts, inspection.last_store_ms)?;
     inspection
@@ -90,10 +92,10 @@ fn finish(parts: &Parts, inspection: &mut Inspection) -> Result<()> {
     Ok(())
 }
 
-/// Adds what was found before and is not among what is found here.
+/// Adds damage that was found earlier and not by this check.
 fn add_known(parts: &Parts, inspection: &mut Inspection) {
     for damage in parts.report.damage() {
-        // Queues and index were checked as a whole, and a clock that jumped damages no file.
+        // Queues and index were checked completely, and a clock that jumped damages no file.
         let kind = damage.kind;
         if matches!(
             kind,
@@ -104,7 +106,7 @@ fn add_known(parts: &Parts, inspection: &mut Inspection) {
         if kind == DamageKind::Log
             && let Some(hole) = inspection.hole_at(damage.position)
         {
-            // Opening has made fillers of the entries that led here.
+            // Opening has turned the entries that pointed here into fillers.
             for lost in damage.lost {
                 if !hole.lost.contains(&lost) {
                     hole.lost.push(lost);
@@ -125,7 +127,7 @@ fn add_known(parts: &Parts, inspection: &mut Inspection) {
     }
 }
 
-/// Puts the holes before all else that is damaged.
+/// Puts the holes before all other damage.
 fn add_holes(parts: &Parts, inspection: &mut Inspection) {
     let holes = inspection.holes.iter().map(|hole| {
         let damage = parts.log.damage(hole.range.clone(), &hole.reason);

@@ -1,4 +1,4 @@
-//! Verification of the queues: each entry leads to its record.
+//! Verifies the queues: each entry points to its record.
 
 use super::inspection::{BadEntry, Inspection};
 use crate::engine::Topic;
@@ -12,7 +12,7 @@ use crate::record::rocketmq::properties::{Known, SCHEDULE_TOPIC};
 use std::ops::Range;
 use std::sync::Arc;
 
-/// Checks the entries of a queue with these numbers, as far as they are there.
+/// Checks the entries of a queue with these numbers, as far as they exist.
 pub fn entries(
     parts: &Parts,
     topic: &Arc<Topic>,
@@ -28,7 +28,7 @@ pub fn entries(
             continue;
         }
         let name = || (topic.name.to_string(), queue.id, number);
-        // The record there may well look like the right one, but for its checksum.
+        // The record there may seem right except for its checksum.
         if let Some(hole) = entry.and_then(|entry| inspection.hole_at(entry.position)) {
             hole.lost.push(name());
             continue;
@@ -37,7 +37,7 @@ pub fn entries(
             inspection.found.queue_entries += 1;
             continue;
         };
-        // Retention may have taken the message away meanwhile.
+        // Retention may have deleted the message meanwhile.
         let gone = entry.is_some_and(|entry| entry.position < log.min_position());
         if gone || number < queue.min() {
             continue;
@@ -81,7 +81,7 @@ fn flaw_of(
             "the entry has another size than its record".to_owned(),
         ));
     }
-    // A broker may have delivery times of its own for delayed messages.
+    // A broker may have other delivery times for delayed messages.
     let known = Known::read(record.raw_properties());
     if &*topic.name != SCHEDULE_TOPIC
         && entry.tags_code != QueueEntry::of(&record, &known, entry.position).tags_code

@@ -1,10 +1,10 @@
-//! Verification in parts: stretches of the log, of queues and of the index, each checked by whoever
-//! has the store open, and put together in the end.
+//! Verification in parts: ranges of the log, of queues and of the index. Any process that has the
+//! store open can check them; the findings are combined in the end.
 //!
-//! A verification in one go checks all parts one after another. Two things cross the bounds of a
-//! part. A hole goes on to the next record, so it may reach into stretches behind its own, which
-//! find their share of it again if they are checked alone. And entries that lead into a hole are
-//! lost with it: who checks entries has to be told of the holes of the whole log.
+//! A verification in one process checks all parts one after another. Two things cross the bounds of
+//! a part. A hole reaches to the next record, so it may continue into later parts, which report
+//! their share of it again if they are checked separately. And entries that point into a hole are
+//! lost with it, so a check of entries must be given the holes of the whole log.
 
 use super::index::index_entries;
 use super::inspection::{Hole, Inspection};
@@ -28,11 +28,11 @@ pub fn stretches(parts: &Parts) -> Result<Vec<Stretch>> {
     Ok(found)
 }
 
-/// Hands all parts of a store to `visit` until it returns false: log, queues, index, in the order
-/// in which a verification looks at them. A queue is measured when its turn has come.
+/// Passes all parts of a store to `visit` until it returns false: log, queues, index, in the order
+/// of a verification. The end of a queue is read when its turn comes.
 pub fn each_stretch(parts: &Parts, visit: &mut dyn FnMut(Stretch) -> Result<bool>) -> Result<()> {
     let (min, end) = (parts.log.min_position(), parts.log.published());
-    // A file that is missing belongs to the stretch of the one before it.
+    // A missing file belongs to the part of the file before it.
     let starts = parts.log.files.all().into_iter().map(|file| file.start());
     let mut bounds: Vec<u64> = vec![min];
     bounds.extend(starts.filter(|start| *start > min && *start < end));
@@ -72,13 +72,13 @@ pub fn each_stretch(parts: &Parts, visit: &mut dyn FnMut(Stretch) -> Result<bool
     Ok(())
 }
 
-/// The ranges between bounds that follow one another.
+/// The ranges between consecutive bounds, without empty ones.
 fn pairs(bounds: &[u64]) -> impl Iterator<Item = Range<u64>> {
     let pairs = bounds.iter().zip(bounds.iter().skip(1));
     pairs.map(|(a, b)| *a..*b).filter(|range| !range.is_empty())
 }
 
-/// [`verify_stretch`] of each of these parts.
+/// [`verify_stretch`] for each of these parts.
 pub fn verify_stretches(
     parts: &Parts,
     stretches: &[Stretch],
@@ -88,7 +88,7 @@ pub fn verify_stretches(
     stretches.iter().map(check).collect()
 }
 
-/// Checks one part by itself; `holes` are those of the whole log.
+/// Checks one part separately; `holes` are those of the whole log.
 pub fn verify_stretch(parts: &Parts, stretch: &Stretch, holes: &[Range<u64>]) -> Result<Finding> {
     let is_log = matches!(stretch, Stretch::Log(_));
     let holes = holes.iter().filter(|_| !is_log);
@@ -108,8 +108,8 @@ pub fn verify_stretch(parts: &Parts, stretch: &Stretch, holes: &[Range<u64>]) ->
     })
 }
 
-/// Checks one part, and adds to `inspection` what is found. `hear` is told of positions of the log;
-/// false ends the check, and false is returned.
+/// Checks one part and adds the results to `inspection`. `hear` receives positions of the log. If
+/// it returns false, the check ends and returns false.
 pub fn check(
     parts: &Parts,
     stretch: &Stretch,

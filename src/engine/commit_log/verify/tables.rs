@@ -1,4 +1,4 @@
-//! Verification of the small files beside the log.
+//! Verifies the small files beside the log.
 
 use crate::disk::{Kind, read_small};
 use crate::engine::commit_log::parts::Parts;
@@ -16,7 +16,7 @@ use crate::region::{Access, PAGE};
 use crate::table::{TABLE_LEN_MAX, json};
 use std::path::{Path, PathBuf};
 
-/// The tables that do not hold. `last_store_ms` is the store time of the newest record.
+/// Damage of the tables. `last_store_ms`: the store time of the newest record.
 pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
     let mut found = Vec::new();
     configurations(parts, &mut found)?;
@@ -104,8 +104,8 @@ fn read(parts: &Parts, path: &Path) -> Result<Option<Vec<u8>>> {
     bytes.map_err(|e| Error::io(Op::Read, path, e))
 }
 
-/// Times in the checkpoint tell a reader what it need not look at again, so one that lies ahead of
-/// every record and of the clock hides what has to be built again.
+/// The times in the checkpoint tell a reader what it need not check. So a time later than every
+/// record and the clock hides what must be rebuilt.
 fn checkpoint_flaw(bytes: &[u8], latest_ms: i64) -> Option<&'static str> {
     if bytes.len() != PAGE {
         return Some("its length is not 4096 bytes");
