@@ -1,4 +1,4 @@
-//! Bodies, gathered or as views.
+//! Columns of bodies, copied or as views.
 
 use super::buffers;
 use super::offsets::offset;
@@ -13,19 +13,19 @@ use arrow_schema::ArrowError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Bodies copied behind one another.
+/// Bodies, copied one after another.
 ///
-/// The stream bounds a batch so that the offsets hold: at most [`crate::scan::BATCH_BYTES_MAX`]
+/// The stream limits a batch so that the offsets fit: at most [`crate::scan::BATCH_BYTES_MAX`]
 /// bytes, or one body, which is shorter than a record.
 pub(super) struct BodyColumn {
     offsets: Vec<i32>,
     bytes: Vec<u8>,
-    /// Where a body may be one that stands for null.
+    /// Set if a body may stand for null.
     nulls: Option<NullBufferBuilder>,
 }
 
 impl BodyColumn {
-    /// Room for `len_hint` bytes and some more: batches of a scan are much alike.
+    /// Reserves a little more than `len_hint` bytes, because the batches of a scan are similar.
     pub(super) fn new(len_hint: usize) -> BodyColumn {
         BodyColumn {
             offsets: vec![0],
@@ -34,7 +34,7 @@ impl BodyColumn {
         }
     }
 
-    /// With null for each body that [`Row::is_null`](crate::record::Row::is_null) says is none.
+    /// Makes each body null for which [`Row::is_null`](crate::record::Row::is_null) holds.
     pub(super) fn with_nulls(mut self) -> BodyColumn {
         self.nulls = Some(NullBufferBuilder::new(0));
         self
@@ -69,17 +69,17 @@ impl BodyColumn {
     }
 }
 
-/// A region is cut into windows of this size, so that offsets into one stay within 31 bits: a body
+/// A region is divided into windows of this size, so that offsets into a window fit 31 bits: a body
 /// that begins below 1 GiB ends below 2 GiB.
 const WINDOW_SPAN: u64 = 1 << 30;
-/// Stands for the buffer of decompressed bodies until its number is known.
+/// Buffer number of decompressed bodies until the real one is known.
 const UNPACKED: u32 = u32::MAX;
 
-/// Views of bodies where they lie. A data buffer is a window of a mapped file, from the first to
-/// the last body of the batch in it, and shares the file's region.
+/// Views of bodies in place. A data buffer is a window of a mapped file, from the first to the last
+/// body of the batch in it, and shares the file's region.
 #[derive(Default)]
 pub(super) struct ViewColumn {
-    /// Offsets count from the start of the window's span until [`ViewColumn::finish`].
+    /// Until [`ViewColumn::finish`], offsets count from the start of the window's span.
     views: Vec<u128>,
     windows: Vec<Window>,
     by_span: HashMap<(usize, u64), u32, foldhash::fast::RandomState>,
@@ -127,7 +127,7 @@ impl ViewColumn {
         }
     }
 
-    /// Number of the window of a row's region and span, opened where there is none.
+    /// Number of the window for a row's region and span; a new one is added if needed.
     fn window(&mut self, rows: &Rows, row: &RowRef, span: u64, start: u64) -> u32 {
         let Some(region) = rows.regions.get(row.region as usize) else {
             unreachable!("a row names a region of its rows")
@@ -177,7 +177,7 @@ impl ViewColumn {
     }
 }
 
-/// A number that fits 32 bits by the bounds of batches and windows.
+/// A number that fits 32 bits because batches and windows are limited.
 #[inline]
 fn low(number: u64) -> u32 {
     match u32::try_from(number) {
@@ -191,7 +191,7 @@ fn is_long(view: u128) -> bool {
     ByteView::from(view).length > MAX_INLINE_VIEW_LEN
 }
 
-/// The view of a body: the body itself where it is short, else its place.
+/// The view of a body: it contains a short body, and the place of a longer one.
 #[inline]
 fn view(body: &[u8], buffer: u32, offset: u32) -> u128 {
     let len = low(body.len() as u64);

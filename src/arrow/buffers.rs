@@ -1,4 +1,4 @@
-//! Arrow buffers that are mapped memory, and arrays of views into them.
+//! Arrow buffers over mapped memory, and arrays of views into them.
 
 #![allow(unsafe_code)]
 
@@ -10,8 +10,8 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// A part of a region as an Arrow buffer that keeps the region mapped. `None` where a part of it is
-/// not readable.
+/// An Arrow buffer over a part of a region, which keeps the region mapped. `None` if the part is
+/// not entirely readable.
 pub(super) fn region_buffer(region: &Arc<Region>, part: Range<u64>) -> Option<Buffer> {
     let start = usize::try_from(part.start).ok()?;
     let len = usize::try_from(part.end).ok()?.checked_sub(start)?;
@@ -23,9 +23,9 @@ pub(super) fn region_buffer(region: &Arc<Region>, part: Range<u64>) -> Option<Bu
     Some(unsafe { Buffer::from_custom_allocation(address, len, owner) })
 }
 
-/// An array of views into `buffers`; `None` where one leads out of its buffer. That the first bytes
-/// in a view are those of its value, and what is behind a short one zeros, is for the caller to see
-/// to: a check would load from every value.
+/// An array of views into `buffers`; `None` if a view points out of its buffer. The caller must
+/// ensure that the prefix in each long view matches its value, and that short values are padded
+/// with zeros: a check would have to load from every value.
 pub(super) fn view_array(views: Vec<u128>, buffers: Vec<Buffer>) -> Option<BinaryViewArray> {
     let lens: Vec<u64> = buffers.iter().map(|buffer| buffer.len() as u64).collect();
     let is_sound = |view: &u128| {

@@ -1,4 +1,4 @@
-//! Builders of the columns of one batch.
+//! Builders for the columns of one batch.
 
 use super::body::{BodyColumn, ViewColumn};
 use super::schema::{BatchShape, BodyType, Column, Dialect, LOG_APPEND_TIME};
@@ -16,11 +16,11 @@ use arrow_array::{
 use arrow_schema::{ArrowError, SchemaRef};
 use std::sync::Arc;
 
-/// All columns of a batch in the making. Each append adds the same rows to every one.
+/// Builders for all columns of a batch. Each append adds the same rows to all of them.
 pub(super) struct Columns {
     columns: Vec<(Column, Builder)>,
     dialect: Dialect,
-    /// Keys, tags, properties and headers: all filled in one walk over the properties of a record.
+    /// Keys, tags, properties and headers: filled by one walk over the properties of a record.
     properties: PropertyColumns,
 }
 
@@ -32,12 +32,12 @@ enum Builder {
     MessageId(StringBuilder),
     Body(BodyColumn),
     Views(ViewColumn),
-    /// Filled with the other columns that come from the properties.
+    /// Filled together with the other columns that come from properties.
     Property,
 }
 
 impl Columns {
-    /// Empty builders; `body_len_hint` is what the batch before held.
+    /// Empty builders. `body_len_hint`: the bytes of bodies in the previous batch.
     pub(super) fn new(shape: &BatchShape, body_len_hint: usize) -> Columns {
         let builder = |column: &Column| match column {
             Column::Topic if shape.dialect == Dialect::Spark => {
@@ -73,7 +73,7 @@ impl Columns {
         }
     }
 
-    /// Adds some of the rows, with this body in place of the stored ones where it is given.
+    /// Adds some of the rows. If `unpacked` is given, it replaces the stored body.
     pub(super) fn append(&mut self, rows: &Rows, some: &[RowRef], unpacked: Option<&[u8]>) {
         for (column, builder) in &mut self.columns {
             match builder {
@@ -92,11 +92,11 @@ impl Columns {
         }
     }
 
-    /// The batch.
+    /// Builds the batch.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where Arrow refuses a column, which no test has seen.
+    /// [`Error::Unsupported`] if Arrow refuses a column, which no test has seen.
     pub(super) fn finish(mut self, schema: &SchemaRef, rows: usize) -> Result<RecordBatch> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (column, builder) in std::mem::take(&mut self.columns) {
@@ -129,7 +129,7 @@ fn timestamps(mut millis: Vec<i64>, dialect: Dialect) -> ArrayRef {
     match dialect {
         Dialect::Arrow => Arc::new(TimestampMillisecondArray::from(millis).with_timezone("UTC")),
         Dialect::Spark => {
-            // What a damaged or foreign record says may lie outside the range of microseconds.
+            // Times in a damaged or foreign record may exceed the range of microseconds.
             for time in &mut millis {
                 *time = time.saturating_mul(1000);
             }
@@ -168,7 +168,7 @@ fn wide(column: Column, values: &mut Vec<i64>, rows: &Rows, some: &[RowRef]) {
     }
 }
 
-/// Adds one number of each record. The caller's `match` stands outside the loop.
+/// Adds one number per record. Callers match on the column outside the loop.
 #[inline]
 fn extend<T>(values: &mut Vec<T>, rows: &Rows, some: &[RowRef], number: impl Fn(&Row<'_>) -> T) {
     values.extend(records(rows, some).map(|record| number(&record)));

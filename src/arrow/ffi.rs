@@ -1,7 +1,7 @@
-//! The edge to Arrow's C interfaces: streams out, streams and arrays in.
+//! Arrow's C interfaces: streams out, streams and arrays in.
 //!
-//! No panic crosses the edge, in either direction: a callback that panics reports an error, and so
-//! does a foreign array that the import refuses by a panic.
+//! No panic crosses them in either direction: a callback that panics reports an error, and so does
+//! a foreign array on which the import panics.
 
 #![allow(unsafe_code)]
 
@@ -20,15 +20,15 @@ pub use arrow_array::ffi_stream::{FFI_ArrowArrayStream, RecordBatchStreamReader}
 pub use arrow_data::ffi::FFI_ArrowArray as CArray;
 pub use arrow_schema::ffi::FFI_ArrowSchema as CSchema;
 
-/// What an exported stream keeps between its callbacks.
+/// State of an exported stream between its callbacks.
 struct Exported {
     stream: Stream,
     last_error: Option<CString>,
 }
 
-/// Hands a stream out through the C stream interface.
+/// Exports a stream through the C stream interface.
 ///
-/// The errors of the stream come with the text of [`Error`]. The struct may be released from any
+/// The stream reports errors with the text of [`Error`]. The struct may be released from any
 /// thread, after the store was closed, and in a child process.
 pub fn export(stream: Stream) -> FFI_ArrowArrayStream {
     let exported = Box::new(Exported {
@@ -53,16 +53,16 @@ pub fn export(stream: Stream) -> FFI_ArrowArrayStream {
 ///
 /// # Safety
 ///
-/// `stream` is null, or points to a struct of [`export`] that no one else uses meanwhile.
+/// `stream` is null, or points to a struct of [`export`] that nothing else uses meanwhile.
 unsafe fn exported<'a>(stream: *mut FFI_ArrowArrayStream) -> Option<&'a mut Exported> {
-    // SAFETY: as the caller promises, the pointer is null or valid.
+    // SAFETY: the caller promises that the pointer is null or valid.
     let stream = unsafe { stream.as_ref() }?;
-    // SAFETY: the data was made by `export` as an `Exported`, is freed by `release` alone, which
-    // leaves null, and the C interface allows one call at a time.
+    // SAFETY: `export` created the data as an `Exported`. Only `release` frees it, and leaves null.
+    // The C interface allows one call at a time.
     unsafe { stream.private_data().cast::<Exported>().as_mut() }
 }
 
-/// Runs a callback's work and turns its error, or its panic, into a code and a text.
+/// Runs the work of a callback. Turns its error or panic into a code and a text.
 fn answer(exported: &mut Exported, work: impl FnOnce(&mut Stream) -> Result<()>) -> c_int {
     let stream = &mut exported.stream;
     let (code, text) = match catch_unwind(AssertUnwindSafe(|| work(stream))) {
@@ -70,7 +70,7 @@ fn answer(exported: &mut Exported, work: impl FnOnce(&mut Stream) -> Result<()>)
         Ok(Err(error)) => (code_of(&error), error.to_string()),
         Err(_) => (libc::EIO, "the scan failed by a bug of forebay".to_owned()),
     };
-    // A path may hold any byte but zero; an argument's text may hold that too.
+    // A path, or the text of an argument, may contain any byte, but a C string no zero.
     exported.last_error = CString::new(text.replace('\0', "\u{FFFD}")).ok();
     code
 }
@@ -88,7 +88,7 @@ unsafe extern "C" fn get_schema(
     stream: *mut FFI_ArrowArrayStream,
     out: *mut FFI_ArrowSchema,
 ) -> c_int {
-    // SAFETY: the consumer passes the struct that this callback was read from.
+    // SAFETY: the consumer passes the struct that it read this callback from.
     let Some(exported) = (unsafe { exported(stream) }) else {
         return libc::EINVAL;
     };
@@ -97,7 +97,7 @@ unsafe extern "C" fn get_schema(
         let schema = schema.map_err(|error| Error::Unsupported {
             what: error.to_string(),
         })?;
-        // SAFETY: the interface has the consumer pass room for one schema, perhaps uninitialised.
+        // SAFETY: the interface requires room for one schema, which may be uninitialised.
         unsafe { out.write_unaligned(schema) };
         Ok(())
     })
@@ -107,7 +107,7 @@ unsafe extern "C" fn get_next(
     stream: *mut FFI_ArrowArrayStream,
     out: *mut FFI_ArrowArray,
 ) -> c_int {
-    // SAFETY: the consumer passes the struct that this callback was read from.
+    // SAFETY: the consumer passes the struct that it read this callback from.
     let Some(exported) = (unsafe { exported(stream) }) else {
         return libc::EINVAL;
     };
@@ -116,59 +116,61 @@ unsafe extern "C" fn get_next(
             Some(batch) => FFI_ArrowArray::new(&StructArray::from(batch).to_data()),
             None => FFI_ArrowArray::empty(),
         };
-        // SAFETY: the interface has the consumer pass room for one array, perhaps uninitialised.
+        // SAFETY: the interface requires room for one array, which may be uninitialised.
         unsafe { out.write_unaligned(array) };
         Ok(())
     })
 }
 
 unsafe extern "C" fn get_last_error(stream: *mut FFI_ArrowArrayStream) -> *const c_char {
-    // SAFETY: the consumer passes the struct that this callback was read from.
+    // SAFETY: the consumer passes the struct that it read this callback from.
     let exported = unsafe { exported(stream) };
     let text = exported.and_then(|exported| exported.last_error.as_ref());
     text.map_or(std::ptr::null(), |text| text.as_ptr())
 }
 
 unsafe extern "C" fn release(stream: *mut FFI_ArrowArrayStream) {
-    // SAFETY: the consumer passes the struct that this callback was read from, or null.
+    // SAFETY: the consumer passes the struct that it read this callback from, or null.
     let Some(stream) = (unsafe { stream.as_mut() }) else {
         return;
     };
-    // SAFETY: null takes the place of the private data, and with the callback gone no one calls.
+    // SAFETY: null replaces the private data. No callback uses it after this one.
     let data = unsafe { stream.set_private_data(std::ptr::null_mut()) };
-    // SAFETY: a struct without this callback is one that is released.
+    // SAFETY: a struct without this callback counts as released.
     unsafe { stream.set_release(None) };
     if let Some(data) = NonNull::new(data.cast::<Exported>()) {
-        // SAFETY: `export` made the data by `Box::into_raw`, and it was taken out of the struct.
+        // SAFETY: `export` created the data with `Box::into_raw`, and it was removed from the
+        // struct.
         let exported = unsafe { Box::from_raw(data.as_ptr()) };
         let _ = catch_unwind(AssertUnwindSafe(|| drop(exported)));
     }
 }
 
-/// Takes a stream over from the C stream interface.
+/// Takes over a stream through the C stream interface.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] where it is no stream of record batches, with what its producer says.
+/// [`Error::InvalidOption`] if it is not a stream of record batches, with the text of its producer.
 ///
 /// # Safety
 ///
-/// `stream` points to a struct that keeps the rules of the C stream interface. It is left released.
+/// `stream` points to a struct that follows the rules of the C stream interface. It is left
+/// released.
 pub unsafe fn import_stream(stream: *mut FFI_ArrowArrayStream) -> Result<RecordBatchStreamReader> {
     // SAFETY: the caller passes a valid struct, which is left empty.
     let stream = unsafe { FFI_ArrowArrayStream::from_raw(stream) };
     guarded(|| RecordBatchStreamReader::try_new(stream))
 }
 
-/// Takes a record batch over from the C data interface: an array of structs without nulls.
+/// Takes over a record batch through the C data interface: an array of structs without nulls.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] where the array is no record batch.
+/// [`Error::InvalidOption`] if the array is not a record batch.
 ///
 /// # Safety
 ///
-/// Both pointers point to structs that keep the rules of the C data interface. They are left
+/// Both pointers point to structs that follow the rules of the C data interface. They are left
 /// released.
 pub unsafe fn import_array(
     array: *mut FFI_ArrowArray,
@@ -185,7 +187,8 @@ pub unsafe fn import_array(
     };
     let fields = fields.clone();
     guarded(|| {
-        // SAFETY: the array keeps the rules of the interface for this type, as the caller promises.
+        // SAFETY: the caller promises that the array follows the rules of the interface for this
+        // type.
         let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, data_type) }?;
         let rows = StructArray::from(data);
         if rows.null_count() > 0 {
@@ -198,7 +201,7 @@ pub unsafe fn import_array(
     })
 }
 
-/// Runs an import, which may panic over what a foreign producer made.
+/// Runs an import, which may panic on invalid data of a foreign producer.
 pub(super) fn guarded<T>(work: impl FnOnce() -> Result<T, arrow_schema::ArrowError>) -> Result<T> {
     match catch_unwind(AssertUnwindSafe(work)) {
         Ok(result) => result.map_err(|error| not_arrow(&error.to_string())),

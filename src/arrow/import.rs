@@ -1,4 +1,4 @@
-//! Record batches in: each row becomes a message of one topic.
+//! Imports record batches: each row becomes a message of one topic.
 //!
 //! | column | types | |
 //! |---|---|---|
@@ -6,12 +6,13 @@
 //! | `key` | bytes, list of bytes | one key, or a list of them |
 //! | `keys` | bytes, list of bytes | as stored: keys separated by one space; or a list of them |
 //! | `tags` | bytes | |
-//! | `properties` | map, list of structs of two | bytes to bytes |
-//! | `queue` | whole numbers | null: as if there were no such column |
-//! | `timestamp` | timestamp with a zone, int64 (ms) | when the message was made |
+//! | `properties` | map, list of structs with two fields | bytes to bytes |
+//! | `queue` | integers | null: as without the column |
+//! | `timestamp` | timestamp with time zone, int64 (ms) | when the message was made |
 //!
-//! *Bytes* is any of binary and utf8, large, as views or in a dictionary, and fixed-size binary;
-//! what becomes text has to be UTF-8. Every column but the body may be null, by rows or as a whole.
+//! *Bytes* are any binary or utf8 type (also large, view and dictionary), or fixed-size binary.
+//! Columns that become text must be UTF-8. Every column except the body may have nulls, or be of
+//! type null.
 
 use super::ffi::guarded;
 use super::values::{Broken, Bytes, Integers, Lists, Maybe, Times, is_bytes};
@@ -25,30 +26,30 @@ use arrow_schema::{DataType, Schema};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// What [`send_arrow`] appended.
+/// Result of [`send_arrow`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Imported {
-    /// Messages.
+    /// Number of messages.
     pub count: u64,
-    /// Their offsets by queue, in order. A queue has more than one range only where another sender
+    /// Their offsets by queue, in order. A queue has more than one range only if another sender
     /// came between two chunks.
     pub ranges: BTreeMap<u32, Vec<Range<u64>>>,
     /// Store time of the last chunk, in ms.
     pub store_timestamp: i64,
     /// Position after the last byte appended.
     pub end: u64,
-    /// Whether all of them are durable already.
+    /// Whether all of them are already durable.
     pub durable: bool,
 }
 
-/// Sends every row of `reader`; see [`Producer::send_batch`] for chunks, queues and atomicity,
-/// which are those of one batch whatever the batches of the reader are.
+/// Sends every row of `reader`. Chunks, queues and atomicity are as in [`Producer::send_batch`] for
+/// a single batch, however the reader divides the rows.
 ///
 /// # Errors
 ///
 /// [`Error::InvalidOption`] for a column that is unknown, missing or of a wrong type, before
-/// anything is sent. [`Error::Row`], counted over all batches, for a row that is refused. What the
-/// reader's producer says, where it fails.
+/// anything is sent. [`Error::Row`] for a refused row, counted over all batches. The error of the
+/// reader's producer.
 pub fn send_arrow(
     producer: &Producer,
     mut reader: impl RecordBatchReader,
@@ -78,7 +79,7 @@ impl Imported {
         let mut rows = part.rows.iter().peekable();
         while let Some(first) = rows.next() {
             let mut range = first.offset..first.offset + 1;
-            // Runs in one queue are the common case: they cost one comparison a row.
+            // Consecutive rows of one queue are common: they cost one comparison per row.
             while let Some(row) =
                 rows.next_if(|row| row.queue == first.queue && row.offset == range.end)
             {
@@ -93,7 +94,7 @@ impl Imported {
     }
 }
 
-/// Which column of a batch is what.
+/// The meaning of the columns of a batch.
 struct Plan {
     body: usize,
     keys: Option<(usize, KeyForm)>,
@@ -125,7 +126,7 @@ impl Plan {
         for (index, field) in schema.fields().iter().enumerate() {
             let (name, data_type) = (field.name().as_str(), field.data_type());
             check_type(name, data_type)?;
-            // A column of type null is one without values.
+            // A column of type null has no values.
             let some = (*data_type != DataType::Null).then_some(index);
             let taken = match name {
                 "body" | "value" => body.replace(index).is_some(),
@@ -150,7 +151,7 @@ impl Plan {
         Ok(plan)
     }
 
-    /// Pushes the rows of a batch.
+    /// Sends the rows of a batch.
     fn send(
         &self,
         batch: &RecordBatch,
@@ -174,7 +175,7 @@ impl Plan {
     }
 }
 
-/// Sets a place; whether it was set before.
+/// Sets a place. Returns whether it was set before.
 fn put<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     let taken = place.is_some() && value.is_some();
     *place = value.or(place.take());
@@ -238,7 +239,7 @@ pub(super) fn is_properties(data_type: &DataType) -> bool {
     fields.len() == 2 && fields.iter().all(|field| is_bytes(field.data_type()))
 }
 
-/// The columns of one batch, ready to be read by rows.
+/// The columns of one batch, for reading by row.
 struct Columns<'a> {
     body: Bytes<'a>,
     keys: Option<(Keys<'a>, KeyForm)>,
@@ -264,7 +265,7 @@ pub(super) struct Properties<'a> {
 }
 
 impl<'a> Columns<'a> {
-    /// `None` where the batch has not the columns of the plan's schema.
+    /// `None` if the batch does not match the schema of the plan.
     fn new(plan: &Plan, batch: &'a RecordBatch) -> Option<Columns<'a>> {
         let column = |index: usize| -> Option<&'a dyn Array> {
             let array = batch.columns().get(index)?;
@@ -300,7 +301,7 @@ impl<'a> Columns<'a> {
         })
     }
 
-    /// The message of a row; `keys` and `properties` are empty and lend their room.
+    /// The message of a row. `keys` and `properties` must be empty; the message borrows from them.
     #[inline]
     fn draft<'b>(
         &self,
@@ -389,7 +390,7 @@ impl<'a> Properties<'a> {
         })
     }
 
-    /// Adds the pairs of a row; `column` is what errors call it.
+    /// Adds the pairs of a row. Errors name `column`.
     fn read(
         &self,
         column: &str,
@@ -406,7 +407,7 @@ impl<'a> Properties<'a> {
         Ok(())
     }
 
-    /// The entries of a row: name and value, which may be null; `column` is what errors call it.
+    /// The entries of a row: a name, and a value that may be null. Errors name `column`.
     pub(super) fn entries(
         &self,
         column: &str,
@@ -441,7 +442,7 @@ pub(super) fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str> {
     })
 }
 
-/// What a column of bytes says of a row, as text.
+/// The value of a row in a column of bytes, as text.
 #[inline]
 pub(super) fn word<'a>(
     name: &str,

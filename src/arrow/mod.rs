@@ -1,4 +1,4 @@
-//! Arrow: scans go out as record batches, record batches come in as messages.
+//! Arrow: scans are exported as record batches, and record batches are imported as messages.
 //!
 //! | file | noun |
 //! |---|---|
@@ -10,7 +10,7 @@
 //! | [`import`] | batches to messages |
 //! | [`sink`] | batches with the columns of Spark's Kafka sink to messages |
 //!
-//! Nothing here knows Python: the bindings wrap what [`ffi`] hands out into capsules.
+//! Nothing here knows Python: the bindings wrap the structs of [`ffi`] in capsules.
 
 mod body;
 mod buffers;

@@ -1,4 +1,4 @@
-//! The columns of a scan: names, types, and which a batch has.
+//! The columns of a scan: their names and types, and which ones a batch has.
 
 use crate::error::{Error, Result};
 use arrow_schema::{DataType, Field, FieldRef, Fields, Schema, SchemaRef, TimeUnit};
@@ -7,7 +7,7 @@ use std::sync::Arc;
 /// A column of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Column {
-    /// `topic`: dictionary of text, made anew for each batch.
+    /// `topic`: a dictionary of text, built for each batch.
     Topic,
     /// `queue`: int32.
     Queue,
@@ -19,17 +19,17 @@ pub enum Column {
     StoreTimestamp,
     /// `born_timestamp`: milliseconds, UTC.
     BornTimestamp,
-    /// `keys`: text as stored, keys separated by one space; null where there are none.
+    /// `keys`: text as stored, keys separated by one space; null if there are none.
     Keys,
-    /// `tags`: text; null where there is no tag.
+    /// `tags`: text; null if there is no tag.
     Tags,
-    /// `properties`: the user's properties, sorted by name, the last of equal names.
+    /// `properties`: the user's properties, sorted by name; of equal names the last.
     Properties,
-    /// `headers`: the user's properties in the order in which they are stored, repeated names too.
+    /// `headers`: the user's properties in stored order, with repeated names.
     Headers,
-    /// `body`: as [`BodyType`] says, decompressed.
+    /// `body`: the decompressed body, in the type of [`BodyType`].
     Body,
-    /// `flag`: int32, the user's.
+    /// `flag`: int32, set by the user.
     Flag,
     /// `sys_flag`: int32, the bits as stored.
     SysFlag,
@@ -39,56 +39,55 @@ pub enum Column {
     MessageId,
     /// `size`: int32, bytes of the record in the log.
     Size,
-    /// `key` of [`Dialect::Spark`]: binary, the first key, decoded; null where there is none.
+    /// `key` of [`Dialect::Spark`]: binary, the first key, decoded; null if there is none.
     Key,
-    /// `value` of [`Dialect::Spark`]: binary, the body; null where the message says so.
+    /// `value` of [`Dialect::Spark`]: binary, the body; null if the message is marked as null.
     Value,
     /// `partition` of [`Dialect::Spark`]: the queue.
     Partition,
     /// `timestamp` of [`Dialect::Spark`]: the store time.
     Timestamp,
-    /// `timestampType` of [`Dialect::Spark`]: int32, always 1: the time of the append.
+    /// `timestampType` of [`Dialect::Spark`]: int32, always 1, the time of the append.
     TimestampType,
 }
 
-/// What Kafka calls a timestamp that the log gave to a message.
+/// Kafka's number for a timestamp that the log gave to a message.
 pub const LOG_APPEND_TIME: i32 = 1;
 
-/// Whose names and types the columns have.
+/// The names and types of the columns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Dialect {
     /// Those of Forebay.
     #[default]
     Arrow,
-    /// Beside Forebay's names those of Spark's Kafka connector, all in the types that Spark takes
-    /// from a Python data source, which are the only ones that it takes: text is plain, timestamps
-    /// are microseconds, every column is nullable, and `headers` is null where there are none. What
-    /// is coded in properties comes out as what it stands for.
+    /// Forebay's names and those of Spark's Kafka connector, in the only types that Spark accepts
+    /// from a Python data source: text is plain, timestamps are microseconds, every column is
+    /// nullable, and `headers` is null if there are none. Values coded in properties are decoded.
     Spark,
 }
 
-/// How bodies come out.
+/// The type of bodies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum BodyType {
-    /// Copied into one contiguous buffer a batch.
+    /// Copied into one contiguous buffer per batch.
     #[default]
     Binary,
     /// Views into the mapped files; only short and compressed bodies are copied.
     BinaryView,
 }
 
-/// What a batch looks like and how large it grows.
+/// The columns and the maximum size of a batch.
 #[derive(Clone, Debug)]
 pub struct BatchShape {
-    /// The columns in order; none at all gives batches that only count rows.
+    /// The columns in order. Without columns, batches only count rows.
     pub columns: Vec<Column>,
-    /// How bodies come out.
+    /// The type of bodies.
     pub body_type: BodyType,
-    /// Whose names and types the columns have.
+    /// The names and types of the columns.
     pub dialect: Dialect,
-    /// Most rows of a batch.
+    /// Maximum number of rows in a batch.
     pub batch_rows: usize,
-    /// Most bytes of bodies in a batch, unless one body alone is longer.
+    /// Maximum bytes of bodies in a batch. A single longer body is allowed.
     pub batch_bytes: usize,
 }
 
@@ -111,7 +110,7 @@ const ALL: [(Column, &str); 16] = [
     (Column::Size, "size"),
 ];
 
-/// The columns that [`Dialect::Spark`] has beside [`ALL`].
+/// The columns that [`Dialect::Spark`] has in addition to [`ALL`].
 const SPARK: [(Column, &str); 5] = [
     (Column::Key, "key"),
     (Column::Value, "value"),
@@ -120,25 +119,25 @@ const SPARK: [(Column, &str); 5] = [
     (Column::TimestampType, "timestampType"),
 ];
 
-/// Columns of [`ALL`] that a scan gives unless it is told which; the others only if asked for.
+/// Number of columns of [`ALL`] that a scan has by default. The others must be requested.
 const DEFAULT_COLUMNS: usize = 10;
 
 impl Column {
-    /// Every column of [`Dialect::Arrow`]; those of [`Column::defaults`] come first.
+    /// Every column of [`Dialect::Arrow`], beginning with [`Column::defaults`].
     pub fn all() -> impl Iterator<Item = Column> {
         ALL.iter().map(|(column, _)| *column)
     }
 
-    /// The columns of a scan that was not told which.
+    /// The columns that a scan has by default.
     pub fn defaults() -> impl Iterator<Item = Column> {
         Column::all().take(DEFAULT_COLUMNS)
     }
 
-    /// The column of this name.
+    /// The column with this name.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] with the names that there are.
+    /// [`Error::InvalidOption`], which lists the valid names.
     pub fn parse(name: &str, dialect: Dialect) -> Result<Column> {
         let mut named = Column::named(dialect);
         let found = named.find(|(_, known)| *known == name);
@@ -149,7 +148,7 @@ impl Column {
         })
     }
 
-    /// Columns and names of a dialect; Spark's own come first there.
+    /// Columns and names of a dialect; those that only Spark has come first.
     fn named(dialect: Dialect) -> impl Iterator<Item = &'static (Column, &'static str)> {
         let own: &[_] = match dialect {
             Dialect::Arrow => &[],
@@ -175,7 +174,7 @@ impl Column {
         matches!(self, Column::Body | Column::Value)
     }
 
-    /// Whether the properties of a record are walked for this column.
+    /// Whether this column requires reading the properties of a record.
     pub(crate) fn needs_properties(self) -> bool {
         matches!(
             self,
@@ -183,7 +182,7 @@ impl Column {
         )
     }
 
-    /// Name, type and whether there are nulls.
+    /// Name, type and nullability.
     pub fn field(self, body: BodyType, dialect: Dialect) -> Field {
         let spark = dialect == Dialect::Spark;
         let data_type = match self {
@@ -227,8 +226,8 @@ impl BatchShape {
     }
 }
 
-/// Fields of one entry of `properties`. Names and nullability are those that pyarrow gives to
-/// `map_(utf8(), utf8())`, so that the types compare equal; no value is null.
+/// Fields of one entry of `properties`. Names and nullability are those of pyarrow's `map_(utf8(),
+/// utf8())`, so that the types compare equal; no value is null.
 pub(crate) fn property_fields() -> Fields {
     Fields::from(vec![
         Field::new("key", DataType::Utf8, false),
@@ -241,7 +240,7 @@ pub(crate) fn properties_field() -> FieldRef {
     Arc::new(Field::new("entries", entry, false))
 }
 
-/// Fields of one header, named and nullable as pyarrow's `struct([...])` has them.
+/// Fields of one header, with names and nullability as in pyarrow's `struct([...])`.
 pub(crate) fn header_fields() -> Fields {
     Fields::from(vec![
         Field::new("key", DataType::Utf8, true),

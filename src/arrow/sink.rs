@@ -1,17 +1,17 @@
-//! Record batches of a Spark sink: each row becomes a message, of a topic that it may name.
+//! Record batches of a Spark sink: each row becomes a message, and may name its topic.
 //!
 //! | column | types | |
 //! |---|---|---|
-//! | `value` | bytes | null: an empty body that says so |
+//! | `value` | bytes | null: an empty body, marked as null |
 //! | `key` | bytes | one key |
-//! | `topic` | bytes | where all rows go to one topic it is not looked at |
-//! | `partition` | whole numbers | the queue; null: as if there were no such column |
-//! | `headers` | list of structs of two, map | bytes to bytes or null; properties |
+//! | `topic` | bytes | ignored if all rows go to one topic |
+//! | `partition` | integers | the queue; null: as without the column |
+//! | `headers` | list of structs with two fields, map | bytes to bytes or null; properties |
 //! | `timestamp` | timestamp | when the message was made |
 //! | `tags` | bytes | |
 //!
-//! *Bytes* as in [`super::import`]. These are the columns of Spark's Kafka sink and two more.
-//! Values that are null, and keys and headers that no property can hold, are [`coded`].
+//! *Bytes* are as in [`super::import`]. The columns are those of Spark's Kafka sink, plus `tags`.
+//! Null values, and keys and headers that a property cannot hold, are [`coded`].
 
 use super::import::{Properties, is_properties, known, queue, word};
 use super::values::{Bytes, Integers, Times, is_bytes};
@@ -21,7 +21,7 @@ use arrow_array::RecordBatch;
 use arrow_schema::DataType;
 use std::cell::OnceCell;
 
-/// The columns of one batch, ready to be read by rows.
+/// The columns of one batch, for reading by row.
 pub struct SinkRows<'a> {
     value: Bytes<'a>,
     key: Option<Bytes<'a>>,
@@ -30,11 +30,11 @@ pub struct SinkRows<'a> {
     headers: Option<Properties<'a>>,
     timestamp: Option<Times<'a>>,
     tags: Option<Bytes<'a>>,
-    /// What is coded of each row that was read.
+    /// The coded values of each row that was read.
     coded: Vec<OnceCell<Coded>>,
 }
 
-/// Text that stands for what is no text.
+/// Text that stands for values that are not text.
 #[derive(Debug, Default)]
 struct Coded {
     key: String,
@@ -46,8 +46,7 @@ impl<'a> SinkRows<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for a column that is unknown, missing, named twice or of a wrong
-    /// type.
+    /// [`Error::InvalidOption`] for a column that is unknown, missing, repeated or of a wrong type.
     pub fn new(batch: &'a RecordBatch) -> Result<SinkRows<'a>> {
         let schema = batch.schema_ref();
         for (place, field) in schema.fields().iter().enumerate() {
@@ -83,7 +82,7 @@ impl<'a> SinkRows<'a> {
         word("topic", self.topic.as_ref(), row)
     }
 
-    /// The message of a row; `keys` and `headers` are empty and lend their room.
+    /// The message of a row. `keys` and `headers` must be empty; the message borrows from them.
     ///
     /// # Errors
     ///
@@ -129,7 +128,7 @@ impl<'a> SinkRows<'a> {
         })
     }
 
-    /// Adds the headers of a row that properties hold as they are; whether all do.
+    /// Adds the headers of a row that properties can hold unchanged. Returns whether all can.
     #[inline]
     fn plain_headers<'r>(
         &'r self,
@@ -148,7 +147,8 @@ impl<'a> SinkRows<'a> {
         Ok(all)
     }
 
-    /// What stands for the values of a row that are not plain; `key` is one, or there is none.
+    /// The coded form of the values of a row that are not plain. `key`: the key, if it is not
+    /// plain.
     #[cold]
     fn code(&self, row: usize, key: Option<&[u8]>, is_null: bool) -> Result<&Coded> {
         let mut made = Coded::default();
@@ -178,13 +178,13 @@ impl<'a> SinkRows<'a> {
     }
 }
 
-/// The key, where it is one that the index holds as it is.
+/// The key, if the index can hold it unchanged.
 #[inline]
 fn plain_key(key: &[u8]) -> Option<&str> {
     str::from_utf8(key).ok().filter(|text| is_key(text))
 }
 
-/// The header, where a property holds it as it is.
+/// The header, if a property can hold it unchanged.
 #[inline]
 fn plain_header<'a>(name: &'a [u8], value: Option<&'a [u8]>) -> Option<(&'a str, &'a str)> {
     let (name, value) = (str::from_utf8(name).ok()?, str::from_utf8(value?).ok()?);

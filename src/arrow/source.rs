@@ -1,22 +1,22 @@
-//! Where the records of a scan come from. A source is made at the start of a stream and is a
-//! snapshot: what is sent later is not in it.
+//! The source of the records of a scan. It is created at the start of a stream and is a snapshot:
+//! messages sent later are not in it.
 
 use crate::engine::{Cursor, Filter, RowRef, Rows};
 use crate::error::Result;
 use crate::record::{Message, Row};
 
-/// Records in the order of a scan.
+/// The records of a scan, in order.
 ///
-/// A source owns its cursors and whatever regions they hold, and no handle of the store, so that it
-/// keeps no store from closing.
+/// A source owns its cursors and the regions that they hold, but no handle of the store, so it does
+/// not prevent the store from closing.
 pub struct Source(Kind);
 
 enum Kind {
-    /// Queue by queue, the next one last: a cursor is dropped as soon as it has ended.
+    /// Queue by queue, the next one last. A cursor is dropped as soon as it has ended.
     Queues(Vec<Box<dyn Cursor>>),
     /// The log in order of position.
     Log(LogWalk),
-    /// Messages that were found before, the next one last.
+    /// Messages found earlier, the next one last.
     Found(Vec<Message>),
 }
 
@@ -28,13 +28,13 @@ struct LogWalk {
 }
 
 impl Source {
-    /// One queue after the other.
+    /// One queue after another.
     pub fn queues(mut cursors: Vec<Box<dyn Cursor>>) -> Source {
         cursors.reverse();
         Source(Kind::Queues(cursors))
     }
 
-    /// The log below the position `end`: records that stand in a queue and pass the filter.
+    /// The log below the position `end`: records that belong to a queue and pass the filter.
     pub fn log(cursor: Box<dyn Cursor>, end: u64, filter: Filter) -> Source {
         Source(Kind::Log(LogWalk {
             cursor,
@@ -44,13 +44,13 @@ impl Source {
         }))
     }
 
-    /// Messages in the order given.
+    /// Messages in the given order.
     pub fn found(mut messages: Vec<Message>) -> Source {
         messages.reverse();
         Source(Kind::Found(messages))
     }
 
-    /// Adds records until `rows` holds `rows_max`, or the source has ended.
+    /// Adds records until `rows` holds `rows_max` or the source has ended.
     pub fn fill(&mut self, rows_max: usize, rows: &mut Rows) -> Result<()> {
         match &mut self.0 {
             Kind::Queues(cursors) => {
@@ -75,8 +75,8 @@ impl Source {
         }
     }
 
-    /// Leaks the cursors: in a child process after `fork` their locks may be held by threads that
-    /// do not exist there, and dropping them could wait for ever.
+    /// Leaks the cursors. In a child process after `fork` their locks may be held by threads that
+    /// do not exist there, and dropping them could wait forever.
     pub(crate) fn forget(&mut self) {
         std::mem::forget(std::mem::replace(&mut self.0, Kind::Found(Vec::new())));
     }
@@ -93,7 +93,7 @@ impl LogWalk {
         Ok(())
     }
 
-    /// Drops those of the rows from `first` on that do not belong to the scan.
+    /// Drops those rows from `first` on that do not belong to the scan.
     fn select(&mut self, first: usize, rows: &mut Rows) {
         let mut kept = first;
         for index in first..rows.rows.len() {

@@ -1,14 +1,14 @@
 //! A stream of record batches over a [`Source`].
 //!
-//! Records are taken in chunks, and each column walks a chunk by itself: the records of a chunk are
-//! still in the cache, and no column looks at what it does not need.
+//! Records are read in chunks, and each column walks a chunk separately: the records of a chunk are
+//! still in the cache, and each column reads only what it needs.
 //!
 //! ```text
 //!   source --> chunk of records --> runs that fit the batch --> column builders --> batch
 //! ```
 //!
-//! A compressed body is a run of its own, for its size is known only when it is decompressed. One
-//! that cannot be decompressed is damage: its row is passed over and told in [`Scan::damage`].
+//! A compressed body is a run of its own, because its size is known only after decompression. If it
+//! cannot be decompressed, its row is skipped and reported in [`Scan::damage`].
 //!
 //! [`Scan::damage`]: crate::scan::Scan::damage
 
@@ -24,21 +24,21 @@ use parking_lot::Mutex;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Most records of a chunk.
+/// Maximum number of records in a chunk.
 const CHUNK_ROWS_MAX: usize = 1024;
-/// Bytes of records that a chunk aims at: they are walked once to check them and once more by each
-/// column, and stay in the cache of one core meanwhile.
+/// Target bytes of a chunk. Its records are read once to check them and once per column, and stay
+/// in the cache of one core meanwhile.
 const CHUNK_BYTES: usize = 256 << 10;
-/// Most bytes of properties in a batch. Replacing what is not UTF-8 grows text to three times its
-/// size at the most, so the 32-bit offsets of any text column hold it.
+/// Maximum bytes of properties in a batch. Replacing invalid UTF-8 makes text at most three times
+/// as long, so 32-bit offsets suffice for any text column.
 const PROPERTIES_LEN_MAX: usize = 256 << 20;
 
-/// Where streams report rows that they had to pass over.
+/// Where streams report rows that they skipped.
 pub(crate) type DamageList = Arc<Mutex<Vec<Damage>>>;
 
-/// Record batches of one scan, as an iterator. No batch is empty.
+/// An iterator over the record batches of one scan. No batch is empty.
 ///
-/// The stream owns its source and the regions that it holds, and no handle of the store: it may be
+/// The stream owns its source and the regions that it holds, but no handle of the store. It may be
 /// read and dropped after the store was closed, and from any thread.
 pub struct Stream {
     source: Source,
@@ -48,17 +48,17 @@ pub struct Stream {
     with_properties: bool,
     rows: Rows,
     next_row: usize,
-    /// The body of the next row, decompressed for the batch before, which it did not fit.
+    /// The body of the next row, which was decompressed but did not fit the previous batch.
     unpacked: Option<Vec<u8>>,
     body_len_hint: usize,
     damage: DamageList,
-    /// Those of the store, which the stream does not keep open.
+    /// Warnings of the store, which the stream does not keep open.
     warnings: Option<Arc<Warnings>>,
     ended: bool,
     generation: u32,
 }
 
-/// How far the batch in the making has grown.
+/// Contents of the batch that is being built.
 #[derive(Clone, Copy, Default)]
 struct Fill {
     rows: usize,
@@ -88,7 +88,7 @@ impl Stream {
         }
     }
 
-    /// The stream, telling damage that it meets to a store's warnings too.
+    /// Makes the stream also report damage to the warnings of a store.
     pub(crate) fn warning(mut self, warnings: &Arc<Warnings>) -> Stream {
         self.warnings = Some(Arc::clone(warnings));
         self
@@ -103,7 +103,7 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// What the engine says; [`Error::Forked`] in a child of the process that made the stream.
+    /// Errors of the engine; [`Error::Forked`] in a child of the process that created the stream.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if self.ended {
             return Ok(None);
@@ -120,7 +120,7 @@ impl Stream {
         if self.generation != crate::disk::fork_generation() {
             return Err(Error::Forked);
         }
-        // Their pages may have left memory while the consumer was at the batch before.
+        // The pages may have left memory while the consumer processed the previous batch.
         self.rows.touch(self.next_row)?;
         let mut columns = Columns::new(&self.shape, self.body_len_hint);
         let mut fill = Fill::default();
@@ -151,7 +151,7 @@ impl Stream {
         columns.finish(&self.schema, fill.rows).map(Some)
     }
 
-    /// Records of the next chunk, if they are as long as those of the last one.
+    /// Number of records in the next chunk, assuming the size of those in the last one.
     fn chunk_rows(&self) -> usize {
         let last = &self.rows.rows;
         let bytes: usize = last.iter().map(|row| row.layout.total_len() as usize).sum();
@@ -161,7 +161,7 @@ impl Stream {
         }
     }
 
-    /// How many of the next rows fit the batch as they are; they are counted as part of it.
+    /// How many of the next rows fit the batch unchanged. Counts them in `fill`.
     fn plain_run(&self, fill: &mut Fill) -> usize {
         let next = self.rows.rows.get(self.next_row..).unwrap_or_default();
         let limit = (self.shape.batch_rows - fill.rows).min(next.len());
@@ -183,7 +183,8 @@ impl Stream {
         run
     }
 
-    /// Counts a row whose body is counted already; whether the batch may grow by it.
+    /// Adds a row to `grown`, whose body is already counted. Returns whether the batch has room for
+    /// it.
     #[inline]
     fn admits(&self, grown: &mut Fill, row: &RowRef) -> bool {
         grown.rows += 1;
@@ -195,7 +196,7 @@ impl Stream {
                 && grown.property_bytes <= PROPERTIES_LEN_MAX)
     }
 
-    /// Adds the next row, if its body is compressed and fits. False when the batch is full.
+    /// Adds the next row if its body is compressed and fits. Returns false if the batch is full.
     fn append_unpacked(&mut self, columns: &mut Columns, fill: &mut Fill) -> bool {
         let Some(row) = self.rows.rows.get(self.next_row).copied() else {
             return true;
@@ -307,7 +308,7 @@ mod tests {
 
     #[test]
     fn a_child_process_gets_an_error_and_leaves_the_cursors_alone() {
-        // What a fork does: the generation that the stream remembers is not the current one.
+        // A fork has the effect that the stream's generation is not the current one.
         let dropped = Arc::new(AtomicBool::new(false));
         let mut forked = stream(&dropped);
         forked.generation = forked.generation.wrapping_add(1);

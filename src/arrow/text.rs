@@ -1,4 +1,4 @@
-//! Columns of text. What leaves is valid UTF-8: anything else becomes U+FFFD.
+//! Columns of text. They are always valid UTF-8: anything else becomes U+FFFD.
 
 use super::offsets::offset;
 use super::schema::{
@@ -15,7 +15,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Topics as numbers into the topics that the batch meets.
+/// Topics as indices into the topics found in the batch.
 #[derive(Default)]
 pub(super) struct TopicColumn {
     keys: Vec<i32>,
@@ -81,7 +81,7 @@ impl TopicTexts {
     }
 }
 
-/// The columns that come from a record's properties: one walk fills those that are asked for.
+/// The columns that come from a record's properties. One walk fills the requested ones.
 pub(super) struct PropertyColumns {
     key: Option<BinaryBuilder>,
     keys: Option<StringBuilder>,
@@ -102,7 +102,7 @@ impl PropertyColumns {
         }
     }
 
-    /// Whether none of these columns is asked for.
+    /// Whether none of these columns is requested.
     pub(super) fn is_empty(&self) -> bool {
         self.key.is_none()
             && self.keys.is_none()
@@ -128,14 +128,14 @@ impl PropertyColumns {
             if let Some(headers) = &mut self.headers {
                 headers.append(&found.own);
             }
-            // Last, for it sorts what was found.
+            // Done last because it sorts the found properties.
             if let Some(properties) = &mut self.properties {
                 properties.append(&mut found.own);
             }
         }
     }
 
-    /// The array of one of these columns, which is taken out.
+    /// Takes out the array of one of these columns.
     pub(super) fn finish(&mut self, column: Column) -> Result<ArrayRef, ArrowError> {
         let text = |builder: Option<StringBuilder>| -> ArrayRef {
             Arc::new(builder.unwrap_or_default().finish())
@@ -150,7 +150,7 @@ impl PropertyColumns {
     }
 }
 
-/// Ends of lists: one number more than there are lists, the first is 0.
+/// Ends of lists. The first number is 0, then there is one per list.
 struct Ends(Vec<i32>);
 
 impl Default for Ends {
@@ -178,7 +178,7 @@ struct Properties {
 }
 
 impl Properties {
-    /// Adds the last of equal names, in the order of the names.
+    /// Adds the properties sorted by name; of equal names the last.
     fn append(&mut self, own: &mut [(Cow<'_, str>, &[u8])]) {
         own.sort_by(|(a, _), (b, _)| a.cmp(b));
         let mut len = 0;
@@ -212,7 +212,7 @@ struct Headers {
     ends: Ends,
     names: StringBuilder,
     values: BinaryBuilder,
-    /// Where no headers at all are null instead of an empty list.
+    /// If set, an empty list of headers becomes null.
     nulls: Option<NullBufferBuilder>,
 }
 
@@ -226,7 +226,7 @@ impl Headers {
 
     fn append(&mut self, own: &[(Cow<'_, str>, &[u8])]) {
         let mut len = own.len();
-        // Forebay's own dialect shows what is stored.
+        // Forebay's own dialect shows headers as stored.
         if self.nulls.is_some() && own.iter().any(|(name, _)| name.starts_with(coded::PREFIX)) {
             let headers = coded::headers(own);
             len = headers.len();

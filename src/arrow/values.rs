@@ -1,5 +1,5 @@
-//! Values of foreign arrays, whatever their type. Each access is bounds-checked: an array that
-//! breaks its own rules gives an error, never other memory.
+//! Reads values of foreign arrays of several types. Each access is bounds-checked: an invalid array
+//! gives an error and never exposes other memory.
 
 use arrow_array::cast::AsArray;
 use arrow_array::types::{
@@ -12,7 +12,7 @@ use arrow_data::{ByteView, MAX_INLINE_VIEW_LEN};
 use arrow_schema::{DataType, TimeUnit};
 use std::ops::Range;
 
-/// An array whose offsets, views or dictionary keys lead outside of it.
+/// An array whose offsets, views or dictionary keys point outside of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Broken;
 
@@ -28,7 +28,7 @@ pub(super) struct Bytes<'a> {
 enum BytesKind<'a> {
     Narrow(&'a [i32], &'a [u8]),
     Wide(&'a [i64], &'a [u8]),
-    /// The views, the same as bytes, and the data buffers.
+    /// The views, the same views as bytes, and the data buffers.
     Views(&'a [u128], &'a [u8], &'a [Buffer]),
     Fixed(usize, &'a [u8]),
     Dictionary(Integers<'a>, Box<Bytes<'a>>),
@@ -52,7 +52,7 @@ pub(super) fn is_bytes(data_type: &DataType) -> bool {
 }
 
 impl<'a> Bytes<'a> {
-    /// `None` for a type that is not one of [`is_bytes`].
+    /// `None` if the type is not one of [`is_bytes`].
     pub(super) fn new(array: &'a dyn Array) -> Option<Bytes<'a>> {
         let kind = match array.data_type() {
             DataType::Binary => {
@@ -124,7 +124,7 @@ impl<'a> Bytes<'a> {
     }
 }
 
-/// Whether a row is null; one beyond the end is.
+/// Whether a row is null. Rows after the end count as null.
 #[inline]
 fn is_null(nulls: &NullBuffer, row: usize) -> bool {
     row >= nulls.len() || nulls.is_null(row)
@@ -174,7 +174,7 @@ enum IntegerKind<'a> {
 }
 
 impl<'a> Integers<'a> {
-    /// `None` for a type that is no whole number.
+    /// `None` if the type is not an integer.
     pub(super) fn new(array: &'a dyn Array) -> Option<Integers<'a>> {
         let kind = match array.data_type() {
             DataType::Int8 => IntegerKind::I8(array.as_primitive::<Int8Type>().values()),
@@ -191,7 +191,7 @@ impl<'a> Integers<'a> {
         Some(Integers { nulls, kind })
     }
 
-    /// The number; one above `i64::MAX` is `i64::MAX`, which is too large for whatever it means.
+    /// The number. One above `i64::MAX` becomes `i64::MAX`, which is too large for every use.
     #[inline]
     pub(super) fn get(&self, row: usize) -> Maybe<i64> {
         if self.nulls.is_some_and(|nulls| is_null(nulls, row)) {
@@ -213,7 +213,7 @@ impl<'a> Integers<'a> {
     }
 }
 
-/// Times in milliseconds since the epoch, from any unit; whole numbers are milliseconds already.
+/// Times in milliseconds since the epoch, from any unit. Integers are already milliseconds.
 pub(super) struct Times<'a> {
     nulls: Option<&'a NullBuffer>,
     values: &'a [i64],
@@ -221,7 +221,7 @@ pub(super) struct Times<'a> {
 }
 
 impl<'a> Times<'a> {
-    /// `None` for a type that is neither a timestamp nor int64.
+    /// `None` if the type is neither a timestamp nor int64.
     pub(super) fn new(array: &'a dyn Array) -> Option<Times<'a>> {
         let (values, unit) = match array.data_type() {
             DataType::Int64 => (
@@ -252,7 +252,7 @@ impl<'a> Times<'a> {
         })
     }
 
-    /// The time, rounded down; a number of seconds that does not fit is the latest time.
+    /// The time, rounded down. A number of seconds that does not fit becomes the latest time.
     #[inline]
     pub(super) fn get(&self, row: usize) -> Maybe<i64> {
         if self.nulls.is_some_and(|nulls| is_null(nulls, row)) {
@@ -268,7 +268,7 @@ impl<'a> Times<'a> {
     }
 }
 
-/// Lists: for each row a range of a child array.
+/// Lists: each row is a range of a child array.
 pub(super) struct Lists<'a> {
     nulls: Option<&'a NullBuffer>,
     ends: Ends<'a>,
@@ -280,7 +280,7 @@ enum Ends<'a> {
 }
 
 impl<'a> Lists<'a> {
-    /// The lists and their child; `None` for a type that is neither list nor map.
+    /// The lists and their child; `None` if the type is neither a list nor a map.
     pub(super) fn new(array: &'a dyn Array) -> Option<(Lists<'a>, &'a dyn Array)> {
         let (ends, child): (_, &dyn Array) = match array.data_type() {
             DataType::List(_) => {

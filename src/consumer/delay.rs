@@ -1,15 +1,14 @@
-//! Delivery of delayed messages: from the schedule topic to the topic that each is meant for.
+//! Delivers delayed messages: from the schedule topic to the topic that each is meant for.
 //!
 //! ```text
 //!   SCHEDULE_TOPIC_XXXX, queue level - 1: | delivered | due | due | not due yet ...
 //!                                                     ^ next
 //! ```
 //!
-//! All messages of a level have the same delay, so a queue is in the order of delivery, and the
-//! first message that is not due says when the level wants to run next. `config/delayOffset.json`
-//! keeps `next` of each level, as in RocketMQ. It is written after the log is durable up to what
-//! was delivered: a process or a machine that dies delivers again what it delivered since the last
-//! write, and loses nothing.
+//! All messages of a level have the same delay, so a queue is in delivery order, and its first
+//! message that is not due tells when the level must run next. `config/delayOffset.json` has `next`
+//! of each level, as in RocketMQ. It is written after the log is durable up to what was delivered.
+//! After a crash, messages delivered since the last write are delivered again, and none is lost.
 
 use super::service::Due;
 use crate::disk::Disk;
@@ -24,13 +23,14 @@ use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-/// Messages that one step of a level delivers at most, so that others get their turn.
+/// Maximum number of messages that one step of a level delivers, so that other levels get their
+/// turn.
 const STEP_MAX: usize = 1_000;
 
-/// The delivery of one store.
+/// The delivery for one store.
 #[derive(Debug)]
 pub(super) struct Delay {
-    /// Where the table is; `None` for a store without files.
+    /// Disk and directory of the table; `None` if the store has no files.
     place: Option<(Arc<dyn Disk>, PathBuf)>,
     state: Mutex<Option<State>>,
 }
@@ -39,12 +39,13 @@ pub(super) struct Delay {
 struct State {
     table: LevelTable,
     is_saved: bool,
-    /// When the first message of each level is due, where one waits: all others come later.
+    /// When the first message of each level is due, if known. All others of the level are due
+    /// later.
     heads: [Option<i64>; DELAY_LEVELS_MS.len()],
 }
 
 impl Delay {
-    /// Nothing is read before the first step.
+    /// Reads nothing before the first step.
     pub(super) fn new(place: Option<(Arc<dyn Disk>, PathBuf)>) -> Delay {
         Delay {
             place,
@@ -52,7 +53,7 @@ impl Delay {
         }
     }
 
-    /// Delivers what is due at `now`. Returns when more will be.
+    /// Delivers what is due at `now`. Returns when more will be due.
     pub(super) fn step(&self, handle: &Handle, now: i64) -> Result<Due> {
         let engine = handle.writer()?;
         let Some(schedule) = engine.topics().get(SCHEDULE_TOPIC) else {
@@ -75,7 +76,7 @@ impl Delay {
         };
         let mut due = Due::Never;
         for ((level, delay), head) in (1..).zip(DELAY_LEVELS_MS).zip(state.heads) {
-            // A clock that was set back delays no message for longer than its level.
+            // After the clock was set back, no message waits longer than the delay of its level.
             let is_before = |at: &i64| now < *at && *at <= now.saturating_add(delay);
             let level_due = match head.filter(is_before) {
                 Some(at) => Due::At(at),
@@ -92,7 +93,8 @@ impl Delay {
         Ok(due)
     }
 
-    /// Stores how far delivery is; durable on return, after what was delivered.
+    /// Saves the progress of delivery. Durable on return, and only after the delivered messages
+    /// are.
     pub(super) fn save(&self, handle: &Handle, now: i64) -> Result<()> {
         let mut state = self.state.lock();
         let Some(state) = state.as_mut().filter(|state| !state.is_saved) else {
@@ -122,7 +124,7 @@ impl State {
         let Some(bounds) = engine.bounds(schedule, queue)? else {
             return Ok(Due::Never);
         };
-        // A log that came back shorter holds nothing of what was delivered beyond its end.
+        // If the log came back shorter, nothing after its end was delivered.
         let stored = self.table.get(level).unwrap_or(0);
         let mut next = stored.clamp(bounds.start, bounds.end);
         if next >= bounds.end {
@@ -162,8 +164,8 @@ impl State {
     }
 }
 
-/// Appends a message to the topic and queue that it is meant for. One that names none is passed
-/// over with a warning: it stays where it is.
+/// Appends a message to the topic and queue that it is meant for. If it names none, it is skipped
+/// with a warning and stays where it is.
 fn deliver(handle: &Handle, message: &Message) -> Result<()> {
     let engine = &*handle.engine;
     let record = message.record();
@@ -173,7 +175,7 @@ fn deliver(handle: &Handle, message: &Message) -> Result<()> {
         });
         return Ok(());
     };
-    // As in RocketMQ the message keeps the properties that say what it waited for.
+    // As in RocketMQ, the message keeps the properties about its delay.
     let copied = Copied {
         topic: &topic.name,
         queue,
@@ -193,7 +195,7 @@ fn deliver(handle: &Handle, message: &Message) -> Result<()> {
 fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
     let text = |name: &str| str::from_utf8(record.property(name)?).ok();
     let name = text(REAL_TOPIC)?;
-    // A message that is delayed to the schedule would come back for ever.
+    // A message that is delayed into the schedule would come back forever.
     if name == SCHEDULE_TOPIC || check_topic(name).is_err() {
         return None;
     }
@@ -205,7 +207,7 @@ fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
     Some((Arc::clone(&topic), queue % topic.write_queues().max(1)))
 }
 
-/// Whether a store has delayed messages that may not have been delivered.
+/// Whether a store has delayed messages, which may not have been delivered yet.
 pub(super) fn has_messages(engine: &dyn Engine) -> Result<bool, Error> {
     let Some(schedule) = engine.topics().get(SCHEDULE_TOPIC) else {
         return Ok(false);

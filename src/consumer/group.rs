@@ -14,20 +14,20 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// How a consumer takes messages.
+/// Options of a consumer.
 #[derive(Clone, Debug)]
 pub struct ConsumerOptions {
-    /// Where a group begins that has consumed nothing of a topic yet.
+    /// Where a group begins in a topic of which it has consumed nothing.
     pub start: Start,
-    /// What is guaranteed about the order of a queue.
+    /// What is guaranteed about the order of messages in a queue.
     pub order: Order,
     /// Which messages are delivered. Others count as settled.
     pub filter: Filter,
     /// How long a message may stay unsettled before it is delivered again.
     pub visibility_timeout: Duration,
-    /// Most offsets that are read ahead of the smallest one that is not settled.
+    /// Maximum number of offsets delivered past the smallest one that is not settled.
     pub max_unsettled: u64,
-    /// With [`Order::Queue`]: attempts at a message before it becomes a dead letter.
+    /// With [`Order::Queue`]: number of attempts before a message becomes a dead letter.
     pub retry_in_place: u32,
 }
 
@@ -44,12 +44,12 @@ impl Default for ConsumerOptions {
     }
 }
 
-/// A group; see the module.
+/// A group of consumers.
 #[derive(Debug)]
 pub(super) struct Group {
     pub(super) name: Box<str>,
     state: Mutex<State>,
-    /// Grows when lanes have other owners.
+    /// Incremented when lanes change owners.
     generation: AtomicU64,
 }
 
@@ -66,7 +66,7 @@ struct Member {
     start: Start,
 }
 
-/// What a group needs of its store.
+/// The parts of a store that a group uses.
 #[derive(Clone, Copy)]
 pub(super) struct Ground<'a> {
     pub(super) engine: &'a dyn Engine,
@@ -103,7 +103,7 @@ impl Group {
         found.map(drop)
     }
 
-    /// Takes a member out; what it holds is due at once.
+    /// Removes a member. Its unsettled messages are due at once.
     pub(super) fn leave(&self, member: u64, now: i64) {
         let mut state = self.state.lock();
         state.members.remove(&member);
@@ -123,12 +123,12 @@ impl Group {
         Ok(())
     }
 
-    /// Number that grows when [`Group::lanes_of`] changes.
+    /// Incremented when [`Group::lanes_of`] changes.
     pub(super) fn generation(&self) -> u64 {
         self.generation.load(Ordering::Acquire)
     }
 
-    /// The lanes that `member` owns, or will.
+    /// The lanes that `member` owns or will own.
     pub(super) fn lanes_of(&self, member: u64) -> Vec<Arc<Lane>> {
         let mut lanes = self.lanes();
         lanes.retain(|lane| lane.claimed_by() == Some(member));
@@ -154,7 +154,8 @@ impl Group {
             for queue in ground.engine.queues(&topic) {
                 let key = (name.clone(), queue);
                 if !state.lanes.contains_key(&key) {
-                    // A queue that was added to a topic which the group reads is read whole.
+                    // A new queue of a topic that the group already reads is read from its
+                    // beginning.
                     let start = match known {
                         true => Bound::Earliest,
                         false => state.start_of(&name),
@@ -169,12 +170,12 @@ impl Group {
         Ok(is_new)
     }
 
-    /// Where the group begins in a queue: where it stopped, or else where its members ask for.
+    /// Where the group begins in a queue: where it stopped, or else where its members ask to begin.
     fn begin(&self, ground: Ground<'_>, topic: &Topic, queue: u32, start: &Bound) -> Result<u64> {
         if let Some(offset) = ground.progress.get(&topic.name, &self.name, queue) {
             return Ok(offset);
         }
-        // Of a topic in which the group is somewhere it has seen all queues that were there then.
+        // If the group has progress in the topic, it knew all queues that existed then.
         match ground.progress.knows(&topic.name, &self.name) {
             true => offset_of(&Bound::Earliest, ground.engine, topic, queue),
             false => offset_of(start, ground.engine, topic, queue),
@@ -201,7 +202,8 @@ impl Group {
 }
 
 impl State {
-    /// Where the first member that reads a topic asks to begin. A retry topic is read whole.
+    /// Where the first member that reads a topic asks to begin. A retry topic is always read from
+    /// its beginning.
     fn start_of(&self, topic: &str) -> Bound {
         let mut members = self.members.values();
         let reader = members.find(|member| member.topics.iter().any(|name| **name == *topic));

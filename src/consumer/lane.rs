@@ -1,8 +1,9 @@
-//! A queue as one group consumes it: who owns it, and what is unsettled.
+//! A queue as one group consumes it: its owner, and its unsettled messages.
 //!
-//! One consumer of a group owns a queue at a time. An heir gets it when its owner has settled what
-//! it holds, so that nothing is delivered twice because a consumer joined; meanwhile the queue
-//! delivers nothing. An owner that leaves, or whose deliveries time out, is not waited for.
+//! One consumer of a group owns a queue at a time. The next owner, the heir, gets it when the owner
+//! has settled what it holds, so nothing is delivered twice because a consumer joined. Until then
+//! the queue delivers nothing. The heir does not wait for an owner that leaves or whose deliveries
+//! time out.
 
 use super::window::{Settling, Window};
 use crate::engine::{Check, Engine, Filter, Rows, Topic};
@@ -12,23 +13,23 @@ use crate::warning::Warning;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Rows that one step of a cursor collects.
+/// Maximum number of rows per step of a cursor.
 const STEP_ROWS: usize = 1024;
 
-/// What a consumer guarantees about the order of a queue.
+/// What is guaranteed about the order of messages in a queue.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {
-    /// A message that fails goes to the retry topic; those after it go on.
+    /// A refused message goes to the retry topic; the messages after it are delivered.
     #[default]
     None,
-    /// A message that fails is delivered again before anything after it.
+    /// A refused message is delivered again before any message after it.
     Queue,
 }
 
 /// A queue of one group.
 #[derive(Debug)]
 pub struct Lane {
-    /// The topic that is read: for a retried message not the one it was sent to.
+    /// The topic that is read. A retried message was sent to another one.
     pub topic: Arc<Topic>,
     /// The queue.
     pub queue: u32,
@@ -43,16 +44,16 @@ struct State {
     window: Window,
 }
 
-/// A message that a consumer holds until it settles it.
+/// A message that a consumer holds until it is settled.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     /// The message.
     pub message: Message,
-    /// By which it is settled.
+    /// Settles the message.
     pub receipt: Receipt,
 }
 
-/// One delivery of one message.
+/// Identifies one delivery of one message.
 #[derive(Clone, Debug)]
 pub struct Receipt {
     lane: Arc<Lane>,
@@ -60,33 +61,33 @@ pub struct Receipt {
     serial: u32,
 }
 
-/// How messages are taken off a lane.
+/// How messages are taken from a lane.
 pub(super) struct Taking<'a> {
     pub(super) engine: &'a dyn Engine,
     pub(super) member: u64,
     pub(super) filter: &'a Filter,
     pub(super) order: Order,
     pub(super) now: i64,
-    /// When what is taken comes back.
+    /// When the taken messages become due again.
     pub(super) deadline: i64,
     pub(super) max_unsettled: u64,
 }
 
-/// How far a group is with a queue.
+/// The progress of a group in a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LaneProgress {
     /// The smallest offset that is not settled.
     pub committed: u64,
-    /// Messages delivered and not settled.
+    /// Messages delivered but not settled.
     pub unsettled: u64,
     /// Number of the member that owns the queue.
     pub owner: Option<u64>,
-    /// Since when, in ms.
+    /// Since when the member owns it, in ms.
     pub since: i64,
 }
 
 impl Receipt {
-    /// The topic and queue that it was read from, and its offset there.
+    /// Topic and queue from which the message was read, and its offset there.
     pub fn place(&self) -> (&str, u32, u64) {
         (&self.lane.topic.name, self.lane.queue, self.offset)
     }
@@ -133,13 +134,14 @@ impl Lane {
         }
     }
 
-    /// The member that owns the lane, or will.
+    /// The member that owns the lane or will own it.
     pub(super) fn claimed_by(&self) -> Option<u64> {
         let state = self.state.lock();
         state.heir.or(state.owner)
     }
 
-    /// Gives the lane to `member`: at once where nobody owns it, else when its owner is done.
+    /// Gives the lane to `member`: at once if nobody owns it, else when its owner has settled what
+    /// it holds.
     pub(super) fn give_to(&self, member: Option<u64>, now: i64) {
         let mut state = self.state.lock();
         state.heir = None;
@@ -152,7 +154,7 @@ impl Lane {
         }
     }
 
-    /// Takes the lane from a member that has left: what it holds is due at once.
+    /// Takes the lane from a member that has left. Its unsettled messages are due at once.
     pub(super) fn leave(&self, member: u64, now: i64) {
         let mut state = self.state.lock();
         if state.heir == Some(member) {
@@ -164,7 +166,7 @@ impl Lane {
         }
     }
 
-    /// How far the group is.
+    /// The progress of the group.
     pub(super) fn progress(&self) -> LaneProgress {
         let state = self.state.lock();
         LaneProgress {
@@ -175,23 +177,23 @@ impl Lane {
         }
     }
 
-    /// Goes on at `offset`; what is delivered counts no more.
+    /// Continues at `offset`. Current deliveries become invalid.
     pub(super) fn seek(&self, offset: u64) {
         self.state.lock().window = Window::new(offset);
     }
 
-    /// When a message of the lane comes back, at the earliest.
+    /// The earliest time at which a message of the lane becomes due again.
     pub(super) fn next_deadline(&self) -> Option<i64> {
         self.state.lock().window.next_deadline()
     }
 
-    /// Adds up to `max` messages to `taken`, first those that are due again. Returns whether the
-    /// lane may have more at once.
+    /// Adds up to `max` messages to `taken`, beginning with those that are due again. Returns
+    /// whether the lane may have more right now.
     ///
     /// # Errors
     ///
-    /// [`Error::LogShrunk`] where the queue ends before what the group has settled; those of
-    /// reading. What was read before is in `taken`.
+    /// [`Error::LogShrunk`] if the queue ends before what the group has settled; errors of reading.
+    /// Messages read before the error are in `taken`.
     pub(super) fn take(
         self: &Arc<Lane>,
         by: &Taking<'_>,
@@ -233,7 +235,7 @@ impl Lane {
                     let serial = window.deliver_again(offset, by.deadline);
                     taken.extend(serial.map(|serial| self.delivery(message, offset, serial)));
                 }
-                // Retired or damaged since: nobody can handle it.
+                // Retired or damaged meanwhile: nobody can handle it.
                 Ok(None) | Err(Error::Corrupt { .. }) => window.give_up(offset),
                 Err(error) => return Err(error),
             }
@@ -307,7 +309,7 @@ impl Lane {
         }
     }
 
-    /// The state, if `member` may settle here.
+    /// The state, if `member` owns the lane.
     fn owned(&self, member: u64, receipt: &Receipt) -> Result<parking_lot::MutexGuard<'_, State>> {
         let state = self.state.lock();
         match state.owner == Some(member) {
@@ -316,14 +318,15 @@ impl Lane {
         }
     }
 
-    /// Checks that `member` may still settle a delivery. Returns how often it was delivered.
+    /// Checks that `member` may still settle a delivery. Returns how often the message was
+    /// delivered.
     pub(super) fn check(&self, member: u64, receipt: &Receipt) -> Result<u32> {
         let window = &mut self.owned(member, receipt)?.window;
         receipt.settled(window.check(receipt.offset, receipt.serial))?;
         Ok(window.attempts(receipt.offset))
     }
 
-    /// Settles a delivery. The last one of an owner hands the lane to its heir.
+    /// Settles a delivery. If it was the owner's last one, the lane goes to its heir.
     pub(super) fn settle(&self, member: u64, receipt: &Receipt, now: i64) -> Result<()> {
         let mut state = self.owned(member, receipt)?;
         let settling = state.window.settle(receipt.offset, receipt.serial);
@@ -332,14 +335,14 @@ impl Lane {
         Ok(())
     }
 
-    /// Postpones the time when a delivery comes back.
+    /// Postpones the time at which a delivered message becomes due again.
     pub(super) fn extend(&self, member: u64, receipt: &Receipt, until: i64) -> Result<()> {
         let mut state = self.owned(member, receipt)?;
         let window = &mut state.window;
         receipt.settled(window.extend(receipt.offset, receipt.serial, until))
     }
 
-    /// Takes a delivery back, and all later ones of the queue: they are due at `due`.
+    /// Takes back a delivery and all later ones of the queue: they become due at `due`.
     pub(super) fn recall(&self, member: u64, receipt: &Receipt, due: i64) -> Result<()> {
         let mut state = self.owned(member, receipt)?;
         let window = &mut state.window;
@@ -348,7 +351,7 @@ impl Lane {
         Ok(())
     }
 
-    /// Takes one delivery back, which nobody has seen: it is due at once.
+    /// Takes back a delivery that nobody has used: it is due at once.
     pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: i64) {
         if let Ok(mut state) = self.owned(member, receipt) {
             let window = &mut state.window;
@@ -364,7 +367,7 @@ impl State {
         self.window.recall_from(0, now);
     }
 
-    /// Hands the lane to its heir, if its owner holds nothing.
+    /// Gives the lane to its heir if its owner holds nothing.
     fn inherit(&mut self, now: i64) {
         if self.heir.is_some() && (self.owner.is_none() || self.window.unsettled() == 0) {
             self.owner = self.heir.take();
@@ -372,7 +375,7 @@ impl State {
         }
     }
 
-    /// Hands the lane to its heir, if all that its owner holds has come back.
+    /// Gives the lane to its heir if all deliveries of its owner have timed out.
     fn inherit_after(&mut self, now: i64) {
         if self.heir.is_some() && !self.window.is_out(now) {
             self.leave(now);

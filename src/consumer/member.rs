@@ -1,4 +1,4 @@
-//! One consumer: takes messages of the queues that it owns, and settles them.
+//! One consumer: takes messages from the queues that it owns, and settles them.
 
 use super::group::{ConsumerOptions, Ground, Group};
 use super::lane::{Delivery, Lane, Order, Receipt, Taking};
@@ -13,14 +13,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a consumer looks for queues that were added.
+/// How often a consumer checks for new queues.
 const REFRESH_MS: i64 = 1_000;
-/// Pause before a message is tried again in place; it doubles with each attempt.
+/// Pause before a message is delivered again in place. It doubles with each attempt.
 const FIRST_PAUSE_MS: i64 = 1_000;
 const LONGEST_PAUSE_MS: i64 = 30_000;
 
-/// A member of a group. Any thread may use it; closing it, or dropping it, gives back what it has
-/// not settled.
+/// A member of a group. Any thread may use it. Closing or dropping it gives back its unsettled
+/// messages.
 pub struct Consumer {
     shared: Arc<Consumers>,
     group: Arc<Group>,
@@ -31,7 +31,7 @@ pub struct Consumer {
     closed: AtomicBool,
 }
 
-/// The queues of a consumer, and whose turn it is.
+/// The queues of a consumer, and which one is next.
 #[derive(Default)]
 struct Turn {
     lanes: Arc<[Arc<Lane>]>,
@@ -40,7 +40,7 @@ struct Turn {
     refreshed: i64,
 }
 
-/// A queue as a consumer sees it.
+/// A queue that is assigned to a consumer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assigned {
     /// The topic.
@@ -49,7 +49,7 @@ pub struct Assigned {
     pub queue: u32,
     /// The smallest offset that is not settled.
     pub committed: u64,
-    /// Messages after it, delivered or not.
+    /// Messages from there on, delivered or not.
     pub lag: u64,
 }
 
@@ -92,22 +92,22 @@ impl Consumer {
         &self.group.name
     }
 
-    /// The topics that were asked for.
+    /// The subscribed topics.
     pub fn topics(&self) -> impl Iterator<Item = &str> {
         self.topics.iter().map(|topic| &**topic)
     }
 
-    /// How it was made.
+    /// Its options.
     pub fn options(&self) -> &ConsumerOptions {
         &self.options
     }
 
-    /// Up to `max` messages, in each queue in the order of offsets; waits for the first one up to
-    /// `timeout`. They are unsettled, and are delivered again after the visibility timeout.
+    /// Returns up to `max` messages, from each queue in offset order. Waits up to `timeout` for the
+    /// first one. They are unsettled, and are delivered again after the visibility timeout.
     ///
     /// # Errors
     ///
-    /// [`Error::LogShrunk`] where a queue ends before what the group has settled; those of reading;
+    /// [`Error::LogShrunk`] if a queue ends before what the group has settled; errors of reading;
     /// [`Error::Closed`].
     pub fn poll(&self, max: usize, timeout: Duration) -> Result<Vec<Delivery>> {
         let deadline = Instant::now().checked_add(timeout);
@@ -129,7 +129,7 @@ impl Consumer {
         }
     }
 
-    /// Takes messages off the lanes, each in its turn. Returns whether some lane has more at once.
+    /// Takes messages from the lanes in turn. Returns whether some lane may have more right now.
     fn take(&self, max: usize, taken: &mut Vec<Delivery>) -> Result<bool> {
         let now = self.shared.now();
         let visibility = &self.options.visibility_timeout;
@@ -146,7 +146,7 @@ impl Consumer {
                 let by = Taking {
                     engine: ground.engine,
                     member: self.number,
-                    // What is to be tried again has passed the filter.
+                    // Retried messages have already passed the filter.
                     filter: if of_retry { &all } else { &self.options.filter },
                     order: self.options.order,
                     now,
@@ -155,7 +155,7 @@ impl Consumer {
                 };
                 match lane.take(&by, max - taken.len(), taken) {
                     Ok(more) => again |= more,
-                    // It is met again by the next call.
+                    // The next call meets the error again.
                     Err(_) if !taken.is_empty() => break,
                     Err(error) => return Err(error),
                 }
@@ -167,7 +167,7 @@ impl Consumer {
         })
     }
 
-    /// The lanes, and with which this call begins.
+    /// The lanes, and the index of the first one for this call.
     fn lanes(&self, now: i64) -> Result<(Arc<[Arc<Lane>]>, usize)> {
         let mut turn = self.turn.lock();
         if now.abs_diff(turn.refreshed) >= REFRESH_MS.unsigned_abs() {
@@ -183,7 +183,7 @@ impl Consumer {
         Ok((Arc::clone(&turn.lanes), turn.next % turn.lanes.len().max(1)))
     }
 
-    /// How long nothing comes back, at most until queues are looked for again.
+    /// Time until the next message becomes due again, or the next check for new queues.
     fn until_deadline(&self) -> Duration {
         let now = self.shared.now();
         let turn = self.turn.lock();
@@ -194,13 +194,13 @@ impl Consumer {
         Duration::from_millis(ms.unsigned_abs())
     }
 
-    /// Settles messages: they are handled. All that can be are settled; the first one that cannot
-    /// is the error.
+    /// Acknowledges messages. Settles all that can be settled, and returns the error of the first
+    /// one that cannot.
     ///
     /// # Errors
     ///
-    /// [`Error::AlreadySettled`]; [`Error::OwnershipLost`] where the message was delivered again
-    /// since, or its queue has another owner.
+    /// [`Error::AlreadySettled`]; [`Error::OwnershipLost`] if the message was delivered again
+    /// meanwhile, or its queue has another owner.
     pub fn ack<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) -> Result<()> {
         self.check_open()?;
         let now = self.shared.now();
@@ -211,15 +211,15 @@ impl Consumer {
         all
     }
 
-    /// Has a message delivered again later. With [`Order::None`] it goes through the group's retry
-    /// topic, and waits there for `level`, or for one that grows with the attempts; with
-    /// [`Order::Queue`] it is tried again in place, before anything after it in its queue. After
-    /// too many attempts it becomes a dead letter.
+    /// Refuses a message, so that it is delivered again later. With [`Order::None`] it goes through
+    /// the group's retry topic, with the delay of `level`, or one that grows with the attempts.
+    /// With [`Order::Queue`] it is delivered again in place, before any message after it. After too
+    /// many attempts it becomes a dead letter.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] for a level that there is not; those of [`Consumer::ack`] and of
-    /// sending: then the message is unsettled as before.
+    /// [`Error::InvalidOption`] for an invalid level; those of [`Consumer::ack`] and of sending.
+    /// After an error the message is still unsettled.
     pub fn nack(&self, delivery: &Delivery, level: Option<u8>) -> Result<()> {
         check_level(level)?;
         self.check_open()?;
@@ -236,7 +236,7 @@ impl Consumer {
         receipt.lane().recall(self.number, receipt, due)
     }
 
-    /// Makes a message a dead letter of the group.
+    /// Rejects a message: it becomes a dead letter of the group.
     ///
     /// # Errors
     ///
@@ -250,7 +250,7 @@ impl Consumer {
         self.send_back(delivery, Fate::Dead(reason))
     }
 
-    /// Appends what takes the place of a message, then settles it.
+    /// Appends the message that replaces this one, then settles this one.
     fn send_back(&self, delivery: &Delivery, fate: Fate<'_>) -> Result<()> {
         send_back(
             self.shared.handle(),
@@ -263,7 +263,7 @@ impl Consumer {
         receipt.lane().settle(self.number, receipt, now)
     }
 
-    /// Keeps a message for `longer` from now on before it is delivered again.
+    /// Keeps a message for `longer` from now before it is delivered again.
     ///
     /// # Errors
     ///
@@ -275,7 +275,7 @@ impl Consumer {
         receipt.lane().extend(self.number, receipt, until)
     }
 
-    /// Gives back messages that nobody has seen: they are due at once.
+    /// Gives back messages that nobody has used: they are due at once.
     pub fn give_back<'a>(&self, receipts: impl IntoIterator<Item = &'a Receipt>) {
         if self.is_forked() {
             return;
@@ -286,19 +286,19 @@ impl Consumer {
         }
     }
 
-    /// Stores the progress of all groups, after all that was settled is durable.
+    /// Saves the progress of all groups, after making everything settled durable.
     ///
     /// # Errors
     ///
-    /// Those of [`crate::Store::flush`]; [`Error::Corrupt`] where the table of offsets cannot be
-    /// read, [`Error::Io`].
+    /// Those of [`crate::Store::flush`]; [`Error::Corrupt`] if the table of offsets cannot be read,
+    /// [`Error::Io`].
     pub fn commit(&self) -> Result<()> {
         self.check_open()?;
         self.shared.handle().writer()?.flush()?;
         self.shared.save_progress()
     }
 
-    /// Visibility timeout from now on for a message that was taken a while ago.
+    /// Restarts the visibility timeout of a message that was taken a while ago.
     ///
     /// # Errors
     ///
@@ -311,11 +311,11 @@ impl Consumer {
         matches!(self.shared.handle().engine(), Err(Error::Forked))
     }
 
-    /// The queues that the consumer owns, or gets once their owner has settled what it holds.
+    /// The queues that the consumer owns, or will own when their owner has settled what it holds.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Errors of reading.
     pub fn assignment(&self) -> Result<Vec<Assigned>> {
         let (lanes, _) = self.lanes(self.shared.now())?;
         let engine = self.shared.handle().engine()?;
@@ -332,12 +332,12 @@ impl Consumer {
         assigned.collect()
     }
 
-    /// Goes on at `to` in the queues that the consumer owns: in all of its topics, or in those that
-    /// are named. What it holds of them counts no more.
+    /// Continues at `to` in the queues that the consumer owns: in all of its topics, or in the
+    /// named ones. Current deliveries of these queues become invalid.
     ///
     /// # Errors
     ///
-    /// [`Error::OwnershipLost`] for an offset of a queue that another consumer owns,
+    /// [`Error::OwnershipLost`] for an offset in a queue that another consumer owns,
     /// [`Error::OffsetOutOfRange`].
     pub fn seek(&self, to: &Start) -> Result<()> {
         let (lanes, _) = self.lanes(self.shared.now())?;
@@ -373,13 +373,13 @@ impl Consumer {
         self.with_ground(|_| Ok(()))
     }
 
-    /// Leaves the group: what is unsettled is delivered to others at once. A second call does
+    /// Leaves the group: its unsettled messages are delivered to others at once. A second call does
     /// nothing.
     ///
     /// # Errors
     ///
-    /// Those of storing the progress; the consumer is closed all the same. [`Error::Forked`] in a
-    /// child process, where nothing is touched: a thread of the parent may have held a lock.
+    /// Errors of saving the progress; the consumer is closed all the same. [`Error::Forked`] in a
+    /// child process, which must not touch anything: a thread of the parent may have held a lock.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {
             return Err(Error::Forked);
@@ -390,13 +390,13 @@ impl Consumer {
         self.group.leave(self.number, self.shared.now());
         match self.shared.handle().engine() {
             Ok(_) => self.shared.save_progress(),
-            // The store has stored it when it was closed.
+            // The store saved it when it was closed.
             Err(_) => Ok(()),
         }
     }
 }
 
-/// Checks that each queue for which an offset is given is among the lanes.
+/// Checks that the lanes include every queue for which an offset is given.
 fn check_owned(lanes: &[Arc<Lane>], bounds: &BTreeMap<String, Bound>) -> Result<()> {
     for (topic, bound) in bounds {
         let Bound::Offsets(offsets) = bound else {
@@ -418,7 +418,7 @@ fn check_owned(lanes: &[Arc<Lane>], bounds: &BTreeMap<String, Bound>) -> Result<
 
 impl Drop for Consumer {
     fn drop(&mut self) {
-        // Who wants to know of errors calls `close`.
+        // To learn of errors, callers use `close`.
         let _ = self.close();
     }
 }

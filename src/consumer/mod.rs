@@ -1,4 +1,4 @@
-//! Groups of consumers that share the queues of topics, as RocketMQ has them.
+//! Groups of consumers that share the queues of topics, as in RocketMQ.
 //!
 //! ```text
 //!   Consumer --> Group: who owns which queue          sharing
@@ -9,10 +9,10 @@
 //!   reject --> retry  --> %DLQ%group
 //! ```
 //!
-//! Each message is delivered until it is settled. What is committed of a queue is the smallest
-//! offset that is not settled, so a process that dies delivers again what it had not settled, and
-//! what it settled beyond that offset. [`Service`](service) runs the rest: it delivers delayed
-//! messages and stores progress, which is never ahead of the durable log.
+//! Each message is delivered until it is settled. The committed offset of a queue is the smallest
+//! one that is not settled. After a crash, messages from there on are delivered again, including
+//! those settled past it. [`Service`](service) delivers delayed messages and saves progress, which
+//! is never ahead of the durable log.
 
 mod delay;
 mod group;
@@ -50,9 +50,9 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-/// Between two writes of progress, in ms, as in RocketMQ.
+/// Time between two writes of progress in ms, as in RocketMQ.
 const SAVE_EACH_MS: i64 = 5_000;
-/// Longest name of a group in bytes, as in RocketMQ.
+/// Maximum length of a group's name in bytes, as in RocketMQ.
 const GROUP_LEN_MAX: usize = 120;
 
 /// The groups of a store, and the delivery of its delayed messages.
@@ -64,11 +64,11 @@ pub struct Consumers {
     members: AtomicU64,
     delay: Delay,
     service: Service,
-    /// When progress is stored next.
+    /// When progress is saved next.
     save_at: AtomicI64,
 }
 
-/// A queue of a group, for who looks from outside.
+/// A queue of a group, as seen from outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroupQueue {
     /// The group.
@@ -81,19 +81,19 @@ pub struct GroupQueue {
     pub committed: u64,
     /// Messages from there on.
     pub lag: u64,
-    /// Messages that are delivered and not settled; known for groups of this process.
+    /// Messages delivered but not settled; known only for groups of this process.
     pub unsettled: u64,
     /// Number of the member of this process that owns the queue.
     pub owner: Option<u64>,
 }
 
 impl Consumers {
-    /// The groups of the store that `handle` has open; `place` is its disk and the directory of its
-    /// tables, where it has files.
+    /// The groups of the store of `handle`. `place` is its disk and the directory of its tables, if
+    /// it has files.
     ///
     /// # Errors
     ///
-    /// Those of reading; [`Error::Io`] where no thread can be started.
+    /// Errors of reading; [`Error::Io`] if no thread can be started.
     pub fn new(
         handle: Arc<Handle>,
         place: Option<(Arc<dyn Disk>, PathBuf)>,
@@ -114,7 +114,7 @@ impl Consumers {
             let weak = Arc::downgrade(&consumers);
             handle.on_delayed(Box::new(move || {
                 if let Some(consumers) = weak.upgrade() {
-                    // Without a thread the message is delivered by the next opening.
+                    // If the thread cannot be started, the next opening delivers the message.
                     let _ = consumers.service.start(&consumers);
                 }
             }));
@@ -125,13 +125,14 @@ impl Consumers {
         Ok(consumers)
     }
 
-    /// A consumer of `topics` in `group`. A topic that is not there yet has its default queues.
+    /// A consumer of `topics` in `group`. Missing topics are created with the default number of
+    /// queues.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`], [`Error::InvalidTopic`]; [`Error::ReadOnly`] where the store is
-    /// not open for writing; [`Error::Corrupt`] where the table of offsets cannot be read; those
-    /// of reading.
+    /// [`Error::InvalidOption`], [`Error::InvalidTopic`]; [`Error::ReadOnly`] if the store is not
+    /// open for writing; [`Error::Corrupt`] if the table of offsets cannot be read; errors of
+    /// reading.
     pub fn consumer(
         self: &Arc<Consumers>,
         topics: &[&str],
@@ -158,7 +159,7 @@ impl Consumers {
             Arc::clone(found.or_insert_with(|| Arc::new(Group::new(group))))
         };
         let consumer = Consumer::join(self, group, topics, options)?;
-        // Where the group begins is stored with its progress, so that it begins once.
+        // The group's beginning is saved with its progress, so that it is chosen only once.
         self.save_at
             .fetch_min(self.now() + SAVE_EACH_MS, Ordering::AcqRel);
         self.start()?;
@@ -186,7 +187,7 @@ impl Consumers {
         self.members.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has the service look for work: for a clock that was moved, too.
+    /// Makes the service check for work, also after the clock was changed.
     pub(crate) fn wake(&self) {
         self.service.wake();
     }
@@ -199,7 +200,7 @@ impl Consumers {
         Ok(self.progress.get_or_init(|| loaded))
     }
 
-    /// Delivers what is due and stores progress when it is time. Returns when to call again.
+    /// Delivers what is due, and saves progress when it is time. Returns when to call again.
     fn step(&self, now: i64) -> Result<Due> {
         let due = self.delay.step(&self.handle, now);
         let save_at = self.save_at.load(Ordering::Acquire);
@@ -216,7 +217,8 @@ impl Consumers {
         Ok(due?.min(Due::At(save_at)))
     }
 
-    /// Stores how far all groups are, no further than the log is durable. Durable on return.
+    /// Saves the progress of all groups, but not past the durable end of the log. Durable on
+    /// return.
     fn save_progress(&self) -> Result<()> {
         let engine = &*self.handle.engine;
         let durable = engine.durable_position();
@@ -237,7 +239,7 @@ impl Consumers {
         self.progress()?.save(rows)
     }
 
-    /// All groups that are known, with each of their queues.
+    /// All known groups, with each of their queues.
     ///
     /// # Errors
     ///
@@ -247,7 +249,7 @@ impl Consumers {
         let mut found = BTreeMap::new();
         let rows = match self.handle.writer() {
             Ok(_) => self.progress()?.all(),
-            // Another process may have the table written meanwhile.
+            // Another process may have written the table meanwhile.
             Err(_) => Progress::load(self.place.clone())?.all(),
         };
         for row in rows {
@@ -284,13 +286,13 @@ impl Consumers {
         queues.collect()
     }
 
-    /// Sets how far a group is with a topic; durable on return. Consumers of this process go on
-    /// there, and what they hold counts no more.
+    /// Sets the progress of a group in a topic. Durable on return. Consumers of this process
+    /// continue there, and their current deliveries become invalid.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
-    /// [`Error::ReadOnly`]; those of storing.
+    /// [`Error::ReadOnly`]; errors of saving.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
         check_group(group)?;
         let engine = self.handle.writer()?;
@@ -329,11 +331,11 @@ impl Consumers {
         self.progress()?.save(rows)
     }
 
-    /// Ends the service and stores all progress. The engine is still open.
+    /// Ends the service and saves all progress. The engine stays open.
     ///
     /// # Errors
     ///
-    /// Those of storing.
+    /// Errors of saving.
     pub fn close(&self) -> Result<()> {
         self.service.end();
         let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
@@ -353,7 +355,7 @@ impl Consumers {
 impl Drop for Consumers {
     fn drop(&mut self) {
         if self.handle.writer().is_ok() {
-            // Who wants to know of errors closes the store.
+            // To learn of errors, callers close the store.
             let _ = self.close();
         }
     }

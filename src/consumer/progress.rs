@@ -1,6 +1,6 @@
-//! How far groups have consumed, between two lives of a process: `config/consumerOffset.json`.
+//! Saved progress of groups: `config/consumerOffset.json`.
 //!
-//! Other processes may write the table while a store is open, as a Spark driver does, so each
+//! Other processes, such as a Spark driver, may write the table while a store is open. So each
 //! writer locks `config/consumerOffset.lock`, reads the table again and replaces only its own rows.
 
 use crate::clock::{Clock, RealClock};
@@ -38,19 +38,19 @@ type Rows = BTreeMap<(Box<str>, Box<str>), BTreeMap<u32, u64>>;
 /// The progress of all groups of a store.
 #[derive(Debug)]
 pub(super) struct Progress {
-    /// Where the table is; `None` for a store without files.
+    /// Disk and directory of the table; `None` if the store has no files.
     place: Option<(Arc<dyn Disk>, PathBuf)>,
-    /// What the table holds, as far as this process knows.
+    /// The contents of the table as far as this process knows.
     stored: Mutex<Rows>,
 }
 
 impl Progress {
-    /// The progress that the tables in the directory `config` hold.
+    /// Loads the progress from the tables in the directory `config`.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] and [`Error::Unsupported`] where there is a table that cannot be read:
-    /// groups would begin anew. [`Error::Io`].
+    /// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read:
+    /// otherwise groups would begin again. [`Error::Io`].
     pub(super) fn load(place: Option<(Arc<dyn Disk>, PathBuf)>) -> Result<Progress> {
         let mut stored = Rows::new();
         if let Some((disk, config)) = &place {
@@ -97,7 +97,7 @@ impl Progress {
         rows.collect()
     }
 
-    /// Stores the rows that differ from what is stored; durable on return.
+    /// Saves the rows that changed. Durable on return.
     pub(super) fn save(&self, rows: Vec<ProgressRow>) -> Result<()> {
         let mut stored = self.stored.lock();
         let is_new = |row: &ProgressRow| {
@@ -119,14 +119,13 @@ impl Progress {
     }
 }
 
-/// Sets rows of the table in the directory `config` of a store and keeps all others; durable on
+/// Sets rows of the table in the directory `config` of a store and keeps all others. Durable on
 /// return.
 ///
 /// # Errors
 ///
-/// [`Error::Corrupt`] and [`Error::Unsupported`] where there is a table that cannot be read, which
-/// then stays as it is; [`Error::Busy`] where another process keeps the table locked;
-/// [`Error::Io`].
+/// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read; it is then
+/// left unchanged. [`Error::Busy`] if another process keeps the table locked; [`Error::Io`].
 pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()> {
     disk.create_directory(config)
         .map_err(|e| Error::io(Op::Create, config, e))?;

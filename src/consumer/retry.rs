@@ -1,13 +1,13 @@
-//! Messages that a consumer could not handle: back to the retry topic, or to the dead letters.
+//! Sends messages that were not handled to the retry topic or to the dead letters.
 //!
 //! ```text
 //!   nack    --> SCHEDULE_TOPIC_XXXX, for as long as its level says --> %RETRY%group
 //!   reject, or more attempts than allowed                           --> %DLQ%group
 //! ```
 //!
-//! Both are messages of their own, with the properties that RocketMQ gives them, so that a broker
-//! could go on. The one that failed is settled once its successor is appended: a process that dies
-//! in between leaves both, and loses none.
+//! Both are new messages, with the properties that RocketMQ gives them, so that a broker could
+//! continue. The original is settled after its successor is appended: a process that dies in
+//! between leaves both, and loses none.
 
 use crate::engine::{Atomicity, Durability, Engine, Topic};
 use crate::error::{Error, Result};
@@ -19,18 +19,18 @@ use crate::record::names::{
 use crate::record::{Copied, Message};
 use std::sync::Arc;
 
-/// Attempts after which a message becomes a dead letter, as in RocketMQ.
+/// Number of attempts after which a message becomes a dead letter, as in RocketMQ.
 pub const ATTEMPTS_MAX: i32 = 16;
-/// The delay level of the first retry; each one more goes a level further.
+/// The delay level of the first retry. Each further retry uses the next level.
 const FIRST_LEVEL: i32 = 3;
-/// Property of a dead letter that says why it was rejected.
+/// Property of a dead letter with the reason for its rejection.
 const REASON: &str = "FOREBAY_REASON";
-/// The longest reason that is kept, in characters.
+/// Maximum length of the reason, in characters.
 const REASON_LEN_MAX: usize = 1_000;
-/// Where another copy was to go.
+/// Properties that applied to another copy of the message.
 const OF_ONE_COPY: [&str; 3] = [DELAY, REAL_TOPIC, REAL_QID];
 
-/// The topic of a group's messages that are to be tried again.
+/// The topic of a group's messages to be retried.
 pub fn retry_topic(group: &str) -> String {
     format!("{RETRY_PREFIX}{group}")
 }
@@ -43,13 +43,13 @@ pub fn dead_topic(group: &str) -> String {
 /// What becomes of a message that was not handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate<'a> {
-    /// It is tried again after a delay: of this level, or of one that grows with the attempts.
+    /// It is delivered again after the delay of this level, or of one that grows with the attempts.
     Retry(Option<u8>),
-    /// It is a dead letter, for this reason.
+    /// It becomes a dead letter, for this reason.
     Dead(Option<&'a str>),
 }
 
-/// Appends the successor of a message; as durable on return as a message that is sent.
+/// Appends the successor of a message. On return it is as durable as a sent message.
 pub(super) fn send_back(
     handle: &Handle,
     group: &str,
@@ -106,7 +106,7 @@ pub(super) fn send_back(
     Ok(())
 }
 
-/// The topic, made with one queue where it is not there.
+/// The topic; created with one queue if it does not exist.
 fn single_queue(engine: &dyn Engine, name: &str) -> Result<Arc<Topic>> {
     match engine.topics().get(name) {
         Some(topic) => Ok(topic),
@@ -114,18 +114,18 @@ fn single_queue(engine: &dyn Engine, name: &str) -> Result<Arc<Topic>> {
     }
 }
 
-/// A reason without the characters that separate properties, cut to a length.
+/// A reason without the characters that separate properties, and of limited length.
 fn printable(reason: &str) -> String {
     let kept = reason.chars().take(REASON_LEN_MAX);
     kept.map(|it| if it.is_control() { ' ' } else { it })
         .collect()
 }
 
-/// The delay level that a caller gives.
+/// Checks the delay level given by a caller.
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] for one that there is not.
+/// [`Error::InvalidOption`] for an invalid level.
 pub(super) fn check_level(level: Option<u8>) -> Result<()> {
     let levels = DELAY_LEVELS_MS.len();
     match level {

@@ -1,4 +1,4 @@
-//! The thread that delivers delayed messages and stores progress.
+//! The thread that delivers delayed messages and saves progress.
 //!
 //! It starts with the first consumer or the first delayed message, sleeps until the next message is
 //! due, and ends with the store.
@@ -17,7 +17,7 @@ use std::time::Duration;
 const IDLE: Duration = Duration::from_secs(3_600);
 const AFTER_FAILURE_MS: i64 = 1_000;
 
-/// When a service has to run next.
+/// When a service must run next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Due {
     /// At once: a step ended with work left.
@@ -39,7 +39,7 @@ pub(super) struct Service {
 #[derive(Debug, Default)]
 struct Sleep {
     bell: Bell,
-    /// Grows with each wake.
+    /// Incremented by each wake.
     woken: AtomicU64,
     ended: AtomicBool,
 }
@@ -59,7 +59,7 @@ impl Service {
         Ok(())
     }
 
-    /// Has the thread look for work.
+    /// Makes the thread check for work.
     pub(super) fn wake(&self) {
         self.sleep.woken.fetch_add(1, Ordering::Release);
         self.sleep.bell.ring();
@@ -70,7 +70,7 @@ impl Service {
         self.sleep.ended.store(true, Ordering::Release);
         self.sleep.bell.ring();
         let thread = self.thread.lock().take();
-        // The thread itself may be the last one to let go of the store.
+        // The thread itself may be the last to release the store.
         if let Some(thread) = thread.filter(|it| it.thread().id() != std::thread::current().id()) {
             let _ = thread.join();
         }

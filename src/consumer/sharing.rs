@@ -1,13 +1,12 @@
-//! Which member of a group owns which queue.
+//! Assigns the queues of a group to its members.
 
 use std::collections::BTreeMap;
 
-/// Shares queues among members: for each queue the index of its member, `None` where no member
-/// takes it.
+/// Shares queues among members. Returns the member for each queue, `None` if no member reads it.
 ///
-/// `current` has the present owner of each queue, `takes` says whether a member reads a queue. All
-/// members that read the same topics get the same number of queues, or one more, and no queue moves
-/// without need: an owner keeps what it may keep.
+/// `current` is the present owner of each queue; `takes` tells whether a member reads a queue.
+/// Members that read the same topics get equal numbers of queues, or differ by one. No queue moves
+/// without need: an owner keeps its queues where possible.
 pub fn share(
     current: &[Option<u64>],
     members: &[u64],
@@ -32,7 +31,7 @@ pub fn share(
             }
         }
     }
-    // Each move brings two members closer, so this ends.
+    // Each move reduces the difference between two members, so this ends.
     while let Some((queue, member)) = next_move(&owners, &held, &takes) {
         if let Some(slot) = owners.get_mut(queue) {
             if let Some(from) = slot.replace(member) {
@@ -44,7 +43,7 @@ pub fn share(
     owners
 }
 
-/// A queue, and the member with at least two queues fewer than its owner that gets it.
+/// A queue to move, and its new member, which has at least two queues fewer than its owner.
 fn next_move(
     owners: &[Option<u64>],
     held: &BTreeMap<u64, usize>,
@@ -94,7 +93,7 @@ mod tests {
 
     #[test]
     fn members_of_different_topics_get_only_what_they_read() {
-        // Queue 0 to 3 are of one topic, 4 to 7 of the other; member 2 reads both.
+        // Queues 0 to 3 belong to one topic, 4 to 7 to the other; member 2 reads both.
         let takes = |member: u64, queue: usize| match member {
             1 => queue < 4,
             2 => true,

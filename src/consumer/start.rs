@@ -5,12 +5,13 @@ use crate::engine::{Engine, Point, Topic};
 use crate::error::Result;
 use std::collections::BTreeMap;
 
-/// Where a group begins that has consumed nothing of a topic. Progress that is stored wins.
+/// Where a group begins in a topic of which it has consumed nothing. Saved progress takes
+/// precedence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Start {
     /// The same in every topic. The default is [`Bound::Earliest`]: nothing is skipped.
     Everywhere(Bound),
-    /// By topic; topics that are not named are read from their first message.
+    /// By topic. Other topics are read from their first message.
     ByTopic(BTreeMap<String, Bound>),
 }
 
@@ -21,7 +22,7 @@ impl Default for Start {
 }
 
 impl Start {
-    /// Where a topic begins.
+    /// Where to begin in a topic.
     pub fn of(&self, topic: &str) -> &Bound {
         match self {
             Start::Everywhere(bound) => bound,
@@ -34,7 +35,7 @@ impl Start {
 ///
 /// # Errors
 ///
-/// [`crate::Error::OffsetOutOfRange`] for an offset outside the queue; those of reading.
+/// [`crate::Error::OffsetOutOfRange`] for an offset outside the queue; errors of reading.
 pub(super) fn offset_of(
     bound: &Bound,
     engine: &dyn Engine,

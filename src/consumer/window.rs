@@ -5,20 +5,20 @@
 //!   settled ... | out | settled | back | out | out | not delivered yet ...
 //! ```
 //!
-//! `committed` is the smallest offset that is not settled: where a consumer begins that takes the
-//! queue over. It moves only when the message there is settled, however many later ones are. A
-//! window knows nothing of logs, threads or clocks; times are milliseconds.
+//! `committed` is the smallest offset that is not settled. The next owner of the queue begins
+//! there. It moves only when the message there is settled, however many later ones are. A window
+//! knows nothing of logs, threads or clocks; times are in milliseconds.
 
 use std::collections::VecDeque;
 
 /// One offset between `committed` and `next`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Slot {
-    /// Settled, or never to be delivered: a filler, a hole, a message that no filter passes.
+    /// Settled, or never to be delivered: a filler, a hole, or a message that the filter drops.
     Settled,
-    /// Delivered; it comes back at `deadline`.
+    /// Delivered. Becomes due again at `deadline`.
     Out(Delivered),
-    /// To be delivered again at `deadline`, or later.
+    /// To be delivered again at `deadline` or later.
     Back(Delivered),
 }
 
@@ -29,14 +29,14 @@ struct Delivered {
     deadline: i64,
 }
 
-/// What became of a settlement.
+/// The result of settling a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Settling {
     /// The message is settled.
     Done,
-    /// It was settled before.
+    /// It was already settled.
     Already,
-    /// It was delivered again since, and this delivery counts no more.
+    /// It was delivered again meanwhile, so this delivery is no longer valid.
     Lost,
 }
 
@@ -45,7 +45,7 @@ pub enum Settling {
 pub struct Window {
     committed: u64,
     slots: VecDeque<Slot>,
-    /// Slots that are not settled.
+    /// Number of slots that are not settled.
     unsettled: usize,
     serial: u32,
     /// No slot has an earlier deadline.
@@ -74,24 +74,24 @@ impl Window {
         self.committed + self.slots.len() as u64
     }
 
-    /// Messages that are delivered or wait for their next delivery.
+    /// Number of messages that are delivered or wait for another delivery.
     pub fn unsettled(&self) -> usize {
         self.unsettled
     }
 
-    /// Whether a message is with a consumer at `now`.
+    /// Whether a consumer holds a message at `now`.
     pub fn is_out(&self, now: i64) -> bool {
         let mut slots = self.slots.iter();
         self.unsettled > 0
             && slots.any(|slot| matches!(slot, Slot::Out(found) if found.deadline > now))
     }
 
-    /// When a message comes back or falls due, at the earliest; `None` where none will.
+    /// The earliest time at which a message becomes due again; `None` if there is none.
     pub fn next_deadline(&self) -> Option<i64> {
         (self.unsettled > 0).then_some(self.earliest)
     }
 
-    /// Passes over the offsets below `next`, which are not delivered.
+    /// Skips the offsets below `next`, which are not delivered.
     pub fn skip_to(&mut self, next: u64) {
         while self.next() < next {
             if self.slots.is_empty() {
@@ -102,8 +102,8 @@ impl Window {
         }
     }
 
-    /// Delivers the message at `offset`, which is not below [`Window::next`], and passes over those
-    /// before it. Returns the number of the delivery, by which it is settled.
+    /// Delivers the message at `offset`, which is not below [`Window::next`], and skips those
+    /// before it. Returns the serial number of the delivery, which is needed to settle it.
     pub fn deliver(&mut self, offset: u64, deadline: i64) -> u32 {
         self.skip_to(offset);
         let delivered = self.delivery(0, deadline);
@@ -142,8 +142,8 @@ impl Window {
         due
     }
 
-    /// Delivers the message at `offset` again, which [`Window::due`] has given. Returns the numbers
-    /// of the delivery and of attempts, this one included.
+    /// Delivers the message at `offset` again. [`Window::due`] must have returned it. Returns the
+    /// serial number of the delivery.
     pub fn deliver_again(&mut self, offset: u64, deadline: i64) -> Option<u32> {
         let Some(Slot::Back(before)) = self.slot(offset).copied() else {
             return None;
@@ -176,8 +176,7 @@ impl Window {
             .unwrap_or(Settling::Done)
     }
 
-    /// Settles a delivery. One whose deadline has passed is settled too, unless the message was
-    /// delivered again since.
+    /// Settles a delivery, even after its deadline, unless the message was delivered again.
     pub fn settle(&mut self, offset: u64, serial: u32) -> Settling {
         match self.delivered(offset, serial) {
             Ok(slot) => *slot = Slot::Settled,
@@ -194,7 +193,7 @@ impl Window {
         Settling::Done
     }
 
-    /// Settles a message that is due again and cannot be read any more.
+    /// Settles a message that is due again but can no longer be read.
     pub fn give_up(&mut self, offset: u64) {
         if let Some(Slot::Back(found)) = self.slot(offset).copied() {
             self.settle(offset, found.serial);
@@ -216,7 +215,7 @@ impl Window {
         }
     }
 
-    /// How often a message was delivered; 0 where it is settled.
+    /// How often a message was delivered; 0 if it is settled.
     pub fn attempts(&mut self, offset: u64) -> u32 {
         match self.slot(offset) {
             Some(Slot::Out(found) | Slot::Back(found)) => found.attempts,
@@ -224,7 +223,7 @@ impl Window {
         }
     }
 
-    /// Takes back what is delivered from `offset` on: it is due at `due`.
+    /// Takes back everything delivered from `offset` on: it becomes due at `due`.
     pub fn recall_from(&mut self, offset: u64, due: i64) {
         let passed = offset.saturating_sub(self.committed);
         let passed = usize::try_from(passed).unwrap_or(usize::MAX);
@@ -297,11 +296,11 @@ mod tests {
     }
 
     proptest! {
-        /// A window against a map of all unsettled messages.
+        /// Compares a window with a map of all unsettled messages.
         #[test]
         fn a_window_equals_its_model(steps in steps()) {
             let mut window = Window::new(5);
-            // Offset: number of the last delivery, deadline, whether it is out.
+            // By offset: serial number of the last delivery, and its deadline.
             let mut model: BTreeMap<u64, (u32, i64)> = BTreeMap::new();
             let mut deliveries: Vec<(u64, u32)> = Vec::new();
             let mut now = 0;

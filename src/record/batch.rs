@@ -1,4 +1,4 @@
-//! Encoded records of one topic, in the form of the store that they are meant for.
+//! Encoded records of one topic, in the form of the store that they are for.
 
 use super::common::{Contents, Copied, Draft, HostBytes, RecordStyle};
 use super::rocketmq;
@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 /// Encoded records of one topic, ready to be sealed and copied into a log.
 ///
-/// A batch keeps its memory when it is cleared, so that a sender that reuses one does not allocate.
+/// A cleared batch keeps its memory, so a sender that reuses it does not allocate.
 #[derive(Debug)]
 pub enum Batch {
     /// In RocketMQ's form.
@@ -22,8 +22,8 @@ impl Batch {
         Batch::RocketMq(rocketmq::Batch::new(style))
     }
 
-    /// An empty batch for a stage: records with a checksum and without a host, which the store that
-    /// takes them up puts in its own form.
+    /// An empty batch for a stage. Its records have a checksum and no host; the store that takes
+    /// them up converts them to its own form.
     pub fn of_stage(value_len_max: usize) -> Batch {
         Batch::in_rocketmq_form(RecordStyle {
             host: HostBytes::new(SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0))),
@@ -32,7 +32,7 @@ impl Batch {
         })
     }
 
-    /// Becomes `empty`, and keeps its memory where the two are of one form.
+    /// Becomes `empty`, but keeps its memory if both have the same form.
     #[inline]
     pub fn renew(&mut self, empty: &Batch) {
         match (self, empty) {
@@ -40,35 +40,35 @@ impl Batch {
         }
     }
 
-    /// The records in RocketMQ's form, for who has no other.
+    /// The records in RocketMQ's form, for callers that know no other.
     #[inline]
     pub fn rocketmq(&self) -> &rocketmq::Batch {
         let Batch::RocketMq(batch) = self;
         batch
     }
 
-    /// [`Batch::rocketmq`], to be sealed.
+    /// As [`Batch::rocketmq`], mutable.
     #[inline]
     pub fn rocketmq_mut(&mut self) -> &mut rocketmq::Batch {
         let Batch::RocketMq(batch) = self;
         batch
     }
 
-    /// Address that the records name as their store's.
+    /// The store host in the records.
     pub fn host(&self) -> HostBytes {
         match self {
             Batch::RocketMq(batch) => batch.style().host,
         }
     }
 
-    /// An empty batch like this one.
+    /// An empty batch of the same kind.
     pub fn another(&self) -> Batch {
         match self {
             Batch::RocketMq(batch) => Batch::in_rocketmq_form(*batch.style()),
         }
     }
 
-    /// Forgets the records, keeps the memory.
+    /// Removes the records but keeps the memory.
     #[inline]
     pub fn clear(&mut self) {
         match self {
@@ -90,7 +90,7 @@ impl Batch {
         self.len() == 0
     }
 
-    /// The queue of a record, counted in the order of [`Batch::push`].
+    /// The queue of a record, by its index in the order of [`Batch::push`].
     #[inline]
     pub fn queue(&self, row: usize) -> Option<u32> {
         match self {
@@ -98,7 +98,7 @@ impl Batch {
         }
     }
 
-    /// The time by the sender's clock when the last row was encoded, in ms.
+    /// The sender's clock when the last record was encoded, in ms.
     #[inline]
     pub fn clock_ms(&self) -> i64 {
         match self {
@@ -106,7 +106,7 @@ impl Batch {
         }
     }
 
-    /// Bytes of all records together.
+    /// Total bytes of all records.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         match self {
@@ -114,7 +114,7 @@ impl Batch {
         }
     }
 
-    /// The records back to back.
+    /// The records, one after another.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
         match self {
@@ -122,7 +122,7 @@ impl Batch {
         }
     }
 
-    /// Memory that the batch holds on to.
+    /// Bytes of memory that the batch holds.
     #[inline]
     pub fn capacity(&self) -> usize {
         match self {
@@ -130,13 +130,13 @@ impl Batch {
         }
     }
 
-    /// Encodes one message for `queue` of `topic`, born at `born_timestamp` where the draft does
-    /// not say otherwise. On an error the batch is as it was.
+    /// Encodes one message for `queue` of `topic`. `born_timestamp` applies if the draft has none.
+    /// After an error the batch is unchanged.
     ///
     /// # Errors
     ///
     /// [`InvalidTopic`](crate::Error::InvalidTopic), [`TooLarge`](crate::Error::TooLarge) and
-    /// [`InvalidOption`](crate::Error::InvalidOption), by the checks of the format in its order:
+    /// [`InvalidOption`](crate::Error::InvalidOption), from the checks of the format in its order:
     /// length of the topic, body, properties, record.
     #[inline]
     pub fn push(
@@ -151,7 +151,7 @@ impl Batch {
         }
     }
 
-    /// [`Batch::push`] of a message that gets a unique id.
+    /// As [`Batch::push`], and gives the message a unique id.
     ///
     /// # Errors
     ///
@@ -169,8 +169,7 @@ impl Batch {
         }
     }
 
-    /// Adds a record that was staged, and checked, for `queue` of its topic; `with_id`: it gets a
-    /// unique id.
+    /// Adds a staged and checked record for `queue` of its topic. `with_id`: gives it a unique id.
     ///
     /// # Errors
     ///
@@ -190,26 +189,26 @@ impl Batch {
         }
     }
 
-    /// Adds a copy of a record: its body, flag, born time and host, with what `to` has instead.
+    /// Adds a copy of a record: its body, flag, born time and host, with the changes in `to`.
     ///
     /// # Errors
     ///
-    /// As [`Batch::push`]. The batch is then as it was.
+    /// As [`Batch::push`]. The batch is then unchanged.
     pub fn push_copy(&mut self, of: &Row<'_>, to: &Copied<'_>) -> Result<()> {
         match (self, of) {
             (Batch::RocketMq(batch), Row::RocketMq(of)) => batch.push_copy(of, to),
         }
     }
 
-    /// The contents of the record whose bytes begin at `start` of the batch, the last one that was
-    /// encoded, by what it was made of.
+    /// The contents of the last encoded record, which begins at byte `start` of the batch and was
+    /// made from `draft`.
     pub fn contents_from(&self, start: usize, draft: &Draft<'_>) -> Contents {
         match self {
             Batch::RocketMq(batch) => batch.contents_from(start, draft),
         }
     }
 
-    /// Finishes a record for its place and returns its bytes; none where there is no such record.
+    /// Completes a record for its place and returns its bytes; empty if there is no such record.
     /// May be called again for another place.
     #[inline]
     pub fn seal(&mut self, row: usize, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
@@ -221,8 +220,8 @@ impl Batch {
         }
     }
 
-    /// Finishes all records as ones that lie back to back from `position` on, each at offset 0 of
-    /// its queue and stored when the last one was encoded; returns them.
+    /// Completes all records as if they were stored one after another from `position` on, each at
+    /// offset 0 of its queue, at the time when the last one was encoded. Returns their bytes.
     pub fn seal_all(&mut self, position: u64) -> &[u8] {
         match self {
             Batch::RocketMq(batch) => batch.seal_all(position),

@@ -1,22 +1,22 @@
-//! What topics, keys, tags and properties may be.
+//! Rules for topics, keys, tags and properties.
 
 use super::names::{self, NAME_END, VALUE_END};
 use crate::error::{Error, Result};
 use std::ops::RangeInclusive;
 
-/// Longest topic in bytes.
+/// Maximum length of a topic in bytes.
 pub const TOPIC_LEN_MAX: usize = 127;
 
-/// The most that a compressed body may grow to: what is larger is refused as damage.
+/// Maximum length of a decompressed body. A larger one is treated as damage.
 pub const BODY_LEN_MAX: usize = 128 << 20;
 
-/// Topics that the store keeps for itself: users do not send to them.
+/// Prefix of the topics that the store uses itself. Users cannot send to them.
 pub const OWN_TOPIC_PREFIX: &str = "rmq_sys_forebay_";
 
-/// Times that a message may say it was made at, in ms: the years 1 to 9999, which readers can tell.
+/// Allowed born times in ms: the years 1 to 9999, which readers can represent.
 const BORN_TIMES: RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_999;
 
-/// Checks a time that a sender gives.
+/// Checks a born time.
 #[inline]
 pub fn check_born(timestamp: Option<i64>) -> Result<()> {
     match timestamp {
@@ -59,7 +59,7 @@ pub fn check_key(key: &str) -> Result<()> {
 /// Whether a text can be a key.
 #[inline]
 pub fn is_key(key: &str) -> bool {
-    // All bytes at once decide almost every key; the rest is looked at as text.
+    // Almost every key is accepted by one pass over its bytes. The others are checked as text.
     let is_plain = |plain, byte| plain & (byte > b' ') & (byte < 0x7F);
     let plain = key.bytes().fold(!key.is_empty(), is_plain);
     let is_space = |c: char| c.is_whitespace() || c.is_control();
@@ -92,7 +92,7 @@ pub fn check_property(name: &str, value: &str) -> Result<()> {
     }
 }
 
-/// Why this cannot be a property of a user.
+/// Why this cannot be a user's property; `None` if it can.
 #[inline]
 pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
     let separator = |byte: u8| byte == NAME_END || byte == VALUE_END;
@@ -113,7 +113,7 @@ pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
 ///
 /// # Errors
 ///
-/// [`Error::InvalidTopic`] with the rule that it breaks.
+/// [`Error::InvalidTopic`] with the violated rule.
 pub fn check_topic(topic: &str) -> Result<()> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-');
     let reason = if topic.is_empty() {

@@ -1,5 +1,5 @@
-//! What Kafka keeps and properties cannot hold: values that are null, keys and headers that are no
-//! text. They stand in ordinary properties, under names with the prefix [`PREFIX`].
+//! Codes values that Kafka keeps but properties cannot hold: null values, and keys and headers that
+//! are not text. They are stored in ordinary properties whose names begin with [`PREFIX`].
 //!
 //! | property | value | what it says |
 //! |---|---|---|
@@ -8,31 +8,31 @@
 //! | `FOREBAY_VALUE` | `null` | the value is null; the body is empty |
 //! | `FOREBAY_HEADER_<n>` | `<name>:<value>` | header `n` of the message, from 0 |
 //!
-//! Name and value of a header are in base64; a value that is null is `-`. Base64 has the alphabet
-//! of RFC 4648, section 4, with padding. A message whose key, value and headers are text has none
-//! of these properties.
+//! Name and value of a header are in base64; a null value is `-`. Base64 is that of RFC 4648,
+//! section 4, with padding. A message whose key, value and headers are text has none of these
+//! properties.
 
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// How the names begin.
+/// Beginning of the names.
 pub const PREFIX: &str = "FOREBAY_";
-/// Property that tells what the key is.
+/// Property that describes the key.
 pub const KEY: &str = "FOREBAY_KEY";
-/// The key is what `KEYS` holds in base64.
+/// The key is the base64 text in `KEYS`.
 pub const KEY_BASE64: &str = "base64";
 /// The key is empty.
 pub const KEY_EMPTY: &str = "empty";
-/// Property that tells what the value is.
+/// Property that describes the value.
 pub const VALUE: &str = "FOREBAY_VALUE";
 /// The value is null.
 pub const VALUE_NULL: &str = "null";
 
-/// Prefix of the properties that are headers; its number follows.
+/// Prefix of the properties for headers; the number of the header follows.
 const HEADER: &str = "FOREBAY_HEADER_";
 /// A header whose value is null.
 const HEADER_NULL: &str = "-";
-/// Between name and value of a header.
+/// Separates name and value of a header.
 const HEADER_SEPARATOR: char = ':';
 
 const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -40,7 +40,7 @@ const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwx
 /// A header: its name, and its value or null.
 pub type Header<'a> = (Cow<'a, str>, Option<Cow<'a, [u8]>>);
 
-/// The bytes in base64.
+/// Encodes bytes in base64.
 pub fn base64(bytes: &[u8]) -> String {
     let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
     put_base64(bytes, &mut text);
@@ -63,7 +63,7 @@ fn put_base64(bytes: &[u8], text: &mut String) {
     }
 }
 
-/// The bytes that a text is in base64; `None` where it is none.
+/// Decodes base64; `None` if the text is invalid.
 pub fn of_base64(text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
     let (groups, []) = text.as_chunks::<4>() else {
@@ -96,7 +96,7 @@ fn digit_of(digit: u8) -> Option<u8> {
     }
 }
 
-/// The property that is a header: its name and value.
+/// The property for a header: its name and value.
 pub fn header(number: usize, name: &[u8], value: Option<&[u8]>) -> (String, String) {
     let mut text = base64(name);
     text.push(HEADER_SEPARATOR);
@@ -110,7 +110,7 @@ pub fn header(number: usize, name: &[u8], value: Option<&[u8]>) -> (String, Stri
     (property, text)
 }
 
-/// The number of the header that a property is, and the header; `None` where it is none.
+/// The number of the header that a property codes, and the header; `None` if it codes none.
 fn of_header<'a>(property: &str, text: &[u8]) -> Option<(usize, Header<'a>)> {
     let number = property.strip_prefix(HEADER)?.parse().ok()?;
     let mut parts = text.split(|byte| *byte == HEADER_SEPARATOR as u8);
@@ -126,7 +126,7 @@ fn of_header<'a>(property: &str, text: &[u8]) -> Option<(usize, Header<'a>)> {
         .then_some((number, (name.into(), value)))
 }
 
-/// The headers that these properties are, in the order that they had.
+/// The headers that these properties code, in their original order.
 pub fn headers<'a>(properties: &'a [(Cow<'a, str>, &'a [u8])]) -> Vec<Header<'a>> {
     let (mut found, mut coded) = (Vec::with_capacity(properties.len()), Vec::new());
     for (name, value) in properties {
@@ -152,7 +152,7 @@ fn is_form_of_key(form: &[u8]) -> bool {
     form == KEY_BASE64.as_bytes() || form == KEY_EMPTY.as_bytes()
 }
 
-/// The key of a record by its first key as stored, and what [`KEY`] says of it.
+/// The key of a record, from its first stored key and the value of [`KEY`].
 pub fn key<'a>(stored: Option<&'a [u8]>, form: Option<&[u8]>) -> Option<Cow<'a, [u8]>> {
     match (stored, form) {
         (Some(stored), Some(form)) if form == KEY_BASE64.as_bytes() => {

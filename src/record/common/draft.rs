@@ -1,4 +1,4 @@
-//! What a sender gives: a message before it is a record.
+//! Messages as their senders give them.
 
 /// A message to be stored, as its sender gives it.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,31 +11,31 @@ pub struct Draft<'a> {
     pub tags: Option<&'a str>,
     /// The user's properties.
     pub properties: &'a [(&'a str, &'a str)],
-    /// Properties under reserved names; for the store's own use.
+    /// Properties with reserved names, for the store's own use.
     pub system_properties: &'a [(&'a str, &'a str)],
-    /// Queue; where none is given the topic's rule chooses.
+    /// Queue; if `None`, the topic chooses one.
     pub queue: Option<u32>,
-    /// When the message was made, in ms, in the years 1 to 9999; now, where it is not given.
+    /// When the message was made, in ms, in the years 1 to 9999; `None` means now.
     pub born_timestamp: Option<i64>,
-    /// A number of the user's.
+    /// A number set by the user.
     pub flag: i32,
     /// How often the message was delivered before.
     pub reconsume_times: i32,
 }
 
-/// What a copy of a record has instead of the original's.
+/// What a copy of a record changes.
 #[derive(Clone, Copy, Debug)]
 pub struct Copied<'a> {
     /// The topic.
     pub topic: &'a str,
     /// The queue.
     pub queue: u32,
-    /// Properties that the copy does not take over.
+    /// Properties that are not copied.
     pub without: &'a [&'a str],
-    /// Properties that it has besides. Of a name that is taken over, the last value counts.
+    /// Additional properties. If a name is also copied, its last value counts.
     pub with: &'a [(&'a str, &'a str)],
     /// How often the message was delivered before.
     pub reconsume_times: i32,
-    /// The time by the sender's clock, in ms.
+    /// The sender's clock in ms.
     pub clock_ms: i64,
 }

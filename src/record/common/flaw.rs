@@ -1,21 +1,21 @@
-//! What keeps bytes from being a record.
+//! Why bytes are not a record.
 
 /// Why bytes are not a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
     /// Zeros where a record would begin: nothing was written here.
     Empty,
-    /// The magic is none that a record has.
+    /// The magic is not that of a record.
     Magic(u32),
-    /// The length is out of bounds, or not the sum of its parts.
+    /// The length is out of bounds, or not the sum of the parts.
     Length(i64),
-    /// The record says that it belongs to another position.
+    /// The record states another position.
     Position(i64),
-    /// The checksum of the body does not fit.
+    /// The checksum of the body is wrong.
     BodyChecksum,
-    /// The checksum of the whole record does not fit.
+    /// The checksum of the whole record is wrong.
     RecordChecksum,
-    /// A field has a value that it cannot have.
+    /// A field has an invalid value.
     Field(&'static str),
 }
 

@@ -1,12 +1,12 @@
 //! The hash of keys and tags.
 
-/// Java's `String.hashCode` of text given as UTF-8: over its UTF-16 units.
+/// Java's `String.hashCode` of UTF-8 text, computed over its UTF-16 units.
 #[inline]
 pub fn java_hash(text: &[u8]) -> i32 {
     java_hash_from(0, text)
 }
 
-/// [`java_hash`] going on from the hash of what stands before.
+/// As [`java_hash`], continuing from the hash of the preceding text.
 #[inline]
 pub fn java_hash_from(hash: i32, text: &[u8]) -> i32 {
     if text.is_ascii() {

@@ -2,15 +2,15 @@
 
 use crate::error::{Error, Result};
 
-/// Length of the longest message id: that of an IPv6 host.
+/// Maximum length of a message id: that of an IPv6 host.
 pub const ID_LEN_MAX: usize = 56;
 
-/// The message id of a record at `position` of the log of the store with these host bytes.
+/// The message id of a record at `position` in the log of the store with these host bytes.
 pub fn message_id(host: &[u8], position: u64) -> String {
     write_id(host, position, &mut [0; ID_LEN_MAX]).to_owned()
 }
 
-/// Writes a message id without allocating. A host is at most 20 bytes long; what is longer is cut.
+/// Writes a message id without allocating. Only the first 20 bytes of a host are used.
 pub fn write_id<'a>(host: &[u8], position: u64, digits: &'a mut [u8; ID_LEN_MAX]) -> &'a str {
     let digit = |nibble: u8| match nibble {
         0..=9 => b'0' + nibble,
@@ -30,7 +30,7 @@ pub fn write_id<'a>(host: &[u8], position: u64, digits: &'a mut [u8; ID_LEN_MAX]
 ///
 /// # Errors
 ///
-/// [`Error::InvalidOption`] where the text is no message id.
+/// [`Error::InvalidOption`] if the text is not a message id.
 pub fn position_of_id(id: &str) -> Result<u64> {
     let wrong = || {
         Error::option(

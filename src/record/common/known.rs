@@ -1,6 +1,6 @@
-//! The values by which a record is found.
+//! The properties by which a record is found.
 
-/// The values that dispatch and filters need, found in one walk.
+/// The properties that dispatch and filters need, found in one walk.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Known<'a> {
     /// `KEYS`
@@ -14,7 +14,7 @@ pub struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// The keys that the index holds: the unique one, then each part of `KEYS`.
+    /// The keys to index: the unique key, then each part of `KEYS`.
     pub fn index_keys(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let keys = self.keys.unwrap_or_default().split(|byte| *byte == b' ');
         self.unique_key

@@ -1,10 +1,10 @@
-//! What a record says beside its numbers and its body.
+//! Keys, tag and properties of a record.
 
 use super::coded;
 use std::borrow::Cow;
 
-/// Keys, tag and properties of a record, found in one walk. It is read into again and again, so
-/// that its room is allocated once.
+/// Keys, tag and properties of a record, found in one walk. It is reused for many records, so that
+/// its memory is allocated once.
 #[derive(Debug, Default)]
 pub struct Labels<'a> {
     /// The keys as stored, separated by one space.
@@ -13,12 +13,12 @@ pub struct Labels<'a> {
     pub tags: Option<&'a [u8]>,
     /// How the key is coded; see [`coded::KEY`].
     pub form: Option<&'a [u8]>,
-    /// The user's own properties in their order, where they were asked for.
+    /// The user's properties in stored order, if requested.
     pub own: Vec<(Cow<'a, str>, &'a [u8])>,
 }
 
 impl<'a> Labels<'a> {
-    /// Forgets the labels of another record.
+    /// Removes the labels of the previous record.
     #[inline]
     pub fn clear(&mut self) {
         (self.keys, self.tags, self.form) = (None, None, None);
@@ -31,7 +31,7 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// The first of keys that are separated by spaces.
+/// The first of several keys separated by spaces.
 fn first_key(keys: &[u8]) -> Option<&[u8]> {
     keys.split(|byte| *byte == b' ').find(|key| !key.is_empty())
 }

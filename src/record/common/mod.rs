@@ -1,8 +1,8 @@
-//! What records of every form share. [`draft`] is what a sender gives and [`check`] what it may be,
-//! [`names`] have a meaning of their own, [`coded`] is what they hold that is no text, [`style`] is
-//! what the records of a store share; [`known`] and [`labels`] are what a record says beside its
-//! numbers and its body, [`flaw`] what keeps bytes from being one, [`contents`] tells the rows of a
-//! batch from others, [`id`] names a message.
+//! Shared by records of every form. [`draft`]: what a sender gives. [`check`]: rules for it.
+//! [`names`]: names with a special meaning. [`coded`]: values that are not text. [`style`]: what
+//! the records of a store share. [`known`] and [`labels`]: keys, tag and properties of a record.
+//! [`flaw`]: why bytes are not a record. [`contents`]: a fingerprint of the rows of a batch.
+//! [`id`]: message ids.
 
 pub mod check;
 pub mod coded;
