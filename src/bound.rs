@@ -1,4 +1,5 @@
-//! Where a read of a queue begins and ends: one rule for scans, tails, archives and the command.
+//! Where a read of a queue begins and ends: one rule for scans, tails, archives and the command
+//! line.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -58,8 +59,8 @@ impl Bounded<'_> {
         Ok(offset)
     }
 
-    /// The offsets of the queue from `start` to `end`: a range of none where the end is not after
-    /// the start. What the queue does not have after `end`, or by time before `start`, is left out.
+    /// The offsets of the queue from `start` to `end`. Empty if the end is not after the start.
+    /// Offsets after the last message, or before the first one if `start` is a time, are left out.
     ///
     /// # Errors
     ///
@@ -79,8 +80,8 @@ impl Bounded<'_> {
         Ok(first.max(min)..end.min(max))
     }
 
-    /// The offset that a bound means, which may lie outside the queue; `unnamed` if it names only
-    /// other queues.
+    /// The offset that a bound means, which may be outside the queue. `unnamed` is used if the
+    /// bound names only other queues.
     fn offset<E>(
         &self,
         bound: &Bound,

@@ -338,7 +338,7 @@ impl Error {
         }
     }
 
-    /// What is wrong with a consumer's place.
+    /// Formats errors of consumers.
     fn fmt_of_consumer(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Error::AlreadySettled {

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// What runs above an engine and uses it.
+/// A service that runs above an engine and uses it.
 pub(crate) trait Service: Send + Sync {
-    /// Ends it, and waits until it has ended.
+    /// Ends the service and waits until it has ended.
     fn end(&self);
 }
 
@@ -39,12 +39,12 @@ impl Handle {
         self.rates.sample(now, || self.engine.counters());
     }
 
-    /// Has `call` called whenever a delayed message was appended.
+    /// Sets the function to call whenever a delayed message was appended.
     pub(crate) fn on_delayed(&self, call: Box<dyn Fn() + Send + Sync>) {
         let _ = self.delayed.set(call);
     }
 
-    /// Tells of a delayed message that was appended.
+    /// Reports that a delayed message was appended.
     pub(crate) fn delayed(&self) {
         if let Some(call) = self.delayed.get() {
             call();

@@ -1,12 +1,12 @@
-//! What benches, fuzz targets and integration tests use of the inside; no part of the API.
+//! Internals for benches, fuzz targets and integration tests; not part of the API.
 
 pub use crate::machine::Drive;
 pub use crate::mapped::Extent;
 pub use crate::record::common::check::OWN_TOPIC_PREFIX;
 pub use crate::region::{Access, Region};
 
-/// With [`error`] and [`machine`]: the paths by which `tests/models`, which compiles some sources a
-/// second time, resolves their imports.
+/// Like [`error`] and [`machine`], a path at which `tests/models`, which compiles some sources a
+/// second time, finds imports.
 pub mod disk {
     pub use crate::disk::{Disk, Kind, RealDisk};
 }

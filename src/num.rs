@@ -45,7 +45,8 @@ pub(crate) const fn low_u8(value: usize) -> u8 {
     value as u8
 }
 
-/// Reads a big-endian `u32`; zero beyond the end, which no caller that has checked lengths meets.
+/// Reads a big-endian `u32`. Returns zero after the end, which callers rule out by checking
+/// lengths.
 #[inline]
 pub(crate) fn be_u32(bytes: &[u8], at: usize) -> u32 {
     match bytes.get(at..at + 4).and_then(|b| b.first_chunk::<4>()) {

@@ -1,4 +1,4 @@
-//! The request API: one surface over every engine.
+//! The request API, the same for every engine.
 
 mod opened;
 
@@ -28,45 +28,45 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// Entries that one filtered read looks at, unless more messages are asked for.
+/// Entries that a filtered read examines, unless more messages are requested.
 const READ_EXAMINED_MIN: u64 = 800;
 
-/// A store, open. Clones share it.
+/// An open store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
     shared: Arc<Handle>,
-    /// Takes commits up, where the store has files and is written.
+    /// Takes up commits, if the store has files and is writable.
     intake: Option<Arc<Intake>>,
     consumers: Arc<Consumers>,
 }
 
-/// What a read found; see [`Store::read`].
+/// The result of a read; see [`Store::read`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ReadStatus {
     /// At least one message.
     Found,
-    /// Messages were there, none passed the filter.
+    /// There were messages, but none passed the filter.
     NoMatchedMessage,
     /// The topic or the queue does not exist.
     NoMatchedLogicQueue,
     /// The queue has never held a message.
     NoMessageInQueue,
-    /// The offset lies before the first message.
+    /// The offset is before the first message.
     OffsetTooSmall,
     /// The offset is the next to be written.
     OffsetOverflowOne,
-    /// The offset lies further after the end.
+    /// The offset is after the next to be written.
     OffsetOverflowBadly,
-    /// The entries at the offset lead to no message: fillers, or damage.
+    /// The entries at the offset point to no message: they are fillers or damaged.
     OffsetFoundNull,
-    /// The messages at the offset have just been retired.
+    /// The messages at the offset have just been deleted.
     MessageWasRemoving,
 }
 
-/// Messages of one read, and where to go on.
+/// The messages of one read, and where to continue.
 #[derive(Clone, Debug)]
 pub struct ReadBatch {
-    /// What was found.
+    /// The result.
     pub status: ReadStatus,
     /// The messages in offset order.
     pub messages: Vec<Message>,
@@ -79,17 +79,17 @@ pub struct ReadBatch {
 }
 
 impl Store {
-    /// Opens the store at `path`, or the memory engine where the path is `:memory:`.
+    /// Opens the store at `path`; the path `:memory:` opens the memory engine.
     ///
     /// # Errors
     ///
-    /// As [`Mode`] and what is on disk have it: `NotFound`, `Exists`, `NotAStore`, `Foreign`,
-    /// `Locked`, `InvalidOption`, `Unsupported`, `Corrupt`, `Full`, `Io`.
+    /// Depending on [`Mode`] and the files: `NotFound`, `Exists`, `NotAStore`, `Foreign`, `Locked`,
+    /// `InvalidOption`, `Unsupported`, `Corrupt`, `Full`, `Io`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
         Store::open_on(&Machine::real(), path.as_ref(), options)
     }
 
-    /// [`Store::open`] on a machine that the caller gives.
+    /// [`Store::open`] on the given machine.
     pub(crate) fn open_on(machine: &Machine, path: &Path, mut options: Options) -> Result<Store> {
         options.check()?;
         crate::disk::watch_forks();
@@ -107,7 +107,7 @@ impl Store {
             let engine = Memory::open(Arc::clone(&machine.clock), &options)?;
             (Arc::from(engine), None)
         } else {
-            // What it means must not change when the process changes its directory.
+            // Absolute, so that it does not depend on the current directory of the process.
             let root = std::path::absolute(path).map_err(|e| Error::io(Op::Find, path, e))?;
             if options.guard_maps {
                 crate::region::guard::install();
@@ -146,13 +146,12 @@ impl Store {
         &self.shared.path
     }
 
-    /// Options as given. Where the store is written, those that it keeps stand in place of what was
-    /// not given.
+    /// The options in effect. In a writable store, saved options replace those that were not given.
     pub fn options(&self) -> &Options {
         &self.shared.options
     }
 
-    /// The engine, if the handle may be used.
+    /// The engine, if the store is usable.
     ///
     /// # Errors
     ///
@@ -162,11 +161,11 @@ impl Store {
         self.shared.engine()
     }
 
-    /// What can be done with the files of the engine.
+    /// Operations on the files of the engine.
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] where the engine keeps no files; those of [`Store::engine`].
+    /// [`Error::Unsupported`] if the engine keeps no files; those of [`Store::engine`].
     pub fn files(&self) -> Result<&dyn Files> {
         let files = self.engine()?.files();
         files.ok_or_else(|| Error::Unsupported {
@@ -174,17 +173,17 @@ impl Store {
         })
     }
 
-    /// A writable engine.
+    /// The engine, if it is writable.
     #[inline]
     fn writer(&self) -> Result<&dyn Engine> {
         self.shared.writer()
     }
 
-    /// The topic of this name.
+    /// The topic with this name.
     ///
     /// # Errors
     ///
-    /// [`Error::UnknownTopic`] where the store has none.
+    /// [`Error::UnknownTopic`] if it does not exist.
     pub fn topic(&self, name: &str) -> Result<Arc<Topic>> {
         let engine = self.engine()?;
         if let Some(topic) = engine.topics().get(name) {
@@ -197,13 +196,13 @@ impl Store {
         })
     }
 
-    /// Creates a topic with `queues` queues, or gives one that has fewer that many; durable on
-    /// return.
+    /// Creates a topic with `queues` queues, or raises the number of an existing topic's queues.
+    /// Durable on return.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] where `queues` is none of 1 to [`TOPIC_QUEUES_MAX`], or less
-    /// than the topic has: queues are never taken away.
+    /// [`Error::InvalidOption`] if `queues` is not in 1 to [`TOPIC_QUEUES_MAX`], or less than the
+    /// topic has: queues are never removed.
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         check_topic(name)?;
         if queues == 0 || queues > TOPIC_QUEUES_MAX {
@@ -221,7 +220,7 @@ impl Store {
         Ok(topic)
     }
 
-    /// The topic as it is, created with [`Options::default_queues`] where it is not there; durable
+    /// Returns the topic. Creates it with [`Options::default_queues`] if it does not exist. Durable
     /// on return.
     pub fn ensure_topic(&self, name: &str) -> Result<Arc<Topic>> {
         check_topic(name)?;
@@ -231,20 +230,19 @@ impl Store {
         engine.create_topic(name, queues, Durability::Flushed)
     }
 
-    /// A producer for `topic`, which is created at its first message where it is not there.
+    /// A producer for `topic`, which is created if it does not exist.
     pub fn producer(&self, topic: &str, queue: Option<u32>) -> Result<Producer> {
         check_topic(topic)?;
         let topic = self.writer()?.topic_for_append(topic)?;
         Ok(Producer::new(Arc::clone(&self.shared), topic, queue))
     }
 
-    /// A consumer of `topics` in `group`; see [`Consumer`]. A topic that is not there yet is made
-    /// at its first message.
+    /// A consumer of `topics` in `group`; see [`Consumer`]. Missing topics are created.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`], [`Error::InvalidTopic`]; [`Error::ReadOnly`] where the store is
-    /// not open for writing; [`Error::Corrupt`] where the table of offsets cannot be read; those of
+    /// [`Error::InvalidOption`], [`Error::InvalidTopic`]; [`Error::ReadOnly`] if the store is not
+    /// open for writing; [`Error::Corrupt`] if the table of offsets cannot be read; errors of
     /// reading.
     pub fn consumer(
         &self,
@@ -255,40 +253,40 @@ impl Store {
         self.consumers.consumer(topics, group, options)
     }
 
-    /// Has what waits for a time read the clock, which a test has moved.
+    /// Makes services that wait for a time read the clock again, after a test has changed it.
     #[cfg(test)]
     pub(crate) fn clock_moved(&self) {
         self.consumers.wake();
     }
 
-    /// How far each group is with each queue.
+    /// The progress of each group in each queue.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] where the table of offsets cannot be read; those of reading.
+    /// [`Error::Corrupt`] if the table of offsets cannot be read; errors of reading.
     pub fn groups(&self) -> Result<Vec<GroupQueue>> {
         self.consumers.groups()
     }
 
-    /// Sets how far `group` is with `topic`; durable on return. Consumers of this process go on
-    /// there, and what they hold counts no more.
+    /// Sets the progress of `group` in `topic`. Durable on return. Consumers of this process
+    /// continue there, and their current deliveries become invalid.
     ///
     /// # Errors
     ///
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
-    /// [`Error::ReadOnly`]; [`Error::Corrupt`] where the table of offsets cannot be read.
+    /// [`Error::ReadOnly`]; [`Error::Corrupt`] if the table of offsets cannot be read.
     pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
         self.consumers.reset_offsets(group, topic, to)
     }
 
-    /// Makes all that was sent before durable and returns the durable position.
+    /// Makes everything sent before the call durable, and returns the durable position.
     pub fn flush(&self) -> Result<u64> {
         self.engine()?.flush()
     }
 
-    /// Seals the log file that is written, so that archives and retention may take it, and makes it
-    /// durable. Returns the position where the next file begins; `None` where nothing is written
-    /// since the last file was sealed, and for a store in memory.
+    /// Seals the current log file, so that archives and retention can take it, and makes it
+    /// durable. Returns the position where the next file begins; `None` if nothing was written
+    /// since the last file was sealed, or if the store is in memory.
     ///
     /// # Errors
     ///
@@ -304,13 +302,13 @@ impl Store {
         self.intake.as_ref().map_or(Ok(()), |intake| intake.step())
     }
 
-    /// Whether the durable log holds all of a batch of a query with these contents. A commit
-    /// whose manifest is gone is done only then: it may as well be withdrawn, or lost with the
-    /// power. `skips`: whether the batch with other rows, or a higher one, will do.
+    /// Whether the durable log holds all of a batch of a query with these contents. Only then is a
+    /// commit done: a missing manifest may also mean that it was withdrawn, or lost with the power.
+    /// `skips`: the batch with other rows, or a higher batch, counts too.
     ///
     /// # Errors
     ///
-    /// Those of reading.
+    /// Errors of reading.
     pub fn holds_commit(
         &self,
         batch: (&str, u64),
@@ -325,7 +323,7 @@ impl Store {
     /// # Errors
     ///
     /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`] with the
-    /// bounds, [`Error::Corrupt`] where the message is lost.
+    /// bounds, [`Error::Corrupt`] if the message is lost.
     pub fn get(&self, topic: &str, queue: u32, offset: i64) -> Result<Message> {
         let engine = self.engine()?;
         let topic = self.topic(topic)?;
@@ -339,7 +337,7 @@ impl Store {
         if let Some(message) = found {
             return Ok(message);
         }
-        // Asked again: retention may have moved them in between.
+        // Read again, because retention may have moved them meanwhile.
         let bounds = engine.bounds(&topic, queue)?.unwrap_or(bounds);
         Err(Error::OffsetOutOfRange {
             topic: topic.name.to_string(),
@@ -350,16 +348,16 @@ impl Store {
         })
     }
 
-    /// Reads up to `max_messages` messages of a queue from `offset` on; at least one where there is
-    /// one, however large, and else no more than `max_bytes` of records.
+    /// Reads up to `max_messages` messages of a queue from `offset` on, and at most `max_bytes` of
+    /// records; but always at least one message, if there is one.
     ///
-    /// With a filter, at most `max(800, max_messages)` entries are looked at; `next_offset` says
-    /// where to go on.
+    /// With a filter, examines at most `max(800, max_messages)` entries; `next_offset` tells where
+    /// to continue.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] where `max_messages` is 0, for no status could tell that read from
-    /// one that met nothing.
+    /// [`Error::InvalidOption`] if `max_messages` is 0, because no status could tell that read from
+    /// one that found nothing.
     pub fn read(
         &self,
         topic: &str,
@@ -430,7 +428,7 @@ impl Store {
         self.engine()?.message_at(position)
     }
 
-    /// The message of a message id: 32 or 56 hex digits.
+    /// The message with this id: 32 or 56 hex digits.
     pub fn message_by_id(&self, id: &str) -> Result<Message> {
         self.message_at(id::position_of_id(id)?)
     }
@@ -450,7 +448,7 @@ impl Store {
 
     /// Offset of the first message of a queue stored at or after `time_ms`.
     ///
-    /// A time before the first message gives the first offset, one after the last the next to be
+    /// Before the first message, the first offset; after the last message, the next offset to be
     /// written.
     pub fn offset_at(&self, topic: &str, queue: u32, time_ms: i64) -> Result<u64> {
         let topic = self.topic(topic)?;
@@ -466,7 +464,7 @@ impl Store {
         self.engine()?.verify(progress)
     }
 
-    /// Log files that nothing is written to any more; see [`Files::sealed_files`].
+    /// Log files that will never be written again; see [`Files::sealed_files`].
     ///
     /// # Errors
     ///
@@ -475,7 +473,7 @@ impl Store {
         self.files()?.sealed_files()
     }
 
-    /// What an archive keeps beside a sealed log file; see [`Files::survey`].
+    /// The tables that an archive keeps beside a sealed log file; see [`Files::survey`].
     ///
     /// # Errors
     ///
@@ -484,22 +482,22 @@ impl Store {
         self.files()?.survey(start)
     }
 
-    /// Saves what is damaged in the directory `damaged`, puts right what can be; see [`Repair`].
+    /// Saves damaged bytes in the directory `damaged`, and repairs what it can; see [`Repair`].
     ///
-    /// Holes of the log are filled, so that RocketMQ too reads on behind them. Queues, index and
-    /// the tables of ours are built again from the log; another system's tables are left. Messages
-    /// may be sent and read meanwhile. What was done is durable on return; a repair that was cut
-    /// short is completed by the next.
+    /// Fills holes of the log, so that RocketMQ can also read past them. Rebuilds queues, index and
+    /// Forebay's tables from the log; another system's tables are left unchanged. Messages can be
+    /// sent and read meanwhile. The repairs are durable on return; the next repair completes an
+    /// interrupted one.
     ///
     /// # Errors
     ///
-    /// [`Error::ReadOnly`], [`Error::Failed`], [`Error::Full`] and [`Error::Io`]: a log file is
-    /// written anew to be repaired, so the disk needs room for one.
+    /// [`Error::ReadOnly`], [`Error::Failed`], [`Error::Full`] and [`Error::Io`]. A damaged log
+    /// file is rewritten, so the disk needs room for one more.
     pub fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {
         let engine = self.writer()?;
         match engine.files() {
             Some(files) => files.repair(progress),
-            // Where no files are, none can be put right: all damage is left.
+            // Without files nothing can be repaired: all damage remains.
             None => Ok(Repair {
                 steps: Vec::new(),
                 left: engine.verify(progress)?.damage,
@@ -507,29 +505,29 @@ impl Store {
         }
     }
 
-    /// What opening found and did.
+    /// What opening found and repaired.
     pub fn recovery(&self) -> Recovery {
         self.shared.engine.recovery()
     }
 
-    /// Damage found so far.
+    /// Known damage.
     pub fn damage(&self) -> Vec<Damage> {
         self.shared.engine.report().damage()
     }
 
-    /// Whether [`Store::take_warnings`] has something to give.
+    /// Whether [`Store::take_warnings`] would return any.
     #[inline]
     pub fn has_warnings(&self) -> bool {
         self.shared.warnings().any()
     }
 
-    /// What is to be told and was not taken yet: damage that calls or streams of this store have
-    /// passed over, slow puts and flushes. Also after a close.
+    /// Takes the warnings since the last call: damage that calls or streams of this store have
+    /// skipped, slow puts and flushes. Also works after a close.
     pub fn take_warnings(&self) -> Vec<Warning> {
         self.shared.warnings().take()
     }
 
-    /// Counters and times since the store was opened. Waits for no sender and no flush.
+    /// Counters and times since the store was opened. Does not wait for senders or flushes.
     pub fn stats(&self) -> Result<Stats> {
         let mut stats = self.engine()?.stats();
         let shared = &*self.shared;
@@ -541,12 +539,12 @@ impl Store {
         Ok(stats)
     }
 
-    /// Makes everything durable and lets go of the files. A second call does nothing.
+    /// Makes everything durable and closes the files. A second call does nothing.
     ///
     /// # Errors
     ///
-    /// What went wrong while flushing; the store is closed all the same. [`Error::Forked`] in a
-    /// child process, where nothing is touched.
+    /// Errors of flushing; the store is closed all the same. [`Error::Forked`] in a child process,
+    /// which changes nothing.
     pub fn close(&self) -> Result<()> {
         if self.is_forked() {
             return Err(Error::Forked);
@@ -570,8 +568,8 @@ impl Store {
     }
 }
 
-/// Where a read at `offset` of a queue with these bounds begins, or why there is nothing to read
-/// and where to go on.
+/// Where a read at `offset` begins in a queue with these bounds; or why there is nothing to read,
+/// and where to continue.
 fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u64)> {
     match u64::try_from(offset) {
         _ if max == 0 => Err((ReadStatus::NoMessageInQueue, 0)),
@@ -582,7 +580,7 @@ fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u6
     }
 }
 
-/// Takes messages from a cursor up to both bounds; returns where to go on.
+/// Takes messages from a cursor up to both limits. Returns where to continue.
 fn collect(
     cursor: &mut dyn crate::engine::Cursor,
     max_messages: usize,
@@ -642,13 +640,13 @@ fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
     }
 }
 
-/// A URI without what may be secret: user, password and query.
+/// A URI without parts that may be secret: user, password and query.
 fn public(uri: &Path) -> String {
     let text = uri.to_string_lossy();
     let separator = if text.contains("://") { "://" } else { ":/" };
     let (scheme, rest) = text.split_once(separator).unwrap_or_default();
     let (place, query) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
-    // A password may have such a character in it: then no part is known to be public.
+    // A password may contain such a character. Then no part is known to be public.
     let place = match query.contains('@') {
         true => "...",
         false => place.rsplit('@').next().unwrap_or_default(),
@@ -656,8 +654,8 @@ fn public(uri: &Path) -> String {
     format!("{scheme}{separator}{place}")
 }
 
-/// Whether a path begins with a scheme, such as `s3://`. One slash is enough, for the path types of
-/// most languages make one of two; a scheme has at least two letters.
+/// Whether a path begins with a scheme, such as `s3://`. One slash is enough, because the path
+/// types of most languages collapse two. A scheme has at least two letters.
 fn is_uri(path: &Path) -> bool {
     let text = path.to_string_lossy();
     let Some((scheme, _)) = text.split_once(":/") else {
@@ -677,7 +675,7 @@ mod tests {
     use crate::engine::Atomicity;
     use crate::record::Draft;
 
-    /// All times that a store gives to messages are of the clock of its machine.
+    /// All times that a store gives to messages come from the clock of its machine.
     #[test]
     fn messages_have_the_time_of_the_machines_clock() {
         let dir = tempfile::tempdir().unwrap();

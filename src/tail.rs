@@ -1,10 +1,10 @@
-//! Tails: the messages of all queues of a topic, as they come.
+//! Tails: the messages of all queues of a topic, as they arrive.
 //!
-//! A tail goes in rounds. A round takes the readable end of the log, reads what each queue has
-//! below it, and merges the queues by position: the messages of a round come in the order in which
-//! they were stored, and so do those of all rounds together, for what the next round finds lies
-//! above the end of this one. A queue may hand out messages above that end, because it grows
-//! meanwhile; they wait for their round.
+//! A tail works in rounds. A round takes the readable end of the log, reads what each queue has
+//! below it, and merges the queues by position. So the messages of a round come in the order in
+//! which they were stored. This also holds across rounds, because the next round finds only
+//! messages after the end of this one. A queue may return messages after that end, because it can
+//! grow meanwhile; they wait for their round.
 
 use crate::bound::{Bound, Bounded};
 use crate::engine::{Check, Filter, Point, Rows, Topic};
@@ -16,26 +16,26 @@ use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Messages of one queue that are read ahead.
+/// Number of messages of one queue that are read ahead.
 const LANE_LEN: usize = 256;
 
 /// What a tail does at the end of the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtEnd {
-    /// It waits for what comes.
+    /// It waits for messages.
     Follow,
-    /// It ends, where the log ended when the tail was made.
+    /// It ends where the log ended when the tail was created.
     Stop,
 }
 
-/// What [`Tail::next`] has to give.
+/// The result of [`Tail::next`].
 #[derive(Debug)]
 pub enum Step {
     /// The next message.
     Message(Message),
-    /// None came within the time allowed.
+    /// No message came within the timeout.
     Nothing,
-    /// The tail is over.
+    /// The tail has ended.
     End,
 }
 
@@ -47,14 +47,14 @@ struct Lane {
     ahead: VecDeque<Message>,
 }
 
-/// A walk over a topic that can wait. It belongs to one reader.
+/// Reads a topic in log order, and can wait for messages. Used by one reader.
 pub struct Tail {
     store: Store,
     topic: Arc<Topic>,
     lanes: BTreeMap<u32, Lane>,
-    /// Queues that still have messages in this round, by the position of their next one.
+    /// Queues that have more messages in this round, by the position of the next one.
     heads: BinaryHeap<Reverse<(u64, u32)>>,
-    /// Readable end of the log that this round goes up to.
+    /// Readable end of the log at which this round ends.
     end: u64,
     at_end: AtEnd,
 }
@@ -109,7 +109,7 @@ impl Tail {
     ///
     /// # Errors
     ///
-    /// What reading meets; `Closed` when the store is closed meanwhile.
+    /// Errors of reading; `Closed` if the store is closed meanwhile.
     pub fn next(&mut self, timeout: Duration) -> Result<Step> {
         if let Some(message) = self.next_of_round()? {
             return Ok(Step::Message(message));
@@ -128,11 +128,11 @@ impl Tail {
         Ok(Step::Nothing)
     }
 
-    /// The next message, if it can be had without reading or waiting.
+    /// The next message, if it is available without reading or waiting.
     pub fn next_ready(&mut self) -> Option<Message> {
         let Reverse((_, queue)) = self.heads.peek()?;
         let lane = self.lanes.get(queue)?;
-        // The one behind it has to be there too, for its position is asked for next.
+        // The message after it must be read ahead too, because its position is needed next.
         if lane.ahead.len() < 2 {
             None
         } else {
@@ -150,7 +150,7 @@ impl Tail {
         queues.into_iter().try_for_each(|queue| self.enter(queue))
     }
 
-    /// Lets a queue take part in the round, if it has a message below the round's end.
+    /// Adds a queue to the round, if it has a message before the end of the round.
     fn enter(&mut self, queue: u32) -> Result<()> {
         let Some(lane) = self.lanes.get_mut(&queue) else {
             return Ok(());
@@ -183,7 +183,7 @@ impl Tail {
 }
 
 impl Lane {
-    /// Reads ahead from `next` on. What retention removed before it was read is passed over.
+    /// Reads ahead from `next` on. Skips messages that retention has deleted.
     fn read(&mut self, store: &Store, topic: &Topic, queue: u32) -> Result<()> {
         let engine = store.engine()?;
         let Some(bounds) = engine.bounds(topic, queue)? else {

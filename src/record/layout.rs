@@ -1,8 +1,8 @@
-//! Where the parts of a record lie, in either form.
+//! The places of the parts of a record, in any form.
 
 use super::rocketmq;
 
-/// Where the parts of one record lie, relative to its first byte.
+/// The places of the parts of one record, relative to its first byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Layout {
     /// Of a record in RocketMQ's form.
@@ -49,7 +49,7 @@ impl Layout {
         }
     }
 
-    /// Whether the body by itself is compressed.
+    /// Whether the body is compressed.
     #[inline]
     pub fn is_compressed(&self) -> bool {
         match self {

@@ -1,4 +1,4 @@
-//! A message that a caller holds: a record in a mapped file that stays mapped meanwhile.
+//! A message that a caller holds: a record in a mapped file, which stays mapped meanwhile.
 
 use super::common::id::ID_LEN_MAX;
 use super::common::{Flaw, PropertyKind};
@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-/// A message, read and checked. Cloning shares the mapped bytes.
+/// A message that was read and checked. Clones share the mapped bytes.
 #[derive(Clone, Debug)]
 pub struct Message {
     region: Arc<Region>,
@@ -23,12 +23,12 @@ pub struct Message {
 }
 
 impl Message {
-    /// The record whose first byte is `start` of `region` and whose form its magic tells, or the
-    /// [`Flaw`] that keeps the bytes from being one. Checksums are the caller's to check.
+    /// The record that begins at byte `start` of `region`, or the [`Flaw`] of the bytes. The magic
+    /// tells its form. Does not verify checksums.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where the bytes cannot be read.
+    /// [`Error::Io`] if the bytes cannot be read.
     pub fn new(region: Arc<Region>, start: usize) -> Result<Result<Message, Flaw>> {
         let bytes = rocketmq::layout::extent(|len| region.run(start, len));
         let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
@@ -45,11 +45,11 @@ impl Message {
         }
     }
 
-    /// A message over a copy of a record's bytes, or the flaw that makes them no record.
+    /// A message over a copy of a record's bytes, or the flaw of the bytes.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`] where the system has no memory for the copy.
+    /// [`Error::Io`] if there is no memory for the copy.
     pub fn from_record(bytes: &[u8]) -> Result<Result<Message, Flaw>> {
         let name = Path::new("record");
         let region = Region::anonymous(bytes.len(), name).and_then(|region| {
@@ -61,8 +61,8 @@ impl Message {
         Message::new(Arc::new(region), 0)
     }
 
-    /// Loads from each page of the record: to be called before one that was read a while ago is
-    /// looked at again, for its pages may have left memory, and may not be had a second time.
+    /// Loads a byte from each page of the record. To be called before a record is used that was
+    /// read long ago, because its pages may have left memory and may no longer be readable.
     ///
     /// # Errors
     ///
@@ -87,7 +87,7 @@ impl Message {
         record
     }
 
-    /// The mapped file, and where the record begins in it.
+    /// The mapped file, and the byte at which the record begins.
     pub fn place(&self) -> (&Arc<Region>, usize) {
         (&self.region, self.start)
     }
@@ -97,17 +97,17 @@ impl Message {
         String::from_utf8_lossy(self.record().topic())
     }
 
-    /// The topic that the message was sent to, where it is one that is tried again.
+    /// The topic that the message was sent to, if it is a retried message.
     pub fn retry_topic(&self) -> Option<String> {
         let topic = self.record().property(super::common::names::RETRY_TOPIC)?;
         Some(String::from_utf8_lossy(topic).into_owned())
     }
 
-    /// The body, decompressed where the record says that it is compressed.
+    /// The body, decompressed if necessary.
     ///
     /// # Errors
     ///
-    /// [`Error::Corrupt`] where the compressed bytes are damaged or grow beyond
+    /// [`Error::Corrupt`] if the compressed bytes are damaged or decompress to more than
     /// [`BODY_LEN_MAX`](crate::BODY_LEN_MAX).
     pub fn body(&self) -> Result<Cow<'_, [u8]>> {
         self.record().body().map_err(|reason| {
@@ -119,7 +119,7 @@ impl Message {
         })
     }
 
-    /// The keys in their order.
+    /// The keys, in order.
     pub fn keys(&self) -> Vec<Cow<'_, str>> {
         self.record().keys()
     }
@@ -129,13 +129,13 @@ impl Message {
         self.record().tags()
     }
 
-    /// The user's own properties in the order in which they are stored, values as bytes.
+    /// The user's properties in stored order; the values as bytes.
     pub fn headers(&self) -> impl Iterator<Item = (Cow<'_, str>, &[u8])> {
         self.record().headers()
     }
 
-    /// The user's own properties, or those of the system: by reserved names, without keys, tags and
-    /// checksum, which have fields of their own.
+    /// The user's properties, or the system's, which have reserved names. Without keys, tags and
+    /// checksum.
     pub fn properties(&self, which: PropertyKind) -> BTreeMap<String, String> {
         self.record().properties(which)
     }

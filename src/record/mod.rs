@@ -1,10 +1,10 @@
-//! Records: the bytes of one message in a log. A record has the form of the store that keeps it.
-//! [`rocketmq`] is RocketMQ's form, [`common`] is what every form has.
+//! Records: the bytes of one message in a log. The form of a record depends on the store.
+//! [`rocketmq`] is RocketMQ's form; [`common`] is shared by all forms.
 //!
-//! Above the engines nobody knows a form: a [`Batch`] is encoded into, a [`Row`] is read, a
-//! [`Layout`] tells where the parts of a record lie, and a [`Message`] is a record that a caller
-//! can keep. All but the message are enums over the forms, so that an access is a branch and no
-//! virtual call.
+//! Code above the engines does not depend on the form. It encodes into a [`Batch`], reads a
+//! [`Row`], finds the parts of a record by its [`Layout`], and keeps a record as a [`Message`]. All
+//! but the message are enums over the forms, so each access costs a branch instead of a virtual
+//! call.
 
 pub mod batch;
 pub mod common;

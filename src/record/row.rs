@@ -1,4 +1,4 @@
-//! One record of either form, read field by field.
+//! One record of any form, read by field.
 
 use super::common::id::{ID_LEN_MAX, write_id};
 use super::common::{Flaw, Known, Labels, PropertyKind};
@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
-/// One record: its bytes and where its parts lie.
+/// One record: its bytes and the places of its parts.
 #[derive(Clone, Copy, Debug)]
 pub enum Row<'a> {
     /// In RocketMQ's form.
@@ -24,21 +24,21 @@ impl<'a> From<Record<'a>> for Row<'a> {
 }
 
 impl<'a> Row<'a> {
-    /// The record at the start of `bytes`, whose form its magic tells. Checks the magic and that
-    /// the lengths add up, but no checksum.
+    /// The record at the start of `bytes`. The magic tells its form. Checks the magic and that the
+    /// lengths add up, but no checksum.
     ///
     /// # Errors
     ///
-    /// The [`Flaw`] that keeps the bytes from being a record.
+    /// The [`Flaw`] of bytes that are not a record.
     pub fn parse(bytes: &'a [u8]) -> Result<Row<'a>, Flaw> {
         Record::parse(bytes).map(Row::RocketMq)
     }
 
-    /// The record at the start of `bytes` whose layout is known.
+    /// The record at the start of `bytes`, whose layout is known.
     ///
     /// # Errors
     ///
-    /// [`Flaw::Length`] where there are fewer bytes.
+    /// [`Flaw::Length`] if there are fewer bytes.
     #[inline]
     pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Result<Row<'a>, Flaw> {
         match layout {
@@ -46,14 +46,14 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The record in RocketMQ's form, for who has no other.
+    /// The record in RocketMQ's form, for callers that know no other.
     #[inline]
     pub fn rocketmq(self) -> rocketmq::Record<'a> {
         let Row::RocketMq(record) = self;
         record
     }
 
-    /// Where its parts lie.
+    /// The places of its parts.
     #[inline]
     pub fn layout(&self) -> Layout {
         match self {
@@ -69,7 +69,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The topic's bytes; not checked to be text.
+    /// The bytes of the topic. May be invalid UTF-8.
     #[inline]
     pub fn topic(&self) -> &'a [u8] {
         match self {
@@ -93,7 +93,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Position in the log as the record states it.
+    /// Position in the log, as stated in the record.
     #[inline]
     pub fn position(&self) -> i64 {
         match self {
@@ -131,7 +131,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The user's flag.
+    /// The flag set by the user.
     #[inline]
     pub fn flag(&self) -> i32 {
         match self {
@@ -139,7 +139,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Bits of the system: compression, transaction, and the form of the hosts.
+    /// System flags: compression, transaction, and the form of the hosts.
     #[inline]
     pub fn sys_flag(&self) -> u32 {
         match self {
@@ -147,7 +147,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// How often the message was delivered again.
+    /// How often the message was delivered before.
     #[inline]
     pub fn reconsume_times(&self) -> i32 {
         match self {
@@ -155,7 +155,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The value of a property; the last one where there are several of the name.
+    /// The value of a property; of several with the name, the last one.
     pub fn property(&self, name: &str) -> Option<&'a [u8]> {
         match self {
             Row::RocketMq(record) => {
@@ -164,7 +164,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Whether the record stands in a queue: prepared and rolled back ones do not.
+    /// Whether the record belongs to a queue. Prepared and rolled-back records do not.
     #[inline]
     pub fn is_queued(&self) -> bool {
         match self {
@@ -180,18 +180,18 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The body, decompressed where the record says that it is compressed.
+    /// The body, decompressed if necessary.
     ///
     /// # Errors
     ///
-    /// Text that says why the compressed bytes are damaged.
+    /// The reason as text, if the compressed bytes are damaged.
     pub fn body(&self) -> Result<Cow<'a, [u8]>, String> {
         match self {
             Row::RocketMq(record) => record.body(),
         }
     }
 
-    /// Whether the value is null, which an empty body stands for.
+    /// Whether the value is null; only an empty body can be.
     #[inline]
     pub fn is_null(&self) -> bool {
         match self {
@@ -207,18 +207,18 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The properties as stored, as text.
+    /// The stored properties as text.
     ///
     /// # Errors
     ///
-    /// [`crate::Error::InvalidOption`] where they are none.
+    /// [`crate::Error::InvalidOption`] if they are not valid UTF-8.
     pub fn properties_text(&self) -> Result<&'a str> {
         match self {
             Row::RocketMq(record) => record.properties_text(),
         }
     }
 
-    /// The values by which the record is found, in one walk.
+    /// The properties by which the record is found, in one walk.
     #[inline]
     pub fn known(&self) -> Known<'a> {
         match self {
@@ -226,7 +226,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Reads keys, tag and, where they are asked for, the user's own properties.
+    /// Reads keys, tag and, with `with_own`, the user's properties.
     #[inline]
     pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
         match self {
@@ -234,7 +234,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The keys in their order.
+    /// The keys, in order.
     pub fn keys(&self) -> Vec<Cow<'a, str>> {
         match self {
             Row::RocketMq(record) => record.keys(),
@@ -248,14 +248,14 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// The user's own properties in the order in which they are stored, values as bytes.
+    /// The user's properties in stored order; the values as bytes.
     pub fn headers(&self) -> impl Iterator<Item = (Cow<'a, str>, &'a [u8])> + use<'a> {
         match self {
             Row::RocketMq(record) => record.headers(),
         }
     }
 
-    /// The user's own properties, or those of the system, without what has a field of its own.
+    /// The user's properties or the system's, without those that have a method of their own.
     pub fn properties(&self, which: PropertyKind) -> BTreeMap<String, String> {
         match self {
             Row::RocketMq(record) => record.properties(which),
@@ -274,7 +274,8 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Checks what a read needs: the position, and the checksum over all bytes that there is.
+    /// Checks what a read requires: the position, and the whole-record checksum; without one, the
+    /// checksum of the body.
     ///
     /// # Errors
     ///
@@ -285,7 +286,7 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Whether the record has a checksum over all of its bytes.
+    /// Whether the record has a whole-record checksum.
     pub fn has_checksum(&self) -> bool {
         match self {
             Row::RocketMq(record) => record.stated_crc().is_some(),

@@ -1,13 +1,13 @@
-//! Committing: the stages that count are named in a manifest, and the writer of the log is waited
-//! for.
+//! Committing: names the stages that count in a manifest, and waits for the writer of the log.
 //!
-//! Of two manifests of a batch the earlier one is dealt with first. A batch that is run again need
-//! not cut its rows into stages as before, so two attempts are never mixed. Then the later one is
-//! published: the markers in the log tell whether it is the same batch, or another of its number.
+//! Of two manifests of a batch, the earlier one is processed first. A batch that runs again may
+//! divide its rows into other stages, so two attempts are never mixed. Then the later one is
+//! published: the markers in the log tell whether it is the same batch, or another one with its
+//! number.
 //!
-//! A manifest is not synced, and neither are the stages that it names: nobody is told that a commit
-//! is done before the log is durable. One that a loss of power has damaged never happened. The
-//! writer takes it away, and the batch is run again.
+//! Neither a manifest nor its stages are synced: a commit is reported as done only when the log is
+//! durable. If a power loss damages a manifest, the commit never happened: the writer removes it,
+//! and the batch runs again.
 
 use super::manifest::{
     CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Stretch, files, read, refusal, sync,
@@ -28,22 +28,22 @@ use std::io::ErrorKind;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// What is committed together.
+/// Stages that are committed together.
 #[derive(Clone, Debug)]
 pub struct Commit<'a> {
-    /// The query: what its batches have in common, and no other's have.
+    /// The query: shared by its batches, and unique to it.
     pub query: &'a str,
     /// Number of the batch in its query.
     pub batch: u64,
-    /// What it is one of.
+    /// Whether the batch belongs to a stream.
     pub kind: CommitKind,
-    /// What becomes of it where the log holds its number with other rows.
+    /// What happens if the log holds this batch number with other rows.
     pub conflict: Conflict,
-    /// The stages that count, in the order of their rows. Not empty.
+    /// The stages that count, in row order. Not empty.
     pub stages: &'a [Stage],
 }
 
-/// Whose manifest the writer is to take up.
+/// Whose manifest the writer will take up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Published {
     /// That of this commit.
@@ -52,34 +52,34 @@ pub enum Published {
     Earlier,
 }
 
-/// How far a commit is.
+/// The state of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommitState {
-    /// Nobody has begun it.
+    /// The writer has not begun it.
     Pending,
     /// The writer has begun it.
     Begun,
     /// It can never be appended.
     Refused(Refusal),
-    /// There is no manifest: it was appended, or withdrawn.
+    /// There is no manifest: the commit was appended or withdrawn.
     Gone,
 }
 
-/// Leaves the manifest of a commit, and rings for the writer.
+/// Publishes the manifest of a commit and wakes the writer.
 ///
-/// Nothing is durable on return: a loss of power may take the commit away until its rows are in the
-/// durable log, which [`crate::Store::holds_commit`] tells.
+/// Nothing is durable on return: a power loss can undo the commit until its rows are in the durable
+/// log, which [`crate::Store::holds_commit`] tells.
 ///
 /// # Errors
 ///
-/// [`Error::Io`]: then nothing is committed.
+/// [`Error::Io`]: nothing is committed.
 pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
     let stretches = commit.stages.iter().flat_map(|stage| &stage.stretches);
     let len = stretches.map(|it| it.end - it.start).sum();
     publish_cut(disk, root, commit, part_len(len))
 }
 
-/// [`publish`] with parts of at most `part_len` bytes or one stretch.
+/// [`publish`] with parts of at most `part_len` bytes, or one stretch if that is longer.
 pub(crate) fn publish_cut(
     disk: &dyn Disk,
     root: &Path,
@@ -105,13 +105,13 @@ pub(crate) fn publish_cut(
     leave(disk, root, &manifest)
 }
 
-/// Says what becomes of a batch of a stream of which a part is in the log, and the rest cannot
-/// follow. The writer takes it up like a commit, and refuses it where there is no such batch. As
-/// with a commit nothing is durable before that.
+/// Decides what happens to a batch of a stream that is only partly in the log and cannot be
+/// completed. The writer takes this up like a commit, and refuses it if there is no such batch. As
+/// with a commit, nothing is durable before that.
 ///
 /// # Errors
 ///
-/// [`Error::Io`]: then nothing is said.
+/// [`Error::Io`]: nothing is decided.
 pub fn resolve(
     disk: &dyn Disk,
     root: &Path,
@@ -133,10 +133,10 @@ pub fn resolve(
     leave(disk, root, &manifest)
 }
 
-/// Leaves a manifest, and rings for the writer.
+/// Publishes a manifest and wakes the writer.
 fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published> {
     let directory = make_directory(disk, root, &manifest.query)?;
-    // Why an earlier attempt was refused is no business of this one.
+    // A refusal of an earlier attempt does not concern this one.
     unlink(disk, &directory.join(Name::Refused(manifest.batch).text()))?;
     let path = directory.join(Name::Commit(manifest.batch).text());
     let temporary = directory.join(format!("commit-{}.tmp", manifest.id));
@@ -160,20 +160,21 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
         },
     };
     if published == Published::Earlier {
-        // Its stages stay: once the earlier commit is dealt with, they may be committed.
+        // Its stages stay: they may be committed after the earlier commit is finished.
         unlink(disk, &temporary)?;
         if planted(Bug::EarlierWins) {
             discard(disk, root, &manifest.query, &manifest.stages)?;
             return Ok(Published::Own);
         }
     }
-    // The manifest has its name. A writer that is not woken meets it later, or the driver opens the
-    // store itself.
+    // The manifest has its name. If the writer is not woken, it finds the manifest later, or the
+    // driver opens the store itself.
     let _ = ring(disk, root);
     Ok(published)
 }
 
-/// Stretches of stages, gathered to parts of at most `part_len` bytes or one stretch.
+/// Divides the stretches of stages into parts of at most `part_len` bytes, or one stretch if that
+/// is longer.
 fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Stretch>> {
     let mut parts: Vec<Vec<Stretch>> = Vec::new();
     let mut len = 0;
@@ -197,7 +198,7 @@ fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Stretch>> {
     parts
 }
 
-/// The state page of a store that is there.
+/// The state page, if the store exists.
 fn page(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
     match StatePage::open(disk, root, Access::ReadWrite) {
         Err(error) if error.is_not_found() => Ok(None),
@@ -205,7 +206,7 @@ fn page(disk: &dyn Disk, root: &Path) -> Result<Option<StatePage>> {
     }
 }
 
-/// Wakes the writer, where there is one.
+/// Wakes the writer, if there is one.
 fn ring(disk: &dyn Disk, root: &Path) -> Result<()> {
     if let Some(page) = page(disk, root)? {
         page.ring(Word::Pending);
@@ -213,7 +214,7 @@ fn ring(disk: &dyn Disk, root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// How far the commit of a batch is.
+/// The state of the commit of a batch.
 pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<CommitState> {
     let directory = directory_of(root, query)?;
     let is_there = |name: Name| {
@@ -221,8 +222,8 @@ pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<Co
         let found = disk.stat(&path).map_err(|e| Error::io(Op::Stat, &path, e));
         found.map(|entry| entry.is_some())
     };
-    // In the order in which it gets the names, so that none is missed between two looks: pending,
-    // begun, and pending again where there was no room.
+    // In the order in which it gets these names, so that it is not missed between two checks:
+    // pending, begun, and pending again if there was no room.
     for (name, state) in [
         (Name::Commit(batch), CommitState::Pending),
         (Name::Taken(batch), CommitState::Begun),
@@ -236,19 +237,19 @@ pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<Co
     Ok(refused.map_or(CommitState::Gone, CommitState::Refused))
 }
 
-/// How long a wait lasts in which no commit gets on. One that has its turn after others waits while
-/// they are appended, and a long one while its own parts are.
+/// A timeout for waiting without progress of any commit. So a commit can wait longer while others
+/// are appended before it, or while its own parts are.
 #[derive(Debug)]
 pub struct Patience {
     timeout: Duration,
-    /// When a commit got on, or the wait began.
+    /// When a commit last made progress, or the wait began.
     since: Instant,
-    /// How often one has got on, by the state page.
+    /// The counter of progress in the state page.
     seen: Option<u32>,
 }
 
 impl Patience {
-    /// Of a wait that begins.
+    /// For a wait that begins.
     pub fn new(timeout: Duration) -> Patience {
         Patience {
             timeout,
@@ -257,7 +258,7 @@ impl Patience {
         }
     }
 
-    /// What is left of it.
+    /// The remaining time.
     pub fn left(&self) -> Duration {
         self.timeout.saturating_sub(self.since.elapsed())
     }
@@ -269,9 +270,9 @@ impl Patience {
     }
 }
 
-/// Waits until the writer has dealt with the commit of a batch, for `slice` or a little more, and
-/// not beyond the end of `patience`. Returns at once where nobody writes the store: then who
-/// commits may open it. The second part of the answer is whether somebody does.
+/// Waits until the writer has finished the commit of a batch: for about `slice`, and not after the
+/// end of `patience`. Returns at once if no process writes the store: then the caller may open it.
+/// The second result tells whether a process writes the store.
 pub fn wait(
     disk: &dyn Disk,
     root: &Path,
@@ -292,8 +293,9 @@ pub fn wait(
             .map_err(|e| Error::io(Op::Stat, &lock, e))?;
         let left = slice.saturating_sub(began.elapsed()).min(patience.left());
         if matches!(state, CommitState::Refused(_)) {
-            // Whoever hears of it may commit the rows under another name. A loss of power must not
-            // bring the manifest back, and the writer may not have made that durable yet.
+            // A caller that sees this may commit the rows under another name. The removal of the
+            // manifest must be durable first, so that a power loss cannot bring it back, and the
+            // writer may not have synced it yet.
             sync(disk, &directory_of(root, query)?)?;
         }
         let waits = matches!(state, CommitState::Pending | CommitState::Begun);
@@ -307,14 +309,14 @@ pub fn wait(
     }
 }
 
-/// Who writes the store, as far as its state page tells.
+/// The process that writes the store, according to its state page.
 pub fn writer(disk: &dyn Disk, root: &Path) -> Result<Option<u32>> {
     let page = StatePage::open(disk, root, Access::Read)?;
     Ok(page.and_then(|page| page.pid()))
 }
 
-/// Withdraws the commit of a batch with its stages. False where the writer has begun it, or has
-/// dealt with it.
+/// Withdraws the commit of a batch and its stages. Returns false if the writer has begun or
+/// finished it.
 pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<bool> {
     let directory = directory_of(root, query)?;
     let path = directory.join(Name::Commit(batch).text());
@@ -324,7 +326,8 @@ pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result
     let taken = directory.join(Name::Taken(batch).text());
     let begun = disk.stat(&taken);
     if begun.map_err(|e| Error::io(Op::Stat, &taken, e))?.is_some() {
-        // Where no file can be renamed to a free name in one step, a dead writer may leave both.
+        // Where a file cannot be renamed to a free name atomically, a dead writer may leave both
+        // names.
         return Ok(false);
     }
     let away = directory.join(format!("withdrawn-{}.tmp", unique()));
@@ -339,7 +342,7 @@ pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result
     Ok(true)
 }
 
-/// Takes stages away, but for those that a manifest names.
+/// Removes stages, except those that a manifest names.
 pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> Result<()> {
     let directory = directory_of(root, query)?;
     let mut named = HashSet::new();
@@ -347,7 +350,7 @@ pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> 
         if matches!(name, Name::Commit(_) | Name::Taken(_)) {
             match read(disk, &directory, name)? {
                 Some(pending) => named.extend(pending.manifest.into_iter().flat_map(|m| m.stages)),
-                // Just begun: what it names is not known, so everything stays for the sweep.
+                // It has just been begun. Its stages are unknown, so all stay for the sweep.
                 None => return Ok(()),
             }
         }
@@ -360,7 +363,7 @@ pub fn discard(disk: &dyn Disk, root: &Path, query: &str, stages: &[String]) -> 
     Ok(())
 }
 
-/// Takes the directory of a query away that will have no other commit, with all of ours in it.
+/// Removes the directory of a query that will have no further commits, with Forebay's files in it.
 pub fn close(disk: &dyn Disk, root: &Path, query: &str) -> Result<()> {
     let directory = directory_of(root, query)?;
     let found = files(disk, &directory)?;
@@ -373,7 +376,7 @@ pub fn close(disk: &dyn Disk, root: &Path, query: &str) -> Result<()> {
     for (name, _) in found {
         unlink(disk, &directory.join(name))?;
     }
-    // A task that was forgotten may have just made a file in it.
+    // A task that is no longer known may have just created a file in it.
     let _ = disk.remove_directory(&directory);
     Ok(())
 }

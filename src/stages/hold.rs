@@ -1,4 +1,4 @@
-//! What the services of an engine ask of the stages.
+//! What the services of an engine ask the stages.
 
 use super::intake::Intake;
 use crate::engine::service::hold::Hold;
@@ -6,10 +6,10 @@ use crate::engine::service::watch::Watch;
 use crate::error::Result;
 use std::sync::{Arc, OnceLock, Weak};
 
-/// Keeps the last markers of streams, and everything while a manifest is taken up.
+/// Holds the last markers of streams, and everything while a manifest is taken up.
 ///
-/// An engine gets its holds when it opens, and the intake appends to an engine that is open. So the
-/// intake is set later, and nothing is deleted before.
+/// An engine gets its holds when it opens, but the intake needs an open engine. So the intake is
+/// set later, and nothing is deleted before that.
 #[derive(Debug, Default)]
 pub struct Markers(OnceLock<Weak<Intake>>);
 
@@ -29,7 +29,7 @@ impl Hold for Markers {
     }
 }
 
-/// Starts the thread of the intake once there is a directory of stages.
+/// Starts the thread of the intake once the directory of stages exists.
 #[derive(Debug)]
 pub struct Starter(pub Weak<Intake>);
 

@@ -1,7 +1,7 @@
-//! Intake: what other processes have staged and committed is appended, each commit exactly once.
+//! Intake: appends what other processes have staged and committed, each commit exactly once.
 //!
-//! Rows come from tasks in processes that do not write the log. Each task stages its rows in a file
-//! of its own; who commits leaves a manifest that names the files of the tasks that count. The
+//! Rows come from tasks in processes that do not write the log. Each task stages its rows in its
+//! own file. A driver commits with a manifest, which names the files of the tasks that count. The
 //! process that writes the log takes manifests up:
 //!
 //! ```text
@@ -14,17 +14,15 @@
 //!   --> flush --> unlink the stages --> unlink the manifest --> wake who waits
 //! ```
 //!
-//! The *markers* decide what is in the log: the last row of each part is one, in the same atomic
-//! batch as the part's rows. Parts up to the last marker of a query are passed over, so a crash
-//! between any two steps neither loses a row nor appends one twice. The names of the files are no
-//! more than a list of what is to be done.
+//! The *markers* decide what is in the log: each part is an atomic batch, and its last row is a
+//! marker. Parts up to the last marker of a query are skipped, so a crash between any two steps
+//! neither loses rows nor appends them twice. The names of the files are only a list of what to do.
 //!
-//! Renaming `commit` to `taken` is what tells a commit that has begun from one that may still be
-//! withdrawn: both are renames of one name, so one of them fails. A commit that finds no room
-//! before its first part is in the log gets the name `commit` back, unless another has it by then.
-//!
-//! Commits of different queries take turns of a few parts each. One that is alone goes on until
-//! another comes.
+//! The name tells a commit that has begun (`taken`) from one that may still be withdrawn
+//! (`commit`). Beginning and withdrawing both rename the same file, so one of them fails. If there
+//! is no room before the first part is in the log, the commit gets the name `commit` back, unless
+//! another commit has it by then. Commits of different queries take turns of a few parts each. A
+//! lone commit continues until another comes.
 
 use super::manifest::{self, DIRECTORY, Pending, Refusal};
 use super::stop::Stop;
@@ -45,34 +43,34 @@ use std::sync::Arc;
 use std::thread::{Builder, JoinHandle};
 use std::time::Duration;
 
-/// How soon what failed, for want of room or because the log is busy, is tried again.
+/// Pause before retrying after a lack of room or a busy log.
 const RETRY: Duration = Duration::from_millis(500);
-/// How long the thread sleeps where nobody wakes it.
+/// How long the thread sleeps if nothing wakes it.
 const REST: Duration = Duration::from_secs(600);
 
-/// What whoever takes manifests up remembers.
+/// State of the thread that takes up manifests.
 #[derive(Debug, Default)]
 struct Alone {
     due: sweep::Due,
-    /// Commits whose staged rows were checked, by their ids. One that waits for room is not checked
-    /// again each time it is tried.
+    /// Ids of commits whose staged rows were checked, so that a commit that waits for room is not
+    /// checked again each time.
     checked: HashSet<String>,
-    /// Commits that are to be refused, by their ids. What failed for good may seem to work when it
-    /// is tried again: a sync does.
+    /// Refusals by id of the commit. A permanent failure may seem to be gone on a retry: a sync can
+    /// succeed then.
     refused: HashMap<String, Refusal>,
 }
 
-/// Takes up what is committed for a store, as its thread does.
+/// Takes up the commits for a store.
 pub struct Intake {
     writer: Writer,
     shutdown: Shutdown,
-    /// Held while a manifest is taken up, or a marker kept.
+    /// Held while a manifest is taken up or a marker is kept.
     alone: Mutex<Alone>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl Intake {
-    /// The intake of a store that was opened for writing with these options; no thread runs yet.
+    /// The intake of a store that was opened for writing with these options. No thread runs yet.
     pub fn new(
         engine: Arc<dyn Files>,
         home: Home,
@@ -93,7 +91,7 @@ impl Intake {
         }
     }
 
-    /// Starts the thread, where there is a directory of stages and no thread yet.
+    /// Starts the thread, if the directory of stages exists and no thread runs.
     pub fn start(self: &Arc<Intake>) {
         let mut thread = self.thread.lock();
         if thread.is_some() || self.shutdown.has_begun() || !self.is_asked_for() {
@@ -101,7 +99,7 @@ impl Intake {
         }
         let own = Arc::clone(self);
         let named = Builder::new().name("forebay-intake".to_owned());
-        // Where no thread can be had the next look tries again.
+        // If the thread cannot be started, the next check tries again.
         *thread = named.spawn(move || own.run()).ok();
     }
 
@@ -114,7 +112,7 @@ impl Intake {
     fn run(&self) {
         let page = &self.writer.home.page;
         while !self.shutdown.has_begun() {
-            // Looked at before the work: what is left meanwhile wakes at once.
+            // Read before the work, so that a commit that arrives meanwhile ends the sleep at once.
             let seen = page.read_word(Word::Pending);
             let pause = match self.step() {
                 Ok(()) => REST,
@@ -133,8 +131,8 @@ impl Intake {
         found.is_ok_and(|entry| entry.is_some_and(|entry| entry.kind == Kind::Directory))
     }
 
-    /// Appends again, durably, the last markers of commits that would go with the log below
-    /// `until`. False while a manifest is taken up: nothing may go then.
+    /// Durably appends again the last markers of commits that would be deleted with the log below
+    /// `until`. Returns false while a manifest is taken up: then nothing may be deleted.
     pub fn keep_markers(&self, until: u64) -> Result<bool> {
         let Some(_alone) = self.alone.try_lock() else {
             return Ok(false);
@@ -143,12 +141,12 @@ impl Intake {
         Ok(true)
     }
 
-    /// Takes up all that is pending; what was taken up is durable on return.
+    /// Takes up all pending commits. They are durable on return.
     ///
-    /// A commit that can never be appended is refused, by a file that says why. One that cannot be
-    /// appended at the moment keeps the later ones of its query waiting, and the first such error
-    /// is returned. Commits of different queries take turns, so that none waits for all of a long
-    /// one: those that are there, and those that come meanwhile and ring.
+    /// A commit that can never be appended is refused, by a file with the reason. A commit that
+    /// cannot be appended at the moment makes later ones of its query wait, and the first such
+    /// error is returned. Commits of different queries take turns, so that none waits for all of a
+    /// long one; this includes commits that arrive meanwhile.
     pub fn step(&self) -> Result<()> {
         let mut alone = self.alone.lock();
         let alone = &mut *alone;
@@ -157,13 +155,14 @@ impl Intake {
         }
         let writer = &self.writer;
         let rung = || writer.home.page.read_word(Word::Pending);
-        // Those of a query wait for one another, those of different queries do not.
+        // Commits of one query wait for each other, those of different queries do not.
         let mut waiting = HashSet::new();
         let (mut queries, mut listed) = (VecDeque::new(), None);
         let mut known = Known::default();
         let mut first = None;
         loop {
-            // Looked at before the listing: what comes meanwhile is listed in the next round.
+            // Read before the listing, so that a commit that arrives meanwhile is listed in the
+            // next round.
             let seen = rung();
             if listed != Some(seen) {
                 queries = list(&writer.home, &queries, &mut waiting, &mut first)?;
@@ -197,7 +196,7 @@ impl Intake {
             }
         }
         if first.is_none() {
-            // Nothing waits.
+            // No query waits.
             alone.checked.clear();
             alone.refused.clear();
             let clock_ms = writer.home.machine.clock.now_ms();
@@ -211,7 +210,7 @@ impl Service for Intake {
     fn end(&self) {
         self.shutdown.begin();
         self.writer.home.page.ring(Word::Pending);
-        // None is started any more.
+        // No other thread is started after this.
         let thread = self.thread.lock().take();
         if let Some(thread) = thread {
             let _ = thread.join();
@@ -224,12 +223,12 @@ fn is_final(error: &Error) -> bool {
     matches!(error, Error::Failed { .. } | Error::Closed)
 }
 
-/// The commits of one query, in their order.
+/// The commits of one query, in order.
 type Query = VecDeque<Pending>;
 
-/// Lists what is to be taken up, but for the queries that are `waiting`: one that cannot be listed
-/// is one of them, and the error is the `first`. Queries that were listed `before` keep their turn,
-/// the others follow by when their first commit was written.
+/// Lists the commits to take up, except those of queries in `waiting`. A query that cannot be
+/// listed is added to them, and its error becomes the `first` one. Queries in `before` keep their
+/// turn; others follow in the order in which their first commits were written.
 fn list(
     home: &Home,
     before: &VecDeque<Query>,
@@ -263,7 +262,7 @@ fn list(
     Ok(queries.into())
 }
 
-/// Takes up one manifest for a turn, or refuses it. `refused` keeps a refusal until it is told.
+/// Takes up one manifest for a turn, or refuses it. `refused` keeps a refusal until it is written.
 fn take(
     writer: &Writer,
     pending: &mut Pending,
@@ -282,8 +281,8 @@ fn take(
         Ok(Turn::Last) => {}
         Err(Stop::Refuse(refusal)) => {
             refused.extend(id.map(|id| (id, refusal.clone())));
-            // It may have been withdrawn meanwhile, and another have its name: only what is begun
-            // is refused.
+            // It may have been withdrawn meanwhile, and another commit may have its name. So only a
+            // begun commit is refused.
             if pending.is_begun() || pending.begin(disk)? {
                 pending.refuse(disk, &refusal)?;
             }

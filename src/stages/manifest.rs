@@ -1,4 +1,4 @@
-//! Manifests: what a commit consists of, in which files, and how far it is.
+//! Manifests: the contents of commits, their files, and their state.
 //!
 //! ```text
 //! {"version": 1, "id": "...", "query": "...", "batch": 7, "kind": "stream" or "batch",
@@ -7,14 +7,14 @@
 //!  "parts": [[[stage, begin, end], ...], ...]}
 //! ```
 //!
-//! One with `"resolution"` has no stages and one empty part: it says what becomes of a batch of
-//! which only some parts are in the log.
+//! A manifest with `"resolution"` has no stages and one empty part. It decides what happens to a
+//! batch that is only partly in the log.
 //!
-//! A part is a list of stretches of stages: the number of the stage, first byte, end. The cut into
-//! parts stands in the manifest, so that whoever goes on with a commit cuts it as who began it.
+//! A part is a list of stretches of stages: index of the stage, first byte, end. The manifest
+//! defines the parts, so that a process that continues a commit divides it in the same way.
 //!
-//! Rows and sum tell a batch that is run again from another of its number; a manifest of 0.1.0 has
-//! neither.
+//! Rows and sum tell a retry of a batch from another batch with its number. Manifests of release
+//! 0.1.0 have neither.
 
 use crate::disk::{Disk, Kind, read_small};
 use crate::engine::directory::names;
@@ -26,27 +26,27 @@ use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-/// The directory of stages and manifests, in that of the store.
+/// The directory of stages and manifests, in the store's directory.
 pub const DIRECTORY: &str = names::STAGES;
 
-/// The longest manifest that is read.
+/// Maximum length of a manifest that is read.
 const LEN_MAX: u64 = 64 << 20;
-/// The longest part that is read; those that are written are much shorter.
+/// Maximum length of a part that is read. Parts are written much shorter.
 const PART_LEN_MAX: u64 = 48 << 20;
 const VERSION: u64 = 1;
 
-/// Gives the kinds of an enum their words in a manifest.
+/// Defines the words for the variants of an enum in a manifest.
 macro_rules! words {
     ($name:ident { $($kind:ident = $word:literal),+ }) => {
         impl $name {
-            /// The word for it.
+            /// The word for this variant.
             pub fn word(self) -> &'static str {
                 match self {
                     $($name::$kind => $word,)+
                 }
             }
 
-            /// What a word stands for.
+            /// The variant for a word.
             pub fn of(word: &str) -> Option<$name> {
                 match word {
                     $($word => Some($name::$kind),)+
@@ -57,24 +57,24 @@ macro_rules! words {
     };
 }
 
-/// What a commit is one of.
+/// Whether a batch belongs to a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CommitKind {
-    /// Of many of one query, whose numbers grow.
+    /// One of many batches of a query, with ascending numbers.
     Stream,
-    /// Of none: it is the only one of its query.
+    /// The only batch of its query.
     Batch,
 }
 
 words!(CommitKind { Stream = "stream", Batch = "batch" });
 
-/// What becomes of a batch whose number the log holds with other rows: it cannot come from a retry.
+/// What happens to a batch if the log holds its number with other rows, so that it is not a retry.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Conflict {
     /// It is refused.
     #[default]
     Fail,
-    /// It is appended, and the next batches of the query are those that follow it.
+    /// It is appended, and the next batches of the query must follow it.
     Append,
     /// It counts as appended.
     Skip,
@@ -82,13 +82,13 @@ pub enum Conflict {
 
 words!(Conflict { Fail = "fail", Append = "append", Skip = "skip" });
 
-/// What becomes of a batch of which a part is in the log, and the rest cannot follow: a commit
-/// without rows says so.
+/// What happens to a batch that is only partly in the log and cannot be completed. A commit without
+/// rows carries the decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resolution {
     /// It counts as appended.
     Appended,
-    /// It counts as if nothing of it were there: the batch that is run again is appended whole.
+    /// It counts as missing: when the batch runs again, all of it is appended.
     Again,
 }
 
@@ -102,7 +102,7 @@ pub fn write_contents(contents: Contents, value: &mut Value) {
     }
 }
 
-/// The contents that a manifest or a marker states; `None` where it states none.
+/// The contents stated in a manifest or a marker; `None` if there are none.
 pub fn read_contents(value: &Value) -> Option<Contents> {
     let sum = value.get("sum")?.as_str()?;
     Some(Contents {
@@ -114,32 +114,32 @@ pub fn read_contents(value: &Value) -> Option<Contents> {
 /// A stretch of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stretch {
-    /// Which of the manifest's stages.
+    /// Index into the manifest's stages.
     pub stage: usize,
     /// First byte.
     pub begin: u64,
-    /// Behind the last byte.
+    /// After the last byte.
     pub end: u64,
 }
 
-/// What a commit consists of.
+/// The contents of a commit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Manifest {
-    /// What tells this attempt from others at the same batch.
+    /// Distinguishes this attempt from others at the same batch.
     pub id: String,
     /// The query.
     pub query: String,
     /// Number of the batch in its query.
     pub batch: u64,
-    /// What it is one of.
+    /// Whether the batch belongs to a stream.
     pub kind: CommitKind,
     /// When it was written, in ms.
     pub created_ms: i64,
-    /// Of the rows; `None` in a manifest of 0.1.0.
+    /// Fingerprint of the rows; `None` in a manifest of 0.1.0.
     pub contents: Option<Contents>,
-    /// What becomes of it where the log holds its number with other rows.
+    /// What happens if the log holds this batch number with other rows.
     pub conflict: Conflict,
-    /// Where it has no rows: what becomes of the batch.
+    /// Without rows: the decision about the batch.
     pub resolution: Option<Resolution>,
     /// Names of the stages.
     pub stages: Vec<String>,
@@ -174,8 +174,7 @@ impl Manifest {
         value.to_string().into_bytes()
     }
 
-    /// The manifest that a file states; `None` where it states none, or one that no writer of ours
-    /// would have left.
+    /// Parses a manifest; `None` if it is not one, or not one that Forebay could have written.
     fn parse(value: &Value) -> Option<Manifest> {
         let word = |name: &str| value.get(name).and_then(Value::as_str).map(str::to_owned);
         if value.get("version")?.as_u64()? != VERSION {
@@ -224,25 +223,25 @@ fn stretches(part: &Value, stages: &[String]) -> Option<Vec<Stretch>> {
     part.as_array()?.iter().map(one).collect()
 }
 
-/// What a name in the directory of a query says.
+/// The meaning of a file name in the directory of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// Rows of a task that has ended.
+    /// Rows of a finished task.
     Stage,
     /// A manifest of this batch that may be withdrawn.
     Commit(u64),
-    /// A manifest of this batch that was begun.
+    /// A manifest of this batch that the writer has begun.
     Taken(u64),
     /// Why the commit of this batch cannot be appended.
     Refused(u64),
-    /// What is not complete.
+    /// An incomplete file.
     Temporary,
-    /// None of ours.
+    /// Not a name of Forebay's.
     Other,
 }
 
 impl Name {
-    /// What a name says.
+    /// Parses a name.
     pub fn of(name: &str) -> Name {
         let rest = |prefix: &str| name.strip_prefix(prefix).filter(|rest| is_query(rest));
         let number = |prefix: &str| {
@@ -265,7 +264,7 @@ impl Name {
         }
     }
 
-    /// The name that says this of a batch.
+    /// The file name with this meaning.
     pub fn text(self) -> String {
         match self {
             Name::Commit(batch) => format!("commit-{batch}"),
@@ -276,32 +275,32 @@ impl Name {
     }
 }
 
-/// Why a commit cannot be appended.
+/// Why a commit can never be appended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// The reason, with what can be done about it.
+    /// The reason, and what can be done about it.
     pub reason: String,
     /// Whether a part of the batch is in the log.
     pub appended: bool,
 }
 
-/// A manifest that waits to be taken up, or that was begun.
+/// A manifest that waits to be taken up or was begun.
 #[derive(Debug)]
 pub struct Pending {
     /// The directory of its query.
     pub directory: PathBuf,
-    /// The query, by the directory.
+    /// The query, from the name of the directory.
     pub query: String,
-    /// The name that it has.
+    /// Its current name.
     pub name: Name,
-    /// What it says; `None` where it is no manifest of this version.
+    /// Its contents; `None` if it is not a manifest of this version.
     pub manifest: Option<Manifest>,
-    /// The version that it states; `None` where it is damaged.
+    /// The version that it states; `None` if it is damaged.
     pub version: Option<u64>,
 }
 
 impl Pending {
-    /// Number of the batch, by the name.
+    /// Number of the batch, from the name.
     pub fn batch(&self) -> u64 {
         match self.name {
             Name::Commit(batch) | Name::Taken(batch) | Name::Refused(batch) => batch,
@@ -309,7 +308,7 @@ impl Pending {
         }
     }
 
-    /// Whether it cannot be withdrawn any more.
+    /// Whether it can no longer be withdrawn.
     pub fn is_begun(&self) -> bool {
         matches!(self.name, Name::Taken(_))
     }
@@ -319,7 +318,7 @@ impl Pending {
         self.directory.join(self.name.text())
     }
 
-    /// Why nothing can be read from it.
+    /// Why it cannot be read.
     pub fn flaw(&self) -> String {
         match self.version {
             Some(version) if version != VERSION => {
@@ -329,8 +328,8 @@ impl Pending {
         }
     }
 
-    /// Says that it is begun. After a loss of power it may have its old name. False where it was
-    /// withdrawn meanwhile, even if another commit of the batch has the name by now.
+    /// Marks it as begun. After a power loss it may have its old name again. Returns false if it
+    /// was withdrawn meanwhile, even if another commit of the batch has its name by then.
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
         match disk.rename(&from, &self.directory.join(name.text())) {
@@ -346,8 +345,8 @@ impl Pending {
         Ok(true)
     }
 
-    /// Takes it away with its stages, whose rows are durable in the log. An earlier commit of the
-    /// batch may have been refused after this one was published: that counts no more.
+    /// Removes it and its stages, whose rows are in the durable log. Also removes the refusal of an
+    /// earlier commit of the batch, which no longer matters.
     pub fn finish(&self, disk: &dyn Disk) -> Result<()> {
         unlink(
             disk,
@@ -358,8 +357,8 @@ impl Pending {
         sync(disk, &self.directory)
     }
 
-    /// Lets it be withdrawn again: nothing of it is in the log. Not durable, for it may as well be
-    /// begun again; who withdraws it makes that durable. It stays begun where a later commit of the
+    /// Allows it to be withdrawn again: nothing of it is in the log. Not durable: it may simply be
+    /// begun again, and a withdrawal makes it durable. It stays begun if a later commit of the
     /// batch has the name.
     pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
@@ -371,14 +370,14 @@ impl Pending {
         Ok(())
     }
 
-    /// Says why it can never be appended, and takes it away, durably, with its stages where nothing
-    /// of it is in the log.
+    /// Records why it can never be appended, and durably removes it, with its stages if nothing of
+    /// it is in the log.
     pub fn refuse(&self, disk: &dyn Disk, refusal: &Refusal) -> Result<()> {
         let path = self.directory.join(Name::Refused(self.batch()).text());
         let id = self.manifest.as_ref().map(|manifest| manifest.id.as_str());
         let Refusal { reason, appended } = refusal;
         let text = json!({"reason": reason, "id": id, "appended": appended}).to_string();
-        // For who waits, so it need not outlive a loss of power.
+        // Only for the waiting driver, so it need not survive a power loss.
         let temporary = path.with_extension("tmp");
         unlink(disk, &temporary)?;
         let written = disk.write_at(&temporary, 0, text.as_bytes());
@@ -401,7 +400,7 @@ impl Pending {
     }
 }
 
-/// Takes a name away, if it is there.
+/// Unlinks a file, if it exists.
 pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.unlink(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
@@ -416,15 +415,15 @@ pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
     synced.map_err(|e| Error::io(Op::Sync, directory, e))
 }
 
-/// Makes the names in the directory of a query durable, and those up to the store, which may be as
-/// young. The name of the store itself was made durable by who opened it for writing.
+/// Makes the names in the directory of a query durable, and those up to the store's directory,
+/// which may be new too. The writer made the name of the store durable when it opened it.
 pub fn sync_up(disk: &dyn Disk, root: &Path, directory: &Path) -> Result<()> {
     sync(disk, directory)?;
     sync(disk, &root.join(DIRECTORY))?;
     sync(disk, root)
 }
 
-/// Why a commit was refused, where the file of that name says so.
+/// Why a commit was refused, if the file with the refusal exists.
 pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
     let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io(Op::Read, path, e))?;
     Ok(text.map(|text| {
@@ -453,10 +452,10 @@ pub fn queries(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, PathBuf)>> {
     Ok(queries.collect())
 }
 
-/// The files of a query's directory, with what their names say; none where it is not there.
+/// The files in the directory of a query, with their meanings; none if it does not exist.
 ///
-/// A manifest that is renamed meanwhile may be met under neither name. So the directory is listed
-/// until two listings in a row have manifests of the same batches.
+/// A manifest that is renamed during a listing may be missed under both names. So the directory is
+/// listed until two consecutive listings have manifests of the same batches.
 pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
     let batches = |files: &[(String, Name)]| -> BTreeSet<u64> {
         let names = files.iter().map(|(_, name)| *name);
@@ -489,7 +488,7 @@ fn listed(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
     Ok(files.collect())
 }
 
-/// The manifest of a name; `None` where the file is not there any more.
+/// Reads a manifest; `None` if the file no longer exists.
 pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pending>> {
     let path = directory.join(name.text());
     let text = match read_small(disk, &path, LEN_MAX) {
@@ -514,8 +513,8 @@ pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pend
     Ok(Some(pending))
 }
 
-/// The manifests of a query that are begun or wait, in the order in which they are to be taken up:
-/// what was begun, then batch by batch.
+/// The pending and begun manifests of a query, in the order in which to take them up: begun ones
+/// first, then by batch.
 pub fn of_query(disk: &dyn Disk, directory: &Path) -> Result<Vec<Pending>> {
     let mut found = Vec::new();
     for (_, name) in files(disk, directory)? {
@@ -527,7 +526,7 @@ pub fn of_query(disk: &dyn Disk, directory: &Path) -> Result<Vec<Pending>> {
     Ok(found)
 }
 
-/// Whether a name stands for a query: it becomes a directory and a key.
+/// Whether a name is valid for a query. It is used as a directory and as a key.
 pub fn is_query(name: &str) -> bool {
     let known = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     (1..=64).contains(&name.len()) && name.bytes().all(known)

@@ -1,4 +1,4 @@
-//! Markers: rows of a system topic that say which parts of which commits the log holds.
+//! Markers: rows of a system topic that record which parts of which commits the log holds.
 //!
 //! ```text
 //! topic  rmq_sys_forebay_commits, queue 0
@@ -7,14 +7,14 @@
 //!         "rows": ..., "sum": ...}
 //! ```
 //!
-//! The last marker of a query decides; its batch is lower than an earlier one where that was
-//! accepted (`batchConflict`). The parts of a batch are appended in order; part 0 says that what is
-//! there of the batch does not count. The newest markers are looked at themselves, then the index
-//! is asked, then the rest of the topic's queue is walked back.
+//! The last marker of a query decides. Its batch may be lower than an earlier one if that was
+//! accepted (`batchConflict`). The parts of a batch are appended in order. Part 0 means that
+//! existing parts of the batch do not count. The search reads the newest markers directly, then
+//! asks the index, then walks the rest of the topic's queue backwards.
 //!
-//! Rows and sum are those of the whole batch. A batch that is run again has the same; what has
-//! others under a number that the log holds was never a retry. Markers of 0.1.0 have neither, and
-//! there the number alone decides.
+//! Rows and sum are those of the whole batch. A batch that runs again has the same values; one with
+//! other values under a number in the log is not a retry. Markers of release 0.1.0 have neither;
+//! for them the number alone decides.
 
 use super::manifest::{
     CommitKind, DIRECTORY, Manifest, Name, Resolution, is_query, read_contents, write_contents,
@@ -31,10 +31,10 @@ use std::ops::Range;
 /// The topic of the markers.
 pub const TOPIC: &str = "rmq_sys_forebay_commits";
 const QUEUE: u32 = 0;
-/// Markers of a query that the index is asked for. The newest is the last one; more are looked at
-/// because a repair may have put keys in another order.
+/// Number of markers of a query requested from the index. Only the newest counts, but a repair may
+/// have put keys in another order.
 const ASKED: usize = 16;
-/// Entries of the queue that are looked at together.
+/// Number of queue entries read at a time.
 const WALK: u64 = 256;
 
 /// A marker.
@@ -44,20 +44,20 @@ pub struct Marker {
     pub query: String,
     /// The batch.
     pub batch: u64,
-    /// The part, from 1; 0 where what is there of the batch does not count.
+    /// The part, from 1; 0 if existing parts of the batch do not count.
     pub part: u64,
     /// How many parts the batch has.
     pub parts: u64,
-    /// What the commit is one of.
+    /// Whether the batch belongs to a stream.
     pub kind: CommitKind,
-    /// What tells the commit from another attempt at the batch.
+    /// Distinguishes the commit from another attempt at the batch.
     pub commit: String,
-    /// Of the rows of the batch; `None` in a marker of 0.1.0.
+    /// Fingerprint of the batch's rows; `None` in a marker of 0.1.0.
     pub contents: Option<Contents>,
 }
 
 impl Marker {
-    /// The marker of part `part`, from 1, of a commit.
+    /// The marker of part `part` of a commit, from 1.
     pub fn new(manifest: &Manifest, part: usize) -> Marker {
         let part = match manifest.resolution {
             Some(Resolution::Again) => 0,
@@ -74,7 +74,7 @@ impl Marker {
         }
     }
 
-    /// The marker that a record is.
+    /// Parses a record; `None` if it is not a marker.
     pub fn of(record: &Row<'_>) -> Option<Marker> {
         if record.topic() != TOPIC.as_bytes() {
             return None;
@@ -98,7 +98,7 @@ impl Marker {
         self.part >= self.parts
     }
 
-    /// Whether a commit of the same batch may be one that was run again.
+    /// Whether a commit of the same batch may be a retry of this one.
     pub fn is_of(&self, manifest: &Manifest) -> bool {
         match (self.contents, manifest.contents) {
             (Some(own), Some(other)) => own == other || planted(Bug::TrustNumbers),
@@ -106,7 +106,7 @@ impl Marker {
         }
     }
 
-    /// Its record, ready to be appended.
+    /// Encodes it as a record to append.
     pub fn encode(&self, engine: &dyn Engine, clock_ms: i64) -> Result<Batch> {
         let mut body = json!({
             "query": self.query,
@@ -132,7 +132,7 @@ impl Marker {
     }
 }
 
-/// The last marker of a query that can be read, and its position: see
+/// The last readable marker of a query, and its position: see
 /// [`Files::make_readable`](crate::engine::Files::make_readable).
 pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
     if planted(Bug::ForgetMarkers) {
@@ -142,8 +142,8 @@ pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
     let Some(Range { start, end }) = bounds(engine)? else {
         return Ok(None);
     };
-    // An index that has lost an entry would tell of an older marker, and rows would be appended
-    // twice. The newest markers are looked at themselves.
+    // An index that lost an entry would return an older marker, and rows would be appended twice.
+    // So the newest markers are read directly.
     let recent = end.saturating_sub(WALK).max(start);
     let is_its = |marker: &Marker, _| marker.query == query;
     let mut found = by_walk(engine, is_its, recent..end)?;
@@ -156,20 +156,20 @@ pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
     }
 }
 
-/// The last marker of a batch of a query that can be read: see
+/// The last readable marker of a batch of a query: see
 /// [`Files::make_readable`](crate::engine::Files::make_readable).
 pub fn last_of_batch(engine: &dyn Engine, query: &str, batch: u64) -> Result<Option<Marker>> {
     let Some(range) = bounds(engine)? else {
         return Ok(None);
     };
-    // Seldom asked for: no key of the index says how many parts the batch has.
+    // Rarely needed. The keys in the index include the part, which is unknown here.
     let is_its = |marker: &Marker, _| marker.query == query && marker.batch == batch;
     let found = by_walk(engine, is_its, range)?;
     Ok(found.map(|(marker, _)| marker))
 }
 
-/// Whether the durable log holds all of a batch, with these contents where its marker has any.
-/// `skips`: whether the batch with other rows, or a higher one, will do.
+/// Whether the durable log holds all of a batch. If its marker has contents, they must be equal.
+/// `skips`: the batch with other rows, or a higher batch, counts too.
 pub fn holds(
     engine: &dyn Engine,
     (query, batch): (&str, u64),
@@ -233,7 +233,7 @@ fn bounds(engine: &dyn Engine) -> Result<Option<Range<u64>>> {
     }
 }
 
-/// Calls `look` with the markers of a range of offsets, and their positions, until it returns
+/// Calls `look` with the markers in a range of offsets, and their positions, until it returns
 /// false.
 fn each(
     engine: &dyn Engine,
@@ -263,9 +263,9 @@ fn each(
     }
 }
 
-/// Appends again the last marker of each query that would go with the log below `until`, durably:
-/// of streams, whose next batch has to find it, and of whatever has a manifest yet. Nobody takes
-/// manifests up meanwhile.
+/// Durably appends again the last marker of each query that would be deleted with the log below
+/// `until`: of streams, whose next batch must find it, and of queries that still have a manifest.
+/// No manifests may be taken up meanwhile.
 pub fn keep(writer: &Writer, until: u64) -> Result<()> {
     let engine = &*writer.engine;
     if engine.topics().get(TOPIC).is_none() || planted(Bug::RetireMarkers) {
@@ -297,13 +297,13 @@ pub fn keep(writer: &Writer, until: u64) -> Result<()> {
     }
     if let Some(end) = kept {
         engine.flush_to(end)?;
-        // A driver that waits looks for its marker in the queue, from which the older one goes.
+        // A waiting driver searches the queue for its marker, and the older one will be deleted.
         engine.make_readable(end)?;
     }
     Ok(())
 }
 
-/// Whether the manifest of a marker is there. Where that cannot be seen it may be.
+/// Whether the manifest of a marker exists. True if that cannot be checked.
 fn is_pending(writer: &Writer, marker: &Marker) -> bool {
     let (disk, root) = (writer.disk(), &writer.home.root);
     let directory = root.join(DIRECTORY).join(&marker.query);

@@ -1,5 +1,5 @@
-//! Rows for a log that another process writes: staged by tasks, committed by who waits for them,
-//! appended by the writer, each commit exactly once.
+//! Rows for a log that another process writes: staged by tasks, committed by a driver, appended by
+//! the writer, each commit exactly once.
 //!
 //! ```text
 //!   task     Stager: rows --> stage-<id>, private until a commit names it        stager
@@ -8,10 +8,10 @@
 //!   writer   takes commits up when it is rung for, or when it opens the store    intake
 //! ```
 //!
-//! The writer's side: `intake` lists what is pending and gives each commit its turns; `take`
-//! appends the parts of one; `staged` and `rows` read and encode the rows; `marker` tells what the
-//! log holds; `manifest` knows the files, `sweep` removes those that nobody will ask for; `hold`
-//! keeps retention from markers. All of them use the store as a `writer`.
+//! On the writer's side, `intake` lists pending commits and gives each its turns; `take` appends
+//! the parts of one; `staged` and `rows` read and encode the rows; `marker` finds what the log
+//! holds; `manifest` knows the files; `sweep` removes unused ones; `hold` keeps retention from
+//! deleting markers. All of them use the store through `writer`.
 
 pub mod commit;
 pub mod hold;
@@ -39,13 +39,13 @@ use manifest::{DIRECTORY, is_query};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most bytes of a commit that is one part, unless it is one row.
+/// Maximum bytes of a commit that is a single part, unless it is one row.
 pub const PART_LEN: u64 = 4 << 20;
-/// Most bytes of a part of a longer commit, unless it is one stretch. An atomic batch holds more,
-/// but the log is locked while one is appended, and the owner's sends wait.
+/// Maximum bytes of a part of a longer commit, unless it is one stretch. An atomic batch may be
+/// longer, but the log is locked while a part is appended, and sends of the owner wait.
 const LONG_PART_LEN: u64 = 1 << 20;
 
-/// Most bytes of a part of a commit of `len` bytes.
+/// Maximum bytes of a part, for a commit of `len` bytes.
 fn part_len(len: u64) -> u64 {
     match len <= PART_LEN {
         true => PART_LEN,
@@ -53,13 +53,13 @@ fn part_len(len: u64) -> u64 {
     }
 }
 
-/// Checks that rows may be staged for what is at `root`: a store of ours, or nothing yet. True
-/// where there is a store.
+/// Checks that rows may be staged for the store at `root`: a store of Forebay, or none yet. Returns
+/// whether there is a store.
 ///
 /// # Errors
 ///
-/// [`Error::Foreign`] for another system's store, which only who opens it can adopt; else as
-/// opening has it.
+/// [`Error::Foreign`] for another system's store, which must be adopted by opening it; others as
+/// for opening.
 pub fn check_target(disk: &dyn Disk, root: &Path) -> Result<bool> {
     match recognise(disk, root)? {
         Maker::Nobody => Ok(false),
@@ -79,7 +79,7 @@ fn directory_of(root: &Path, query: &str) -> Result<PathBuf> {
     Ok(root.join(DIRECTORY).join(query))
 }
 
-/// Makes the directory of a query, if it is not there. Links are not followed.
+/// Creates the directory of a query, if it does not exist. Links are not followed.
 fn make_directory(disk: &dyn Disk, root: &Path, query: &str) -> Result<PathBuf> {
     let directory = directory_of(root, query)?;
     let top = root.join(DIRECTORY);
@@ -95,12 +95,12 @@ fn make_directory(disk: &dyn Disk, root: &Path, query: &str) -> Result<PathBuf> 
     Ok(directory)
 }
 
-/// A name that no other process gives.
+/// A name that no other process generates.
 fn unique() -> String {
     use std::hash::{BuildHasher, RandomState};
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let count = COUNTER.fetch_add(1, Ordering::Relaxed);
-    // The keys of the hash are random bits of the operating system.
+    // The keys of the hash are random numbers from the operating system.
     let part = |number: u64| {
         let seen = (number, count, std::process::id(), RealClock.now_ms());
         RandomState::new().hash_one(seen)

@@ -10,16 +10,17 @@ use crate::record::{Batch, Row, check_topic, java_hash};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Room for so many topics is kept from one part to the next; each may have that of a whole part.
+/// Maximum number of topics whose memory is kept for the next part; each may have that of a whole
+/// part.
 const KEPT_MAX: usize = 4;
 
-/// The rows of a part, by topic. Parts reuse its memory, which is expensive to allocate.
+/// The rows of a part, by topic. Parts reuse this memory, because allocating it is expensive.
 pub struct PartRows<'a> {
     writer: &'a Writer,
     clock_ms: i64,
-    /// The topic, its rows, and the queue of those that name neither queue nor key.
+    /// The topics, their rows, and the queue for rows that name neither queue nor key.
     topics: Vec<(Arc<Topic>, Batch, u32)>,
-    /// Of them, the one that the last row went to.
+    /// Index of the topic of the last row.
     last: usize,
     numbers: HashMap<String, usize, foldhash::fast::RandomState>,
 }
@@ -36,7 +37,7 @@ impl<'a> PartRows<'a> {
         }
     }
 
-    /// Begins a part: no rows, and another turn for each topic.
+    /// Begins a part: removes the rows and gives each topic its next queue.
     pub fn begin(&mut self, clock_ms: i64) {
         self.clock_ms = clock_ms;
         if self.topics.len() > KEPT_MAX {
@@ -54,14 +55,14 @@ impl<'a> PartRows<'a> {
         self.clock_ms
     }
 
-    /// The rows by topic; none is empty.
+    /// The rows by topic, without empty ones.
     pub fn by_topic(&mut self) -> impl Iterator<Item = (&Topic, &mut Batch)> {
         let topics = self.topics.iter_mut();
         let rows = topics.map(|(topic, batch, _)| (&**topic, batch));
         rows.filter(|(_, batch)| !batch.is_empty())
     }
 
-    /// Where the rows of a topic are gathered.
+    /// Index of the topic in the list.
     fn number_of(&mut self, name: &[u8]) -> Result<usize, Stop> {
         let is_it = |it: &(Arc<Topic>, Batch, u32)| it.0.name.as_bytes() == name;
         if self.topics.get(self.last).is_some_and(is_it) {
@@ -81,7 +82,7 @@ impl<'a> PartRows<'a> {
         Ok(self.last)
     }
 
-    /// Adds a row that was staged, and checked.
+    /// Adds a staged and checked row.
     ///
     /// # Errors
     ///
@@ -98,7 +99,7 @@ impl<'a> PartRows<'a> {
     }
 }
 
-/// Refuses what [`PartRows::add`] would refuse of a row. `checked`: the topic of the row before.
+/// Fails for a row that [`PartRows::add`] would refuse. `checked`: the topic of the previous row.
 pub fn check(engine: &dyn Engine, staged: &Row<'_>, checked: &mut Vec<u8>) -> Result<()> {
     if staged.topic() != checked {
         topic_of(engine, staged.topic())?;
@@ -109,7 +110,7 @@ pub fn check(engine: &dyn Engine, staged: &Row<'_>, checked: &mut Vec<u8>) -> Re
     staged.properties_text().map(drop)
 }
 
-/// The name of a topic that may be written to, or is not there yet.
+/// The name of a topic that may be written to or does not exist yet.
 fn topic_of<'a>(engine: &dyn Engine, name: &'a [u8]) -> Result<&'a str> {
     let broken = |_| Error::option("topic", "staged", "it is not text");
     let name = str::from_utf8(name).map_err(broken)?;
@@ -133,8 +134,8 @@ fn queue_named(staged: &Row<'_>) -> Result<Option<u32>> {
     }
 }
 
-/// The queue of a row: the one that it names, which the topic gets if it has not; else by its key;
-/// else `turn`.
+/// The queue of a row: the one that it names, which is added to the topic if missing; else by its
+/// key; else `turn`.
 fn queue_of(engine: &dyn Engine, topic: &Topic, staged: &Row<'_>, turn: u32) -> Result<u32, Stop> {
     let queues = topic.write_queues();
     let Some(queue) = queue_named(staged).map_err(Stop::refuse)? else {

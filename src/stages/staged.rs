@@ -1,4 +1,4 @@
-//! What a commit names, as it lies in the stages.
+//! The staged rows that a commit names.
 
 use super::manifest::{Manifest, Stretch};
 use super::rows::{self, PartRows};
@@ -16,16 +16,16 @@ use std::path::Path;
 use std::sync::mpsc::{channel, sync_channel};
 use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 
-/// How many look a commit through.
+/// Number of threads that check a commit.
 const LOOKERS: usize = 2;
-/// Parts that are in memory at a time: one is appended while the next is encoded.
+/// Number of parts in memory: one is appended while the next is encoded.
 const PARTS: usize = 2;
 
 /// The rows of a commit.
 pub struct Staged<'a> {
-    /// Where they go.
+    /// The store to append to.
     pub writer: &'a Writer,
-    /// Where the stages are.
+    /// The directory of the stages.
     pub directory: &'a Path,
     pub manifest: &'a Manifest,
     /// Ends the work early.
@@ -33,13 +33,13 @@ pub struct Staged<'a> {
 }
 
 impl Staged<'_> {
-    /// Sees that all rows can be read and appended, and makes them durable with the manifest, the
-    /// file of which is at `path`; not their names.
+    /// Checks that all rows can be read and appended, and makes them and the manifest at `path`
+    /// durable, but not their names.
     ///
     /// # Errors
     ///
-    /// [`Stop::Refuse`] where a row cannot be appended: it is damaged, too long, or no topic takes
-    /// it; and where a sync failed.
+    /// [`Stop::Refuse`] if a row cannot be appended (it is damaged, too long, or its topic is
+    /// invalid), or if a sync failed.
     pub fn look_through(&self, path: &Path) -> Result<(), Stop> {
         let stretches: Vec<_> = self.manifest.parts.iter().flatten().collect();
         let look = |stretches: &[&Stretch]| {
@@ -54,7 +54,7 @@ impl Staged<'_> {
                     checked.map_err(Stop::refuse)
                 };
                 self.each_record(**it, &mut bytes, check)?;
-                // A driver that waits for the commit sees its progress.
+                // A driver that waits for the commit sees the progress.
                 self.writer.home.page.ring(Word::Taken);
                 Ok(())
             })
@@ -72,14 +72,14 @@ impl Staged<'_> {
             let lookers: Vec<_> = shares
                 .map(|share| spawn(scope, move || look(share)))
                 .collect();
-            // First of all the sync: one that failed must not be tried again, whatever else is
-            // wrong.
+            // The result of the sync comes first: a failed sync must not be repeated, whatever else
+            // is wrong.
             joined(syncing)?;
             lookers.into_iter().try_for_each(|it| joined(it?))
         })
     }
 
-    /// Makes the manifest and the stages durable, but for their names.
+    /// Makes the manifest and the stages durable, but not their names.
     fn sync(&self, manifest: &Path) -> Result<(), Stop> {
         if planted(Bug::StagesUnsynced) {
             return Ok(());
@@ -90,14 +90,14 @@ impl Staged<'_> {
         for stage in &self.manifest.stages {
             let path = self.directory.join(stage);
             disk.sync_file(&path).map_err(|e| failed(&path, e))?;
-            // A driver that waits for the commit sees its progress.
+            // A driver that waits for the commit sees the progress.
             self.writer.home.page.ring(Word::Taken);
         }
         Ok(())
     }
 
-    /// Calls `take` with parts, in order and encoded for the log, until it returns false. While it
-    /// is at one of them the next is made.
+    /// Calls `take` with the encoded parts, in order, until it returns false. Encodes the next part
+    /// meanwhile.
     pub fn each_part(
         &self,
         parts: Range<usize>,
@@ -142,7 +142,7 @@ impl Staged<'_> {
         })
     }
 
-    /// Encodes the rows of a part. `bytes`: room.
+    /// Encodes the rows of a part. `bytes`: a buffer.
     fn encode(
         &self,
         part: usize,
@@ -154,7 +154,7 @@ impl Staged<'_> {
         stretches.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
     }
 
-    /// Reads a stretch of a stage and calls `take` with each record of it. `bytes`: room.
+    /// Reads a stretch of a stage and calls `take` with each record in it. `bytes`: a buffer.
     fn each_record(
         &self,
         stretch: Stretch,
@@ -181,7 +181,7 @@ impl Staged<'_> {
             let checked = record.check(stretch.begin + at as u64);
             checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
             if !record.has_checksum() {
-                // Every staged record has one: here it is what is damaged.
+                // Every staged record has one, so it is damaged.
                 return Err(flawed(at, "no checksum over the record".to_owned()));
             }
             let len = record.bytes().len();

@@ -1,12 +1,12 @@
-//! Staging: the rows of one task, checked and encoded as records, in a file of their own.
+//! Staging: the rows of one task, checked and encoded as records in a separate file.
 //!
-//! A stage is a stretch of a log: records back to back, each with its checksums, its position the
-//! byte where it begins in the file, its queue -1 where the row names none. So whoever takes it up
-//! reads it as it reads the log, and no row can be refused there that was taken here.
+//! A stage resembles a part of a log: consecutive records, each with checksums. The position of a
+//! record is its first byte in the file; its queue is -1 if the row names none. So the writer reads
+//! a stage like a log, and refuses no row that was accepted here.
 //!
-//! A stage is not synced. Nobody is told that its rows are safe before the log is durable, its
-//! checksums tell whether it survived a loss of power, and a task does not know whether its commit
-//! has one part or many. Whoever appends a commit of many parts syncs its stages first.
+//! A stage is not synced. Its rows are reported as safe only when the log is durable, its checksums
+//! tell whether it survived a power loss, and a task does not know whether its commit has one part
+//! or many. A writer that appends a commit of many parts first syncs its stages.
 
 use super::{PART_LEN, make_directory};
 use crate::arrow::sink::SinkRows;
@@ -19,27 +19,27 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-/// Longest value in bytes: what a store takes that was opened without a word about it.
+/// Maximum length of a value in bytes: the default limit of a store.
 pub const VALUE_LEN_MAX: usize = 4 << 20;
-/// Records are gathered up to this many bytes before they are written, and so they are read: what
-/// is read, checked and encoded at a time stays in a cache of the processor.
+/// Records are collected up to this many bytes before they are written, and are later read in the
+/// same pieces. So what is read, checked and encoded at a time stays in the processor's cache.
 const WRITE_LEN: usize = 1 << 20;
-/// The queue of a row that names none, as a record has it.
+/// The queue in the record of a row that names none.
 const NO_QUEUE: u32 = u32::MAX;
 
-/// The rows of a task that has ended.
+/// The rows of a finished task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stage {
     /// Name of the file in the directory of the query.
     pub name: String,
-    /// What tells its rows from others.
+    /// Fingerprint of its rows.
     pub contents: Contents,
-    /// Stretches of the file that end between two rows, as they were written: 1 MiB and up to a row
-    /// more.
+    /// Stretches of the file that end between two rows, as they were written: 1 MiB plus at most
+    /// one row.
     pub stretches: Vec<Range<u64>>,
 }
 
-/// Takes the rows of a task. What is not finished leaves nothing.
+/// Collects the rows of a task. If it is not finished, it leaves no file.
 #[derive(Debug)]
 pub struct Stager {
     disk: Arc<dyn Disk>,
@@ -49,7 +49,7 @@ pub struct Stager {
     /// The topic that was checked last.
     checked: String,
     batch: Batch,
-    /// Bytes of the file.
+    /// Length of the file.
     len: u64,
     contents: Contents,
     stretches: Vec<Range<u64>>,
@@ -58,12 +58,12 @@ pub struct Stager {
 }
 
 impl Stager {
-    /// A stage of a query, for the store at `root`, which need not be there yet. `topic`: where all
-    /// rows go.
+    /// A stage of a query, for the store at `root`, which need not exist yet. `topic`: the topic of
+    /// all rows.
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidTopic`], [`Error::InvalidOption`] for a query that cannot be one.
+    /// [`Error::InvalidTopic`], or [`Error::InvalidOption`] for an invalid query.
     pub fn new(
         disk: Arc<dyn Disk>,
         root: &Path,
@@ -89,7 +89,7 @@ impl Stager {
         })
     }
 
-    /// Writes as soon as there are so many bytes.
+    /// Writes as soon as there are `write_len` bytes.
     #[cfg(test)]
     pub fn cut_at(mut self, write_len: usize) -> Stager {
         self.write_len = write_len;
@@ -105,7 +105,7 @@ impl Stager {
     /// # Errors
     ///
     /// [`Error::Row`], counted over all batches, for a row that cannot be a message. After an error
-    /// the stage is to be dropped.
+    /// the stager must be dropped.
     pub fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let rows = SinkRows::new(batch)?;
         let now = RealClock.now_ms();
@@ -114,7 +114,7 @@ impl Stager {
             keys.clear();
             headers.clear();
             let pushed = match &self.topic {
-                // The one that was given wins.
+                // The topic given for all rows takes precedence.
                 Some(_) => Ok(None),
                 None => rows.topic(row),
             };
@@ -132,7 +132,7 @@ impl Stager {
         Ok(())
     }
 
-    /// Encodes a row; what it adds to the contents.
+    /// Encodes a row and returns its contents.
     fn push(&mut self, topic: Option<&str>, draft: &Draft<'_>, now: i64) -> Result<Contents> {
         let topic = match (&self.topic, topic) {
             (Some(topic), _) => topic.as_str(),
@@ -154,14 +154,14 @@ impl Stager {
         Ok(self.batch.contents_from(begin, draft))
     }
 
-    /// Writes what was gathered.
+    /// Writes the collected rows.
     fn write_out(&mut self) -> Result<()> {
         let records = self.batch.seal_all(self.len);
         let position = self.len + records.len() as u64;
         let path = self.temporary();
         let write = |batch: &Batch| self.disk.write_at(&path, self.len, batch.bytes());
         let written = match write(&self.batch) {
-            // The directory was empty and old enough to be swept.
+            // The directory was empty and old, and has been swept.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound && !self.is_there => {
                 let again = self.disk.create_directory(&self.directory);
                 again.and_then(|()| write(&self.batch))
@@ -170,8 +170,8 @@ impl Stager {
         };
         self.is_there = true;
         written.map_err(|e| Error::io(Op::Write, &path, e))?;
-        // What fits one part is most often appended, and unlinked, before the system writes it to
-        // the disk. What is longer will be synced.
+        // A stage that fits one part is usually appended and unlinked before the system writes it
+        // to the disk. A longer one will be synced.
         if position > PART_LEN {
             let start = if self.len > PART_LEN { self.len } else { 0 };
             self.disk.write_back(&path, start, position - start);
@@ -182,14 +182,14 @@ impl Stager {
         Ok(())
     }
 
-    /// Ends the stage; `None` where no row was written, and then there is no file.
+    /// Finishes the stage. `None` if no row was written; then there is no file.
     ///
-    /// Neither the file nor its name is durable on return: a loss of power may leave no stage, or
-    /// a damaged one.
+    /// Neither the file nor its name is durable on return: a power loss may leave no stage or a
+    /// damaged one.
     ///
     /// # Errors
     ///
-    /// [`Error::Io`]: then there is no stage.
+    /// [`Error::Io`]: there is no stage.
     pub fn finish(mut self) -> Result<Option<Stage>> {
         if !self.batch.is_empty() {
             self.write_out()?;

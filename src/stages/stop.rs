@@ -1,18 +1,18 @@
-//! Why a commit was not appended: it never can be, or not at the moment.
+//! Why a commit was not appended: permanently or temporarily.
 
 use super::manifest::Refusal;
 use crate::error::Error;
 
 /// Why a commit was not appended.
 pub enum Stop {
-    /// It never can be.
+    /// It can never be appended.
     Refuse(Refusal),
-    /// Not at the moment.
+    /// It cannot be appended at the moment.
     Later(Error),
 }
 
 impl Stop {
-    /// The refusal of a commit of which nothing is in the log.
+    /// Refuses a commit of which nothing is in the log.
     pub fn refuse(error: impl ToString) -> Stop {
         Stop::Refuse(Refusal {
             reason: error.to_string(),
@@ -20,8 +20,8 @@ impl Stop {
         })
     }
 
-    /// Why one of its files is of no use. One that is gone stays gone, and after a sync that failed
-    /// the kernel may have dropped what was not stored. Whatever else fails may pass.
+    /// Decides about an error of one of its files. A missing file stays missing, and after a failed
+    /// sync the kernel may have dropped data: both are permanent. Any other error may be temporary.
     pub fn of_file(error: Error) -> Stop {
         match error.is_of_sync() || error.is_not_found() {
             true => Stop::refuse(error),

@@ -1,8 +1,8 @@
-//! Sweeping: what tasks and commits have left that nobody will ask for.
+//! Sweeping: removes files of tasks and commits that are no longer needed.
 //!
-//! Stages of attempts that failed, were repeated, or whose driver died stand in no manifest. They
-//! go a day after they were last written to; so do temporary files, refusals, and directories of
-//! queries that are empty. Names that are not ours stay, and links are not followed.
+//! No manifest names the stages of attempts that failed, were repeated, or whose driver died. They
+//! are removed a day after they were last written. So are temporary files, refusals, and empty
+//! directories of queries. Other names stay, and links are not followed.
 
 use super::manifest::{self, Name};
 use crate::disk::Disk;
@@ -11,9 +11,9 @@ use crate::error::Result;
 use std::collections::HashSet;
 use std::path::Path;
 
-/// How long what is in no manifest stays.
+/// Minimum age of files that no manifest names.
 const AGE_MS: i64 = 24 * 3600 * 1000;
-/// Between two sweeps.
+/// Time between two sweeps.
 const INTERVAL_MS: i64 = 3600 * 1000;
 
 /// When the next sweep is due, in ms.
@@ -21,7 +21,7 @@ const INTERVAL_MS: i64 = 3600 * 1000;
 pub struct Due(i64);
 
 impl Due {
-    /// Sweeps, if it is time to. What cannot be taken away is left for the next time.
+    /// Sweeps, if it is time to. What cannot be removed is left for the next time.
     pub fn sweep(&mut self, home: &Home, clock_ms: i64) {
         if clock_ms < self.0 {
             return;
@@ -39,7 +39,7 @@ fn sweep_query(disk: &dyn Disk, directory: &Path, clock_ms: i64) -> Result<()> {
         let modified = disk.modified_ms(path).unwrap_or(None);
         modified.is_some_and(|modified| modified.saturating_add(AGE_MS) < clock_ms)
     };
-    // The age of the directory is that of its last name, so it is asked for before any goes.
+    // Removing files changes the age of the directory, so it is read first.
     let unused = is_old(directory);
     let files = manifest::files(disk, directory)?;
     let mut named = HashSet::new();
@@ -47,7 +47,7 @@ fn sweep_query(disk: &dyn Disk, directory: &Path, clock_ms: i64) -> Result<()> {
         if matches!(name, Name::Commit(_) | Name::Taken(_)) {
             match manifest::read(disk, directory, *name)? {
                 Some(pending) => named.extend(pending.manifest.into_iter().flat_map(|m| m.stages)),
-                // It was begun or withdrawn meanwhile: which stages it named is not known.
+                // It was begun or withdrawn meanwhile, so its stages are unknown.
                 None => return Ok(()),
             }
         }
@@ -67,7 +67,7 @@ fn sweep_query(disk: &dyn Disk, directory: &Path, clock_ms: i64) -> Result<()> {
         }
     }
     if unused && !left {
-        // Fails where a task has just made a file in it, which is as it should be.
+        // This fails if a task has just created a file in it, as it should.
         let _ = disk.remove_directory(directory);
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! Taking a commit up: its parts are appended, one after the other.
+//! Appends the parts of a commit, one after another.
 
 use super::manifest::{Conflict, Manifest, Pending, Refusal, sync, sync_up};
 use super::marker::{self, Marker};
@@ -16,19 +16,19 @@ use crate::plant::{Bug, planted};
 use crate::record::{Batch, Contents};
 use std::collections::{HashMap, HashSet};
 
-/// Parts that are appended in one turn, while others wait for theirs. The first part of a turn is
-/// encoded while none is appended.
+/// Number of parts appended in one turn while other commits wait. The first part of a turn cannot
+/// be encoded in parallel.
 const TURN: usize = 8;
 
-/// How many parts of a commit are in the log, by the id of its manifest, as long as nobody else
-/// appends any.
+/// Number of parts in the log, by the id of the commit's manifest. Valid as long as nobody else
+/// appends parts.
 pub type Known = HashMap<String, usize>;
 
-/// What one turn of a commit leaves to the next.
+/// What one turn of a commit leaves for the next.
 pub struct Turns<'a> {
-    /// Commits whose staged rows need no check any more, by their ids.
+    /// Ids of commits whose staged rows are already checked.
     pub checked: &'a mut HashSet<String>,
-    /// Of commits that have had a turn.
+    /// Parts in the log of commits that have had a turn.
     pub known: &'a mut Known,
     /// Whether another commit waits for its turn.
     pub others: &'a dyn Fn() -> bool,
@@ -36,17 +36,17 @@ pub struct Turns<'a> {
     pub shutdown: &'a Shutdown,
 }
 
-/// How far a turn has brought a commit.
+/// The result of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// It is appended, or was withdrawn.
+    /// The commit was appended or withdrawn.
     Last,
-    /// It has parts for another turn.
+    /// The commit has parts left for another turn.
     More,
 }
 
-/// Appends a commit, or as much of what is not in the log yet as one turn takes. Takes its files
-/// away when all is appended and durable.
+/// Appends a commit, or as many missing parts as fit one turn. Removes its files when all of it is
+/// appended and durable.
 pub fn append(writer: &Writer, pending: &mut Pending, mut turns: Turns<'_>) -> Result<Turn, Stop> {
     let (disk, engine) = (writer.disk(), &*writer.engine);
     let Some(manifest) = pending.manifest.clone() else {
@@ -56,7 +56,7 @@ pub fn append(writer: &Writer, pending: &mut Pending, mut turns: Turns<'_>) -> R
     let mut done = match turns.known.get(&manifest.id) {
         Some(done) => *done,
         None => {
-            // What is looked up next is complete.
+            // Makes the following searches complete.
             engine.make_readable(u64::MAX)?;
             parts_done(writer, &manifest)?
         }
@@ -72,23 +72,23 @@ pub fn append(writer: &Writer, pending: &mut Pending, mut turns: Turns<'_>) -> R
             Err(stop) => return Err(stopped(disk, pending, &manifest, done, stop)),
         }
     } else {
-        // What a process had appended before it died is in the log, perhaps not on the disk.
+        // Parts that a process appended before it died are in the log, but perhaps not on the disk.
         engine.flush_to(engine.readable_position())?;
-        // It may have been withdrawn, and another commit of the batch have its name.
+        // It may have been withdrawn, and another commit of the batch may have its name.
         if !pending.is_begun() && !pending.begin(disk)? {
             return Ok(Turn::Last);
         }
     }
-    // Readers in other processes see what is dispatched. A driver that found the manifest gone, and
-    // no marker yet, would take the commit for lost.
+    // Readers in other processes see only what is dispatched. A driver that finds the manifest gone
+    // and no marker yet would consider the commit lost.
     engine.make_readable(engine.durable_position())?;
     pending.finish(disk)?;
     Ok(Turn::Last)
 }
 
-/// What becomes of a manifest that cannot be read. A commit of several parts is durable before its
-/// first part is in the log, so one that a loss of power has damaged never happened, unless its
-/// only part is in the log.
+/// Handles a manifest that cannot be read. A commit of several parts is durable before its first
+/// part is in the log. So if a power loss damaged the manifest, the commit never happened, unless
+/// its only part is in the log.
 fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
     let engine = &*writer.engine;
     let (query, batch) = (&pending.query, pending.batch());
@@ -101,7 +101,7 @@ fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
         let last = marker::last(writer, query)?;
         return Err(cut(&found, &last.map_or(found.clone(), |(last, _)| last)));
     }
-    // Whoever waits for it asks the log which rows the batch has.
+    // The waiting driver asks the log which rows the batch has.
     engine.flush_to(engine.readable_position())?;
     if pending.is_begun() || pending.begin(writer.disk())? {
         pending.finish(writer.disk())?;
@@ -109,7 +109,7 @@ fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
     Ok(Turn::Last)
 }
 
-/// How many parts of a commit are in the log, or count as if they were.
+/// Number of parts of a commit that are in the log or count as if they were.
 fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
     let (query, batch) = (&manifest.query, manifest.batch);
     let last = marker::last(writer, query)?.map(|(marker, _)| marker);
@@ -134,8 +134,8 @@ fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
     if last.batch == batch && (last.commit == manifest.id || last.part == 0) {
         return Ok(index(last.part));
     }
-    // Spark runs the last batch again, and no other one. The rows of an earlier one that are in the
-    // log all the same need not be appended again.
+    // Spark runs only the last batch again. If rows of an earlier batch are in the log all the
+    // same, they need not be appended again.
     let all = manifest.parts.len();
     let found = match last.batch == batch {
         true => Some(last.clone()),
@@ -156,7 +156,7 @@ fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
     }
 }
 
-/// What to do about a batch of which a part is in the log, and the rest cannot follow.
+/// What to do about a batch that is only partly in the log and cannot be completed.
 const RESOLVE: &str = "\"forebay commits show\" tells what is there, and \"forebay commits \
                        resolve\" whether it counts as appended or is appended again";
 
@@ -181,8 +181,8 @@ fn conflict(last: &Marker, manifest: &Manifest) -> String {
     )
 }
 
-/// Appends the parts of one turn from `done` on, which counts those that are in the log. False
-/// where the commit was withdrawn meanwhile.
+/// Appends the parts of one turn, beginning after `done`, the number of parts in the log. Returns
+/// false if the commit was withdrawn meanwhile.
 fn append_rest(
     writer: &Writer,
     pending: &mut Pending,
@@ -197,8 +197,8 @@ fn append_rest(
         manifest,
         shutdown: turns.shutdown,
     };
-    // A single part is all there or not at all. With one of several parts in the log, and the rest
-    // damaged or gone with the power, no retry could complete the batch.
+    // A single part is in the log completely or not at all. If one of several parts were in the
+    // log, and the others damaged or lost with the power, no retry could complete the batch.
     let goes_first = manifest.parts.len() > 1 && *done == 0;
     if goes_first && !turns.checked.contains(&manifest.id) {
         staged.look_through(&pending.path())?;
@@ -224,7 +224,7 @@ fn append_rest(
         }
         end = append_part(writer, rows, &Marker::new(manifest, part + 1))?;
         *done = part + 1;
-        // A driver that waits for the commit sees its progress.
+        // A driver that waits for the commit sees the progress.
         writer.home.page.ring(Word::Taken);
         let is_turn = (*done - first).is_multiple_of(TURN);
         Ok(!(is_turn && (turns.others)()))
@@ -235,14 +235,14 @@ fn append_rest(
     Ok(true)
 }
 
-/// The refusal where the log has some parts of a batch, of a commit that is gone.
+/// The refusal if the log has some parts of a batch from a commit that no longer exists.
 fn cut(found: &Marker, last: &Marker) -> Stop {
     let Marker {
         batch, part, parts, ..
     } = found;
     let way_out = match last.batch == *batch {
         true => RESOLVE.to_owned(),
-        // A resolution would be the last marker, and hide those of later batches.
+        // The resolution would be the last marker, and hide those of later batches.
         false => format!(
             "batch {} follows it in the log; start with a new checkpoint directory",
             last.batch
@@ -257,7 +257,7 @@ fn cut(found: &Marker, last: &Marker) -> Stop {
     })
 }
 
-/// What becomes of a commit that stopped after `done` of its parts.
+/// Handles a commit that stopped after `done` of its parts.
 fn stopped(
     disk: &dyn Disk,
     pending: &mut Pending,
@@ -273,8 +273,8 @@ fn stopped(
                 appended: true,
             })
         }
-        // Without room it may wait for long. Whoever waits may withdraw it as long as nothing of it
-        // is in the log; where it is not known what an append has left, nobody may.
+        // It may wait long for room. The driver may withdraw it as long as nothing of it is in the
+        // log. If it is unknown what an append has left, it may not.
         Stop::Later(error) if done == 0 && pending.is_begun() && leaves_nothing(&error) => {
             if !planted(Bug::KeepBegun) {
                 let _ = pending.take_back(disk);
@@ -285,12 +285,12 @@ fn stopped(
     }
 }
 
-/// Whether an append that failed with this error has left nothing in the log, for sure.
+/// Whether an append that failed with this error has certainly left nothing in the log.
 fn leaves_nothing(error: &Error) -> bool {
     !error.ends_writing() || matches!(error, Error::Closed)
 }
 
-/// Appends the rows of one part with its marker; returns the end of it.
+/// Appends the rows of one part with its marker, and returns the end.
 fn append_part(writer: &Writer, rows: &mut PartRows<'_>, marker: &Marker) -> Result<u64, Stop> {
     let engine = &*writer.engine;
     let mut marker = marker.encode(engine, rows.clock_ms())?;

@@ -1,4 +1,4 @@
-//! The store that staged rows are appended to, as the parts of the intake use it.
+//! The store to which staged rows are appended, as the intake uses it.
 
 use crate::disk::Disk;
 use crate::engine::Files;
@@ -6,7 +6,7 @@ use crate::engine::directory::home::Home;
 use crate::machine::Drive;
 use std::sync::Arc;
 
-/// The store that commits are appended to.
+/// The store to which commits are appended.
 pub struct Writer {
     /// Its engine.
     pub engine: Arc<dyn Files>,
@@ -16,7 +16,7 @@ pub struct Writer {
     pub indexed: bool,
     /// Whether each message gets a unique id.
     pub unique_ids: bool,
-    /// Bytes of the longest record.
+    /// Maximum bytes of a record.
     pub record_len_max: u64,
 }
 
@@ -26,7 +26,7 @@ impl Writer {
         &*self.home.machine.disk
     }
 
-    /// Whether threads may help.
+    /// Whether helper threads may be used.
     pub fn may_help(&self) -> bool {
         self.home.machine.drive == Drive::Threads
     }

@@ -12,11 +12,11 @@ use crate::stages::intake::Intake;
 use std::path::Path;
 use std::sync::Arc;
 
-/// An engine that is open.
+/// An open engine, and the intake above it.
 pub(crate) struct Opened {
     /// The engine.
     pub(crate) engine: Arc<CommitLog>,
-    /// Takes commits up, where the store is written.
+    /// Takes up commits, if the store is writable.
     pub(crate) intake: Option<Arc<Intake>>,
 }
 
@@ -51,7 +51,7 @@ impl Opened {
         Ok(Opened { engine, intake })
     }
 
-    /// What ends before the engine closes.
+    /// The services that must end before the engine closes.
     pub(crate) fn services(&self) -> Vec<Arc<dyn Service>> {
         let intake = self.intake.iter();
         let services = intake.map(|it| Arc::<Intake>::clone(it) as Arc<dyn Service>);
@@ -59,7 +59,7 @@ impl Opened {
     }
 }
 
-/// The engine, with what the store does through its intake: for tests and simulators that step.
+/// The engine together with the store's intake, for tests and simulators that step.
 #[cfg(test)]
 mod stepped {
     use super::{CommitLog, Opened, Result};

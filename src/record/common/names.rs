@@ -1,15 +1,15 @@
-//! Names that have a meaning of their own: of properties, and of the topic of delayed messages.
+//! Names with a special meaning: of properties, and of the topic of delayed messages.
 
-/// Between a name and its value.
+/// Separates a name from its value.
 pub const NAME_END: u8 = 0x01;
-/// Behind a value.
+/// Ends a value.
 pub const VALUE_END: u8 = 0x02;
 
 /// Property that holds the keys, separated by one space.
 pub const KEYS: &str = "KEYS";
 /// Property that holds the tag.
 pub const TAGS: &str = "TAGS";
-/// Property that holds the producer's unique id; it is indexed like a key.
+/// Property that holds the producer's unique id. It is indexed like a key.
 pub const UNIQ_KEY: &str = "UNIQ_KEY";
 /// Property that holds the delay level.
 pub const DELAY: &str = "DELAY";
@@ -18,20 +18,20 @@ pub const REAL_TOPIC: &str = "REAL_TOPIC";
 /// Property that holds the queue that a delayed message is meant for.
 pub const REAL_QID: &str = "REAL_QID";
 
-/// Property of a message that is tried again: the topic that it was sent to.
+/// Property of a retried message: the topic that it was sent to.
 pub const RETRY_TOPIC: &str = "RETRY_TOPIC";
-/// Property of a message that is tried again: the id of the message that was sent.
+/// Property of a retried message: the id of the message that was sent.
 pub const ORIGIN_MESSAGE_ID: &str = "ORIGIN_MESSAGE_ID";
 
-/// How the topic of a group's messages begins that are tried again.
+/// Prefix of the topic of a group's retried messages.
 pub const RETRY_PREFIX: &str = "%RETRY%";
-/// How the topic of a group's dead letters begins.
+/// Prefix of the topic of a group's dead letters.
 pub const DEAD_PREFIX: &str = "%DLQ%";
 
-/// Topic that delayed messages wait in, one queue a level.
+/// Topic in which delayed messages wait, with one queue per level.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
-/// Names that RocketMQ and Forebay keep for themselves (formats, reserved property names).
+/// Property names that RocketMQ and Forebay reserve.
 pub const RESERVED: &[&str] = &[
     "KEYS",
     "TAGS",
@@ -98,21 +98,22 @@ pub const RESERVED: &[&str] = &[
 
 const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";
 
-/// Whether a name is kept for the system: users may not set it.
+/// Whether a property name is reserved: users may not set it.
 pub fn is_reserved(name: &str) -> bool {
-    // All reserved names begin with a capital letter, a digit or an underscore; most users' do not.
+    // All reserved names begin with a capital letter, a digit or an underscore; most names of users
+    // do not.
     let first = name.as_bytes().first();
     first.is_some_and(|byte| byte.is_ascii_uppercase() || matches!(byte, b'0'..=b'9' | b'_'))
         && (RESERVED.contains(&name) || name.starts_with(TRANSIENT_PREFIX))
 }
 
-/// Delay of each level in ms, from level 1 on.
+/// Delay of each level in ms, beginning with level 1.
 pub const DELAY_LEVELS_MS: [i64; 18] = [
     1_000, 5_000, 10_000, 30_000, 60_000, 120_000, 180_000, 240_000, 300_000, 360_000, 420_000,
     480_000, 540_000, 600_000, 1_200_000, 1_800_000, 3_600_000, 7_200_000,
 ];
 
-/// Whose properties are meant.
+/// Which properties are meant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PropertyKind {
     /// Those that users set.

@@ -1,9 +1,9 @@
-//! What the records of a store share: the address that they name, and their limits.
+//! What the records of a store share: the store's address, and limits.
 
 use crate::num::low_u8;
 use std::net::{IpAddr, SocketAddr};
 
-/// Address of a host in the form of a record: 4 or 16 bytes, then the port.
+/// Address of a host as in a record: 4 or 16 bytes, then the port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostBytes {
     bytes: [u8; 20],
@@ -33,7 +33,7 @@ impl HostBytes {
         }
     }
 
-    /// A host as it stands in a record: address, then port; `None` for another length than 8 or 20.
+    /// A host as stored in a record: address, then port. `None` if the length is not 8 or 20.
     pub fn from_bytes(stored: &[u8]) -> Option<HostBytes> {
         if !matches!(stored.len(), 8 | 20) {
             return None;
@@ -64,6 +64,6 @@ pub struct RecordStyle {
     pub host: HostBytes,
     /// Whether records carry the whole-record checksum.
     pub checksum: bool,
-    /// Longest body in bytes.
+    /// Maximum length of a body in bytes.
     pub max_message_size: usize,
 }

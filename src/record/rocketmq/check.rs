@@ -1,12 +1,11 @@
-//! What the properties of a draft take in a record.
+//! The length of a draft's properties in a record.
 
 use super::properties::{self, KEYS_BEGIN};
 use crate::error::Result;
 use crate::record::common::Draft;
 use crate::record::common::check::{check_key, check_property, check_tags};
 
-/// Length of the properties of a draft in bytes, without the checksum's; an error where a part of
-/// one cannot be stored.
+/// Checks the properties of a draft. Returns their length in bytes, without the checksum.
 #[inline]
 pub(super) fn check_properties(draft: &Draft<'_>) -> Result<usize> {
     let mut len = 0;
@@ -31,7 +30,7 @@ pub(super) fn check_properties(draft: &Draft<'_>) -> Result<usize> {
     Ok(len)
 }
 
-/// Names the properties and the largest of them, for the error that refuses them.
+/// Names the properties and the largest of them, for an error.
 pub(super) fn largest_property(draft: &Draft<'_>) -> String {
     let keys: usize = draft.keys.iter().map(|key| key.len() + 1).sum();
     let tags = draft.tags.map_or(0, str::len);

@@ -1,4 +1,4 @@
-//! Bodies that brokers compressed; Forebay compresses none.
+//! Bodies that brokers compressed. Forebay compresses none.
 
 use super::layout::{Record, sys_flag};
 use crate::record::common::check::BODY_LEN_MAX;
@@ -6,11 +6,12 @@ use std::borrow::Cow;
 use std::io::Read;
 
 impl<'a> Record<'a> {
-    /// The body, decompressed where the record says that it is compressed.
+    /// The body, decompressed if necessary.
     ///
     /// # Errors
     ///
-    /// Text that says why, where the compressed bytes are damaged or grow beyond [`BODY_LEN_MAX`].
+    /// The reason as text, if the compressed bytes are damaged or decompress to more than
+    /// [`BODY_LEN_MAX`].
     pub fn body(&self) -> Result<Cow<'a, [u8]>, String> {
         match self.sys_flag() & sys_flag::COMPRESSED {
             0 => Ok(Cow::Borrowed(self.stored_body())),
@@ -19,11 +20,11 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Decompresses a body as its `sys_flag` says: zlib, LZ4 (frame) or zstd.
+/// Decompresses a body. `flag` tells how: zlib, LZ4 (frame) or zstd.
 ///
 /// # Errors
 ///
-/// Text that says why, for an illegal kind, damaged bytes, or more than [`BODY_LEN_MAX`].
+/// The reason as text: an invalid kind, damaged bytes, or more than [`BODY_LEN_MAX`] bytes.
 pub fn decompress(stored: &[u8], flag: u32) -> Result<Vec<u8>, String> {
     match (flag & sys_flag::COMPRESSION) >> 8 {
         0 | 3 => read_bounded(flate2::read::ZlibDecoder::new(stored)),

@@ -1,17 +1,17 @@
-//! The contents of a row, by its record.
+//! Computes the contents of a row from its record.
 
 use super::encode::Batch;
 use super::layout::{AT_BODY_CRC, AT_QUEUE_ID, CRC_LEN, FIXED_LEN_V4};
 use crate::record::common::{Contents, Draft};
 
 impl Batch {
-    /// The contents of the row whose record begins at `start`, the last one, before it is sealed.
+    /// The contents of the last row, whose record begins at `start` and is not sealed yet.
     pub fn contents_from(&self, start: usize, draft: &Draft<'_>) -> Contents {
         of_row(self.bytes().get(start..).unwrap_or_default(), draft)
     }
 }
 
-/// The contents of one row, by its record before it was sealed and by what it was made of.
+/// The contents of one row, from its unsealed record and its draft.
 fn of_row(record: &[u8], draft: &Draft<'_>) -> Contents {
     let word = |at: usize| {
         let bytes = record.get(at..).and_then(|rest| rest.first_chunk::<4>());
@@ -28,8 +28,8 @@ fn of_row(record: &[u8], draft: &Draft<'_>) -> Contents {
     Contents { rows: 1, sum }
 }
 
-/// Spreads each bit over all of them, so that the sum of many rows depends on every bit of each.
-/// The finalizer of SplitMix64.
+/// Spreads each bit over all 64, so that the sum of many rows depends on every bit of each. This is
+/// the finalizer of SplitMix64.
 fn mix(value: u64) -> u64 {
     let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
     let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);

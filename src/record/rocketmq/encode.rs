@@ -1,5 +1,5 @@
-//! Encoding of records, in two steps: all that does not depend on the place in the log before the
-//! append lock is taken ([`Batch::push`]), the rest inside it ([`Batch::seal`]).
+//! Encodes records in two steps: what does not depend on the place in the log is done before the
+//! append lock is taken ([`Batch::push`]), the rest under it ([`Batch::seal`]).
 
 use super::check::{check_properties, largest_property};
 use super::layout::{
@@ -15,14 +15,15 @@ use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic, too_l
 use crate::record::common::names::UNIQ_KEY;
 use crate::record::common::{Copied, Draft, HostBytes, RecordStyle};
 
-/// Longest properties of a record in bytes, the checksum's 20 included.
+/// Maximum length of a record's properties in bytes, including the 20 of the checksum.
 pub const PROPERTIES_LEN_MAX: usize = 32_767;
-/// What a record may be longer than the longest body.
+/// Maximum bytes of a record in addition to the maximum body.
 pub const RECORD_OVERHEAD_MAX: usize = 64 * 1024;
-/// From this size on the body's share of the record checksum is computed outside the append lock.
+/// For bodies of at least this size, the body's part of the record checksum is computed outside the
+/// append lock.
 const LARGE_BODY: usize = 16 * 1024;
 
-/// The property of the record checksum before it is known.
+/// The property of the record checksum before the checksum is known.
 const CRC_BLANK: &[u8; CRC_LEN] = b"__CRC32#\x010000000000\x02";
 
 /// One encoded record of a [`Batch`].
@@ -37,17 +38,17 @@ pub struct Encoded {
     tail_crc: Option<u32>,
 }
 
-/// Encoded records of one topic, back to back, ready to be sealed and copied into a log.
+/// Encoded records of one topic, one after another, ready to be sealed and copied into a log.
 ///
-/// A batch keeps its memory when it is cleared, so that a sender that reuses one does not allocate.
+/// A cleared batch keeps its memory, so a sender that reuses it does not allocate.
 #[derive(Debug)]
 pub struct Batch {
-    /// Records up to `end`; behind it whatever earlier ones have left.
+    /// Records up to `end`; after it, remains of earlier ones.
     bytes: Vec<u8>,
     end: usize,
     rows: Vec<Encoded>,
     pub(super) style: RecordStyle,
-    /// Born time of the row pushed last by the clock of its sender.
+    /// The sender's clock when the last row was pushed.
     clock_ms: i64,
 }
 
@@ -64,7 +65,7 @@ impl Batch {
         }
     }
 
-    /// Forgets the records, keeps the memory, and takes the style of `other`.
+    /// Removes the records, keeps the memory, and takes the style of `other`.
     #[inline]
     pub fn renew(&mut self, other: &Batch) {
         self.clear();
@@ -77,7 +78,7 @@ impl Batch {
         &self.style
     }
 
-    /// Forgets the records, keeps the memory.
+    /// Removes the records but keeps the memory.
     pub fn clear(&mut self) {
         self.end = 0;
         self.rows.clear();
@@ -88,35 +89,35 @@ impl Batch {
         &self.rows
     }
 
-    /// The time by the sender's clock when the last row was encoded, in ms.
+    /// The sender's clock when the last record was encoded, in ms.
     #[inline]
     pub fn clock_ms(&self) -> i64 {
         self.clock_ms
     }
 
-    /// Bytes of all records together.
+    /// Total bytes of all records.
     #[inline]
     pub fn encoded_len(&self) -> usize {
         self.end
     }
 
-    /// The records back to back.
+    /// The records, one after another.
     pub fn bytes(&self) -> &[u8] {
         self.bytes.get(..self.end).unwrap_or_default()
     }
 
-    /// Memory that the batch holds on to.
+    /// Bytes of memory that the batch holds.
     pub fn capacity(&self) -> usize {
         self.bytes.capacity()
     }
 
-    /// Encodes one message for `queue` of `topic`, born at `born_timestamp` where the draft does
-    /// not say otherwise. On an error the batch is as it was.
+    /// Encodes one message for `queue` of `topic`. `born_timestamp` applies if the draft has none.
+    /// After an error the batch is unchanged.
     ///
     /// # Errors
     ///
     /// [`InvalidTopic`](crate::Error::InvalidTopic), [`TooLarge`](crate::Error::TooLarge) and
-    /// [`InvalidOption`](crate::Error::InvalidOption), by the checks of the format in its order:
+    /// [`InvalidOption`](crate::Error::InvalidOption), from the checks of the format in its order:
     /// length of the topic, body, properties, record.
     pub fn push(
         &mut self,
@@ -131,7 +132,7 @@ impl Batch {
         Ok(())
     }
 
-    /// [`Batch::push`] of a message that gets a unique id.
+    /// As [`Batch::push`], and gives the message a unique id.
     pub fn push_with_id(
         &mut self,
         topic: &str,
@@ -158,7 +159,7 @@ impl Batch {
         born_timestamp: i64,
     ) -> Result<Encoded> {
         let style = self.style;
-        // The length byte of a longer topic would read as a negative number.
+        // The length byte of a longer topic would be read as a negative number.
         if topic.len() > TOPIC_LEN_MAX {
             check_topic(topic)?;
         }
@@ -210,10 +211,10 @@ impl Batch {
         })
     }
 
-    /// Adds a record that was encoded elsewhere, for `queue`; false, and nothing is added, where a
-    /// record of this style has another form: then it is to be pushed.
+    /// Adds a record that was encoded elsewhere, for `queue`. Returns false and adds nothing if
+    /// records of this style have another form: it must then be pushed.
     ///
-    /// The record was checked, and carries a checksum over the whole.
+    /// The record must be checked and have a whole-record checksum.
     pub fn push_encoded(&mut self, encoded: &Record<'_>, queue: u32, clock_ms: i64) -> bool {
         let style = self.style;
         let v6 = encoded.sys_flag() & (sys_flag::BORN_V6 | sys_flag::STORE_V6) != 0;
@@ -250,13 +251,13 @@ impl Batch {
         true
     }
 
-    /// Adds a copy of a record: its body, flag, born time and host, with what `to` has instead. A
-    /// born host of another length than the store's is replaced by the store's. The copy gets a
-    /// checksum of its own.
+    /// Adds a copy of a record: its body, flag, born time and host, with the changes in `to`. If
+    /// the born host has another length than the store's host, it is replaced by that. The copy
+    /// gets its own checksum.
     ///
     /// # Errors
     ///
-    /// As [`Batch::push`]. The batch is then as it was.
+    /// As [`Batch::push`]. The batch is then unchanged.
     pub fn push_copy(&mut self, of: &Record<'_>, to: &Copied<'_>) -> Result<()> {
         check_topic(to.topic)?;
         let style = self.style;
@@ -308,8 +309,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Finishes all records as ones that lie back to back from `position` on, each at offset 0 of
-    /// its queue and stored when the last one was encoded; returns them.
+    /// Completes all records as if they were stored one after another from `position` on, each at
+    /// offset 0 of its queue, at the time when the last one was encoded. Returns their bytes.
     pub fn seal_all(&mut self, position: u64) -> &[u8] {
         let (mut position, clock_ms) = (position, self.clock_ms);
         for index in 0..self.rows.len() {
@@ -324,14 +325,14 @@ impl Batch {
     #[cold]
     fn grow(&mut self) {
         if self.bytes.is_empty() {
-            // Zeros that nobody has to write.
+            // The system supplies zeroed memory, so nothing has to be written.
             self.bytes = vec![0; self.end];
         } else {
             self.bytes.resize(self.end.max(2 * self.bytes.len()), 0);
         }
     }
 
-    /// Makes all records ones that were rolled back, which stand in no queue.
+    /// Marks all records as rolled back, so that they belong to no queue.
     pub fn roll_back(&mut self) {
         for row in &self.rows {
             if let Some(flags) = self.bytes.get_mut(row.start + AT_SYS_FLAG + 3) {
@@ -340,7 +341,7 @@ impl Batch {
         }
     }
 
-    /// Finishes a record for its place and returns its bytes. May be called again for another
+    /// Completes a record for its place and returns its bytes. May be called again for another
     /// place.
     #[inline]
     pub fn seal(&mut self, row: Encoded, queue_offset: u64, position: u64, store_ts: i64) -> &[u8] {
@@ -364,7 +365,7 @@ impl Batch {
     }
 }
 
-/// Gives a copy the compression and, where it fits, the born host of the original.
+/// Gives a copy the compression flags of the original, and its born host if the length fits.
 fn keep_origin(record: &mut [u8], of: &Record<'_>, host_len: usize) {
     let kept = of.sys_flag() & (sys_flag::COMPRESSED | sys_flag::COMPRESSION);
     if let Some(flags) = record.get_mut(AT_SYS_FLAG..AT_BORN_TIMESTAMP) {
@@ -401,12 +402,12 @@ fn seal_checksum(record: &mut [u8], row: Encoded) {
     }
 }
 
-/// Ten decimal digits, the lowest first. Eight of them at once, by multiplications of which each
-/// halves the groups that the digits stand in.
+/// Ten decimal digits, the lowest first. Eight of them are computed together: each multiplication
+/// halves the size of the groups of digits.
 #[inline]
 fn decimal_backwards(value: u32) -> [u8; 10] {
     let (top, eight) = (value / 100_000_000, value % 100_000_000);
-    // Each lane is divided by a multiplication that is exact for the values it can have.
+    // Each lane is divided by a multiplication that is exact for its possible values.
     let fours = u64::from(eight / 10_000) | u64::from(eight % 10_000) << 32;
     let hundreds = ((fours * 10_486) >> 20) & 0x0000_007F_0000_007F;
     let twos = ((fours - 100 * hundreds) << 16) | hundreds;
@@ -419,11 +420,11 @@ fn decimal_backwards(value: u32) -> [u8; 10] {
     digits
 }
 
-/// What is left of a record to be written, front to back.
+/// The part of a record that is still to be written, front to back.
 struct Sink<'a>(&'a mut [u8]);
 
 impl Sink<'_> {
-    /// Writes the next bytes; the record was made long enough for all of them.
+    /// Writes the next bytes. The record is long enough for all of them.
     #[inline]
     fn put(&mut self, bytes: &[u8]) {
         let rest = std::mem::take(&mut self.0);
@@ -433,7 +434,7 @@ impl Sink<'_> {
         }
     }
 
-    /// The fixed fields; those that depend on the place are left zero.
+    /// Writes the fixed fields. Those that depend on the place are left zero.
     #[inline]
     fn header(&mut self, len: usize, queue: u32, draft: &Draft<'_>, host: &HostBytes, born: i64) {
         let crc = match draft.body {

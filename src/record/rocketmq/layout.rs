@@ -1,4 +1,4 @@
-//! A record of the commit log: where its fields lie, and whether it is whole.
+//! A record of the commit log: the places of its fields, and its checks.
 //!
 //! The layout is RocketMQ's. With born and store hosts of `B` and `S` bytes (8 for IPv4, 20 for
 //! IPv6):
@@ -35,9 +35,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 pub const MAGIC_V1: u32 = 0xDAA3_20A7;
 /// Magic of a record with a topic length of two bytes.
 pub const MAGIC_V2: u32 = 0xDAA3_20AB;
-/// Magic of the filler that ends a file.
+/// Magic of the BLANK that closes a file.
 pub const MAGIC_BLANK: u32 = 0xCBD4_3194;
-/// Bytes of a filler, and what has to stay free behind every record of a file.
+/// Bytes of a BLANK. This many must stay free after every record of a file.
 pub const BLANK_LEN: usize = 8;
 
 pub(crate) const AT_MAGIC: usize = 4;
@@ -73,13 +73,13 @@ pub mod sys_flag {
     pub const STORE_V6: u32 = 0x20;
     /// One record holds many messages.
     pub const INNER_BATCH: u32 = 0x80;
-    /// The kind of compression, shifted by 8.
+    /// The kind of compression, shifted left by 8.
     pub const COMPRESSION: u32 = 0x700;
 }
 
 const CRC_PREFIX: &[u8; 9] = b"__CRC32#\x01";
 
-/// Where the parts of one record lie, relative to its first byte.
+/// The places of the parts of one record, relative to its first byte.
 ///
 /// Lengths fit `u32` because a record has at most [`RECORD_LEN_MAX`] bytes; see [`Layout::parse`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,17 +95,17 @@ pub struct Layout {
     pub(crate) compressed: bool,
 }
 
-/// The longest record that is believed: longer ones are damage.
+/// Maximum length of a record. A longer one is treated as damage.
 pub const RECORD_LEN_MAX: usize = 256 << 20;
 
 impl Layout {
-    /// Finds the parts of the record at the start of `bytes`, which may go on behind it.
+    /// Finds the parts of the record at the start of `bytes`; more bytes may follow it.
     ///
-    /// Checks the magic and that the lengths add up; no checksum.
+    /// Checks the magic and that the lengths add up, but no checksum.
     ///
     /// # Errors
     ///
-    /// The first [`Flaw`] found. A filler is [`Flaw::Magic`] with [`MAGIC_BLANK`].
+    /// The first [`Flaw`] found. A BLANK is [`Flaw::Magic`] with [`MAGIC_BLANK`].
     #[inline(always)]
     pub fn parse(bytes: &[u8]) -> Result<Layout, Flaw> {
         match bytes.first_chunk::<FIXED_LEN_V4>() {
@@ -116,8 +116,8 @@ impl Layout {
     }
 }
 
-/// The bytes of the record that begins where `run` does, or the first ones of what is no record.
-/// `run` gives as many of the next bytes as it is asked for, or all there are.
+/// The bytes of the record at the beginning of `run`, or the first bytes if there is no record.
+/// `run` returns as many of the next bytes as requested, or all that exist.
 ///
 /// # Errors
 ///
@@ -131,7 +131,7 @@ pub fn extent<'a>(run: impl Fn(usize) -> io::Result<&'a [u8]>) -> io::Result<&'a
     }
 }
 
-/// Why bytes that do not begin with a record's magic, or end before one could, are none.
+/// The flaw of bytes that do not begin with a record's magic or end too early.
 #[cold]
 fn no_record(bytes: &[u8]) -> Flaw {
     if bytes.len() < BLANK_LEN {
@@ -171,7 +171,7 @@ fn parse_from(head: &[u8; FIXED_LEN_V4], bytes: &[u8], topic_width: usize) -> Re
         return Err(Flaw::Field("body length"));
     }
     let topic_at = body_at + body_len + topic_width;
-    // The length is signed in the format: a set top bit is damage.
+    // The length is signed in the format: if its top bit is set, the record is damaged.
     let topic_len = match topic_width {
         1 => record
             .get(topic_at - 1)
@@ -200,7 +200,7 @@ fn parse_from(head: &[u8; FIXED_LEN_V4], bytes: &[u8], topic_width: usize) -> Re
     })
 }
 
-/// Reads a big-endian `u16`; beyond the end a value that no length has.
+/// Reads a big-endian `u16`. Returns an impossible length after the end.
 #[inline]
 fn be_u16(bytes: &[u8], at: usize) -> usize {
     match bytes.get(at..).and_then(|rest| rest.first_chunk::<2>()) {
@@ -209,7 +209,7 @@ fn be_u16(bytes: &[u8], at: usize) -> usize {
     }
 }
 
-/// One record: its bytes and where its parts lie.
+/// One record: its bytes and the places of its parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
     bytes: &'a [u8],
@@ -225,7 +225,7 @@ impl<'a> Record<'a> {
         Record::with_layout(bytes, layout)
     }
 
-    /// The record at the start of `bytes` whose layout is known.
+    /// The record at the start of `bytes`, whose layout is known.
     #[inline]
     pub fn with_layout(bytes: &'a [u8], layout: Layout) -> Result<Record<'a>, Flaw> {
         match bytes.get(..layout.total_len as usize) {
@@ -240,7 +240,7 @@ impl<'a> Record<'a> {
         self.bytes
     }
 
-    /// Where the parts lie.
+    /// The places of the parts.
     #[inline]
     pub fn layout(&self) -> &Layout {
         &self.layout
@@ -258,7 +258,7 @@ impl<'a> Record<'a> {
         be_u32(self.bytes, AT_MAGIC)
     }
 
-    /// Checksum of the stored body as the record states it.
+    /// Checksum of the stored body, as stated in the record.
     pub fn body_crc(&self) -> u32 {
         be_u32(self.bytes, AT_BODY_CRC)
     }
@@ -269,7 +269,7 @@ impl<'a> Record<'a> {
         be_u32(self.bytes, AT_QUEUE_ID) as i32
     }
 
-    /// The user's flag.
+    /// The flag set by the user.
     pub fn flag(&self) -> i32 {
         be_u32(self.bytes, AT_FLAG) as i32
     }
@@ -280,13 +280,13 @@ impl<'a> Record<'a> {
         be_u64(self.bytes, AT_QUEUE_OFFSET) as i64
     }
 
-    /// Position in the log as the record states it.
+    /// Position in the log, as stated in the record.
     #[inline]
     pub fn position(&self) -> i64 {
         be_u64(self.bytes, AT_POSITION) as i64
     }
 
-    /// Bits of the system: compression, transaction, and the form of the hosts.
+    /// System flags: compression, transaction, and the form of the hosts.
     #[inline]
     pub fn sys_flag(&self) -> u32 {
         be_u32(self.bytes, AT_SYS_FLAG)
@@ -343,12 +343,12 @@ impl<'a> Record<'a> {
         self.part(at, u32::from(self.layout.store_timestamp_at) - at)
     }
 
-    /// How often the message was delivered again.
+    /// How often the message was delivered before.
     pub fn reconsume_times(&self) -> i32 {
         be_u32(self.bytes, self.layout.body_at as usize - 16) as i32
     }
 
-    /// Position of the prepared message that this one commits, else 0.
+    /// Position of the prepared message that this one commits; else 0.
     pub fn prepared_transaction_offset(&self) -> i64 {
         be_u64(self.bytes, self.layout.body_at as usize - 12) as i64
     }
@@ -359,7 +359,7 @@ impl<'a> Record<'a> {
         self.part(self.layout.body_at, self.layout.body_len)
     }
 
-    /// The topic's bytes; not checked to be text.
+    /// The bytes of the topic. May be invalid UTF-8.
     #[inline]
     pub fn topic(&self) -> &'a [u8] {
         self.part(self.layout.topic_at, u32::from(self.layout.topic_len))
@@ -374,7 +374,7 @@ impl<'a> Record<'a> {
         )
     }
 
-    /// Whether the record stands in a queue: prepared and rolled back ones do not.
+    /// Whether the record belongs to a queue. Prepared and rolled-back records do not.
     #[inline]
     pub fn is_queued(&self) -> bool {
         !matches!(
@@ -383,7 +383,7 @@ impl<'a> Record<'a> {
         )
     }
 
-    /// The whole-record checksum, where the last 20 bytes of the properties are one.
+    /// The whole-record checksum, if the last 20 bytes of the properties are one.
     #[inline]
     pub fn stated_crc(&self) -> Option<u32> {
         let properties = self.raw_properties();
@@ -402,11 +402,12 @@ impl<'a> Record<'a> {
         u32::try_from(value).ok()
     }
 
-    /// Checks what a read needs: the position, and the checksum over all bytes that there is.
+    /// Checks what a read requires: the position, and the whole-record checksum; without one, the
+    /// checksum of the body.
     ///
-    /// A whole-record checksum that fits covers the body too. One that does not fit is passed over
-    /// where the record is a broker's copy of another (it carries `REAL_TOPIC` or `RETRY_TOPIC`)
-    /// and the body's own checksum fits: the broker copies the property and it is stale there.
+    /// A whole-record checksum that matches also covers the body. One that does not match is
+    /// ignored if the record is a broker's copy (it has `REAL_TOPIC` or `RETRY_TOPIC`) and its
+    /// body's checksum matches: brokers copy the property, which is then stale.
     ///
     /// # Errors
     ///
@@ -432,7 +433,7 @@ impl<'a> Record<'a> {
         Err(Flaw::RecordChecksum)
     }
 
-    /// Checks the body against its own checksum.
+    /// Checks the body against its checksum.
     pub fn check_body(&self) -> Result<(), Flaw> {
         let body = self.stored_body();
         let crc = if body.is_empty() {
@@ -440,7 +441,7 @@ impl<'a> Record<'a> {
         } else {
             crc32fast::hash(body) & 0x7FFF_FFFF
         };
-        // A store of another system may hold any value beside an empty body.
+        // In a store of another system, the checksum of an empty body may be any value.
         if body.is_empty() || crc == self.body_crc() {
             Ok(())
         } else {
@@ -449,10 +450,10 @@ impl<'a> Record<'a> {
     }
 }
 
-/// The number that eight ASCII digits stand for, the most significant in the lowest byte; `None`
-/// where one is no digit.
+/// The number that eight ASCII digits represent, the most significant digit in the lowest byte;
+/// `None` if one is not a digit.
 ///
-/// Pairs, then fours, then all eight are joined by one multiplication each.
+/// One multiplication each joins pairs, then groups of four, then all eight.
 #[inline]
 fn eight_digits(digits: u64) -> Option<u64> {
     const HIGH: u64 = 0xF0F0_F0F0_F0F0_F0F0;
@@ -467,11 +468,11 @@ fn eight_digits(digits: u64) -> Option<u64> {
     Some((fours.wrapping_mul(10_000) + (fours >> 32)) & 0xFFFF_FFFF)
 }
 
-/// Whether the whole-record checksum was made for this record.
+/// Whether the whole-record checksum was computed for this record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Freshness {
-    /// The checksum fits, or there is none.
+    /// The checksum matches, or there is none.
     Fresh,
-    /// A broker copied the record together with a checksum that was another's.
+    /// A broker copied the record together with the checksum of the original.
     Stale,
 }

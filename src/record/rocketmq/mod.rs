@@ -1,7 +1,7 @@
-//! RocketMQ's form of a record: [`layout`] reads, [`encode`] writes what [`check`] admits,
-//! [`properties`] is their map of names and values and [`text`] what it says, [`compressed`] undoes
-//! the compression of brokers, [`staged`] takes over what was encoded elsewhere, [`contents`] tells
-//! rows of a batch from others, [`unique_id`] makes ids.
+//! RocketMQ's form of a record. [`layout`] reads and [`encode`] writes records. [`check`] measures
+//! properties, [`properties`] parses and [`text`] interprets them. [`compressed`] decompresses
+//! bodies that brokers compressed. [`staged`] adds records that were encoded elsewhere.
+//! [`contents`] computes the fingerprint of a row. [`unique_id`] makes ids.
 
 pub mod check;
 pub mod compressed;

@@ -1,8 +1,8 @@
-//! Properties of a record: `name 0x01 value 0x02`, over and over.
+//! Properties of a record: `name 0x01 value 0x02`, repeated.
 //!
-//! Reading follows RocketMQ: pieces are split at 0x02, each at its first 0x01; a piece without a
-//! 0x01, with an empty name or an empty value is dropped, the last of several equal names wins, and
-//! the last 0x02 may be missing. Writing always ends with 0x02.
+//! Parsing follows RocketMQ: the bytes are split at 0x02, and each piece at its first 0x01. A piece
+//! without 0x01, or with an empty name or value, is dropped. Of equal names the last one counts.
+//! The last 0x02 may be missing; Forebay always writes it.
 
 pub use crate::record::common::names::{
     DELAY_LEVELS_MS, KEYS, NAME_END, SCHEDULE_TOPIC, TAGS, VALUE_END,
@@ -16,10 +16,10 @@ use crate::record::common::hash::java_hash_from;
 pub const CRC_PROPERTY: &str = "__CRC32#";
 /// Bytes of the whole-record checksum at the end of a record: name, 0x01, ten digits, 0x02.
 pub const CRC_LEN: usize = 20;
-/// How the property of the keys begins.
+/// Beginning of the property with the keys.
 pub(super) const KEYS_BEGIN: &[u8; 5] = b"KEYS\x01";
 
-/// Goes over the pairs as stored, in order, without those that do not count.
+/// The valid pairs in stored order.
 pub fn pairs(raw: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     raw.split(|byte| *byte == VALUE_END).filter_map(|piece| {
         let at = piece.iter().position(|byte| *byte == NAME_END)?;
@@ -29,7 +29,7 @@ pub fn pairs(raw: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     })
 }
 
-/// The properties of a copy of a record with the properties `raw`, encoded, without a checksum.
+/// The properties for a copy of a record with the properties `raw`, encoded, without a checksum.
 pub fn copied(raw: &[u8], to: &Copied<'_>) -> Vec<u8> {
     let mut copy = Vec::with_capacity(raw.len() + 128);
     let is_kept = |name: &[u8]| {
@@ -50,9 +50,9 @@ pub fn copied(raw: &[u8], to: &Copied<'_>) -> Vec<u8> {
     copy
 }
 
-/// The value of `name`: the last one where there are several.
+/// The value of `name`; of several, the last one.
 ///
-/// Walks the bytes once, by the separators alone.
+/// Reads the bytes once.
 #[inline]
 pub fn find<'a>(raw: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pairs(raw)
@@ -62,11 +62,11 @@ pub fn find<'a>(raw: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
 }
 
 impl<'a> Known<'a> {
-    /// Reads them from properties as stored.
+    /// Finds them in stored properties.
     #[inline]
     pub fn read(raw: &'a [u8]) -> Known<'a> {
         let mut known = Known::default();
-        // The checksum, where there is one, is the last property and none of these.
+        // The checksum, if there is one, is the last property, and not one of these.
         let raw = match raw.split_last_chunk::<CRC_LEN>() {
             Some((rest, last)) if last.starts_with(CRC_PROPERTY.as_bytes()) => rest,
             _ => raw,
@@ -84,13 +84,13 @@ impl<'a> Known<'a> {
     }
 }
 
-/// Hash that the index uses for a key of a topic: of `topic#key`, never negative.
+/// The index's hash for a key of a topic: that of `topic#key`, never negative.
 #[inline]
 pub fn index_hash(topic: &[u8], key: &[u8]) -> u32 {
     TopicHash::new(topic).of(key)
 }
 
-/// [`index_hash`] for keys of one topic, whose share of the hash is computed once.
+/// [`index_hash`] for the keys of one topic. The topic's part of the hash is computed once.
 #[derive(Clone, Copy, Debug)]
 pub struct TopicHash(i32);
 
@@ -110,7 +110,7 @@ impl TopicHash {
     }
 }
 
-/// The tag code of a queue entry: the tag's hash with its sign, 0 without a tag.
+/// The tag code of a queue entry: the signed hash of the tag, 0 without a tag.
 #[inline]
 pub fn tags_code(tags: Option<&[u8]>) -> i64 {
     tags.map_or(0, |tags| i64::from(java_hash(tags)))
@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(index_hash(b"T", b"k1"), 0x0026_bfb5);
         assert_eq!(index_hash(b"T", b"bk0"), 0x04b1_1c58);
         assert_eq!(index_hash(b"SCHEDULE_TOPIC_XXXX", b"kd"), 0x75bb_f7e4);
-        // Characters outside the first plane count as two units, as in Java.
+        // Characters outside the basic plane count as two units, as in Java.
         assert_eq!(java_hash("\u{1F600}".as_bytes()), 31 * 0xD83D + 0xDE00);
     }
 

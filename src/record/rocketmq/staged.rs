@@ -1,4 +1,4 @@
-//! Records that were encoded elsewhere and go into a log: as they are, or encoded again.
+//! Adds records to a log that were encoded elsewhere, unchanged or encoded again.
 
 use super::encode::Batch;
 use super::layout::{CRC_PROPERTY, Record};
@@ -13,7 +13,7 @@ impl<'a> Record<'a> {
     ///
     /// # Errors
     ///
-    /// [`Error::InvalidOption`] where they are no text.
+    /// [`Error::InvalidOption`] if they are not valid UTF-8.
     pub fn properties_text(&self) -> Result<&'a str> {
         let broken = |_| Error::option("properties", "staged", "they are not text");
         str::from_utf8(self.raw_properties()).map_err(broken)
@@ -21,7 +21,7 @@ impl<'a> Record<'a> {
 }
 
 impl Batch {
-    /// Adds a record that was staged, and checked, for `queue` of its topic.
+    /// Adds a staged and checked record for `queue` of its topic.
     ///
     /// # Errors
     ///
@@ -39,7 +39,7 @@ impl Batch {
         }
         let raw = staged.properties_text()?;
         let id = with_id.then(|| unique_id::next(&self.style.host, clock_ms));
-        // The pairs go over as they are; what they are was checked when they were staged.
+        // The pairs are copied unchanged. They were checked when they were staged.
         let staged_pairs = raw
             .split(char::from(VALUE_END))
             .filter_map(|pair| pair.split_once(char::from(NAME_END)));
@@ -53,7 +53,7 @@ impl Batch {
             born_timestamp: Some(staged.born_timestamp()),
             ..Draft::default()
         };
-        // Rows were staged by limits of their own, whatever this store is opened with.
+        // Rows were staged with other limits than those of this store.
         let own = self.style.max_message_size;
         self.style.max_message_size = own.max(staged.stored_body().len());
         let pushed = self.push(topic, queue, &draft, clock_ms);

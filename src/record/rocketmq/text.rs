@@ -1,4 +1,4 @@
-//! What a record says beside its numbers and its body, read from its properties.
+//! Reads keys, tag and properties of a record.
 
 use super::layout::{CRC_LEN, CRC_PROPERTY, Record};
 use super::properties::{self, KEYS, TAGS};
@@ -8,13 +8,13 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 impl<'a> Record<'a> {
-    /// The values by which the record is found, in one walk.
+    /// The properties by which the record is found, in one walk.
     #[inline]
     pub fn known(&self) -> Known<'a> {
         Known::read(self.raw_properties())
     }
 
-    /// The keys in their order.
+    /// The keys, in order.
     pub fn keys(&self) -> Vec<Cow<'a, str>> {
         let keys = properties::find(self.raw_properties(), KEYS.as_bytes());
         let parts = keys.unwrap_or_default().split(|byte| *byte == b' ');
@@ -30,15 +30,15 @@ impl<'a> Record<'a> {
         tags.map(String::from_utf8_lossy)
     }
 
-    /// The user's own properties in the order in which they are stored, values as bytes.
+    /// The user's properties in stored order; the values as bytes.
     pub fn headers(&self) -> impl Iterator<Item = (Cow<'a, str>, &'a [u8])> + use<'a> {
         let named = properties::pairs(self.raw_properties());
         let named = named.map(|(name, value)| (String::from_utf8_lossy(name), value));
         named.filter(|(name, _)| !is_reserved(name))
     }
 
-    /// The user's own properties, or those of the system: by reserved names, without keys, tags and
-    /// checksum, which have fields of their own.
+    /// The user's properties, or the system's, which have reserved names. Without keys, tags and
+    /// checksum.
     pub fn properties(&self, which: PropertyKind) -> BTreeMap<String, String> {
         let mut found = BTreeMap::new();
         for (name, value) in properties::pairs(self.raw_properties()) {
@@ -54,7 +54,7 @@ impl<'a> Record<'a> {
         found
     }
 
-    /// Reads keys, tag and, where they are asked for, the user's own properties.
+    /// Reads keys, tag and, with `with_own`, the user's properties.
     pub fn read_labels(&self, labels: &mut Labels<'a>, with_own: bool) {
         labels.clear();
         for (name, value) in properties::pairs(without_checksum(self.raw_properties())) {
@@ -77,7 +77,7 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Whether the value is null. The properties are walked only if the body is empty.
+    /// Whether the value is null. Reads the properties only if the body is empty.
     #[inline]
     pub fn is_null(&self) -> bool {
         self.stored_body().is_empty()
@@ -86,7 +86,7 @@ impl<'a> Record<'a> {
     }
 }
 
-/// Properties without the whole-record checksum that ends most of them: it need not be walked.
+/// The properties without the whole-record checksum at their end, which need not be searched.
 #[inline]
 fn without_checksum(raw: &[u8]) -> &[u8] {
     match raw.split_last_chunk::<CRC_LEN>() {

@@ -1,4 +1,4 @@
-//! Unique ids as RocketMQ's clients make them: address, process, start of the process, time,
+//! Unique ids as RocketMQ's clients make them: address, process id, a number for the process, time,
 //! counter.
 
 use crate::num::{low_u16, low_u32};
@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU16, Ordering};
 static COUNTER: AtomicU16 = AtomicU16::new(0);
 static PROCESS_HASH: OnceLock<u32> = OnceLock::new();
 
-/// Milliseconds of 31 days: the time field counts from the start of such a span.
+/// Milliseconds in 31 days. The time field counts from the start of such a period.
 const SPAN_MS: i64 = 31 * 24 * 3_600_000;
 
-/// The next id: 32 (IPv4) or 56 (IPv6) upper-case hex digits, unique in the process and, by
-/// address, process id and a random number of the process, among processes.
+/// The next id: 32 (IPv4) or 56 (IPv6) upper-case hex digits. It is unique within the process and,
+/// by address, process id and a random number of the process, among processes.
 ///
-/// RocketMQ counts the time from the first of the local month; here it is a span of 31 days, which
-/// no reader can tell apart, for nothing decodes the field without knowing the month.
+/// RocketMQ counts the time from the first of the local month, Forebay in periods of 31 days. No
+/// reader can notice, because nothing decodes the field without knowing the month.
 pub fn next(host: &HostBytes, now_ms: i64) -> String {
     let bytes = host.as_bytes();
     let ip = bytes.get(..bytes.len() - 4).unwrap_or_default();

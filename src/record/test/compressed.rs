@@ -1,4 +1,4 @@
-//! Compressed bodies: Forebay writes none, brokers do.
+//! Compressed bodies: Forebay writes none, but brokers do.
 
 use super::{message, seal, style};
 use crate::error::Error;
@@ -19,7 +19,7 @@ fn lz4(body: &[u8]) -> Vec<u8> {
     to.finish().unwrap()
 }
 
-/// A record whose stored body and compression kind are given.
+/// A record with this stored body and kind of compression.
 fn record(stored: &[u8], kind: u32) -> Vec<u8> {
     let draft = Draft {
         body: stored,
@@ -70,7 +70,7 @@ fn damaged_or_unknown_compression_is_corrupt_and_no_panic() {
 
 #[test]
 fn a_body_that_grows_beyond_all_bounds_is_refused() {
-    // A few kilobytes that unpack to more than the bound would otherwise take the memory.
+    // A few kilobytes that decompress to more than the limit could otherwise exhaust the memory.
     let zeros = vec![0; 1 << 20];
     let mut to = zstd::Encoder::new(Vec::new(), 1).unwrap();
     for _ in 0..=BODY_LEN_MAX >> 20 {

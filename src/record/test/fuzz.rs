@@ -1,4 +1,4 @@
-//! Any bytes give a record or a flaw, and any draft gives a record that reads back.
+//! Any bytes give a record or a flaw, and any draft gives a record that can be read back.
 
 use super::{hex, message, seal, style};
 use crate::record::Draft;
@@ -9,7 +9,7 @@ use crate::record::rocketmq::properties::{self, Known};
 use proptest::prelude::*;
 use std::borrow::Cow;
 
-/// Reads all that there is to read.
+/// Reads every field.
 fn read_all(bytes: &[u8]) {
     let Ok(record) = Record::parse(bytes) else {
         return;

@@ -1,4 +1,4 @@
-//! Records against the worked examples of RocketMQ's brokers, and against anything at all.
+//! Compares records with worked examples from RocketMQ's brokers, and tests arbitrary input.
 
 mod compressed;
 mod fuzz;
@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Bytes of hex digits; everything else between them is passed over.
+/// Decodes hex digits. All other characters are ignored.
 fn hex(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text
         .chars()
@@ -60,7 +60,7 @@ fn message(bytes: &[u8]) -> Message {
     Message::new(region(bytes), 0).unwrap().unwrap()
 }
 
-/// CRC-32 bit by bit, as the format's specification has it: no library that could be wrong twice.
+/// CRC-32 bit by bit, as in the specification, so that an error in a library is not repeated here.
 fn plain_crc(bytes: &[u8]) -> u32 {
     let crc = bytes.iter().fold(u32::MAX, |crc, byte| {
         (0..8).fold(crc ^ u32::from(*byte), |crc, _| {

@@ -1,4 +1,4 @@
-//! Bytes that RocketMQ 5.3.3 wrote, read and written again.
+//! Bytes written by RocketMQ 5.3.3, read and written again.
 
 use super::{hex, message, plain_crc, seal, style};
 use crate::error::Error;
@@ -29,7 +29,7 @@ const CHECKED: &str = "
     0026 4b455953016b3102 544147530174616741 02 5f5f435243333223 01 30333330353736383930 02";
 
 const BORN: i64 = 1_700_000_000_000;
-/// The born host of the examples; a store of ours writes its own address there.
+/// The born host in the examples. A Forebay store writes its own address there.
 const BORN_HOST: std::ops::Range<usize> = 48..56;
 
 fn draft<'a>(keys: &'a [&'a str]) -> Draft<'a> {
@@ -136,8 +136,8 @@ fn the_plain_example_is_written_byte_for_byte() {
 
 #[test]
 fn the_checked_example_is_written_byte_for_byte() {
-    // The example's checksum covers a born host of its own, so it is compared in two steps: all
-    // that it covers, then the digits of a checksum that a second implementation computes.
+    // The example's checksum covers another born host. So two steps are compared: everything that
+    // it covers, then the digits of a checksum from a second implementation.
     let style = style("127.0.0.2:10911", true);
     let place = (0, 0, 0x1a1_fb25_61f6);
     let mut bytes = seal("T", 1, &draft(&["k1"]), &style, place);
@@ -205,8 +205,8 @@ fn plain_crc_of_body(body: &[u8]) -> u32 {
 
 #[test]
 fn a_copied_checksum_is_stale_and_no_damage_unless_the_body_is_damaged() {
-    // A broker that delivers a delayed message copies its properties, checksum and all, into a
-    // record with another place and topic.
+    // A broker that delivers a delayed message copies its properties, including the checksum, into
+    // a record with another place and topic.
     let system = [("REAL_TOPIC", "T")];
     let draft = Draft {
         system_properties: &system,
