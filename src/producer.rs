@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 /// A chunk of a batch has at most this many encoded bytes: one lock and one flush.
 pub const BATCH_LEN_MAX: usize = 4 << 20;
-/// Most encoded bytes of an atomic batch.
+/// Maximum encoded bytes of an atomic batch.
 pub const ATOMIC_BATCH_LEN_MAX: usize = 64 << 20;
 
 thread_local! {

@@ -48,9 +48,9 @@ pub struct ScanSpec {
     pub tags: Vec<String>,
     /// Return messages with this key.
     pub key: Option<String>,
-    /// Most rows per batch, 1 to [`BATCH_ROWS_MAX`].
+    /// Maximum rows per batch, 1 to [`BATCH_ROWS_MAX`].
     pub batch_rows: usize,
-    /// Most body bytes per batch, 1 to [`BATCH_BYTES_MAX`]; a longer body gets its own batch.
+    /// Maximum body bytes per batch, 1 to [`BATCH_BYTES_MAX`]; a longer body gets its own batch.
     pub batch_bytes: usize,
     /// Arrow type of bodies.
     pub body_type: BodyType,

@@ -169,7 +169,7 @@ impl Store {
     pub fn files(&self) -> Result<&dyn Files> {
         let files = self.engine()?.files();
         files.ok_or_else(|| Error::Unsupported {
-            what: "to archive a store in memory, or to verify it in parts".to_owned(),
+            what: "archiving a store in memory, or verifying it in parts".to_owned(),
         })
     }
 
@@ -206,7 +206,7 @@ impl Store {
     pub fn create_topic(&self, name: &str, queues: u32) -> Result<Arc<Topic>> {
         check_topic(name)?;
         if queues == 0 || queues > TOPIC_QUEUES_MAX {
-            let reason = format!("a topic has 1 to {TOPIC_QUEUES_MAX} queues");
+            let reason = format!("must be between 1 and {TOPIC_QUEUES_MAX}");
             return Err(Error::option("queues", queues, reason));
         }
         let topic = self
@@ -214,7 +214,7 @@ impl Store {
             .create_topic(name, queues, Durability::Flushed)?;
         let has = topic.write_queues();
         if has > queues {
-            let reason = format!("topic {name:?} has {has} queues, and none are ever taken away");
+            let reason = format!("topic {name:?} has {has} queues, which are never removed");
             return Err(Error::option("queues", queues, reason));
         }
         Ok(topic)
@@ -369,7 +369,7 @@ impl Store {
     ) -> Result<ReadBatch> {
         let engine = self.engine()?;
         if max_messages == 0 {
-            let reason = "a read asks for at least one message";
+            let reason = "must be at least 1";
             return Err(Error::option("max_messages", 0, reason));
         }
         let nothing = |status, next_offset, min_offset, max_offset| {
@@ -620,12 +620,12 @@ fn check_path(path: &Path, engine: Option<EngineKind>) -> Result<bool> {
         )),
         Some(EngineKind::CommitLog) if name => {
             let reason =
-                "\":memory:\" is the memory engine's; a directory of this name is ./:memory:";
+                "\":memory:\" means the memory engine; a directory of this name is ./:memory:";
             Err(Error::option("engine", "\"commitlog\"", reason))
         }
         Some(EngineKind::Memory) if !name && path.exists() => {
             let reason = format!(
-                "{} is there, and a memory store would not use it",
+                "{} exists, but a memory store would not use it",
                 path.display()
             );
             Err(Error::option("engine", "\"memory\"", reason))

@@ -171,7 +171,7 @@ impl ViewColumn {
             buffers.push(Buffer::from_vec(self.unpacked));
         }
         let array = buffers::view_array(self.views, buffers).ok_or_else(|| {
-            ArrowError::InvalidArgumentError("a view that leads out of its buffer".to_owned())
+            ArrowError::InvalidArgumentError("a view points outside its buffer".to_owned())
         })?;
         Ok(Arc::new(array))
     }

@@ -68,7 +68,10 @@ fn answer(exported: &mut Exported, work: impl FnOnce(&mut Stream) -> Result<()>)
     let (code, text) = match catch_unwind(AssertUnwindSafe(|| work(stream))) {
         Ok(Ok(())) => return 0,
         Ok(Err(error)) => (code_of(&error), error.to_string()),
-        Err(_) => (libc::EIO, "the scan failed by a bug of forebay".to_owned()),
+        Err(_) => (
+            libc::EIO,
+            "the scan failed because of a bug in forebay".to_owned(),
+        ),
     };
     // A path, or the text of an argument, may contain any byte, but a C string no zero.
     exported.last_error = CString::new(text.replace('\0', "\u{FFFD}")).ok();
@@ -182,7 +185,7 @@ pub unsafe fn import_array(
     let schema = unsafe { FFI_ArrowSchema::from_raw(schema) };
     let data_type = DataType::try_from(&schema).map_err(|e| not_arrow(&e.to_string()))?;
     let DataType::Struct(fields) = &data_type else {
-        let reason = "rows are structs: a record batch, or a struct array, with columns by name";
+        let reason = "expected a record batch, or a struct array with named columns";
         return Err(Error::option("data", data_type, reason));
     };
     let fields = fields.clone();
@@ -192,7 +195,7 @@ pub unsafe fn import_array(
         let data = unsafe { arrow_array::ffi::from_ffi_and_data_type(array, data_type) }?;
         let rows = StructArray::from(data);
         if rows.null_count() > 0 {
-            let text = "a row that is null as a whole".to_owned();
+            let text = "a row is null".to_owned();
             return Err(arrow_schema::ArrowError::InvalidArgumentError(text));
         }
         let options = RecordBatchOptions::new().with_row_count(Some(rows.len()));

@@ -138,7 +138,7 @@ impl Plan {
                 _ => put(&mut plan.timestamp, some),
             };
             if taken {
-                let reason = "a batch has one column of this meaning";
+                let reason = "a batch can have only one column with this meaning";
                 return Err(Error::option("columns", format!("{name:?}"), reason));
             }
         }
@@ -159,7 +159,7 @@ impl Plan {
         imported: &mut Imported,
     ) -> Result<()> {
         let columns = Columns::new(self, batch).ok_or_else(|| {
-            let reason = "the columns are not those of the schema";
+            let reason = "the columns do not match the schema";
             Error::option("data", "a record batch", reason)
         })?;
         let (mut keys, mut properties) = (Vec::new(), Vec::new());
@@ -194,10 +194,10 @@ fn check_type(name: &str, data_type: &DataType) -> Result<()> {
             (is_bytes(element), format!("{BYTES}, or a list of these"))
         }
         "properties" => (is_properties(data_type), "map<utf8, utf8>".to_owned()),
-        "queue" => (data_type.is_integer(), "a whole number".to_owned()),
+        "queue" => (data_type.is_integer(), "an integer".to_owned()),
         "timestamp" => {
             if matches!(data_type, DataType::Timestamp(_, None)) {
-                let reason = "it has no zone, and a time without one is none; attach it, for \
+                let reason = "it has no time zone; attach one, for \
                               example pyarrow.compute.assume_timezone(column, \"UTC\") or \
                               polars column.dt.replace_time_zone(\"UTC\"), or give int64 \
                               milliseconds since the epoch";
@@ -223,7 +223,7 @@ fn check_type(name: &str, data_type: &DataType) -> Result<()> {
     if good || no_values {
         return Ok(());
     }
-    let reason = format!("its type has to be {wanted}");
+    let reason = format!("expected {wanted}");
     let value = format!("of type {data_type}");
     Err(Error::option(&format!("column {name:?}"), value, reason))
 }
@@ -313,7 +313,7 @@ impl<'a> Columns<'a> {
         'a: 'b,
     {
         let Some(body) = known("body", self.body.get(row))? else {
-            let reason = "a message has a body; it may be empty";
+            let reason = "a message must have a body, which may be empty";
             return Err(Error::option("body", "null", reason));
         };
         if let Some((column, form)) = &self.keys {
@@ -365,7 +365,11 @@ impl<'a> Keys<'a> {
             Keys::Lists(lists, elements) => {
                 for index in known("keys", lists.get(row))?.unwrap_or_default() {
                     let Some(key) = known("keys", elements.get(index))? else {
-                        return Err(Error::option("keys", "a list with null", "a key is text"));
+                        return Err(Error::option(
+                            "keys",
+                            "a list with null",
+                            "a key must be text",
+                        ));
                     };
                     keys.push(text("keys", key)?);
                 }
@@ -399,7 +403,7 @@ impl<'a> Properties<'a> {
     ) -> Result<()> {
         for entry in self.entries(column, row)? {
             let (name, Some(value)) = entry? else {
-                let reason = "a property has a name and a value";
+                let reason = "a property must have a name and a value";
                 return Err(Error::option(column, "an entry with null", reason));
             };
             properties.push((text(column, name)?, text(column, value)?));
@@ -418,7 +422,7 @@ impl<'a> Properties<'a> {
             let there = index < self.entries.len() && self.entries.is_valid(index);
             let name = known(column, self.names.get(index))?.filter(|_| there);
             let Some(name) = name else {
-                let reason = "an entry has a name";
+                let reason = "an entry must have a name";
                 return Err(Error::option(column, "an entry with null", reason));
             };
             Ok((name, known(column, self.values.get(index))?))
@@ -429,7 +433,7 @@ impl<'a> Properties<'a> {
 #[inline]
 pub(super) fn known<T>(name: &str, value: Maybe<T>) -> Result<Option<T>> {
     value.map_err(|Broken| {
-        let reason = "its offsets lead outside of the array";
+        let reason = "its offsets point outside the array";
         Error::option(&format!("column {name:?}"), "broken", reason)
     })
 }
@@ -438,7 +442,7 @@ pub(super) fn known<T>(name: &str, value: Maybe<T>) -> Result<Option<T>> {
 pub(super) fn text<'a>(name: &str, bytes: &'a [u8]) -> Result<&'a str> {
     str::from_utf8(bytes).map_err(|_| {
         let shown: String = String::from_utf8_lossy(bytes).chars().take(64).collect();
-        Error::option(name, format!("{shown:?}"), "it is not UTF-8")
+        Error::option(name, format!("{shown:?}"), "not UTF-8")
     })
 }
 
@@ -465,6 +469,6 @@ pub(super) fn queue(name: &str, column: &Integers<'_>, row: usize) -> Result<Opt
     };
     match u16::try_from(number) {
         Ok(queue) => Ok(Some(queue.into())),
-        Err(_) => Err(Error::option(name, number, "it lies between 0 and 65535")),
+        Err(_) => Err(Error::option(name, number, "must be between 0 and 65535")),
     }
 }

@@ -52,7 +52,7 @@ impl<'a> SinkRows<'a> {
         for (place, field) in schema.fields().iter().enumerate() {
             let name = field.name();
             if schema.fields().iter().take(place).any(|f| f.name() == name) {
-                return Err(wrong(name, "a batch has one column of a name"));
+                return Err(wrong(name, "listed twice"));
             }
             check(name, field.data_type())?;
         }
@@ -63,7 +63,7 @@ impl<'a> SinkRows<'a> {
         };
         let value = column("value").and_then(Bytes::new);
         Ok(SinkRows {
-            value: value.ok_or_else(|| wrong("value", "it is needed"))?,
+            value: value.ok_or_else(|| wrong("value", "this column is required"))?,
             key: column("key").and_then(Bytes::new),
             topic: column("topic").and_then(Bytes::new),
             partition: column("partition").and_then(Integers::new),
@@ -195,7 +195,7 @@ fn plain_header<'a>(name: &'a [u8], value: Option<&'a [u8]>) -> Option<(&'a str,
 fn check(name: &str, data_type: &DataType) -> Result<()> {
     let (good, wanted) = match name {
         "value" | "key" | "topic" | "tags" => (is_bytes(data_type), "string or binary"),
-        "partition" => (data_type.is_integer(), "a whole number"),
+        "partition" => (data_type.is_integer(), "an integer"),
         "headers" => (
             is_properties(data_type),
             "array<struct<key: string, value: binary>>",
@@ -213,7 +213,7 @@ fn check(name: &str, data_type: &DataType) -> Result<()> {
     if good || (*data_type == DataType::Null && name != "value") {
         return Ok(());
     }
-    let reason = format!("its type has to be {wanted}");
+    let reason = format!("expected {wanted}");
     let value = format!("of type {data_type}");
     Err(Error::option(&format!("column {name:?}"), value, reason))
 }

@@ -10,7 +10,7 @@
 //!                         /taken-<batch>      the manifest: begun       by the writer
 //!                         /refused-<batch>    why it can never be appended
 //!
-//!   look at the markers --> rename commit to taken --> each part one atomic batch, its marker last
+//!   read the markers --> rename commit to taken --> each part one atomic batch, its marker last
 //!   --> flush --> unlink the stages --> unlink the manifest --> wake who waits
 //! ```
 //!

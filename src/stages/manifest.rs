@@ -322,9 +322,9 @@ impl Pending {
     pub fn flaw(&self) -> String {
         match self.version {
             Some(version) if version != VERSION => {
-                format!("it is of version {version}; this release reads version {VERSION}")
+                format!("it has version {version}; this release reads version {VERSION}")
             }
-            _ => "it is no manifest: it is damaged, or a loss of power has cut it".to_owned(),
+            _ => "not a manifest: it is damaged, or was truncated by a power loss".to_owned(),
         }
     }
 

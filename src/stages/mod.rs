@@ -73,7 +73,7 @@ pub fn check_target(disk: &dyn Disk, root: &Path) -> Result<bool> {
 /// The directory of a query.
 fn directory_of(root: &Path, query: &str) -> Result<PathBuf> {
     if !is_query(query) {
-        let reason = "1 to 64 of the characters a-z, A-Z, 0-9, _ and -";
+        let reason = "must be 1 to 64 of the characters a-z, A-Z, 0-9, _ and -";
         return Err(Error::option("query", format!("{query:?}"), reason));
     }
     Ok(root.join(DIRECTORY).join(query))

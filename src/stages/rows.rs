@@ -112,7 +112,7 @@ pub fn check(engine: &dyn Engine, staged: &Row<'_>, checked: &mut Vec<u8>) -> Re
 
 /// The name of a topic that may be written to or does not exist yet.
 fn topic_of<'a>(engine: &dyn Engine, name: &'a [u8]) -> Result<&'a str> {
-    let broken = |_| Error::option("topic", "staged", "it is not text");
+    let broken = |_| Error::option("topic", "staged", "not UTF-8");
     let name = str::from_utf8(name).map_err(broken)?;
     check_topic(name)?;
     match engine.topics().get(name) {
@@ -127,7 +127,7 @@ fn topic_of<'a>(engine: &dyn Engine, name: &'a [u8]) -> Result<&'a str> {
 fn queue_named(staged: &Row<'_>) -> Result<Option<u32>> {
     match u32::try_from(staged.queue_id()) {
         Ok(queue) if queue >= TOPIC_QUEUES_MAX => {
-            let reason = format!("it lies between 0 and {}", TOPIC_QUEUES_MAX - 1);
+            let reason = format!("must be between 0 and {}", TOPIC_QUEUES_MAX - 1);
             Err(Error::option("partition", queue, reason))
         }
         queue => Ok(queue.ok()),

@@ -182,12 +182,12 @@ impl Staged<'_> {
             checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
             if !record.has_checksum() {
                 // Every staged record has one, so it is damaged.
-                return Err(flawed(at, "no checksum over the record".to_owned()));
+                return Err(flawed(at, "the record has no checksum".to_owned()));
             }
             let len = record.bytes().len();
             if len as u64 > limit {
                 return Err(Stop::refuse(Error::TooLarge {
-                    what: "record (it has to fit a commit log file)".to_owned(),
+                    what: "record (which must fit a commit log file)".to_owned(),
                     size: len as u64,
                     limit,
                 }));

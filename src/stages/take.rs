@@ -120,8 +120,8 @@ fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
             Some(last) if is_own(&last) => Ok(1),
             Some(last) if is_cut(&last) => Ok(0),
             _ => Err(Stop::refuse(format!(
-                "there is nothing to resolve: no part of batch {batch} alone is the last of this \
-                 query in the log"
+                "there is nothing to resolve: the last commit of this query in the log is not an \
+                 incomplete batch {batch}"
             ))),
         };
     }
@@ -157,8 +157,8 @@ fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
 }
 
 /// What to do about a batch that is only partly in the log and cannot be completed.
-const RESOLVE: &str = "\"forebay commits show\" tells what is there, and \"forebay commits \
-                       resolve\" whether it counts as appended or is appended again";
+const RESOLVE: &str = "\"forebay commits show\" lists what is in the log, and \"forebay commits \
+                       resolve\" decides whether it counts as appended or is appended again";
 
 /// Why a batch cannot be a retry.
 fn conflict(last: &Marker, manifest: &Manifest) -> String {
@@ -177,7 +177,7 @@ fn conflict(last: &Marker, manifest: &Manifest) -> String {
     format!(
         "{found}, so this is no retry: the checkpoint was rolled back, copied or forked, or the \
          query gives other rows each time. Start with a new checkpoint directory, which makes a \
-         new query, or set the option batchConflict: append appends the rows, skip passes over them"
+         new query, or set the option batchConflict: append appends the rows, skip skips them"
     )
 }
 
@@ -250,8 +250,8 @@ fn cut(found: &Marker, last: &Marker) -> Stop {
     };
     Stop::Refuse(Refusal {
         reason: format!(
-            "part {part} of {parts} of batch {batch} is in the log, by another commit that is \
-             gone; {way_out}"
+            "part {part} of {parts} of batch {batch} is in the log, from another commit that no \
+             longer exists; {way_out}"
         ),
         appended: true,
     })

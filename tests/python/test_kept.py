@@ -52,9 +52,9 @@ def test_a_damaged_file_is_reported_and_the_defaults_hold(own, caplog):
     with forebay.open(own) as store:
         (damage,) = store.damage
         assert damage.path == str(own / "forebay.options")
-        assert "no table of options" in damage.reason
+        assert "not a table of options" in damage.reason
         assert not store.send("orders", b"1").durable
-    assert "no table of options" in caplog.text
+    assert "not a table of options" in caplog.text
 
 
 def test_a_store_of_release_0_1_0_is_written_with_the_defaults_until_it_is_given_others(tmp_path):

@@ -273,7 +273,7 @@ impl BlockTable {
     pub fn decode(bytes: &[u8], path: &Path) -> Result<BlockTable> {
         let wrong = |at: usize, reason: &str| Error::corrupt(path, at as u64, reason);
         if bytes.get(..8) != Some(MAGIC) || bytes.len() < CHECKED_FROM {
-            return Err(wrong(0, "it is no table of blocks"));
+            return Err(wrong(0, "not a table of blocks"));
         }
         let version = be_u32(bytes, 8);
         if version != VERSION {
@@ -282,17 +282,14 @@ impl BlockTable {
         }
         let checked = bytes.get(CHECKED_FROM..).unwrap_or_default();
         if be_u32(bytes, CHECKED_FROM - 4) != crc32fast::hash(checked) {
-            return Err(wrong(
-                CHECKED_FROM,
-                "the checksum of the table does not fit",
-            ));
+            return Err(wrong(CHECKED_FROM, "the checksum of the table is wrong"));
         }
         let mut parts = Parts {
             bytes,
             at: CHECKED_FROM,
         };
         let table = parts.table();
-        table.ok_or_else(|| wrong(parts.at, "the table contradicts itself"))
+        table.ok_or_else(|| wrong(parts.at, "the fields of the table contradict each other"))
     }
 }
 

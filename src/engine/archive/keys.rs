@@ -96,7 +96,7 @@ impl BlockTable {
             return Err(Error::corrupt(
                 path,
                 at,
-                "the checksum of the keys does not fit",
+                "the checksum of the keys is wrong",
             ));
         }
         let entries = bytes.chunks_exact(ENTRY_LEN);

@@ -2,7 +2,7 @@
 //!
 //! Its modules, from the top down. Each uses only those below it; `tests/tidy/` checks that.
 //!
-//! | room | what it does |
+//! | module | what it does |
 //! |---|---|
 //! | `send`, `close`, `stats` | appends and waits for the disk; closes; counts |
 //! | `repair` | saves damaged bytes, and repairs what it can |

@@ -99,7 +99,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
     if entries.iter().all(fresh) {
         return Ok(Maker::Nobody);
     }
-    Err(not_a_store("it has other files but no commitlog"))
+    Err(not_a_store("it has other files, but no commitlog"))
 }
 
 fn not_in_place(root: &Path, name: &str, kind: &str) -> Error {

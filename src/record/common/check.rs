@@ -21,7 +21,7 @@ const BORN_TIMES: RangeInclusive<i64> = -62_135_596_800_000..=253_402_300_799_99
 pub fn check_born(timestamp: Option<i64>) -> Result<()> {
     match timestamp {
         Some(time) if !BORN_TIMES.contains(&time) => {
-            let reason = "it lies outside the years 1 to 9999; it is in ms since 1970";
+            let reason = "must be in the years 1 to 9999, in ms since 1970";
             Err(Error::option("timestamp", time, reason))
         }
         _ => Ok(()),
@@ -43,7 +43,7 @@ pub fn check_key(key: &str) -> Result<()> {
         return Err(Error::option(
             "key",
             "empty",
-            "a key has at least one character",
+            "a key must have at least one character",
         ));
     }
     if is_key(key) {
@@ -69,9 +69,9 @@ pub fn is_key(key: &str) -> bool {
 /// Checks a tag.
 pub fn check_tags(tags: &str) -> Result<()> {
     let reason = if tags.is_empty() || tags.trim() != tags {
-        "a tag is not empty and has no space around it"
+        "a tag must not be empty, or begin or end with a space"
     } else if tags.contains("||") || tags == "*" {
-        "\"||\" and \"*\" belong to subscriptions"
+        "\"||\" and \"*\" are reserved for subscriptions"
     } else if tags.chars().any(char::is_control) {
         "control characters are not allowed"
     } else {
@@ -97,13 +97,13 @@ pub fn check_property(name: &str, value: &str) -> Result<()> {
 pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
     let separator = |byte: u8| byte == NAME_END || byte == VALUE_END;
     if name.is_empty() {
-        Some("a property has a name")
+        Some("a property must have a name")
     } else if names::is_reserved(name) {
         Some("the name is reserved")
     } else if value.is_empty() {
-        Some("the format does not keep an empty value")
+        Some("the format cannot store an empty value")
     } else if name.bytes().any(separator) || value.bytes().any(separator) {
-        Some("the bytes 0x01 and 0x02 separate properties and cannot stand in one")
+        Some("the bytes 0x01 and 0x02 separate properties and are not allowed in one")
     } else {
         None
     }
@@ -117,13 +117,13 @@ pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
 pub fn check_topic(topic: &str) -> Result<()> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-');
     let reason = if topic.is_empty() {
-        "a topic has a name".to_owned()
+        "a topic must have a name".to_owned()
     } else if topic.len() > TOPIC_LEN_MAX {
         format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
     } else if !topic.bytes().all(allowed) {
-        "the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
+        "only the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
     } else if topic.starts_with(OWN_TOPIC_PREFIX) {
-        format!("names that begin with {OWN_TOPIC_PREFIX} belong to the store itself")
+        format!("names that begin with {OWN_TOPIC_PREFIX} are reserved for the store")
     } else {
         return Ok(());
     };

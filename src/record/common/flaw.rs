@@ -25,9 +25,9 @@ impl std::fmt::Display for Flaw {
             Flaw::Empty => write!(f, "zeros instead of a record"),
             Flaw::Magic(magic) => write!(f, "magic {magic:#010x}"),
             Flaw::Length(length) => write!(f, "length {length}"),
-            Flaw::Position(position) => write!(f, "the record says it lies at {position}"),
-            Flaw::BodyChecksum => write!(f, "the body's checksum does not fit"),
-            Flaw::RecordChecksum => write!(f, "the record's checksum does not fit"),
+            Flaw::Position(position) => write!(f, "the record states position {position}"),
+            Flaw::BodyChecksum => write!(f, "the body's checksum is wrong"),
+            Flaw::RecordChecksum => write!(f, "the record's checksum is wrong"),
             Flaw::Field(name) => write!(f, "bad {name}"),
         }
     }

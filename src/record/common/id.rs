@@ -36,7 +36,7 @@ pub fn position_of_id(id: &str) -> Result<u64> {
         Error::option(
             "message id",
             format!("{id:?}"),
-            "it has 32 or 56 hex digits",
+            "must be 32 or 56 hex digits",
         )
     };
     if !matches!(id.len(), 32 | 56) || !id.bytes().all(|b| b.is_ascii_hexdigit()) {

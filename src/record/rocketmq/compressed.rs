@@ -46,7 +46,7 @@ fn read_bounded(reader: impl Read) -> Result<Vec<u8>, String> {
         .read_to_end(&mut body)
         .map_err(|e| e.to_string())?;
     if body.len() > BODY_LEN_MAX {
-        return Err(format!("it grows beyond {BODY_LEN_MAX} bytes"));
+        return Err(format!("it decompresses to more than {BODY_LEN_MAX} bytes"));
     }
     Ok(body)
 }

@@ -15,7 +15,7 @@ impl<'a> Record<'a> {
     ///
     /// [`Error::InvalidOption`] if they are not valid UTF-8.
     pub fn properties_text(&self) -> Result<&'a str> {
-        let broken = |_| Error::option("properties", "staged", "they are not text");
+        let broken = |_| Error::option("properties", "staged", "not UTF-8");
         str::from_utf8(self.raw_properties()).map_err(broken)
     }
 }

@@ -93,7 +93,7 @@ fn errors_cross_the_interface_with_their_text_and_panics_as_errors() {
         (|| Err(Error::Closed), "the store is closed"),
         (
             || unreachable!("the test panics here"),
-            "by a bug of forebay",
+            "because of a bug in forebay",
         ),
     ];
     for (how, text) in texts {

@@ -222,7 +222,7 @@ fn a_commit_that_cannot_continue_does_not_block_others() {
     let store = Store::open(root, Options::default()).unwrap();
     store.take_commits().unwrap();
     assert_eq!(count(&store, "t"), 2);
-    assert!(refusal(root, "a").contains("no manifest"));
+    assert!(refusal(root, "a").contains("not a manifest"));
 }
 
 #[test]

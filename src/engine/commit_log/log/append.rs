@@ -440,7 +440,7 @@ impl Tail {
             let len = u64::from(row.len);
             if len + filler > file_len {
                 return Err(Error::TooLarge {
-                    what: "record (it has to fit a commit log file)".to_owned(),
+                    what: "record (which must fit a commit log file)".to_owned(),
                     size: len,
                     limit: file_len - filler,
                 });

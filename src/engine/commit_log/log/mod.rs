@@ -225,7 +225,7 @@ impl Found {
 }
 
 /// The flaw of a position outside the log files.
-const OUTSIDE: Flaw = Flaw::Field("position: it lies outside the log");
+const OUTSIDE: Flaw = Flaw::Field("position: outside the log");
 
 /// Copies the record at `position` of a file. The copy may end early.
 fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {

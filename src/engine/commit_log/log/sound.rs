@@ -70,7 +70,7 @@ pub enum Sound<'a> {
     Hole(Hole),
 }
 
-/// Where a record lies.
+/// The place of a record.
 #[derive(Clone, Copy, Debug)]
 pub struct Place {
     /// Its position.

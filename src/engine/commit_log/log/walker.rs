@@ -11,7 +11,7 @@ use crate::record::rocketmq::{Layout, Record};
 use crate::region::{Region, Window};
 use std::sync::Arc;
 
-/// What a [`Walker`] met.
+/// One step of a [`Walker`].
 #[derive(Debug)]
 pub enum Step {
     /// A record of sound structure, at this byte of the region. Checksums are not verified.

@@ -125,7 +125,7 @@ pub fn each_key(
             let read = disk.read_at(&path, at * KEY_LEN as u64, part);
             let read = read.map_err(|e| Error::io(Op::Read, &path, e))?;
             if read < part.len() {
-                let reason = format!("{read} bytes of keys, not {}", part.len());
+                let reason = format!("expected {} bytes of keys, read {read}", part.len());
                 return Err(Error::corrupt(&path, at * KEY_LEN as u64, reason));
             }
             for bytes in part.chunks_exact(KEY_LEN) {

@@ -66,7 +66,7 @@ impl Quarry {
         if let Some(hole) = settled.holes.first()
             && !self.ours
         {
-            let reason = "damage: opening the store decides what lies behind it";
+            let reason = "the log is damaged: open the store, which decides what follows";
             return Err(self.corrupt(hole.start, reason));
         }
         let mut lost: Vec<Range<u64>> = settled.holes.clone();
@@ -96,8 +96,8 @@ impl Quarry {
         let (first, max) = (run.offsets.start, met.unwrap_or(0));
         if first < max {
             let reason = format!(
-                "queue offset {first} of queue {} of {} comes after {max}: opening the store \
-                 decides which record has it",
+                "queue offset {first} of queue {} of {} comes after {max}: open the store, \
+                 which decides between the records",
                 run.queue, run.topic
             );
             return Err(self.corrupt(run.position, reason));
@@ -109,8 +109,8 @@ impl Quarry {
         let believed = swallowed || retired;
         if !believed || (met.is_some() && first - max > GAP_MAX) {
             let reason = format!(
-                "queue offset {first} of queue {} of {} follows {max}, and nothing explains the \
-                 gap: opening the store decides whether it is believed",
+                "queue offset {first} of queue {} of {} follows {max}, and the gap has no \
+                 known cause: open the store, which decides whether it is valid",
                 run.queue, run.topic
             );
             return Err(self.corrupt(run.position, reason));

@@ -77,7 +77,7 @@ impl ByteCursor {
                 let missing = length - bytes.len();
                 self.tell(at + bytes.len(), missing, "the log file ends here".into());
             } else if self.check == Check::Full && crc32fast::hash(bytes) != *checksum {
-                let reason = "the bytes are not those that were archived";
+                let reason = "the bytes differ from those that were archived";
                 self.tell(at, length, reason.into());
             }
             at += length;

@@ -30,7 +30,9 @@ pub fn check_record<'a>(
         return Err(Flaw::Position(record.position()));
     }
     if !is_meant(&record, meant) {
-        return Err(Flaw::Field("queue entry: the record is another's"));
+        return Err(Flaw::Field(
+            "queue entry: the record belongs to another message",
+        ));
     }
     Ok(record)
 }

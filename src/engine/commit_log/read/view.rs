@@ -159,7 +159,7 @@ pub fn message_at(parts: &Parts, position: u64) -> Result<Message> {
     let nowhere = |reason: String| Error::option("position", position, reason);
     if position < min || position >= end {
         return Err(nowhere(format!(
-            "the log goes from {min} to {end} (exclusive)"
+            "must be between {min} and {end} (exclusive)"
         )));
     }
     // Bytes that do not even resemble a record mean a wrong position, not damage.

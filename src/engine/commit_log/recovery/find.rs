@@ -101,7 +101,7 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
     let disk = &*machine.disk;
     if geometry::has_foreign_queues(disk, root)? {
         let what = format!(
-            "writing to {}: its queues are kept in RocksDB or in batches; mode=\"r\" reads it",
+            "writing to {}: its queues are kept in RocksDB or in batches; read it with mode=\"r\"",
             root.display()
         );
         return Err(Error::Unsupported { what });
@@ -191,6 +191,6 @@ fn misplaced(root: &Path, file: &FoundFile) -> Damage {
         DamageKind::Log,
         path,
         bytes,
-        "no file of this log begins there",
+        "no file of this log can begin there",
     )
 }

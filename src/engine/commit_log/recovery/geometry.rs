@@ -29,7 +29,7 @@ pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFi
     if !ours && files.len() > 1 && gaps.count() == files.len() - 1 {
         return Err(unsupported(
             root,
-            "every other file of a log alone: a log spread over several directories",
+            "only every other file of a log, which is spread over several directories",
         ));
     }
     Ok(files)

@@ -193,7 +193,7 @@ impl Placer {
                 self.believe(&before)?;
                 return Ok(true);
             }
-            Some(before) => self.refuse(&before.entry, "the queue does not go on from its offset"),
+            Some(before) => self.refuse(&before.entry, "the queue does not continue from it"),
             None => {}
         }
         let doubtful = Doubtful {

@@ -274,7 +274,7 @@ fn name_losses(found: &Found, loaded: &Loaded, holes: &mut [Damage], gaps: &[Gap
 /// Describes the missing end of a log that must reach `promised`. A file that was removed or
 /// truncated at the end leaves no other trace.
 fn missing_end(log: &Log, promised: u64, end: u64) -> Option<Damage> {
-    let reason = "the log ends here, and went on when it was last open";
+    let reason = "the log ends here, but was longer when it was last open";
     (end < promised).then(|| log.damage(end..promised, reason))
 }
 

@@ -209,7 +209,7 @@ fn mark_lost(
 
 /// What was done with queue entries.
 const LOST: &str = "marked queue entries whose messages are lost";
-const RIGHT: &str = "put queue entries right";
+const RIGHT: &str = "corrected queue entries";
 const ADDED: &str = "added queue entries of records that had none";
 
 fn entry_step(
@@ -347,7 +347,7 @@ fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Resul
         path: parts.root.join(names::INDEX).join(format!("{name:017}")),
         position: 0,
         length: 0,
-        what: format!("dropped the index from this file on and put {put} entries again"),
+        what: format!("rebuilt the index from this file on: {put} entries"),
         saved: None,
         lost: Vec::new(),
     });
@@ -365,22 +365,22 @@ fn rewrite_tables(parts: &Parts, found: &Inspection, steps: &mut Vec<RepairStep>
                 let mut table = parts.table.lock();
                 table.update(&parts.topics, parts.clock.now_ms());
                 table.save(&*parts.disk)?;
-                "written again from the queues"
+                "rewritten from the queues"
             }
-            DamageKind::ForeignTable => "left as it is: it is another system's",
+            DamageKind::ForeignTable => "left unchanged: it belongs to another system",
             DamageKind::Checkpoint => {
                 if let Some(checkpoint) = &parts.flushing.checkpoint {
                     checkpoint.reset(found.last_store_ms)?;
                     checkpoint.sync(&*parts.disk)?;
                 }
-                "written again"
+                "rewritten"
             }
             DamageKind::Options => {
                 kept_options::mend(&*parts.disk, &parts.root)?;
-                "written again with the options that it names"
+                "rewritten with the options that could be read"
             }
             // The inventory is written after everything else, the state page by the next opening.
-            _ => "written again",
+            _ => "rewritten",
         };
         steps.push(RepairStep {
             path: damage.path.clone(),

@@ -8,7 +8,7 @@
 //! ```text
 //!   wall clock   -----+    +----------------------
 //!                     +----+ jump                       forward or back
-//!   believed     ----------------------+----------
+//!   trusted      ----------------------+----------
 //!                          |  one hour |                by the steady clock
 //! ```
 //!

@@ -58,7 +58,7 @@ pub(super) fn keep_all(parts: &Parts, path: PathBuf, kind: DamageKind, of: &str)
         path,
         position: 0,
         length: 0,
-        reason: format!("it is no table of {of}: retention keeps all messages"),
+        reason: format!("not a table of {of}: retention keeps all messages"),
         lost: Vec::new(),
     });
     0

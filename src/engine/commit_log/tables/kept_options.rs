@@ -53,7 +53,7 @@ impl Kept {
         let path = root.join(FILE_NAME);
         let mut flaw = None;
         let before = read(disk, &path)?.unwrap_or_else(|| {
-            flaw = Some("it is no table of options: the defaults are used".to_owned());
+            flaw = Some("not a table of options: the defaults are used".to_owned());
             Map::new()
         });
         let mut options = given.clone();
@@ -64,9 +64,7 @@ impl Kept {
         merge.all(&mut options);
         if !merge.unusable.is_empty() {
             let names = merge.unusable.join(", ");
-            flaw = Some(format!(
-                "its value for {names} is none of those allowed: the default is used"
-            ));
+            flaw = Some(format!("invalid value for {names}: the default is used"));
         }
         options.check()?;
         Ok(Kept {

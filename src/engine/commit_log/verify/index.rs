@@ -48,7 +48,7 @@ pub fn index_entries(parts: &Parts, file: &IndexFile, inspection: &mut Inspectio
         inspection.add_entry(Damage::new(DamageKind::Index, file.path(), bytes, reason));
     }
     if !times_hold(log, file, count)? {
-        let reason = "the header does not have the times of its records";
+        let reason = "the times in the header are not those of its records";
         let damage = Damage::new(DamageKind::Index, file.path(), 0..HEADER_LEN as u64, reason);
         inspection.found.damage.push(damage);
     }
@@ -79,7 +79,7 @@ fn count_of(parts: &Parts, file: &IndexFile) -> Result<u32> {
 
 fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
     let Some(message) = log.record_at(entry.position)?.record() else {
-        return Ok(Some("the entry leads to no record"));
+        return Ok(Some("the entry points to no record"));
     };
     let record = message.record().rocketmq();
     let known = Known::read(record.raw_properties());
@@ -90,7 +90,7 @@ fn flaw_of(log: &Log, entry: &IndexEntry) -> Result<Option<&'static str>> {
         .index_keys()
         .any(|key| index_hash(topic, key) == entry.hash)
         || tag.is_some_and(|tag| index_hash(topic, &tag) == entry.hash);
-    Ok((!holds).then_some("the entry leads to a record without its key"))
+    Ok((!holds).then_some("the entry points to a record without its key"))
 }
 
 /// Whether the times that let a query skip the file are those of its records.

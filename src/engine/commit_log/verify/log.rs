@@ -101,7 +101,7 @@ fn is_stray(parts: &Parts, record: &Record<'_>, position: u64) -> Result<Option<
     };
     // In this order, because retention moves the first position before the first offsets.
     if offset < queue.min() && position >= parts.log.min_position() {
-        return Ok(Some("its queue begins behind it"));
+        return Ok(Some("its queue begins after it"));
     }
     if parts.log.source.is_none() && offset >= queue.max() {
         return Ok(Some("its queue ends before it"));

@@ -67,18 +67,20 @@ fn flaw_of(
         return Ok(Some("no entry".to_owned()));
     };
     if !entry.is_message(log.published()) {
-        return Ok(Some("the entry leads out of the log".to_owned()));
+        return Ok(Some("the entry points outside the log".to_owned()));
     }
     let Some(message) = log.record_at(entry.position)?.record() else {
-        return Ok(Some("the entry leads to no record".to_owned()));
+        return Ok(Some("the entry points to no record".to_owned()));
     };
     let record = message.record().rocketmq();
     if !is_meant(&record, (topic, queue.id, number)) {
-        return Ok(Some("the entry leads to another's record".to_owned()));
+        return Ok(Some(
+            "the entry points to the record of another message".to_owned(),
+        ));
     }
     if entry.size != record.layout().total_len {
         return Ok(Some(
-            "the entry has another size than its record".to_owned(),
+            "the size in the entry is not that of its record".to_owned(),
         ));
     }
     // A broker may have other delivery times for delayed messages.
@@ -86,7 +88,9 @@ fn flaw_of(
     if &*topic.name != SCHEDULE_TOPIC
         && entry.tags_code != QueueEntry::of(&record, &known, entry.position).tags_code
     {
-        return Ok(Some("the entry has another tag than its record".to_owned()));
+        return Ok(Some(
+            "the tag in the entry is not that of its record".to_owned(),
+        ));
     }
     Ok(None)
 }

@@ -38,8 +38,8 @@ pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
             false => None,
         };
         let reason = match opened {
-            None => Some("no state page"),
-            Some(page) if page.geometry().is_none() => Some("its sizes do not hold"),
+            None => Some("not a state page"),
+            Some(page) if page.geometry().is_none() => Some("its file sizes are invalid"),
             Some(_) => None,
         };
         found.extend(reason.map(|reason| whole(DamageKind::Table, page, PAGE, reason)));
@@ -53,7 +53,7 @@ pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
             DamageKind::Table,
             offsets,
             len,
-            "the checksum or a line is wrong",
+            "the checksum or a line is invalid",
         ));
     }
     let options = parts.root.join(kept_options::FILE_NAME);
@@ -83,7 +83,7 @@ fn configurations(parts: &Parts, found: &mut Vec<Damage>) -> Result<()> {
                 topics::FILE_NAME => DamageKind::Topics,
                 _ => DamageKind::ForeignTable,
             };
-            found.push(whole(kind, path, bytes.len(), "no JSON"));
+            found.push(whole(kind, path, bytes.len(), "not valid JSON"));
         }
     }
     Ok(())
@@ -112,5 +112,5 @@ fn checkpoint_flaw(bytes: &[u8], latest_ms: i64) -> Option<&'static str> {
     }
     let times = [0, 8, 16].map(|at| be_u64(bytes, at).cast_signed());
     let implausible = times.iter().any(|time| *time < 0 || *time > latest_ms);
-    implausible.then_some("a time is negative or lies ahead of every record")
+    implausible.then_some("a time is negative or later than every record")
 }

@@ -289,7 +289,7 @@ impl ConsumeQueue {
             self.store_fillers(start..number)?;
             self.min.store(number, Ordering::Release);
         } else if number - max > GAP_MAX || !self.has_log_for(number - max, entry.position)? {
-            let reason = format!("queue offset {number} behind {max}");
+            let reason = format!("queue offset {number} is too far after the end, {max}");
             return Err(Error::corrupt(&self.directory, entry.position, reason));
         } else {
             self.store_fillers(max..number)?;

@@ -62,7 +62,7 @@ impl Overlay {
         let Some(at) = number.checked_sub(self.from) else {
             // Entries come in log order, so the overlay begins at the first wrong one. A lower
             // number after that means that the record is a stale copy.
-            let reason = format!("queue offset {number} comes after {}", self.from);
+            let reason = format!("queue offset {number} follows {} in the log", self.from);
             return Err(Error::corrupt(directory, number, reason));
         };
         let chunk = at / CHUNK_ENTRIES;
