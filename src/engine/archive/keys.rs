@@ -13,7 +13,7 @@ use std::path::Path;
 
 /// Bytes of an entry.
 const ENTRY_LEN: usize = 8;
-/// Average number of entries per slot, at most.
+/// Maximum average number of entries per slot.
 const SLOT_ENTRIES: usize = 1024;
 
 /// Hash of a key of a topic.

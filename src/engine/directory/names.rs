@@ -16,7 +16,7 @@ pub const ABORT: &str = "abort";
 pub const CHECKPOINT: &str = "checkpoint";
 /// The state page.
 pub const STATE: &str = "forebay.state";
-/// Bounds of the queues at the last close.
+/// Bounds of queues and index at the last full pass.
 pub const OFFSETS: &str = "forebay.offsets";
 /// Name of `abort` while the store is closed.
 pub const IDLE: &str = "forebay.idle";

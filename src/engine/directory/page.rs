@@ -589,12 +589,12 @@ impl StatePage {
     }
 
     /// End of the bytes that an opening began to erase and may not have synced: in the page cache
-    /// they look erased, and a power loss may bring them back. 0 where there are none.
+    /// they look erased, and a power loss may bring them back. 0 if there are none.
     pub fn erasing(&self) -> u64 {
         self.load(AT_ERASING)
     }
 
-    /// Says that an opening erases the log up to `end`, until an epoch begins.
+    /// Records that an opening erases the log up to `end`. Reset when an epoch begins.
     pub fn set_erasing(&self, end: u64) {
         self.store(AT_ERASING, end);
     }
