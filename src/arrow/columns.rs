@@ -96,7 +96,7 @@ impl Columns {
     ///
     /// # Errors
     ///
-    /// [`Error::Unsupported`] if Arrow refuses a column, which no test has seen.
+    /// [`Error::Unsupported`] if Arrow refuses a column. No test has seen this.
     pub(super) fn finish(mut self, schema: &SchemaRef, rows: usize) -> Result<RecordBatch> {
         let mut arrays = Vec::with_capacity(self.columns.len());
         for (column, builder) in std::mem::take(&mut self.columns) {

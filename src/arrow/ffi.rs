@@ -73,7 +73,7 @@ fn answer(exported: &mut Exported, work: impl FnOnce(&mut Stream) -> Result<()>)
             "the scan failed because of a bug in forebay".to_owned(),
         ),
     };
-    // A path, or the text of an argument, may contain any byte, but a C string no zero.
+    // A path or an argument in the text may contain a zero byte, which a C string cannot hold.
     exported.last_error = CString::new(text.replace('\0', "\u{FFFD}")).ok();
     code
 }

@@ -1,11 +1,11 @@
 //! Arrow: scans are exported as record batches, and record batches are imported as messages.
 //!
-//! | file | noun |
+//! | file | what it holds |
 //! |---|---|
 //! | [`schema`] | the columns, their names and types |
 //! | [`source`] | where a scan's records come from: queues, the log, or the index |
 //! | [`stream`] | records to batches, chunk by chunk |
-//! | `columns`, `text`, `body` | one builder a kind of column |
+//! | `columns`, `text`, `body` | one builder per kind of column |
 //! | [`ffi`] | the C structs of Arrow's streams and arrays |
 //! | [`import`] | batches to messages |
 //! | [`sink`] | batches with the columns of Spark's Kafka sink to messages |

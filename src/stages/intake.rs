@@ -6,12 +6,12 @@
 //!
 //! ```text
 //!   forebay.stages/<query>/stage-*            rows, as records          by tasks
-//!                         /commit-<batch>     the manifest: pending     by who commits
+//!                         /commit-<batch>     the manifest: pending     by the driver
 //!                         /taken-<batch>      the manifest: begun       by the writer
 //!                         /refused-<batch>    why it can never be appended
 //!
 //!   read the markers --> rename commit to taken --> each part one atomic batch, its marker last
-//!   --> flush --> unlink the stages --> unlink the manifest --> wake who waits
+//!   --> flush --> unlink the stages --> unlink the manifest --> wake the waiting driver
 //! ```
 //!
 //! The *markers* decide what is in the log: each part is an atomic batch, and its last row is a

@@ -5,7 +5,7 @@
 //!   task     Stager: rows --> stage-<id>, private until a commit names it        stager
 //!   driver   publish: the stages of the tasks that count --> commit-<batch>      commit
 //!            state, sleep, withdraw, discard
-//!   writer   takes commits up when it is rung for, or when it opens the store    intake
+//!   writer   takes commits up when it is woken, or when it opens the store       intake
 //! ```
 //!
 //! On the writer's side, `intake` lists pending commits and gives each its turns; `take` appends

@@ -1,7 +1,7 @@
 //! Codes values that Kafka keeps but properties cannot hold: null values, and keys and headers that
 //! are not text. They are stored in ordinary properties whose names begin with [`PREFIX`].
 //!
-//! | property | value | what it says |
+//! | property | value | meaning |
 //! |---|---|---|
 //! | `FOREBAY_KEY` | `base64` | the key is what `KEYS` holds in base64 |
 //! | | `empty` | the key is empty; there are no `KEYS` |

@@ -373,7 +373,7 @@ fn a_commit_does_not_continue_another_one_of_its_batch() {
     assert_eq!(count(&store, "t"), rows);
     assert_eq!(count(&store, marker::TOPIC), 1);
     let reason = refusal(root, "q");
-    let expected = format!("part 1 of {parts} of batch 0 is in the log, by another commit");
+    let expected = format!("part 1 of {parts} of batch 0 is in the log, from another commit");
     assert!(reason.contains(&expected), "{reason}");
     // Commits of other batches are taken up.
     publish_batch(root, "q", 1, &[stage(root, "q", &other, 500)], 500);

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 
-/// A store whose disk fails with `number`, if that is set.
+/// A store whose disk fails with the error number `short_of`, unless that is 0.
 struct Bed {
     engine: CommitLog,
     short_of: Arc<AtomicI32>,

@@ -77,7 +77,7 @@ pub fn search(
         // The magic may lie after the last byte at which a record may begin.
         let until = bytes.end.min(data_end.saturating_sub(AT_MAGIC));
         let candidates = region.run(at + AT_MAGIC, until.saturating_sub(at))?;
-        // The magics of records begin with the one byte, that of a BLANK with the other.
+        // The magics of records begin with the byte `first`, that of a BLANK with 0xCB.
         let Some(next) = memchr::memchr2(first, 0xCB, candidates) else {
             break;
         };

@@ -91,8 +91,8 @@ fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<Pa
     Ok(to)
 }
 
-/// Renames the copy to the file, and gives it to all who ask for the file afterwards. `None` if the
-/// file was deleted meanwhile.
+/// Renames the copy to the file. Later lookups of the file return the copy. `None` if the file was
+/// deleted meanwhile.
 fn replace(
     parts: &Parts,
     copy: &Path,

@@ -220,7 +220,7 @@ fn the_second_file_ahead_refuses_no_send() {
             let full = || Err(io::Error::from_raw_os_error(libc::ENOSPC));
             let is_log = path.starts_with(root.join("commitlog"));
             match call {
-                // So many files fit the disk.
+                // The disk has room for this many files.
                 Call::Create if is_log && files(&root).len() > lacking => full(),
                 _ => Ok(()),
             }
