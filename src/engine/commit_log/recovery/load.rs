@@ -213,10 +213,10 @@ fn find_bounds(
     Ok(max < last)
 }
 
-/// The number after the last entry of `numbers` that counts: a filler, or an entry that points to its
-/// own record below `end` or to a deleted one. `counted` is a position and the next offset of the
-/// queue there: an entry that points below the position must have a lower number than that offset, or
-/// a crash has taken its message. Without such an entry, the first of `numbers`.
+/// The number after the last entry of `numbers` that counts: a filler, or an entry that points to
+/// its own record below `end` or to a deleted one. `counted` is a position and the next offset of
+/// the queue there: an entry that points below the position must have a lower number than that
+/// offset, or a crash has taken its message. If no entry counts, the first of `numbers`.
 pub fn end_held(
     queue: &ConsumeQueue,
     topic: &Topic,
