@@ -192,7 +192,7 @@ def test_values_that_kafka_keeps_are_kept(tmp_path, unique_ids):
     ("columns", "error", "words"),
     [
         ({"value": [b"a", b"b"], "topic": ["t", "no/topic"]}, InvalidTopicError, "no/topic"),
-        ({"value": [b"a", b"b"], "topic": ["t", MARKERS]}, InvalidTopicError, "reserved for the store"),
+        ({"value": [b"a", b"b"], "topic": ["t", MARKERS]}, InvalidTopicError, "reserved for"),
         ({"value": [b"a", b"b"], "topic": ["t", None]}, InvalidOptionError, "topic is null"),
         ({"value": [b"a", b"b"], "partition": [0, -1]}, InvalidOptionError, "got -1"),
         ({"value": [b"a", b"b"], "partition": [0, 65536]}, InvalidOptionError, "65535"),
