@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How long a reader waits for a writer that is about to open the store.
 const WRITER_OPENS_MAX: Duration = Duration::from_secs(2);
 
+/// How long a writer waits before it tries again to take the lock.
+const LOCK_RETRY: Duration = Duration::from_millis(10);
+
 /// Tells who made the store at `root`, which may be opened as the options say.
 ///
 /// # Errors
@@ -34,17 +37,26 @@ pub fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> 
     }
 }
 
-/// Takes the lock of a writer, in a directory that is there.
+/// Takes the lock of a writer, in a directory that is there. Waits for `timeout` while another
+/// process has it. The kernel has no call that waits for such a lock with a time limit, so the lock
+/// is tried again and again.
 ///
 /// # Errors
 ///
-/// [`Error::Locked`] where another process has it.
-pub fn lock(disk: &dyn Disk, root: &Path) -> Result<FileLock> {
+/// [`Error::Locked`] where another process still has it after `timeout`.
+pub fn lock(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<FileLock> {
+    let began = Instant::now();
     let path = root.join(names::LOCK);
-    let taken = disk.lock(&path);
-    match taken.map_err(|e| Error::io(Op::Lock, &path, e))? {
-        LockState::Held(lock) => Ok(lock),
-        LockState::Taken => Err(locked(disk, root)?),
+    loop {
+        let taken = disk.lock(&path);
+        if let LockState::Held(lock) = taken.map_err(|e| Error::io(Op::Lock, &path, e))? {
+            return Ok(lock);
+        }
+        let left = timeout.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(locked(disk, root)?);
+        }
+        std::thread::sleep(left.min(LOCK_RETRY));
     }
 }
 

@@ -107,7 +107,7 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
     // Before anything is made in a directory whose log cannot be opened.
     geometry::log_files(disk, root, maker == Maker::Forebay)?;
     writer::make_directory(disk, root, maker)?;
-    let lock = writer::lock(disk, root)?;
+    let lock = writer::lock(disk, root, options.lock_timeout)?;
     // Another process may have made, written and closed the store until the lock was ours.
     writer::permit(disk, root, options)?;
     let state = StatePage::open(disk, root, Access::ReadWrite)?;
