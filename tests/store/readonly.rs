@@ -99,12 +99,13 @@ fn readers_of_a_closed_store_do_not_block_each_other() {
             scope.spawn(|| world.check(reader));
         }
     });
-    // A writer may open the store meanwhile; the readers keep what they saw.
+    // A writer may open the store meanwhile; the readers follow it.
     let store = write(&place.root());
     let mut more = world.clone();
     more.send(&store, 300);
+    store.flush().unwrap();
     for reader in &readers {
-        world.check(reader);
+        more.check(reader);
     }
     more.check(&store);
 }

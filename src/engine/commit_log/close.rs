@@ -1,9 +1,11 @@
 //! Closing: everything durable, then the marks that spare the next opening its work, then the lock.
 
-use super::parts::Parts;
+use super::joined::Joined;
 use super::services::Services;
+use super::wait;
 use crate::disk::FileLock;
 use crate::engine::directory::page::Mark;
+use crate::engine::service::sleepers::Sleepers;
 use crate::error::Result;
 use parking_lot::Mutex;
 
@@ -12,7 +14,14 @@ use parking_lot::Mutex;
 /// # Errors
 ///
 /// What keeps messages from being durable; the store is closed all the same.
-pub fn close(parts: &Parts, services: &Services, lock: &Mutex<Option<FileLock>>) -> Result<()> {
+pub fn close(
+    parts: &Joined,
+    sleepers: &Sleepers,
+    services: &Services,
+    lock: &Mutex<Option<FileLock>>,
+) -> Result<()> {
+    // From here on the parts stay the same.
+    parts.end();
     let last_store_ms = {
         let tail = parts.tail.lock();
         if !parts.health.close() {
@@ -22,6 +31,7 @@ pub fn close(parts: &Parts, services: &Services, lock: &Mutex<Option<FileLock>>)
     };
     services.stop(parts);
     if !parts.is_written() {
+        wait::wake(parts, sleepers);
         return Ok(());
     }
     services.join();

@@ -243,7 +243,7 @@ impl Parts {
     /// Wakes those whom an append up to `end` concerns, and helps dispatch if it is far behind.
     #[inline]
     pub fn announce(&self, end: u64) {
-        ring_all(&[&self.bells.work, &self.bells.news]);
+        self.tell_readers();
         // In a synchronous store those who wait for the disk write out.
         if !self.log.sync && self.pool.as_ref().is_some_and(TransientPool::has_full) {
             self.bells.full.ring();
@@ -252,6 +252,17 @@ impl Parts {
             // A failure to dispatch is not one to append; the thread meets it again and reports it.
             let _ = self.dispatcher.try_step();
         }
+    }
+
+    /// Wakes those who wait for messages: the readable end has moved, or will once it is durable.
+    #[inline]
+    pub(super) fn tell_readers(&self) {
+        if self.dispatcher.is_followed() {
+            // Readers in other processes see what is dispatched, and the thread looks for work only
+            // now and then. It meets a failure again and reports it.
+            let _ = self.dispatcher.try_step();
+        }
+        ring_all(&[&self.bells.work, &self.bells.news]);
     }
 
     /// Wakes everyone who sleeps: the store closes.

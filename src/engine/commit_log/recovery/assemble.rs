@@ -47,8 +47,9 @@ pub struct Opened {
     pub recovery: Recovery,
     /// Log positions whose keys the index does not have, in a store that may not be written.
     pub unindexed: Range<u64>,
-    /// Whether another process writes the store.
-    pub live: bool,
+    /// Of a store that is read while nobody writes it: the state page and its epoch; `None` where
+    /// there is no page.
+    pub page: Option<(Arc<StatePage>, u64)>,
 }
 
 /// What the parts are built on.
@@ -214,6 +215,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
     let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&clock));
     // Other than it is, so that the first look opens the files of that moment.
     let exchanges = found.state.exchanges().wrapping_sub(1);
+    let page = found.epoch.map(|epoch| (Arc::clone(&found.state), epoch));
     let parts = Parts {
         allocator: Allocator::new(&found.machine, preparation(options), &found.report.warnings),
         append_rules: append_rules(&found),
@@ -251,7 +253,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         lock: found.lock,
         recovery: base.recovery,
         unindexed: base.unindexed,
-        live: found.is_live,
+        page,
     })
 }
 

@@ -6,6 +6,7 @@
 use super::geometry;
 use crate::disk::copying::CopyingDisk;
 use crate::disk::{self, Disk, FileLock, Holder};
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::tables::kept_options::Kept;
 use crate::engine::commit_log::tables::topics::TopicTable;
 use crate::engine::directory::names;
@@ -36,6 +37,8 @@ pub struct Found {
     pub access: Access,
     /// Whether another process of ours writes it, so that its marks can be followed.
     pub is_live: bool,
+    /// Of a store that has a state page and that nobody writes: the epoch of the page.
+    pub epoch: Option<u64>,
     /// Files of the log that begin where a file can.
     pub files: Vec<FoundFile>,
     /// Sizes of the files.
@@ -132,8 +135,50 @@ fn find_to_read(machine: &Machine, root: &Path, options: &Options) -> Result<Fou
     if holder != Holder::Nobody && !is_live {
         machine.disk = Arc::new(CopyingDisk);
     }
+    // Before anything else is read, so that a writer that begins meanwhile is noticed.
+    let epoch = state.as_ref().map(StatePage::epoch);
     let found = load(machine, root, options.clone(), Access::Read, state)?;
-    Ok(Found { is_live, ..found })
+    Ok(Found {
+        is_live,
+        epoch,
+        ..found
+    })
+}
+
+/// Finds the store of a writer that came after the store was opened for reading; `None` where no
+/// writer has begun an epoch yet. Topics keep the numbers that `opened` gave them, and damage is
+/// reported where it was.
+///
+/// # Errors
+///
+/// As [`find`].
+pub fn find_again(
+    machine: &Machine,
+    root: &Path,
+    options: &Options,
+    opened: &Parts,
+) -> Result<Option<Found>> {
+    let disk = &*machine.disk;
+    let state = StatePage::open(disk, root, Access::Read)?;
+    let Some(state) = state.filter(|state| state.has_begun_since(0)) else {
+        return Ok(None);
+    };
+    let found = load(
+        machine.clone(),
+        root,
+        options.clone(),
+        Access::Read,
+        Some(state),
+    )?;
+    let topics = Arc::clone(&opened.topics);
+    let table = TopicTable::load(disk, root, &topics)?;
+    Ok(Some(Found {
+        is_live: true,
+        topics,
+        table,
+        report: Arc::clone(&opened.report),
+        ..found
+    }))
 }
 
 /// Loads what the files say by their names and the small tables.
@@ -167,6 +212,7 @@ fn load(
         options,
         access,
         is_live: false,
+        epoch: None,
         files,
         geometry,
         cache: state.cache(),
