@@ -10,7 +10,7 @@ use super::log;
 use super::message::{Message, ReadBatch, messages};
 use super::pickle::Reduced;
 use super::producer::Producer;
-use super::progress::with_progress;
+use super::progress::{interruptible, with_progress};
 use super::report::{Recovery, Repair, Stats, Verification, damages};
 use super::tail::Tail;
 use super::topic::Topic;
@@ -382,10 +382,12 @@ impl Store {
             key: None,
         };
         let max_bytes = max_bytes.map(|bytes| bytes as u64);
-        let read = |store: &crate::Store| {
-            store.read(topic, queue.0, offset.0, max_messages, max_bytes, &filter)
-        };
-        ReadBatch::new(py, self.call(py, read)?)
+        let (place, most) = ((topic, queue.0, offset.0), (max_messages, max_bytes));
+        let batch = interruptible(py, |go_on| {
+            self.core.read_while(place, most, &filter, go_on)
+        });
+        log::warnings(py, &self.core);
+        ReadBatch::new(py, batch?)
     }
 
     /// Return the message at a position in the log, or the one with a message id.
