@@ -8,7 +8,7 @@
 
 use crate::bound::{Bound, Bounded};
 use crate::engine::{Check, Filter, Point, Rows, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::Message;
 use crate::store::Store;
 use std::cmp::Reverse;
@@ -105,12 +105,22 @@ impl Tail {
         })
     }
 
-    /// The next message; waits for one up to `timeout`.
+    /// The next message; waits for one up to `timeout`. The tail ends when its store closes, also
+    /// while it waits.
     ///
     /// # Errors
     ///
-    /// What reading meets; `Closed` when the store is closed meanwhile.
+    /// What reading meets; `Forked`.
     pub fn next(&mut self, timeout: Duration) -> Result<Step> {
+        let usable = self.store.engine().map(drop);
+        match usable.and_then(|()| self.step(timeout)) {
+            Err(Error::Closed) => Ok(Step::End),
+            Ok(Step::Nothing) if self.store.is_closed() => Ok(Step::End),
+            step => step,
+        }
+    }
+
+    fn step(&mut self, timeout: Duration) -> Result<Step> {
         if let Some(message) = self.next_of_round()? {
             return Ok(Step::Message(message));
         }
@@ -130,6 +140,9 @@ impl Tail {
 
     /// The next message, if it can be had without reading or waiting.
     pub fn next_ready(&mut self) -> Option<Message> {
+        if self.store.is_closed() {
+            return None;
+        }
         let Reverse((_, queue)) = self.heads.peek()?;
         let lane = self.lanes.get(queue)?;
         // The one behind it has to be there too, for its position is asked for next.
@@ -208,7 +221,6 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::engine::Durability;
-    use crate::error::Error;
     use crate::options::Options;
     use crate::record::Draft;
 
@@ -274,6 +286,26 @@ mod tests {
             };
             assert_eq!(message.body().unwrap().as_ref(), b"woken");
         });
+    }
+
+    #[test]
+    fn a_tail_ends_when_its_store_closes_also_while_it_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let on_disk = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        for store in [store(), on_disk] {
+            send(&store, 0, b"one");
+            send(&store, 0, b"two");
+            let tail = |start| Tail::new(&store, "t", &start, AtEnd::Follow).unwrap();
+            let (mut waiting, mut ahead) = (tail(Bound::Latest), tail(Bound::Earliest));
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(move || waiting.next(Duration::MAX).unwrap());
+                store.close().unwrap();
+                assert!(matches!(waiting.join().unwrap(), Step::End));
+            });
+            // What it has read ahead goes with the store.
+            assert!(ahead.next_ready().is_none());
+            assert!(matches!(ahead.next(Duration::MAX).unwrap(), Step::End));
+        }
     }
 
     #[test]
