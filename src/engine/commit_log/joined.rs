@@ -122,11 +122,6 @@ impl Joined {
         }
     }
 
-    /// Whether a writer is followed. It may have closed the store since.
-    pub fn is_followed(&self) -> bool {
-        self.log.source.is_some()
-    }
-
     /// The state page that a writer changes or will change; `None` in a directory without a page.
     pub fn page(&self) -> Option<&StatePage> {
         let awaited = self.awaited.as_ref().and_then(|it| it.page.as_ref());
