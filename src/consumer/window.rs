@@ -86,9 +86,22 @@ impl Window {
             && slots.any(|slot| matches!(slot, Slot::Out(found) if found.deadline > now))
     }
 
-    /// When a message comes back or falls due, at the earliest; `None` where none will.
+    /// When the last message comes back that is with a consumer at `now`; `None` where none is.
+    pub fn out_until(&self, now: i64) -> Option<i64> {
+        let out = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Out(found) if found.deadline > now => Some(found.deadline),
+            _ => None,
+        });
+        out.max()
+    }
+
+    /// When the next message comes back or falls due; `None` where none will.
     pub fn next_deadline(&self) -> Option<i64> {
-        (self.unsettled > 0).then_some(self.earliest)
+        let deadlines = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Settled => None,
+            Slot::Out(found) | Slot::Back(found) => Some(found.deadline),
+        });
+        deadlines.min()
     }
 
     /// Passes over the offsets below `next`, which are not delivered.
@@ -358,7 +371,8 @@ mod tests {
                 prop_assert_eq!(window.committed(), first.unwrap_or(window.next()));
                 let earliest = model.values().map(|(_, deadline)| *deadline).min();
                 prop_assert_eq!(window.next_deadline().is_some(), earliest.is_some());
-                prop_assert!(window.next_deadline() <= earliest);
+                prop_assert_eq!(window.next_deadline(), earliest);
+                prop_assert_eq!(window.out_until(now).is_some(), window.is_out(now));
             }
         }
     }

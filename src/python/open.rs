@@ -1,7 +1,7 @@
 //! Opening a store.
 
 use super::store::Store;
-use super::ticket::SLICE;
+use super::waiting::SLICE;
 use super::{log, options};
 use crate::{Error, Options};
 use pyo3::prelude::*;

@@ -1,6 +1,6 @@
 //! Long calls that report their progress.
 
-use super::ticket::SLICE;
+use super::waiting::SLICE;
 use pyo3::prelude::*;
 use std::time::Instant;
 

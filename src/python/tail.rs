@@ -3,13 +3,12 @@
 use super::convert::duration;
 use super::handle::Handle;
 use super::message::Message;
-use super::ticket::SLICE;
-use crate::Step;
+use super::waiting::Wait;
+use crate::{Error, Step, TailCloser};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Messages of all queues of a topic in the order in which they were stored; made by `Store.tail`.
 ///
@@ -27,10 +26,10 @@ use std::time::{Duration, Instant};
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Tail {
     core: Mutex<crate::Tail>,
+    closer: TailCloser,
     topic: String,
     store: Handle,
     timeout: Option<Duration>,
-    closed: AtomicBool,
 }
 
 impl Tail {
@@ -42,22 +41,22 @@ impl Tail {
     ) -> PyResult<Tail> {
         let timeout = timeout.map(|timeout| duration("timeout", timeout));
         Ok(Tail {
+            closer: core.closer(),
             core: Mutex::new(core),
             topic: topic.to_owned(),
             store,
             timeout: timeout.transpose()?,
-            closed: AtomicBool::new(false),
         })
     }
 
-    fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
-    /// Waits a slice for the next message, or for another thread that waits for one.
-    fn step(&self, slice: Duration) -> crate::Result<Step> {
-        match self.core.try_lock_for(slice) {
-            Some(mut tail) => tail.next(slice),
+    /// Waits for the next message, or for another thread that waits for one.
+    fn step(&self, wait: &Wait) -> crate::Result<Step> {
+        if self.store.core().is_forked() {
+            // A thread of the parent may have held the lock.
+            return Err(Error::Forked);
+        }
+        match self.core.try_lock_for(wait.slice()) {
+            Some(mut tail) => tail.next(wait.slice()),
             None => Ok(Step::Nothing),
         }
     }
@@ -70,35 +69,26 @@ impl Tail {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        if self.is_closed() {
-            return Ok(None);
-        }
         // What was read ahead is handed out without letting go of the interpreter.
         let ready = self.core.try_lock().and_then(|mut tail| tail.next_ready());
         if let Some(message) = ready {
             return Ok(Some(message.into()));
         }
-        let began = Instant::now();
-        while !self.is_closed() {
-            let left = self
-                .timeout
-                .map(|timeout| timeout.saturating_sub(began.elapsed()));
-            let slice = left.map_or(SLICE, |left| left.min(SLICE));
-            match self.store.call(py, |_| self.step(slice))? {
+        let mut wait = Wait::new(self.timeout);
+        loop {
+            let is_last = wait.slice().is_zero();
+            match self.store.call(py, |_| self.step(&wait))? {
                 Step::Message(message) => return Ok(Some(message.into())),
                 Step::End => return Ok(None),
-                Step::Nothing => py.check_signals()?,
-            }
-            if left.is_some_and(|left| left.is_zero()) {
-                return Ok(None);
+                Step::Nothing if is_last => return Ok(None),
+                Step::Nothing => wait.pause(py)?,
             }
         }
-        Ok(None)
     }
 
     /// End the iteration, also in threads that wait for a message. A second call does nothing.
-    fn close(&self) {
-        self.closed.store(true, Ordering::Release);
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.closer.close());
     }
 
     fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
@@ -106,12 +96,16 @@ impl Tail {
     }
 
     #[pyo3(signature = (*_raised))]
-    fn __exit__(&self, _raised: &Bound<'_, PyTuple>) {
-        self.close();
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) {
+        self.close(py);
     }
 
     fn __repr__(&self) -> String {
-        let state = if self.is_closed() { ", closed" } else { "" };
+        let state = if self.closer.is_closed() {
+            ", closed"
+        } else {
+            ""
+        };
         format!("<Tail of {:?}{state}>", self.topic)
     }
 }

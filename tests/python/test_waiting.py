@@ -1,5 +1,6 @@
 """Waiting: for messages, in this process and beside a writer in another, and for the lock."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,20 @@ SEND = """
 import sys, forebay
 with forebay.open(sys.argv[1]) as store:
     store.send(sys.argv[2], sys.argv[3].encode())
+"""
+
+#: Waits for what never comes, and says how that ended.
+WAIT = """
+import sys, threading, forebay
+mode = "r" if sys.argv[2] == "reader" else "a"
+with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
+    if mode == "a":
+        consumer = store.consumer("orders", group="billing")
+    try:
+        print("waits", flush=True)
+        STATEMENT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
 """
 
 
@@ -148,3 +163,83 @@ def test_a_long_read_gives_what_many_short_ones_give(store):
     cut = store.read("orders", 0, 4_000, max_messages=9_000, max_bytes=200 * size)
     assert [message.offset for message in cut] == list(range(4_000, 4_200))
     assert cut.next_offset == 4_200
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        ("reader", "next(store.tail('orders'))"),
+        ("writer", "next(store.tail('orders'))"),
+        ("writer", "consumer.poll()"),
+        ("writer", "next(iter(consumer))"),
+        ("writer", "consumer.run(print)"),
+        ("writer", "forebay.open(sys.argv[1], lock_timeout=600)"),
+    ],
+)
+def test_ctrl_c_ends_a_wait(tmp_path, role, statement):
+    path = tmp_path / "store"
+    with forebay.open(path, default_queues=1) as store:
+        store.create_topic("orders")
+    # A shell that runs in the background has SIGINT ignored.
+    waiter = subprocess.Popen(
+        [sys.executable, "-c", WAIT.replace("STATEMENT", statement), path, role],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert waiter.stdout is not None
+    assert waiter.stdout.readline() == "waits\n"
+    os.kill(waiter.pid, signal.SIGINT)
+    rest, _ = waiter.communicate()
+    assert (rest, waiter.returncode) == ("interrupted\n", 0)
+
+
+def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):
+    code = WAIT.replace("STATEMENT", "next(store.tail('orders'))")
+    with forebay.open(directory) as store, forebay.open(directory, mode="r") as other:
+        killed = subprocess.Popen(
+            [sys.executable, "-c", code, directory, "reader"], stdout=subprocess.PIPE
+        )
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"waits\n"
+        tail = other.tail("orders", timeout=60)
+        before = sorted(directory.rglob("*"))
+        killed.kill()
+        killed.communicate()
+        for body in (b"x", b"y"):
+            store.send("orders", body)
+            assert next(tail).body == body
+        assert sorted(directory.rglob("*")) == before
+
+
+def test_a_closed_consumer_ends_the_waits_of_other_threads(store):
+    consumer = store.consumer("orders", group="billing")
+    ended = []
+
+    def work(wait):
+        with pytest.raises(forebay.StoreClosedError):
+            wait()
+        ended.append(wait)
+
+    waits = [consumer.poll, lambda: next(iter(consumer)), lambda: consumer.poll(timeout=600)]
+    workers = [threading.Thread(target=work, args=(wait,)) for wait in waits]
+    for worker in workers:
+        worker.start()
+    consumer.close()
+    for worker in workers:
+        worker.join()
+    assert len(ended) == len(waits)
+
+
+def test_a_thread_gets_what_is_sent_while_it_waits(store):
+    consumer, tail = store.consumer("orders", group="billing"), store.tail("orders")
+    got = []
+    waits = [lambda: consumer.poll(1)[0], lambda: next(iter(consumer)), lambda: next(tail)]
+    workers = [threading.Thread(target=lambda wait=wait: got.append(wait())) for wait in waits]
+    for worker in workers:
+        worker.start()
+    # An iterator may take both at once; what it has not handed out is delivered again.
+    store.producer("orders").send_batch([b"x", b"x"])
+    for worker in workers:
+        worker.join()
+    assert [message.body for message in got] == [b"x"] * 3

@@ -256,8 +256,12 @@ impl Engine for CommitLog {
         view::readable_end(self.seen_anyway())
     }
 
-    fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
-        wait::wait_readable(&self.parts, &self.sleepers, position, timeout)
+    fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
+        wait::wait_until(&self.parts, &self.sleepers, position, timeout, done)
+    }
+
+    fn wake(&self) {
+        wait::wake(&self.parts, &self.sleepers);
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {
@@ -332,7 +336,12 @@ impl Engine for CommitLog {
     }
 
     fn stats(&self) -> Stats {
-        stats::stats(self.seen_anyway(), &self.services, &self.sending, &self.recovery)
+        stats::stats(
+            self.seen_anyway(),
+            &self.services,
+            &self.sending,
+            &self.recovery,
+        )
     }
 
     fn counters(&self) -> (u64, u64) {

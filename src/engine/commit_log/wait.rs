@@ -18,27 +18,30 @@ const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// Between two wakes of threads that are about to sleep on the word of another process.
 const WAKE_AGAIN: Duration = Duration::from_micros(50);
 
-/// Waits until the readable end of the log is above `position` or the store closes, at most for
-/// `timeout`. Returns the readable end.
-pub fn wait_readable(
+/// Waits until the readable end of the log is above `position`, `done` holds or the store closes,
+/// at most for `timeout`. Returns the readable end.
+pub fn wait_until(
     parts: &Joined,
     sleepers: &Sleepers,
     position: u64,
     timeout: Duration,
+    done: &dyn Fn() -> bool,
 ) -> u64 {
     let deadline = Instant::now().checked_add(timeout);
+    let is_over = || parts.health.is_closed() || done();
     loop {
         let end = readable_end(parts);
         let left = deadline.map_or(timeout, |deadline| {
             deadline.saturating_duration_since(Instant::now())
         });
-        if end > position || left.is_zero() || parts.health.is_closed() {
+        if end > position || left.is_zero() || is_over() {
             return end;
         }
         if parts.is_written() {
-            parts.bells.news.sleep(left, || has_news(parts, position));
+            let ready = || has_news(parts, position) || is_over();
+            parts.bells.news.sleep(left, ready);
         } else {
-            let ready = || readable_end(parts) > position || parts.health.is_closed();
+            let ready = || readable_end(parts) > position || is_over();
             sleepers.sleep(|| sleep(parts, left, ready));
         }
     }
@@ -50,14 +53,14 @@ fn readable_end(parts: &Joined) -> u64 {
     view::readable_end(parts)
 }
 
-/// Whether there is something above `position` to read or to write out, or the store is closed.
+/// Whether there is something above `position` to read or to write out.
 fn has_news(parts: &Joined, position: u64) -> bool {
     // Readers of a synchronous store wait for the disk, not for a write-out, and after a failure
     // there is none.
     let writes_out = !parts.log.sync && parts.health.check().is_ok();
     let pool = parts.pool.as_ref().filter(|_| writes_out);
     let pooled = pool.map_or(0, TransientPool::wrote);
-    parts.log.readable_end().max(pooled) > position || parts.health.is_closed()
+    parts.log.readable_end().max(pooled) > position
 }
 
 /// Sleeps until a writer in another process has news, at most for `timeout`, and perhaps less.
@@ -70,8 +73,11 @@ fn sleep(parts: &Joined, timeout: Duration, ready: impl Fn() -> bool) {
     }
 }
 
-/// Wakes the threads that wait for a writer in another process: the store is closed.
+/// Wakes all threads of this process that wait, so that they check again.
 pub fn wake(parts: &Joined, sleepers: &Sleepers) {
+    if parts.is_written() {
+        return parts.bells.news.ring();
+    }
     sleepers.wake(|| {
         parts.bells.news.ring();
         if let Some(page) = parts.page() {
