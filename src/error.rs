@@ -306,12 +306,14 @@ impl Error {
                 pid: Some(pid),
             } => write!(
                 f,
-                "{} is being written by process {pid}: read it with mode=\"r\"",
+                "{} is being written by process {pid}: read it with mode=\"r\", or wait for that \
+                 process with lock_timeout",
                 path.display()
             ),
             Error::Locked { path, pid: None } => write!(
                 f,
-                "{} is being written by another process (pid unknown): read it with mode=\"r\"",
+                "{} is being written by another process (pid unknown): read it with mode=\"r\", or \
+                 wait for that process with lock_timeout",
                 path.display()
             ),
             Error::Closed => write!(f, "the store is closed"),

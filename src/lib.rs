@@ -110,6 +110,6 @@ pub use stages::{
     check_target, commit,
 };
 pub use store::{ReadBatch, ReadStatus, Store};
-pub use tail::{AtEnd, Step, Tail};
+pub use tail::{AtEnd, Step, Tail, TailCloser};
 pub use ticket::{Sent, Ticket};
 pub use warning::Warning;

@@ -79,6 +79,9 @@ pub struct Options {
     pub engine: Option<EngineKind>,
     /// Whether a directory that another system created may be opened for writing.
     pub adopt: bool,
+    /// How long opening for writing waits for another writer to finish; by default it fails at
+    /// once.
+    pub lock_timeout: Duration,
     /// Bytes of a commit log file; `None`: 1 GiB for a new store, otherwise the existing length.
     pub commitlog_file_size: Option<u64>,
     /// Entries of a queue file; `None`: 300,000 for a new store, otherwise the existing number.
@@ -169,6 +172,7 @@ impl Default for Options {
             mode: Mode::Append,
             engine: None,
             adopt: false,
+            lock_timeout: Duration::ZERO,
             commitlog_file_size: None,
             queue_file_entries: None,
             index_slots: None,

@@ -56,6 +56,10 @@ pub enum Bug {
     RefuseTorn,
     /// A batch whose number is in the log counts as appended, even with other rows.
     TrustNumbers,
+    /// A reader checks for news before it loads the word that it sleeps on.
+    LookLate,
+    /// A thread that is about to sleep is woken once, which may be too early.
+    WakeOnce,
     /// A record that cannot be read is treated as missing.
     TakeErrorForAbsence,
 }

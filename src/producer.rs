@@ -274,7 +274,7 @@ impl Producer {
         self.shared.engine.is_ready_for(len)
     }
 
-    /// Waits until the readable end of the log is above `position`; see [`Engine::wait_readable`].
+    /// Waits until the readable end of the log is above `position`; see [`Engine::wait_until`].
     pub fn wait_readable(&self, position: u64, timeout: Duration) -> Result<u64> {
         Ok(self.shared.engine()?.wait_readable(position, timeout))
     }

@@ -1,8 +1,10 @@
 //! The request API, the same for every engine.
 
 mod opened;
+mod read;
 
 pub(crate) use opened::Opened;
+pub use read::{ReadBatch, ReadStatus};
 
 use crate::bound::Bound;
 use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue};
@@ -10,8 +12,7 @@ use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
 use crate::engine::{
-    Check, Damage, Durability, Engine, Files, Filter, Point, Recovery, Repair, Rows, Stats, Topic,
-    Verification,
+    Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic, Verification,
 };
 use crate::error::{Error, Op, Result};
 use crate::handle::Handle;
@@ -28,9 +29,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-/// Entries that a filtered read examines, unless more messages are requested.
-const READ_EXAMINED_MIN: u64 = 800;
-
 /// An open store. Clones share it.
 #[derive(Clone)]
 pub struct Store {
@@ -38,44 +36,6 @@ pub struct Store {
     /// Takes up commits, if the store has files and is writable.
     intake: Option<Arc<Intake>>,
     consumers: Arc<Consumers>,
-}
-
-/// The result of a read; see [`Store::read`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum ReadStatus {
-    /// At least one message.
-    Found,
-    /// There were messages, but none passed the filter.
-    NoMatchedMessage,
-    /// The topic or the queue does not exist.
-    NoMatchedLogicQueue,
-    /// The queue has never held a message.
-    NoMessageInQueue,
-    /// The offset is before the first message.
-    OffsetTooSmall,
-    /// The offset is the next to be written.
-    OffsetOverflowOne,
-    /// The offset is after the next to be written.
-    OffsetOverflowBadly,
-    /// The entries at the offset point to no message: they are fillers or damaged.
-    OffsetFoundNull,
-    /// The messages at the offset have just been deleted.
-    MessageWasRemoving,
-}
-
-/// The messages of one read, and where to continue.
-#[derive(Clone, Debug)]
-pub struct ReadBatch {
-    /// The result.
-    pub status: ReadStatus,
-    /// The messages in offset order.
-    pub messages: Vec<Message>,
-    /// Where the next read begins.
-    pub next_offset: u64,
-    /// First offset of the queue.
-    pub min_offset: u64,
-    /// Next offset to be written.
-    pub max_offset: u64,
 }
 
 impl Store {
@@ -348,81 +308,6 @@ impl Store {
         })
     }
 
-    /// Reads up to `max_messages` messages of a queue from `offset` on, and at most `max_bytes` of
-    /// records; but always at least one message, if there is one.
-    ///
-    /// With a filter, examines at most `max(800, max_messages)` entries; `next_offset` tells where
-    /// to continue.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::InvalidOption`] if `max_messages` is 0, because no status could tell that read from
-    /// one that found nothing.
-    pub fn read(
-        &self,
-        topic: &str,
-        queue: u32,
-        offset: i64,
-        max_messages: usize,
-        max_bytes: Option<u64>,
-        filter: &Filter,
-    ) -> Result<ReadBatch> {
-        let engine = self.engine()?;
-        if max_messages == 0 {
-            let reason = "must be at least 1";
-            return Err(Error::option("max_messages", 0, reason));
-        }
-        let nothing = |status, next_offset, min_offset, max_offset| {
-            Ok(ReadBatch {
-                status,
-                messages: Vec::new(),
-                next_offset,
-                min_offset,
-                max_offset,
-            })
-        };
-        let topic = match self.topic(topic) {
-            Ok(topic) => topic,
-            Err(Error::UnknownTopic { .. }) => {
-                return nothing(ReadStatus::NoMatchedLogicQueue, 0, 0, 0);
-            }
-            Err(error) => return Err(error),
-        };
-        let Some(bounds) = engine.bounds(&topic, queue)? else {
-            return nothing(ReadStatus::NoMatchedLogicQueue, 0, 0, 0);
-        };
-        let (min, max) = (bounds.start, bounds.end);
-        let start = match start_of_read(offset, min, max) {
-            Ok(start) => start,
-            Err((status, next_offset)) => return nothing(status, next_offset, min, max),
-        };
-        let examined = READ_EXAMINED_MIN.max(max_messages as u64);
-        let end = if filter.is_empty() {
-            max
-        } else {
-            max.min(start.saturating_add(examined))
-        };
-        let mut cursor = engine.cursor(&topic, queue, start..end, filter, Check::Full)?;
-        let (messages, next_offset) = collect(&mut *cursor, max_messages, max_bytes)?;
-        let bounds = match messages.is_empty() {
-            true => engine.bounds(&topic, queue)?.unwrap_or(bounds),
-            false => bounds,
-        };
-        let status = match (messages.is_empty(), filter.is_empty()) {
-            (false, _) => ReadStatus::Found,
-            (true, _) if start < bounds.start => ReadStatus::MessageWasRemoving,
-            (true, false) => ReadStatus::NoMatchedMessage,
-            (true, true) => ReadStatus::OffsetFoundNull,
-        };
-        Ok(ReadBatch {
-            status,
-            messages,
-            next_offset: next_offset.max(bounds.start),
-            min_offset: bounds.start,
-            max_offset: bounds.end,
-        })
-    }
-
     /// The message whose record begins at `position`.
     pub fn message_at(&self, position: u64) -> Result<Message> {
         self.engine()?.message_at(position)
@@ -566,47 +451,6 @@ impl Store {
     pub fn is_closed(&self) -> bool {
         self.shared.closed.load(Ordering::Acquire)
     }
-}
-
-/// Where a read at `offset` begins in a queue with these bounds; or why there is nothing to read,
-/// and where to continue.
-fn start_of_read(offset: i64, min: u64, max: u64) -> Result<u64, (ReadStatus, u64)> {
-    match u64::try_from(offset) {
-        _ if max == 0 => Err((ReadStatus::NoMessageInQueue, 0)),
-        Ok(start) if start > max => Err((ReadStatus::OffsetOverflowBadly, max)),
-        Ok(start) if start == max => Err((ReadStatus::OffsetOverflowOne, max)),
-        Ok(start) if start >= min => Ok(start),
-        _ => Err((ReadStatus::OffsetTooSmall, min)),
-    }
-}
-
-/// Takes messages from a cursor up to both limits. Returns where to continue.
-fn collect(
-    cursor: &mut dyn crate::engine::Cursor,
-    max_messages: usize,
-    max_bytes: Option<u64>,
-) -> Result<(Vec<Message>, u64)> {
-    let mut rows = Rows::default();
-    let mut messages = Vec::new();
-    let mut bytes = 0;
-    while messages.len() < max_messages {
-        rows.clear();
-        cursor.next((max_messages - messages.len()).min(1024), &mut rows)?;
-        if rows.rows.is_empty() {
-            break;
-        }
-        for row in &rows.rows {
-            bytes += u64::from(row.layout.total_len());
-            if !messages.is_empty() && max_bytes.is_some_and(|limit| bytes > limit) {
-                let next = rows
-                    .record(row)
-                    .map_or(0, |record| record.queue_offset() as u64);
-                return Ok((messages, next));
-            }
-            messages.extend(rows.message(row));
-        }
-    }
-    Ok((messages, cursor.offset()))
 }
 
 /// Whether a path means the memory engine.

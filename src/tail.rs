@@ -8,12 +8,13 @@
 
 use crate::bound::{Bound, Bounded};
 use crate::engine::{Check, Filter, Point, Rows, Topic};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::record::Message;
 use crate::store::Store;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Number of messages of one queue that are read ahead.
@@ -57,6 +58,29 @@ pub struct Tail {
     /// Readable end of the log at which this round ends.
     end: u64,
     at_end: AtEnd,
+    closed: Arc<AtomicBool>,
+}
+
+/// Closes a [`Tail`], from any thread.
+#[derive(Clone)]
+pub struct TailCloser {
+    store: Store,
+    closed: Arc<AtomicBool>,
+}
+
+impl TailCloser {
+    /// Ends the tail, also while it waits.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::Release);
+        if let Ok(engine) = self.store.engine() {
+            engine.wake();
+        }
+    }
+
+    /// Whether the tail was closed.
+    pub fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire)
+    }
 }
 
 impl Tail {
@@ -76,6 +100,7 @@ impl Tail {
             heads: BinaryHeap::new(),
             end: engine.readable_position(),
             at_end,
+            closed: Arc::default(),
         };
         let queues = engine.queues(&topic);
         if let Bound::Offsets(offsets) = start
@@ -105,19 +130,46 @@ impl Tail {
         })
     }
 
-    /// The next message; waits for one up to `timeout`.
+    /// What closes the tail.
+    pub fn closer(&self) -> TailCloser {
+        TailCloser {
+            store: self.store.clone(),
+            closed: Arc::clone(&self.closed),
+        }
+    }
+
+    fn is_closed(&self) -> bool {
+        self.closed.load(Ordering::Acquire) || self.store.is_closed()
+    }
+
+    /// The next message; waits for one up to `timeout`. The tail ends when it or its store closes,
+    /// also while it waits.
     ///
     /// # Errors
     ///
-    /// Errors of reading; `Closed` if the store is closed meanwhile.
+    /// Errors of reading; `Forked`.
     pub fn next(&mut self, timeout: Duration) -> Result<Step> {
+        let usable = self.store.engine().map(drop);
+        if self.closed.load(Ordering::Acquire) {
+            return Ok(Step::End);
+        }
+        match usable.and_then(|()| self.step(timeout)) {
+            Err(Error::Closed) => Ok(Step::End),
+            Ok(Step::Nothing) if self.is_closed() => Ok(Step::End),
+            step => step,
+        }
+    }
+
+    fn step(&mut self, timeout: Duration) -> Result<Step> {
         if let Some(message) = self.next_of_round()? {
             return Ok(Step::Message(message));
         }
         if self.at_end == AtEnd::Stop {
             return Ok(Step::End);
         }
-        let end = self.store.engine()?.wait_readable(self.end, timeout);
+        let is_closed = || self.closed.load(Ordering::Acquire);
+        let engine = self.store.engine()?;
+        let end = engine.wait_until(self.end, timeout, &is_closed);
         if end > self.end {
             self.end = end;
             self.begin_round()?;
@@ -130,6 +182,9 @@ impl Tail {
 
     /// The next message, if it is available without reading or waiting.
     pub fn next_ready(&mut self) -> Option<Message> {
+        if self.is_closed() {
+            return None;
+        }
         let Reverse((_, queue)) = self.heads.peek()?;
         let lane = self.lanes.get(queue)?;
         // The message after it must be read ahead too, because its position is needed next.
@@ -208,8 +263,7 @@ impl Lane {
 mod tests {
     use super::*;
     use crate::engine::Durability;
-    use crate::error::Error;
-    use crate::options::Options;
+    use crate::options::{Mode, Options};
     use crate::record::Draft;
 
     fn store() -> Store {
@@ -274,6 +328,55 @@ mod tests {
             };
             assert_eq!(message.body().unwrap().as_ref(), b"woken");
         });
+    }
+
+    #[test]
+    fn a_tail_ends_when_its_store_closes_also_while_it_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let on_disk = Store::open(dir.path().join("store"), Options::default()).unwrap();
+        for store in [store(), on_disk] {
+            send(&store, 0, b"one");
+            send(&store, 0, b"two");
+            let tail = |start| Tail::new(&store, "t", &start, AtEnd::Follow).unwrap();
+            let (mut waiting, mut ahead) = (tail(Bound::Latest), tail(Bound::Earliest));
+            std::thread::scope(|scope| {
+                let waiting = scope.spawn(move || waiting.next(Duration::MAX).unwrap());
+                store.close().unwrap();
+                assert!(matches!(waiting.join().unwrap(), Step::End));
+            });
+            // What it has read ahead goes with the store.
+            assert!(ahead.next_ready().is_none());
+            assert!(matches!(ahead.next(Duration::MAX).unwrap(), Step::End));
+        }
+    }
+
+    #[test]
+    fn a_tail_ends_when_it_is_closed_also_while_it_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("store");
+        let written = Store::open(&path, Options::default()).unwrap();
+        send(&written, 0, b"one");
+        let memory = store();
+        send(&memory, 0, b"one");
+        let options = Options {
+            mode: Mode::Read,
+            ..Options::default()
+        };
+        let reader = Store::open(&path, options).unwrap();
+        for store in [memory, written, reader] {
+            let tail = || Tail::new(&store, "t", &Bound::Latest, AtEnd::Follow).unwrap();
+            let (mut one, mut other) = (tail(), tail());
+            let (closer, last) = (one.closer(), other.closer());
+            std::thread::scope(|scope| {
+                let one = scope.spawn(move || one.next(Duration::MAX).unwrap());
+                let other = scope.spawn(move || other.next(Duration::MAX).unwrap());
+                closer.close();
+                assert!(matches!(one.join().unwrap(), Step::End));
+                assert!(!last.is_closed());
+                last.close();
+                assert!(matches!(other.join().unwrap(), Step::End));
+            });
+        }
     }
 
     #[test]

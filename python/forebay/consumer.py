@@ -9,12 +9,10 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from forebay._forebay import Consumer, Message
+from forebay._forebay import Consumer, Message, Run
 from forebay.errors import AlreadySettledError, OwnershipLostError, StoreClosedError
 
 _logger = logging.getLogger("forebay")
-#: How often a worker checks whether it has to stop, in seconds.
-_SLICE = 0.1
 
 
 def run(
@@ -31,30 +29,30 @@ def run(
         raise ValueError(f"threads must be at least 1, got {threads}")
     if batch < 1:
         raise ValueError(f"batch must be at least 1, got {batch}")
-    stop = threading.Event()
+    polls = Run(consumer)
     failures: list[BaseException] = []
 
     def work() -> None:
         try:
-            while not stop.is_set():
-                messages = consumer.poll(batch, timeout=_SLICE)
-                if messages:
-                    _handle(consumer, handler, messages, batch)
+            while messages := polls.poll(batch):
+                _handle(consumer, handler, messages, batch)
         except StoreClosedError:
             pass
         except BaseException as error:
             failures.append(error)
         finally:
-            stop.set()
+            # One that ends, ends all.
+            polls.stop()
 
     workers = [threading.Thread(target=work, name=f"forebay-run-{n}") for n in range(threads)]
-    previous = _on_termination(stop)
+    previous = _on_termination(polls)
     try:
         for worker in workers:
             worker.start()
-        stop.wait()
+        for worker in workers:
+            worker.join()
     finally:
-        stop.set()
+        polls.stop()
         for worker in workers:
             if worker.ident is not None:
                 worker.join()
@@ -88,12 +86,12 @@ def _settle(messages: list[Message], settle: Callable[[Message], None]) -> None:
             _logger.warning("%s", error)
 
 
-def _on_termination(stop: threading.Event) -> Any:
-    """Have SIGTERM set `stop`, where this thread may handle signals. Returns the handler before."""
+def _on_termination(polls: Run) -> Any:
+    """Have SIGTERM end the polls, where this thread handles signals. Returns the handler before."""
     if threading.current_thread() is not threading.main_thread():
         return None
 
     def terminate(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        polls.stop()
 
     return signal.signal(signal.SIGTERM, terminate)

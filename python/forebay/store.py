@@ -5,6 +5,7 @@ import contextlib
 import enum
 import os
 import weakref
+from datetime import timedelta
 from typing import Any
 
 from forebay import _forebay
@@ -49,6 +50,7 @@ def open(
     engine: str | None = None,
     flush: str | None = None,
     adopt: bool = False,
+    lock_timeout: float | timedelta = 0,
     **options: Any,
 ) -> Store:
     """Open a store.
@@ -71,6 +73,9 @@ def open(
         The store remembers this setting; see below.
     adopt
         Take over, for writing, a directory that Forebay did not create.
+    lock_timeout
+        How long to wait for another writer to finish, in seconds or as a timedelta. By default
+        opening fails at once.
     **options
         Sizes are in bytes, durations in seconds or as a timedelta. The file sizes
         (``commitlog_file_size``, ``queue_file_entries``, ``index_slots``, ``index_entries``) must
@@ -113,7 +118,8 @@ def open(
     StoreNotFoundError
         If there is no store and the mode does not create one.
     StoreLockedError
-        If another handle or process is writing; ``pid`` is its process, if known.
+        If another handle or process is writing, and still is after ``lock_timeout``; ``pid`` is
+        its process, if known.
     ForeignStoreError
         If another system created the directory: pass ``mode="r"`` to read or ``adopt=True``.
     InvalidOptionError
@@ -126,6 +132,7 @@ def open(
     ...     len(store.topics["orders"].queues)
     2
     """
+    options["lock_timeout"] = lock_timeout
     store = _forebay.open_store(path, mode, engine, flush, adopt, options)
     _stores.add(store)
     return store

@@ -114,13 +114,14 @@ impl Group {
         self.share(&state, now);
     }
 
-    /// Finds queues that were added since the last call.
-    pub(super) fn refresh(&self, ground: Ground<'_>) -> Result<()> {
+    /// Finds queues that were added since the last call. Returns whether there are any.
+    pub(super) fn refresh(&self, ground: Ground<'_>) -> Result<bool> {
         let mut state = self.state.lock();
-        if self.find_lanes(&mut state, ground)? {
+        let has_more = self.find_lanes(&mut state, ground)?;
+        if has_more {
             self.share(&state, ground.now);
         }
-        Ok(())
+        Ok(has_more)
     }
 
     /// Incremented when [`Group::lanes_of`] changes.

@@ -182,9 +182,19 @@ impl Lane {
         self.state.lock().window = Window::new(offset);
     }
 
-    /// The earliest time at which a message of the lane becomes due again.
-    pub(super) fn next_deadline(&self) -> Option<i64> {
-        self.state.lock().window.next_deadline()
+    /// When `member` may get another message of the lane although none is sent and none settled;
+    /// `None` if never.
+    pub(super) fn next_due(&self, member: u64, order: Order, now: i64) -> Option<i64> {
+        let state = self.state.lock();
+        let (window, is_heir) = (&state.window, state.heir == Some(member));
+        let owns = state.owner == Some(member) && state.heir.is_none();
+        match window.out_until(now) {
+            // All that is out has to come back first.
+            Some(until) if is_heir || (owns && order == Order::Queue) => Some(until),
+            None if is_heir => Some(now),
+            _ if owns => window.next_deadline(),
+            _ => None,
+        }
     }
 
     /// Adds up to `max` messages to `taken`, beginning with those that are due again. Returns

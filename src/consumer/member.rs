@@ -6,6 +6,7 @@ use super::retry::{Fate, check_level, send_back};
 use super::start::{Start, offset_of};
 use super::{Consumers, retry};
 use crate::bound::Bound;
+use crate::engine::Engine;
 use crate::error::{Error, Result};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-/// How often a consumer checks for new queues.
+/// How often a consumer that is called checks for new queues.
 const REFRESH_MS: i64 = 1_000;
 /// Pause before a message is delivered again in place. It doubles with each attempt.
 const FIRST_PAUSE_MS: i64 = 1_000;
@@ -25,6 +26,7 @@ pub struct Consumer {
     shared: Arc<Consumers>,
     group: Arc<Group>,
     topics: Vec<Box<str>>,
+    retry: Box<str>,
     number: u64,
     options: ConsumerOptions,
     turn: Mutex<Turn>,
@@ -38,6 +40,8 @@ struct Turn {
     generation: Option<u64>,
     next: usize,
     refreshed: i64,
+    /// Number of queues of the topics at the last check.
+    queues: u64,
 }
 
 /// A queue that is assigned to a consumer.
@@ -64,6 +68,7 @@ impl Consumer {
             shared: Arc::clone(shared),
             number: shared.next_member(),
             topics: topics.iter().map(|topic| (*topic).into()).collect(),
+            retry: retry::retry_topic(&group.name).into(),
             group,
             options,
             turn: Mutex::default(),
@@ -72,6 +77,7 @@ impl Consumer {
         let start = &consumer.options.start;
         let group = &consumer.group;
         consumer.with_ground(|it| group.join(it, consumer.number, &consumer.topics, start))?;
+        shared.stir();
         Ok(consumer)
     }
 
@@ -110,23 +116,45 @@ impl Consumer {
     /// [`Error::LogShrunk`] if a queue ends before what the group has settled; errors of reading;
     /// [`Error::Closed`].
     pub fn poll(&self, max: usize, timeout: Duration) -> Result<Vec<Delivery>> {
+        self.poll_until(max, timeout, &|| false)
+    }
+
+    /// [`Consumer::poll`] that also ends once `done` returns true. The thread that makes it true
+    /// calls [`Consumer::wake`] afterwards.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::poll`].
+    pub fn poll_until(
+        &self,
+        max: usize,
+        timeout: Duration,
+        done: &dyn Fn() -> bool,
+    ) -> Result<Vec<Delivery>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
             let engine = self.shared.handle().writer()?;
-            let seen = engine.readable_position();
+            // Before anything is looked for, so that what comes meanwhile is noticed.
+            let (seen, changes) = (engine.readable_position(), self.shared.changes());
             let mut taken = Vec::new();
             let again = self.take(max, &mut taken)?;
             if !taken.is_empty() || max == 0 {
                 return Ok(taken);
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
-            if left.is_zero() {
+            if left.is_zero() || done() {
                 return Ok(taken);
             }
             if !again {
-                engine.wait_readable(seen, left.min(self.until_deadline()));
+                let has_changed = || done() || self.shared.changes() != changes;
+                engine.wait_until(seen, left.min(self.until_due()), &has_changed);
             }
         }
+    }
+
+    /// Makes waiting polls check again whether they are done.
+    pub fn wake(&self) {
+        self.shared.stir();
     }
 
     /// Takes messages from the lanes in turn. Returns whether some lane may have more right now.
@@ -141,7 +169,7 @@ impl Consumer {
                 let Some(lane) = lanes.get((first + at) % lanes.len()) else {
                     continue;
                 };
-                let of_retry = *lane.topic.name == retry::retry_topic(&self.group.name);
+                let of_retry = lane.topic.name == self.retry;
                 let all = crate::engine::Filter::default();
                 let by = Taking {
                     engine: ground.engine,
@@ -170,9 +198,13 @@ impl Consumer {
     /// The lanes, and the index of the first one for this call.
     fn lanes(&self, now: i64) -> Result<(Arc<[Arc<Lane>]>, usize)> {
         let mut turn = self.turn.lock();
-        if now.abs_diff(turn.refreshed) >= REFRESH_MS.unsigned_abs() {
-            self.with_ground(|ground| self.group.refresh(ground))?;
-            turn.refreshed = now;
+        let queues = self.with_ground(|ground| Ok(self.count_queues(ground.engine)))?;
+        let is_time = now.abs_diff(turn.refreshed) >= REFRESH_MS.unsigned_abs();
+        if is_time || queues != turn.queues {
+            if self.with_ground(|ground| self.group.refresh(ground))? {
+                self.shared.stir();
+            }
+            (turn.refreshed, turn.queues) = (now, queues);
         }
         let generation = self.group.generation();
         if turn.generation != Some(generation) {
@@ -183,15 +215,27 @@ impl Consumer {
         Ok((Arc::clone(&turn.lanes), turn.next % turn.lanes.len().max(1)))
     }
 
-    /// Time until the next message becomes due again, or the next check for new queues.
-    fn until_deadline(&self) -> Duration {
+    /// A number that grows when a topic of this consumer is created or gets more queues.
+    fn count_queues(&self, engine: &dyn Engine) -> u64 {
+        let names = self.topics.iter().chain([&self.retry]);
+        let topics = names.filter_map(|name| engine.topics().get(name));
+        topics
+            .map(|topic| 1 + u64::from(topic.write_queues()))
+            .sum()
+    }
+
+    /// Time until the next message becomes due; `Duration::MAX` if none will.
+    fn until_due(&self) -> Duration {
         let now = self.shared.now();
-        let turn = self.turn.lock();
-        let deadlines = turn.lanes.iter().filter_map(|lane| lane.next_deadline());
-        let refresh = turn.refreshed + REFRESH_MS;
-        let next = deadlines.min().unwrap_or(i64::MAX).min(refresh);
-        let ms = next.saturating_sub(now).clamp(1, REFRESH_MS);
-        Duration::from_millis(ms.unsigned_abs())
+        let lanes = Arc::clone(&self.turn.lock().lanes);
+        let order = self.options.order;
+        let due = lanes
+            .iter()
+            .filter_map(|lane| lane.next_due(self.number, order, now));
+        due.min().map_or(Duration::MAX, |due| {
+            let ms = due.saturating_sub(now).max(1);
+            Duration::from_millis(ms.unsigned_abs())
+        })
     }
 
     /// Acknowledges messages. Settles all that can be settled, and returns the error of the first
@@ -208,6 +252,8 @@ impl Consumer {
         for receipt in receipts {
             all = all.and(receipt.lane().settle(self.number, receipt, now));
         }
+        // It may have made room, or ended the turn of an owner.
+        self.shared.stir();
         all
     }
 
@@ -233,7 +279,9 @@ impl Consumer {
         }
         let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
         let due = self.shared.now() + doubled.min(LONGEST_PAUSE_MS);
-        receipt.lane().recall(self.number, receipt, due)
+        receipt.lane().recall(self.number, receipt, due)?;
+        self.shared.stir();
+        Ok(())
     }
 
     /// Rejects a message: it becomes a dead letter of the group.
@@ -258,9 +306,10 @@ impl Consumer {
             &delivery.message,
             fate,
         )?;
-        self.shared.wake();
         let (receipt, now) = (&delivery.receipt, self.shared.now());
-        receipt.lane().settle(self.number, receipt, now)
+        let settled = receipt.lane().settle(self.number, receipt, now);
+        self.shared.wake();
+        settled
     }
 
     /// Keeps a message for `longer` from now before it is delivered again.
@@ -269,6 +318,13 @@ impl Consumer {
     ///
     /// As [`Consumer::ack`].
     pub fn extend(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
+        self.postpone(receipt, longer)?;
+        // It may come back earlier than before.
+        self.shared.stir();
+        Ok(())
+    }
+
+    fn postpone(&self, receipt: &Receipt, longer: Duration) -> Result<()> {
         self.check_open()?;
         let ms = i64::try_from(longer.as_millis()).unwrap_or(i64::MAX);
         let until = self.shared.now().saturating_add(ms);
@@ -284,6 +340,7 @@ impl Consumer {
         for receipt in receipts {
             receipt.lane().give_back(self.number, receipt, now);
         }
+        self.shared.stir();
     }
 
     /// Saves the progress of all groups, after making everything settled durable.
@@ -304,7 +361,7 @@ impl Consumer {
     ///
     /// As [`Consumer::ack`].
     pub fn renew(&self, receipt: &Receipt) -> Result<()> {
-        self.extend(receipt, self.options.visibility_timeout)
+        self.postpone(receipt, self.options.visibility_timeout)
     }
 
     fn is_forked(&self) -> bool {
@@ -366,6 +423,7 @@ impl Consumer {
         for (lane, offset) in moves {
             lane.seek(offset);
         }
+        self.shared.stir();
         Ok(())
     }
 
@@ -388,6 +446,7 @@ impl Consumer {
             return Ok(());
         }
         self.group.leave(self.number, self.shared.now());
+        self.shared.stir();
         match self.shared.handle().engine() {
             Ok(_) => self.shared.save_progress(),
             // The store saved it when it was closed.

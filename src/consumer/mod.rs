@@ -62,6 +62,8 @@ pub struct Consumers {
     progress: OnceLock<Progress>,
     groups: Mutex<BTreeMap<Box<str>, Arc<Group>>>,
     members: AtomicU64,
+    /// Grows with each change after which a waiting consumer may get messages, or must end.
+    changes: AtomicU64,
     delay: Delay,
     service: Service,
     /// When progress is saved next.
@@ -105,6 +107,7 @@ impl Consumers {
             progress: OnceLock::new(),
             groups: Mutex::default(),
             members: AtomicU64::new(0),
+            changes: AtomicU64::new(0),
             delay,
             service: Service::default(),
             save_at: AtomicI64::new(i64::MAX),
@@ -187,9 +190,21 @@ impl Consumers {
         self.members.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes the service check for work, also after the clock was changed.
+    /// Makes the service check for work and consumers for messages, also after the clock was
+    /// changed.
     pub(crate) fn wake(&self) {
         self.service.wake();
+        self.stir();
+    }
+
+    /// Makes waiting consumers check for messages.
+    fn stir(&self) {
+        self.changes.fetch_add(1, Ordering::Release);
+        self.handle.engine.wake();
+    }
+
+    fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
     }
 
     fn progress(&self) -> Result<&Progress> {
@@ -328,6 +343,7 @@ impl Consumers {
                 lane.seek(row.offset);
             }
         }
+        self.stir();
         self.progress()?.save(rows)
     }
 

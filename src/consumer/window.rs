@@ -86,9 +86,23 @@ impl Window {
             && slots.any(|slot| matches!(slot, Slot::Out(found) if found.deadline > now))
     }
 
+    /// When the last of the messages that a consumer holds at `now` becomes due; `None` if it holds
+    /// none.
+    pub fn out_until(&self, now: i64) -> Option<i64> {
+        let out = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Out(found) if found.deadline > now => Some(found.deadline),
+            _ => None,
+        });
+        out.max()
+    }
+
     /// The earliest time at which a message becomes due again; `None` if there is none.
     pub fn next_deadline(&self) -> Option<i64> {
-        (self.unsettled > 0).then_some(self.earliest)
+        let deadlines = self.slots.iter().filter_map(|slot| match slot {
+            Slot::Settled => None,
+            Slot::Out(found) | Slot::Back(found) => Some(found.deadline),
+        });
+        deadlines.min()
     }
 
     /// Skips the offsets below `next`, which are not delivered.
@@ -357,7 +371,8 @@ mod tests {
                 prop_assert_eq!(window.committed(), first.unwrap_or(window.next()));
                 let earliest = model.values().map(|(_, deadline)| *deadline).min();
                 prop_assert_eq!(window.next_deadline().is_some(), earliest.is_some());
-                prop_assert!(window.next_deadline() <= earliest);
+                prop_assert_eq!(window.next_deadline(), earliest);
+                prop_assert_eq!(window.out_until(now).is_some(), window.is_out(now));
             }
         }
     }

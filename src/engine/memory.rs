@@ -28,6 +28,7 @@ mod test;
 
 use self::cursor::{LogCursor, QueueCursor};
 use self::state::State;
+use super::service::bell::Bell;
 use super::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
     Point, Recovery, Report, Rows, Stats, Topic, Topics, Verification, Waiter,
@@ -36,7 +37,7 @@ use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::Options;
 use crate::record::{Batch, HostBytes, Message, RecordStyle, check_topic};
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::RwLock;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::Arc;
@@ -60,8 +61,7 @@ pub struct Memory {
     end: AtomicU64,
     sends_failed: AtomicU64,
     report: Report,
-    gate: Mutex<()>,
-    grown: Condvar,
+    news: Bell,
 }
 
 impl Memory {
@@ -98,20 +98,12 @@ impl Memory {
             end: AtomicU64::new(0),
             sends_failed: AtomicU64::new(0),
             report: Report::default(),
-            gate: Mutex::new(()),
-            grown: Condvar::new(),
+            news: Bell::default(),
         }
     }
 
     fn state(&self) -> Result<Arc<RwLock<State>>> {
         self.state.read().clone().ok_or(Error::Closed)
-    }
-
-    fn wake(&self) {
-        // A waiter checks the end while it holds the gate. So once the gate was taken here, each
-        // waiter has either seen the new end or sleeps and will be woken.
-        drop(self.gate.lock());
-        self.grown.notify_all();
     }
 
     fn append_rows(&self, parts: &mut [(&Topic, &mut Batch)]) -> Result<Appended> {
@@ -205,23 +197,23 @@ impl Engine for Memory {
         self.end.load(Ordering::Acquire)
     }
 
-    fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
+    fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
         let deadline = Instant::now().checked_add(timeout);
-        let mut gate = self.gate.lock();
         loop {
-            let end = self.readable_position();
-            if end > position || self.state.read().is_none() {
-                return end;
+            let is_ready =
+                || self.readable_position() > position || self.state.read().is_none() || done();
+            let left = deadline.map_or(timeout, |deadline| {
+                deadline.saturating_duration_since(Instant::now())
+            });
+            if is_ready() || left.is_zero() {
+                return self.readable_position();
             }
-            match deadline {
-                None => self.grown.wait(&mut gate),
-                Some(deadline) => {
-                    if self.grown.wait_until(&mut gate, deadline).timed_out() {
-                        return self.readable_position();
-                    }
-                }
-            }
+            self.news.sleep(left, is_ready);
         }
+    }
+
+    fn wake(&self) {
+        self.news.ring();
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {

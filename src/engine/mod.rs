@@ -148,8 +148,13 @@ pub trait Engine: Send + Sync {
     /// Position after the last message that a reader may see.
     fn readable_position(&self) -> u64;
 
-    /// Waits until [`Engine::readable_position`] is above `position`, or for `timeout`.
-    fn wait_readable(&self, position: u64, timeout: Duration) -> u64;
+    /// Waits until [`Engine::readable_position`] is above `position`, `done` holds or the store
+    /// closes; at most for `timeout`. Returns the readable position. The thread that makes `done`
+    /// hold calls [`Engine::wake`] afterwards.
+    fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64;
+
+    /// Makes all threads in [`Engine::wait_until`] check again whether they are done.
+    fn wake(&self);
 
     /// Returns a cursor over the whole log, all topics, in order of position.
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>>;
@@ -177,6 +182,11 @@ pub trait Engine: Send + Sync {
 }
 
 impl dyn Engine + '_ {
+    /// [`Engine::wait_until`] without another condition.
+    pub fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
+        self.wait_until(position, timeout, &|| false)
+    }
+
     /// [`Engine::bounds`] of the messages that lie entirely below a position of the log. Given the
     /// durable position, these are the offsets that survive a power loss.
     pub fn bounds_below(

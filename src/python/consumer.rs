@@ -5,14 +5,15 @@ use super::errors::invalid;
 use super::handle::Handle;
 use super::message::Message;
 use super::store::Store;
-use super::ticket::SLICE;
+use super::waiting::Wait;
 use crate::{ConsumerOptions, Delivery, Error, Order, Receipt, Start};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 /// A member of a group of consumers; made by `Store.consumer`.
 ///
@@ -182,15 +183,14 @@ impl Consumer {
         max: usize,
         timeout: Option<Duration>,
     ) -> PyResult<Vec<Delivery>> {
-        let began = Instant::now();
+        let mut wait = Wait::new(timeout);
         loop {
-            let left = timeout.map(|all| all.saturating_sub(began.elapsed()));
-            let slice = left.map_or(SLICE, |left| left.min(SLICE));
+            let slice = wait.slice();
             let got = self.call(py, |core| core.poll(max, slice))?;
-            if !got.is_empty() || left.is_some_and(|left| left.is_zero()) {
+            if !got.is_empty() || slice.is_zero() {
                 return Ok(got);
             }
-            py.check_signals()?;
+            wait.pause(py)?;
         }
     }
 }
@@ -474,6 +474,43 @@ impl Consumer {
     fn __repr__(&self) -> String {
         let topics: Vec<&str> = self.core.topics().collect();
         format!("<Consumer of {topics:?} in group {:?}>", self.core.group())
+    }
+}
+
+/// The polls of `Consumer.run`, which end when it stops.
+#[pyclass(frozen, module = "forebay._forebay")]
+pub(crate) struct Run {
+    consumer: Py<Consumer>,
+    stopped: AtomicBool,
+}
+
+#[pymethods]
+impl Run {
+    #[new]
+    fn new(consumer: Bound<'_, Consumer>) -> Run {
+        Run {
+            consumer: consumer.unbind(),
+            stopped: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits for messages; returns an empty list once `stop` was called.
+    fn poll<'py>(&self, py: Python<'py>, max_messages: usize) -> PyResult<Bound<'py, PyList>> {
+        let stopped = || self.stopped.load(Ordering::Acquire);
+        let mut got = Vec::new();
+        while got.is_empty() && !stopped() {
+            let consumer = self.consumer.get();
+            got = consumer.call(py, |core| {
+                core.poll_until(max_messages, Duration::MAX, &stopped)
+            })?;
+        }
+        PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
+    }
+
+    /// Ends all polls, also those that wait.
+    fn stop(&self, py: Python<'_>) {
+        self.stopped.store(true, Ordering::Release);
+        py.detach(|| self.consumer.get().core.wake());
     }
 }
 

@@ -29,6 +29,7 @@ mod tail;
 mod ticket;
 mod topic;
 mod verify;
+mod waiting;
 
 /// The compiled part of Forebay; import `forebay` instead.
 #[pyo3::pymodule(gil_used = false)]
@@ -43,7 +44,7 @@ mod _forebay {
     #[pymodule_export]
     use super::arrow::Scan;
     #[pymodule_export]
-    use super::consumer::{Consumer, ConsumerIterator};
+    use super::consumer::{Consumer, ConsumerIterator, Run};
     #[pymodule_export]
     use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]

@@ -79,6 +79,7 @@ fn set(options: &mut Options, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
     match name {
         "commitlog_file_size" => options.commitlog_file_size = optional(name, value)?,
         "queue_file_entries" => options.queue_file_entries = optional(name, value)?,
+        "lock_timeout" => options.lock_timeout = duration(name, value)?,
         "index_slots" => options.index_slots = optional(name, value)?,
         "index_entries" => options.index_entries = optional(name, value)?,
         "default_queues" => options.default_queues = optional(name, value)?,
@@ -142,6 +143,7 @@ const NAMES: &[&str] = &[
     "keep_unarchived",
     "keep_unconsumed",
     "lock_memory",
+    "lock_timeout",
     "max_message_size",
     "mode",
     "queue_file_entries",

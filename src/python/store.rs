@@ -10,7 +10,7 @@ use super::log;
 use super::message::{Message, ReadBatch, messages};
 use super::pickle::Reduced;
 use super::producer::Producer;
-use super::progress::with_progress;
+use super::progress::{interruptible, with_progress};
 use super::report::{Recovery, Repair, Stats, Verification, damages};
 use super::tail::Tail;
 use super::topic::Topic;
@@ -382,10 +382,12 @@ impl Store {
             key: None,
         };
         let max_bytes = max_bytes.map(|bytes| bytes as u64);
-        let read = |store: &crate::Store| {
-            store.read(topic, queue.0, offset.0, max_messages, max_bytes, &filter)
-        };
-        ReadBatch::new(py, self.call(py, read)?)
+        let (place, most) = ((topic, queue.0, offset.0), (max_messages, max_bytes));
+        let batch = interruptible(py, |go_on| {
+            self.core.read_while(place, most, &filter, go_on)
+        });
+        log::warnings(py, &self.core);
+        ReadBatch::new(py, batch?)
     }
 
     /// Return the message at a position in the log, or the one with a message id.
@@ -500,11 +502,15 @@ impl Store {
     /// follow
     ///     Whether to wait for new messages. Otherwise the iterator ends at the end that the log
     ///     has when the iterator is created.
+    /// timeout
+    ///     Seconds or a timedelta: the iteration ends if no message comes for this long. None waits
+    ///     for ever.
     ///
     /// Returns
     /// -------
     /// Tail
-    ///     An iterator. While it blocks, Ctrl-C interrupts it.
+    ///     An iterator. While it blocks, Ctrl-C interrupts it. It ends when it is closed, which the
+    ///     end of its ``with`` statement does, and when the store is closed.
     ///
     /// Examples
     /// --------
@@ -515,14 +521,15 @@ impl Store {
     /// b'a'
     /// b'b'
     #[pyo3(
-        signature = (topic, start=None, follow=true),
-        text_signature = "($self, topic, start='latest', follow=True)"
+        signature = (topic, start=None, follow=true, *, timeout=None),
+        text_signature = "($self, topic, start='latest', follow=True, *, timeout=None)"
     )]
     fn tail(
         slf: &Bound<'_, Self>,
         topic: &str,
         start: Option<&Bound<'_, PyAny>>,
         follow: bool,
+        timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Tail> {
         let start = match start {
             None => crate::Bound::Latest,
@@ -531,7 +538,7 @@ impl Store {
         let at_end = if follow { AtEnd::Follow } else { AtEnd::Stop };
         let tail = |store: &crate::Store| crate::Tail::new(store, topic, &start, at_end);
         let core = slf.get().call(slf.py(), tail)?;
-        Ok(Tail::new(Store::handle(slf), topic, core))
+        Tail::new(Store::handle(slf), topic, core, timeout)
     }
 
     /// Describe a scan of messages as Arrow record batches.

@@ -1,36 +1,62 @@
 //! Tails as Python iterators.
 
+use super::convert::duration;
 use super::handle::Handle;
 use super::message::Message;
-use super::ticket::SLICE;
-use crate::Step;
+use super::waiting::Wait;
+use crate::{Error, Step, TailCloser};
 use parking_lot::Mutex;
 use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use std::time::Duration;
 
 /// Messages of all queues of a topic in the order in which they were stored; made by `Store.tail`.
 ///
-/// Any thread may take the next message; each message goes to one of them.
+/// Any thread may take the next message; each message goes to one of them. Iteration ends when the
+/// tail or its store is closed, also in threads that wait. It also ends if no message comes for
+/// ``timeout``; then the tail can be iterated again.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     _ = store.send("orders", b"body")
+/// ...     with store.tail("orders", start="earliest", timeout=0.1) as tail:
+/// ...         [message.body for message in tail]
+/// [b'body']
 #[pyclass(frozen, module = "forebay")]
 pub(crate) struct Tail {
     core: Mutex<crate::Tail>,
+    closer: TailCloser,
     topic: String,
     store: Handle,
+    timeout: Option<Duration>,
 }
 
 impl Tail {
-    pub(super) fn new(store: Handle, topic: &str, core: crate::Tail) -> Tail {
-        let topic = topic.to_owned();
-        Tail {
+    pub(super) fn new(
+        store: Handle,
+        topic: &str,
+        core: crate::Tail,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Tail> {
+        let timeout = timeout.map(|timeout| duration("timeout", timeout));
+        Ok(Tail {
+            closer: core.closer(),
             core: Mutex::new(core),
-            topic,
+            topic: topic.to_owned(),
             store,
-        }
+            timeout: timeout.transpose()?,
+        })
     }
 
-    /// Waits a slice for the next message, or for another thread that waits for one.
-    fn step(&self) -> crate::Result<Step> {
-        match self.core.try_lock_for(SLICE) {
-            Some(mut tail) => tail.next(SLICE),
+    /// Waits for the next message, or for another thread that waits for one.
+    fn step(&self, wait: &Wait) -> crate::Result<Step> {
+        if self.store.core().is_forked() {
+            // A thread of the parent may have held the lock.
+            return Err(Error::Forked);
+        }
+        match self.core.try_lock_for(wait.slice()) {
+            Some(mut tail) => tail.next(wait.slice()),
             None => Ok(Step::Nothing),
         }
     }
@@ -48,16 +74,38 @@ impl Tail {
         if let Some(message) = ready {
             return Ok(Some(message.into()));
         }
+        let mut wait = Wait::new(self.timeout);
         loop {
-            match self.store.call(py, |_| self.step())? {
+            let is_last = wait.slice().is_zero();
+            match self.store.call(py, |_| self.step(&wait))? {
                 Step::Message(message) => return Ok(Some(message.into())),
                 Step::End => return Ok(None),
-                Step::Nothing => py.check_signals()?,
+                Step::Nothing if is_last => return Ok(None),
+                Step::Nothing => wait.pause(py)?,
             }
         }
     }
 
+    /// End the iteration, also in threads that wait for a message. A second call does nothing.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.closer.close());
+    }
+
+    fn __enter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_raised))]
+    fn __exit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) {
+        self.close(py);
+    }
+
     fn __repr__(&self) -> String {
-        format!("<Tail of {:?}>", self.topic)
+        let state = if self.closer.is_closed() {
+            ", closed"
+        } else {
+            ""
+        };
+        format!("<Tail of {:?}{state}>", self.topic)
     }
 }

@@ -3,13 +3,11 @@
 use super::convert::duration;
 use super::errors::exception;
 use super::sent::{Origin, SendResult};
+use super::waiting::Wait;
 use crate::{Error, Sent, Waiter};
 use pyo3::prelude::*;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// The longest that a call waits before it checks whether Ctrl-C was pressed.
-pub(super) const SLICE: Duration = Duration::from_millis(50);
+use std::time::Duration;
 
 /// A message in the log that is not durable yet; returned by `Producer.send_nowait`.
 ///
@@ -98,15 +96,14 @@ impl Ticket {
 /// Waits for durability, without a limit if there is no timeout. Returns false on timeout. Ctrl-C
 /// ends the wait.
 pub(super) fn wait(py: Python<'_>, waiter: &Waiter, timeout: Option<Duration>) -> PyResult<bool> {
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let mut wait = Wait::new(timeout);
     loop {
-        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let slice = left.map_or(SLICE, |left| left.min(SLICE));
+        let slice = wait.slice();
         match py.detach(|| waiter.wait(slice)) {
             Some(Ok(())) => return Ok(true),
             Some(Err(error)) => return Err(exception(py, &error)),
-            None if left.is_some_and(|left| left <= SLICE) => return Ok(false),
-            None => py.check_signals()?,
+            None if slice.is_zero() => return Ok(false),
+            None => wait.pause(py)?,
         }
     }
 }

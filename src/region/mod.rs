@@ -484,19 +484,33 @@ impl Region {
     }
 
     /// Changes the word at `at` of a writable map and wakes all sleepers on it. If it cannot be
-    /// changed, they wake by their timeouts.
-    pub fn ring(&self, at: usize) {
+    /// changed, they wake by their timeouts. Returns as [`Region::wake`].
+    pub fn ring(&self, at: usize) -> usize {
         let Some(word) = self.place_of::<u32>(at) else {
-            return;
+            return 0;
         };
         // SAFETY: the word lies within the map, which is writable, and is aligned.
         let _ = unsafe { guard::add_u32(word, 1) };
+        self.wake(at)
+    }
+
+    /// Wakes all sleepers on the word at `at`, in all processes, and leaves the word as it is: a
+    /// thread that is about to sleep on it still does. Returns how many were woken; 0 on a system
+    /// that does not say.
+    pub fn wake(&self, at: usize) -> usize {
+        let Some(word) = self.word_at::<u32>(at) else {
+            return 0;
+        };
         // SAFETY: the word is aligned, lies within the map and outlives the call, which stores
         // nothing.
         #[cfg(target_os = "linux")]
-        unsafe {
-            libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX);
-        }
+        let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
+        #[cfg(not(target_os = "linux"))]
+        let woken = {
+            let _ = word;
+            0_i64
+        };
+        usize::try_from(woken).unwrap_or(0)
     }
 
     /// Waits until the bytes of the range are durable (`msync`, which on a shared map is

@@ -1,5 +1,7 @@
 //! Consumers of a store in memory and of one in files, by a clock that the test moves.
 
+mod waiting;
+
 use crate::bound::Bound;
 use crate::clock::ManualClock;
 use crate::engine::Durability;

@@ -3,9 +3,10 @@
 //!
 //! The modules below are sources of the store, compiled a second time with loom's primitives in the
 //! place of `src/sync.rs`, and with stand-ins for what they lean on: the lists of group commit and
-//! their waiters, the mark below which bytes are readable, the bell that wakes sleepers, and the
-//! row of files that retirement shortens under its readers. Each model has a mistake planted, which
-//! loom has to find.
+//! their waiters, the mark below which bytes are readable, the bell that wakes sleepers, the one
+//! that wakes those in other processes and what their own process wakes them with, and the row of
+//! files that retirement shortens under its readers. Each model has a mistake planted, which loom
+//! has to find.
 
 #![allow(
     dead_code,
@@ -19,6 +20,8 @@ mod sync;
 
 #[path = "../../src/engine/service/bell.rs"]
 mod bell;
+#[path = "../../src/engine/service/doorbell.rs"]
+mod doorbell;
 #[path = "../../src/engine/service/durability.rs"]
 mod durability;
 #[path = "../../src/engine/service/group_commit.rs"]
@@ -29,6 +32,8 @@ mod mark;
 mod plant;
 #[path = "../../src/mapped/queue.rs"]
 mod queue;
+#[path = "../../src/engine/service/sleepers.rs"]
+mod sleepers;
 #[path = "../../src/engine/waiter.rs"]
 mod waiter;
 
@@ -45,14 +50,16 @@ use surroundings::{Extent, MappedFile};
 
 use bell::Bell;
 use disk::{Disk, RealDisk};
+use doorbell::{Doorbell, SharedWord};
 use mark::ReadableMark;
 use plant::{Bug, plant};
 use queue::{FoundFile, MappedFileQueue};
+use sleepers::Sleepers;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
-use surroundings::{Bytes, Senders};
-use sync::{AtomicBool, Ordering, Weakness, thread, weaken};
+use surroundings::{Bytes, Senders, Word};
+use sync::{AtomicBool, AtomicUsize, Ordering, Weakness, thread, weaken};
 
 /// Runs a model in every order with so many preemptions, which is where mistakes of this kind show.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -144,6 +151,103 @@ fn nobody_sleeps_over_news() {
     let found = breaks(bell);
     weaken(None);
     assert!(found, "a bell without fences");
+}
+
+/// The writer moves the mark and rings, twice; a reader in another process sleeps until it has seen
+/// both.
+fn doorbell() {
+    let shared = Arc::new((Doorbell::default(), Word::default(), AtomicUsize::default()));
+    let dispatch = |shared: &(Doorbell, Word, AtomicUsize), end| {
+        shared.2.fetch_max(end, Ordering::Release);
+        shared.0.ring(&shared.1);
+    };
+    let writer = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            dispatch(&shared, 1);
+            dispatch(&shared, 2);
+        })
+    };
+    let (_, word, mark) = &*shared;
+    for end in 1..3 {
+        while mark.load(Ordering::Acquire) < end {
+            let ready = || mark.load(Ordering::Acquire) >= end;
+            doorbell::sleep(word, Duration::MAX, ready);
+        }
+    }
+    writer.join().unwrap();
+}
+
+#[test]
+fn no_reader_in_another_process_sleeps_over_news() {
+    explore(doorbell);
+    plant(Some(Bug::LookLate));
+    let found = breaks(doorbell);
+    plant(None);
+    assert!(found, "a reader that looks at the word last");
+}
+
+/// A reader in another process sleeps until its own process closes it. The writer does not ring.
+fn closing() {
+    let shared = Arc::new((Sleepers::default(), Word::default(), AtomicBool::new(false)));
+    let reader = {
+        let shared = Arc::clone(&shared);
+        thread::spawn(move || {
+            let (sleepers, word, closed) = &*shared;
+            while !closed.load(Ordering::Acquire) {
+                let ready = || closed.load(Ordering::Acquire);
+                sleepers.sleep(|| doorbell::sleep(word, Duration::MAX, ready));
+            }
+        })
+    };
+    let (sleepers, word, closed) = &*shared;
+    closed.store(true, Ordering::Release);
+    sleepers.wake(|| {
+        word.wake();
+        thread::yield_now();
+    });
+    reader.join().unwrap();
+}
+
+#[test]
+fn no_reader_sleeps_over_the_close_of_its_store() {
+    explore(closing);
+    plant(Some(Bug::WakeOnce));
+    let found = breaks(closing);
+    plant(None);
+    assert!(found, "a reader that is woken once");
+}
+
+/// A word whose rings wake so many.
+struct Woken(usize);
+
+impl SharedWord for Woken {
+    fn look(&self) -> u32 {
+        0
+    }
+
+    fn sleep_on(&self, _seen: u32, _timeout: Duration) {}
+
+    fn ring(&self) -> usize {
+        self.0
+    }
+}
+
+#[test]
+fn senders_ring_while_somebody_is_woken_and_for_a_few_rings_after() {
+    explore(|| {
+        let doorbell = Doorbell::default();
+        doorbell.ring(&Woken(0));
+        assert!(!doorbell.is_followed());
+        for _ in 0..3 {
+            doorbell.ring(&Woken(2));
+            let idle = std::iter::from_fn(|| {
+                doorbell.ring(&Woken(0));
+                doorbell.is_followed().then_some(())
+            });
+            assert_eq!(idle.count(), 3);
+        }
+    });
 }
 
 /// The first of two files leaves the row, and a third is added, while a reader looks files up and

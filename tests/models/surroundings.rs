@@ -1,8 +1,9 @@
 //! What the modelled code leans on and is not modelled itself, as small as it can be.
 
+use crate::doorbell::SharedWord;
 use crate::durability::Durable;
 use crate::group_commit::{self, GroupCommit};
-use crate::sync::{AtomicBool, AtomicUsize, Mutex, Ordering, thread};
+use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, thread};
 use forebay::Disk;
 use forebay::internals::Drive;
 use std::cell::Cell;
@@ -183,3 +184,40 @@ impl MappedFile {
 
 /// Bytes below a mark, each stored as an atomic that orders nothing.
 pub(crate) struct Bytes(pub(crate) [AtomicUsize; 2]);
+
+/// Stands for a word that processes share, and for the kernel's list of those who sleep on it: it
+/// compares the word and puts the sleeper on the list in one step.
+#[derive(Default)]
+pub(crate) struct Word {
+    value: AtomicU32,
+    sleepers: Mutex<usize>,
+    woken: Condvar,
+}
+
+impl Word {
+    /// Wakes those on the list, and leaves the word as it is.
+    pub(crate) fn wake(&self) -> usize {
+        let woken = std::mem::take(&mut *self.sleepers.lock());
+        self.woken.notify_all();
+        woken
+    }
+}
+
+impl SharedWord for Word {
+    fn look(&self) -> u32 {
+        self.value.load(Ordering::Acquire)
+    }
+
+    fn sleep_on(&self, seen: u32, timeout: Duration) {
+        let mut sleepers = self.sleepers.lock();
+        if self.value.load(Ordering::Relaxed) == seen {
+            *sleepers += 1;
+            self.woken.wait_for(&mut sleepers, timeout);
+        }
+    }
+
+    fn ring(&self) -> usize {
+        self.value.fetch_add(1, Ordering::AcqRel);
+        self.wake()
+    }
+}

@@ -24,7 +24,7 @@ fn child_that_writes_what_it_is_told() {
         return;
     };
     let store = write(Path::new(&root));
-    let mut world = World::default();
+    let mut world = World::after(&store);
     println!("answer ready");
     for line in std::io::stdin().lines() {
         let line = line.unwrap();
@@ -200,6 +200,99 @@ fn a_waiting_reader_is_woken_by_messages_of_another_process() {
         catch_up(&reader, end);
     }
     assert_eq!(engine.wait_readable(end, Duration::from_millis(20)), end);
+}
+
+#[test]
+fn a_reader_that_was_opened_while_nobody_wrote_follows_the_writers_that_come() {
+    let (place, model_place) = (Place::new(), Place::new());
+    let model = write(&model_place.root());
+    let store = write(&place.root());
+    for store in [&store, &model] {
+        World::default().send(store, 300);
+    }
+    store.close().unwrap();
+    let reader = read(&place.root());
+    same_as(&reader, &model);
+    let before = reader.topic("orders").unwrap();
+    let first = reader.engine().unwrap().readable_position();
+    std::thread::scope(|scope| {
+        // One thread sleeps since before the first writer came.
+        let waiter = scope.spawn(|| {
+            let engine = reader.engine().unwrap();
+            assert!(engine.wait_readable(first, LONG) > first);
+        });
+        for _ in 0..3 {
+            let mut writer = Writer::start(&place.root());
+            let mut world = World::after(&model);
+            for count in [1, 400] {
+                world.send(&model, count);
+                let end = writer.ask(&format!("send {count}"));
+                catch_up(&reader, end);
+                same_as(&reader, &model);
+            }
+            world.send_to(&model, "late", 3);
+            let end = writer.ask("topic late 3");
+            writer.ask("close");
+            catch_up(&reader, end);
+            same_as(&reader, &model);
+        }
+        waiter.join().unwrap();
+    });
+    assert_eq!(reader.topic("orders").unwrap().id, before.id);
+    assert_eq!(reader.damage(), []);
+    let verified = reader.verify(&mut |_, _| true).unwrap();
+    assert_eq!(verified.damage, []);
+    let last = crate::folder::listing(&place.root());
+    reader.close().unwrap();
+    assert_eq!(crate::folder::listing(&place.root()), last);
+}
+
+#[test]
+fn a_reader_of_what_a_killed_writer_left_follows_the_next_one() {
+    let (place, model_place) = (Place::new(), Place::new());
+    let (model, mut world) = (write(&model_place.root()), World::default());
+    let mut writer = Writer::start(&place.root());
+    world.send(&model, 500);
+    writer.ask("send 500");
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+    let reader = read(&place.root());
+    same_as(&reader, &model);
+    let mut writer = Writer::start(&place.root());
+    World::after(&model).send(&model, 500);
+    let end = writer.ask("send 500");
+    catch_up(&reader, end);
+    same_as(&reader, &model);
+    // Also where that one is killed.
+    writer.child.kill().unwrap();
+    writer.child.wait().unwrap();
+    let mut writer = Writer::start(&place.root());
+    World::after(&model).send_to(&model, "after", 0);
+    let end = writer.ask("topic after 0");
+    catch_up(&reader, end);
+    same_as(&reader, &model);
+}
+
+#[test]
+fn a_closed_reader_wakes_who_waits_for_a_writer() {
+    let (place, mut world) = (Place::new(), World::default());
+    let store = write(&place.root());
+    world.send(&store, 3);
+    // One beside a writer, one that waits for the next.
+    let beside = read(&place.root());
+    store.close().unwrap();
+    for reader in [beside, read(&place.root())] {
+        let end = reader.engine().unwrap().readable_position();
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| {
+                    let Ok(engine) = reader.engine() else { return };
+                    assert_eq!(engine.wait_readable(end, Duration::MAX), end);
+                });
+            }
+            reader.close().unwrap();
+        });
+    }
 }
 
 #[test]

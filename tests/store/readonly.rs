@@ -2,9 +2,10 @@
 
 use crate::folder;
 use crate::world::{Place, World, options, read, write};
-use forebay::{Draft, Durability, Error, Mode, Store};
+use forebay::{Draft, Durability, Error, Mode, Options, Store};
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 #[test]
 fn a_second_writer_in_the_same_process_is_rejected_with_its_own_pid() {
@@ -26,6 +27,28 @@ fn a_second_writer_in_the_same_process_is_rejected_with_its_own_pid() {
     assert!(matches!(refused, Some(Error::Locked { .. })));
     store.close().unwrap();
     write(&place.root()).close().unwrap();
+}
+
+#[test]
+fn a_second_writer_waits_for_the_lock_up_to_lock_timeout() {
+    let place = Place::new();
+    let store = write(&place.root());
+    let waits = |timeout| Options {
+        lock_timeout: timeout,
+        ..options(Mode::Append)
+    };
+    let began = Instant::now();
+    let short = Duration::from_millis(30);
+    let refused = Store::open(place.root(), waits(short)).err();
+    assert!(matches!(refused, Some(Error::Locked { .. })));
+    assert!(began.elapsed() >= short);
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| Store::open(place.root(), waits(Duration::MAX)).unwrap());
+        store.close().unwrap();
+        let second = second.join().unwrap();
+        assert!(second.recovery().clean);
+        second.close().unwrap();
+    });
 }
 
 #[test]
@@ -76,12 +99,13 @@ fn readers_of_a_closed_store_do_not_block_each_other() {
             scope.spawn(|| world.check(reader));
         }
     });
-    // A writer may open the store meanwhile; the readers keep what they saw.
+    // A writer may open the store meanwhile; the readers follow it.
     let store = write(&place.root());
     let mut more = world.clone();
     more.send(&store, 300);
+    store.flush().unwrap();
     for reader in &readers {
-        world.check(reader);
+        more.check(reader);
     }
     more.check(&store);
 }

@@ -157,6 +157,20 @@ pub(crate) fn body_of(number: usize) -> Vec<u8> {
 }
 
 impl World {
+    /// A world whose messages follow those that a store has.
+    pub(crate) fn after(store: &Store) -> World {
+        let engine = store.engine().unwrap();
+        let mut world = World::default();
+        for topic in engine.topics().all() {
+            for queue in engine.queues(&topic) {
+                let bounds = engine.bounds(&topic, queue).unwrap().unwrap_or(0..0);
+                let place = (topic.name.to_string(), queue);
+                world.next.insert(place, bounds.end);
+            }
+        }
+        world
+    }
+
     /// Sends `count` messages to three topics, one by one.
     pub(crate) fn send(&mut self, store: &Store, count: usize) {
         for _ in 0..count {

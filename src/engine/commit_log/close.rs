@@ -1,10 +1,12 @@
 //! Closing: first makes everything durable, then sets the marks that save the next opening work,
 //! then releases the lock.
 
-use super::parts::Parts;
+use super::joined::Joined;
 use super::services::Services;
+use super::wait;
 use crate::disk::FileLock;
 use crate::engine::directory::page::Mark;
+use crate::engine::service::sleepers::Sleepers;
 use crate::error::Result;
 use parking_lot::Mutex;
 
@@ -13,7 +15,14 @@ use parking_lot::Mutex;
 /// # Errors
 ///
 /// The error that keeps messages from being durable. The store is closed all the same.
-pub fn close(parts: &Parts, services: &Services, lock: &Mutex<Option<FileLock>>) -> Result<()> {
+pub fn close(
+    parts: &Joined,
+    sleepers: &Sleepers,
+    services: &Services,
+    lock: &Mutex<Option<FileLock>>,
+) -> Result<()> {
+    // From here on the parts stay the same.
+    parts.end();
     let last_store_ms = {
         let tail = parts.tail.lock();
         if !parts.health.close() {
@@ -23,6 +32,7 @@ pub fn close(parts: &Parts, services: &Services, lock: &Mutex<Option<FileLock>>)
     };
     services.stop(parts);
     if !parts.is_written() {
+        wait::wake(parts, sleepers);
         return Ok(());
     }
     services.join();

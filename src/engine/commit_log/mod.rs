@@ -4,7 +4,8 @@
 //!
 //! | module | what it does |
 //! |---|---|
-//! | `send`, `close`, `stats` | appends and waits for the disk; closes; counts |
+//! | `send`, `wait`, `close`, `stats` | appends; waits for messages; closes; counts |
+//! | `joined` | the parts that a reader uses, also after a later writer began |
 //! | `repair` | saves damaged bytes, and repairs what it can |
 //! | `services` | the threads of a writable store |
 //! | `retention`, `offline` | deletes old log files; builds queues and index outside a store |
@@ -21,6 +22,7 @@
 mod close;
 mod dispatch;
 mod index;
+mod joined;
 pub(crate) mod log;
 pub mod offline;
 mod parts;
@@ -35,10 +37,12 @@ pub mod services;
 mod stats;
 mod tables;
 mod verify;
+mod wait;
 
 use super::directory::page::StatePage;
 pub use super::directory::page::{Epoch, Epochs};
 use super::service::hold::Hold;
+use super::service::sleepers::Sleepers;
 use super::service::watch::Watch;
 use super::{
     Appended, Atomicity, Check, Cursor, Durability, Engine, Files, Filter, Finding, Point,
@@ -47,10 +51,10 @@ use super::{
 use crate::disk::FileLock;
 use crate::error::{Error, Op, Result};
 use crate::machine::{Drive, Machine};
-use crate::mapped::TransientPool;
-use crate::options::{Flush, Options};
+use crate::options::Options;
 use crate::record::rocketmq::layout::BLANK_LEN;
 use crate::record::{Batch, Message};
+use joined::Joined;
 use parking_lot::Mutex;
 use parts::Parts;
 use read::query::Question;
@@ -61,18 +65,20 @@ use services::Services;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+#[cfg(test)]
+use std::time::Instant;
 
 /// A store in RocketMQ's file formats.
 pub struct CommitLog {
-    parts: Arc<Parts>,
+    parts: Joined,
+    /// Threads of a reader that wait for messages of another process.
+    sleepers: Sleepers,
     services: Arc<Services>,
     lock: Mutex<Option<FileLock>>,
     recovery: Recovery,
     unindexed: Range<u64>,
     options: Options,
-    sync: bool,
-    live: bool,
     sending: Sending,
     repairs: Turn,
 }
@@ -93,12 +99,11 @@ impl CommitLog {
                 machine.drive,
                 holds,
             )?),
-            parts: opened.parts,
+            parts: Joined::new(machine, path, &opened),
+            sleepers: Sleepers::default(),
             lock: Mutex::new(opened.lock),
             recovery: opened.recovery,
             unindexed: opened.unindexed,
-            sync: opened.options.flush() == Flush::Sync,
-            live: opened.live,
             sending: Sending::new(options),
             repairs: Turn::default(),
             options: opened.options,
@@ -126,6 +131,20 @@ impl CommitLog {
     /// Maximum bytes of a record: a log file without its BLANK.
     pub(crate) fn record_len_max(&self) -> u64 {
         self.parts.log.files.file_len() - BLANK_LEN as u64
+    }
+
+    /// The parts as a reader sees them. A writer that has come is joined first.
+    #[inline]
+    fn seen(&self) -> Result<&Parts> {
+        self.parts.look()?;
+        Ok(&self.parts)
+    }
+
+    /// As [`CommitLog::seen`]. If joining fails, the next call tries again.
+    #[inline]
+    fn seen_anyway(&self) -> &Parts {
+        let _ = self.parts.look();
+        &self.parts
     }
 
     /// The state page.
@@ -160,7 +179,7 @@ impl CommitLog {
     /// One step of group commit.
     #[cfg(test)]
     pub(crate) fn step_group_commit(&self) {
-        self.services.group.step_once(&*self.parts);
+        self.services.group.step_once(&**self.parts);
     }
 
     /// One step of dispatch. As in its thread, a failure ends writing.
@@ -192,7 +211,7 @@ impl Engine for CommitLog {
     }
 
     fn refresh(&self, topic: Option<&str>) -> Result<()> {
-        view::refresh(&self.parts, topic)
+        view::refresh(self.seen()?, topic)
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
@@ -229,54 +248,35 @@ impl Engine for CommitLog {
     }
 
     fn durable_position(&self) -> u64 {
-        view::durable_end(&self.parts)
+        view::durable_end(self.seen_anyway())
     }
 
     fn readable_position(&self) -> u64 {
-        view::readable_end(&self.parts)
+        view::readable_end(self.seen_anyway())
     }
 
-    fn wait_readable(&self, position: u64, timeout: Duration) -> u64 {
-        const POLL: Duration = Duration::from_millis(5);
-        let deadline = Instant::now() + timeout;
-        loop {
-            let end = self.readable_position();
-            let left = deadline.saturating_duration_since(Instant::now());
-            if end > position || left.is_zero() || self.parts.health.is_closed() {
-                return end;
-            }
-            if self.live {
-                // A writer in another process does not know of waiters here, so its mark is polled.
-                std::thread::sleep(left.min(POLL));
-            } else {
-                let ready = || {
-                    // Readers of a synchronous store wait for the disk, not for a write-out. After
-                    // a failure there is no write-out.
-                    let writes_out = !self.sync && self.parts.health.check().is_ok();
-                    let pool = self.parts.pool.as_ref().filter(|_| writes_out);
-                    let pooled = pool.map_or(0, TransientPool::wrote);
-                    self.parts.log.readable_end().max(pooled) > position
-                        || self.parts.health.is_closed()
-                };
-                self.parts.bells.news.sleep(left, ready);
-            }
-        }
+    fn wait_until(&self, position: u64, timeout: Duration, done: &dyn Fn() -> bool) -> u64 {
+        wait::wait_until(&self.parts, &self.sleepers, position, timeout, done)
+    }
+
+    fn wake(&self) {
+        wait::wake(&self.parts, &self.sleepers);
     }
 
     fn queues(&self, topic: &Topic) -> Vec<u32> {
-        view::queue_ids(&self.parts, topic)
+        view::queue_ids(self.seen_anyway(), topic)
     }
 
     fn bounds(&self, topic: &Topic, queue: u32) -> Result<Option<Range<u64>>> {
-        view::bounds(&self.parts, topic, queue)
+        view::bounds(self.seen()?, topic, queue)
     }
 
     fn offset_at(&self, topic: &Topic, queue: u32, point: Point) -> Result<u64> {
-        view::offset_at(&self.parts, topic, queue, point)
+        view::offset_at(self.seen()?, topic, queue, point)
     }
 
     fn fit(&self, topic: &Topic, queue: u32, range: Range<u64>, bytes: u64) -> Result<(u64, u64)> {
-        view::fit(&self.parts, topic, queue, range, bytes)
+        view::fit(self.seen()?, topic, queue, range, bytes)
     }
 
     fn cursor(
@@ -287,11 +287,11 @@ impl Engine for CommitLog {
         filter: &Filter,
         check: Check,
     ) -> Result<Box<dyn Cursor>> {
-        view::cursor(&self.parts, topic, queue, range, filter, check)
+        view::cursor(self.seen()?, topic, queue, range, filter, check)
     }
 
     fn get(&self, topic: &Topic, queue: u32, offset: u64) -> Result<Option<Message>> {
-        view::message(&self.parts, topic, queue, offset)
+        view::message(self.seen()?, topic, queue, offset)
     }
 
     fn query(
@@ -309,15 +309,15 @@ impl Engine for CommitLog {
             end,
             max,
         };
-        read::query::answer(&self.parts, &question, &self.unindexed)
+        read::query::answer(self.seen()?, &question, &self.unindexed)
     }
 
     fn log_cursor(&self, check: Check) -> Result<Box<dyn Cursor>> {
-        view::log_cursor(&self.parts, check)
+        view::log_cursor(self.seen()?, check)
     }
 
     fn message_at(&self, position: u64) -> Result<Message> {
-        view::message_at(&self.parts, position)
+        view::message_at(self.seen()?, position)
     }
 
     fn recovery(&self) -> Recovery {
@@ -329,12 +329,18 @@ impl Engine for CommitLog {
     }
 
     fn verify(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Verification> {
-        view::refresh(&self.parts, None)?;
-        verify::verify(&self.parts, progress)
+        let parts = self.seen()?;
+        view::refresh(parts, None)?;
+        verify::verify(parts, progress)
     }
 
     fn stats(&self) -> Stats {
-        stats::stats(&self.parts, &self.services, &self.sending, &self.recovery)
+        stats::stats(
+            self.seen_anyway(),
+            &self.services,
+            &self.sending,
+            &self.recovery,
+        )
     }
 
     fn counters(&self) -> (u64, u64) {
@@ -344,7 +350,7 @@ impl Engine for CommitLog {
     fn close(&self) -> Result<()> {
         // A repair in progress ends first, because it changes what closing writes.
         let _unrepaired = self.repairs.wait()?;
-        close::close(&self.parts, &self.services, &self.lock)
+        close::close(&self.parts, &self.sleepers, &self.services, &self.lock)
     }
 }
 
@@ -354,12 +360,13 @@ impl Files for CommitLog {
     }
 
     fn sealed_files(&self) -> Result<Vec<super::archive::SealedFile>> {
-        read::follow::refresh(&self.parts)?;
-        Ok(read::survey::sealed(&self.parts))
+        let parts = self.seen()?;
+        read::follow::refresh(parts)?;
+        Ok(read::survey::sealed(parts))
     }
 
     fn survey(&self, start: u64) -> Result<super::archive::Survey> {
-        read::survey::survey(&self.parts, start)
+        read::survey::survey(self.seen()?, start)
     }
 
     fn append_staged(
@@ -379,8 +386,9 @@ impl Files for CommitLog {
     }
 
     fn stretches(&self) -> Result<Vec<Stretch>> {
-        view::refresh(&self.parts, None)?;
-        verify::stretch::stretches(&self.parts)
+        let parts = self.seen()?;
+        view::refresh(parts, None)?;
+        verify::stretch::stretches(parts)
     }
 
     fn verify_stretches(
@@ -388,12 +396,13 @@ impl Files for CommitLog {
         stretches: &[Stretch],
         holes: &[Range<u64>],
     ) -> Result<Vec<Finding>> {
-        view::refresh(&self.parts, None)?;
-        verify::stretch::verify_stretches(&self.parts, stretches, holes)
+        let parts = self.seen()?;
+        view::refresh(parts, None)?;
+        verify::stretch::verify_stretches(parts, stretches, holes)
     }
 
     fn join_findings(&self, findings: Vec<Finding>) -> Result<Verification> {
-        verify::join(&self.parts, findings)
+        verify::join(self.seen()?, findings)
     }
 
     fn repair(&self, progress: &mut dyn FnMut(u64, u64) -> bool) -> Result<Repair> {

@@ -108,8 +108,9 @@ pub fn append_staged(
 #[inline]
 pub fn is_ready_for(parts: &Parts, len: usize) -> bool {
     let log = &parts.log;
-    // With a pool, the sender may have to write out.
-    if parts.pool.is_some() {
+    // With a pool, the sender may have to write out. While a reader in another process waits, the
+    // sender dispatches.
+    if parts.pool.is_some() || parts.dispatcher.is_followed() {
         return false;
     }
     let published = log.published();

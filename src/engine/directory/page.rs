@@ -32,6 +32,8 @@
 //! 456   5 u64  identity of this file while its writer vouches for the page cache, else zeros:
 //!              mount, device, subvolume, inode, creation time in ns since 1970
 //! 512   u32    changes when a commit was taken up; processes sleep on it
+//! 576   u32    changes when the dispatched mark has moved and when an epoch begins; readers in
+//!              other processes sleep on it
 //! 640   u64    end of the bytes after the log that an opening erases; 0 once that is durable
 //! 2048  16 each    the last 128 epochs, each at its number modulo 128: u64 time at which it
 //!                  began, in ns since 1970, u64 end of the log at that time
@@ -53,6 +55,7 @@
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::names;
+use crate::engine::service::doorbell::SharedWord;
 use crate::error::{Error, Op, Result};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
@@ -97,6 +100,7 @@ const AT_PENDING: usize = 448;
 const AT_IDENTITY: usize = 456;
 const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
 const AT_TAKEN: usize = 512;
+const AT_NEWS: usize = 576;
 const AT_ERASING: usize = 640;
 const AT_EPOCHS: usize = 2048;
 const _: () = assert!(AT_EPOCHS + index(EPOCHS_KEPT) * EPOCH_LEN == PAGE);
@@ -215,6 +219,25 @@ pub enum Word {
     Pending = AT_PENDING as isize,
     /// Rung by the writer when it has processed one.
     Taken = AT_TAKEN as isize,
+    /// Rung by the writer when there is something new for readers, which only load it.
+    News = AT_NEWS as isize,
+}
+
+/// [`Word::News`] of a page.
+pub struct News<'a>(pub &'a StatePage);
+
+impl SharedWord for News<'_> {
+    fn look(&self) -> u32 {
+        self.0.read_word(Word::News)
+    }
+
+    fn sleep_on(&self, seen: u32, timeout: Duration) {
+        self.0.sleep_on(Word::News, seen, timeout);
+    }
+
+    fn ring(&self) -> usize {
+        self.0.ring(Word::News)
+    }
 }
 
 /// The mapped page, or memory if there is no page on disk.
@@ -399,9 +422,15 @@ impl StatePage {
         self.region.sleep_on(word as usize, seen, timeout);
     }
 
-    /// Wakes the sleepers on a word, in all processes.
-    pub fn ring(&self, word: Word) {
-        self.region.ring(word as usize);
+    /// Changes a word and wakes the sleepers on it, in all processes. Returns how many were woken;
+    /// 0 on a system that does not say.
+    pub fn ring(&self, word: Word) -> usize {
+        self.region.ring(word as usize)
+    }
+
+    /// Wakes the sleepers on a word without changing it. Returns as [`StatePage::ring`].
+    pub fn wake(&self, word: Word) -> usize {
+        self.region.wake(word as usize)
     }
 
     /// Whether the marks were written since the machine started.
@@ -620,6 +649,14 @@ impl StatePage {
         self.store(at + size_of::<u64>(), end);
         self.store(AT_EPOCH, number);
         self.store(AT_PID, u64::from(std::process::id()));
+        // Readers that were opened while nobody wrote follow from here on.
+        self.ring(Word::News);
+    }
+
+    /// Whether a writer has begun another epoch than `epoch` during this boot, and its marks hold:
+    /// it is running, has died, or has closed the store.
+    pub fn has_begun_since(&self, epoch: u64) -> bool {
+        self.epoch() != epoch && self.is_of_this_boot() && (self.pid().is_some() || self.is_clean())
     }
 
     /// Ends an epoch. `clean`: everything is durable, and queues and index are complete.

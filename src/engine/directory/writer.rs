@@ -17,6 +17,9 @@ use std::time::{Duration, Instant};
 /// How long a reader waits for a writer that is opening the store.
 const WRITER_OPENS_MAX: Duration = Duration::from_secs(2);
 
+/// Pause between attempts to take the lock.
+const LOCK_RETRY: Duration = Duration::from_millis(10);
+
 /// Finds out who created the store at `root`, and whether the options allow opening it.
 ///
 /// # Errors
@@ -34,17 +37,26 @@ pub fn permit(disk: &dyn Disk, root: &Path, options: &Options) -> Result<Maker> 
     }
 }
 
-/// Takes the writer's lock. The directory must exist.
+/// Takes the writer's lock. The directory must exist. Waits up to `timeout` while another process
+/// holds it, and tries again at intervals: no call of the kernel waits for such a lock with a time
+/// limit.
 ///
 /// # Errors
 ///
-/// [`Error::Locked`] if another process holds it.
-pub fn lock(disk: &dyn Disk, root: &Path) -> Result<FileLock> {
+/// [`Error::Locked`] if another process still holds it after `timeout`.
+pub fn lock(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<FileLock> {
+    let began = Instant::now();
     let path = root.join(names::LOCK);
-    let taken = disk.lock(&path);
-    match taken.map_err(|e| Error::io(Op::Lock, &path, e))? {
-        LockState::Held(lock) => Ok(lock),
-        LockState::Taken => Err(locked(disk, root)?),
+    loop {
+        let taken = disk.lock(&path);
+        if let LockState::Held(lock) = taken.map_err(|e| Error::io(Op::Lock, &path, e))? {
+            return Ok(lock);
+        }
+        let left = timeout.saturating_sub(began.elapsed());
+        if left.is_zero() {
+            return Err(locked(disk, root)?);
+        }
+        std::thread::sleep(left.min(LOCK_RETRY));
     }
 }
 

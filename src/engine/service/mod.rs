@@ -2,10 +2,12 @@
 
 pub mod append_lock;
 pub mod bell;
+pub mod doorbell;
 pub mod durability;
 pub mod flush;
 pub mod group_commit;
 pub mod health;
 pub mod hold;
 pub mod shutdown;
+pub mod sleepers;
 pub mod watch;

@@ -13,14 +13,15 @@ use super::queues::queue::entry::queue_and_offset;
 use super::queues::queue::{ConsumeQueue, EntryMap, QueueEntry, is_directory_name};
 use super::queues::row::QueueRow;
 use crate::engine::Topics;
-use crate::engine::directory::page::Mark;
+use crate::engine::directory::page::{Mark, News};
 use crate::engine::report::Report;
+use crate::engine::service::doorbell::Doorbell;
 use crate::engine::topic::Topic;
 use crate::error::{Error, Result};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::{Known, TopicHash};
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub struct Dispatcher {
     index: Option<Arc<Index>>,
     report: Arc<Report>,
     lock: CachePadded<Mutex<Progress>>,
+    doorbell: Doorbell,
 }
 
 #[derive(Debug)]
@@ -87,6 +89,7 @@ impl Dispatcher {
             index: index.cloned(),
             report: Arc::clone(report),
             lock: CachePadded::new(Mutex::new(progress)),
+            doorbell: Doorbell::default(),
         }
     }
 
@@ -96,17 +99,34 @@ impl Dispatcher {
         self.log.state.get(Mark::Dispatched)
     }
 
+    /// Whether readers in other processes wait for messages to be dispatched. A hint.
+    #[inline]
+    pub fn is_followed(&self) -> bool {
+        self.doorbell.is_followed()
+    }
+
     /// Runs one step. Returns whether there was anything to do.
     pub fn step(&self) -> Result<bool> {
-        let mut progress = self.lock.lock();
-        self.step_locked(&mut progress)
+        let progress = self.lock.lock();
+        self.step_and_ring(progress)
     }
 
     /// Runs one step, unless another thread is running one.
     pub fn try_step(&self) -> Result<()> {
-        self.lock.try_lock().map_or(Ok(()), |mut progress| {
-            self.step_locked(&mut progress).map(drop)
-        })
+        self.lock
+            .try_lock()
+            .map_or(Ok(()), |progress| self.step_and_ring(progress).map(drop))
+    }
+
+    /// Runs a step, then wakes the readers in other processes, which see dispatched messages only.
+    fn step_and_ring(&self, mut progress: MutexGuard<'_, Progress>) -> Result<bool> {
+        let before = self.dispatched();
+        let done = self.step_locked(&mut progress);
+        drop(progress);
+        if self.dispatched() != before {
+            self.doorbell.ring(&News(&self.log.state));
+        }
+        done
     }
 
     /// Runs steps until everything below `position` is dispatched.

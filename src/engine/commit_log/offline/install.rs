@@ -13,6 +13,7 @@ use crate::engine::directory::{names, writer};
 use crate::error::{Error, Op, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The lock of a store that no process writes, held while its queues and index are replaced.
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl StoreLock {
             );
             return Err(Error::Unsupported { what });
         }
-        let lock = writer::lock(&**disk, root)?;
+        let lock = writer::lock(&**disk, root, Duration::ZERO)?;
         if abort::is_there(&**disk, root)? {
             let what = format!(
                 "replacing the queues of {}, which was not closed: open it for writing once",

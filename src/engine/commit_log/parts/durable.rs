@@ -15,7 +15,6 @@ use crate::engine::commit_log::tables::abort;
 use crate::engine::commit_log::tables::checkpoint::Stamp;
 use crate::engine::commit_log::tables::inventory::Inventory;
 use crate::engine::directory::page::Mark;
-use crate::engine::service::bell::ring_all;
 use crate::engine::service::durability::Durable;
 use crate::error::Result;
 use crate::mapped::TransientPool;
@@ -91,7 +90,7 @@ impl Parts {
         // Read before the write-out: the record of that time is already published.
         let stored_ms = self.log.stored_ms.load(Ordering::Acquire);
         self.write_out()?;
-        let _alone = self.flushing.log.lock();
+        let alone = self.flushing.log.lock();
         let durable = self.log.state.get(Mark::Durable);
         if durable >= position {
             return Ok(());
@@ -105,8 +104,9 @@ impl Parts {
         flushed.map_err(|error| self.fail_appended(&error))?;
         self.log.state.set(Mark::Durable, published);
         self.stamp(&[Stamp::Log], stored_ms);
+        drop(alone);
         if self.log.sync {
-            ring_all(&[&self.bells.work, &self.bells.news]);
+            self.tell_readers();
         }
         Ok(())
     }

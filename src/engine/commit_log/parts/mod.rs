@@ -245,7 +245,7 @@ impl Parts {
     /// behind.
     #[inline]
     pub fn announce(&self, end: u64) {
-        ring_all(&[&self.bells.work, &self.bells.news]);
+        self.tell_readers();
         // In a synchronous store the threads that wait for the disk write out.
         if !self.log.sync && self.pool.as_ref().is_some_and(TransientPool::has_full) {
             self.bells.full.ring();
@@ -255,6 +255,17 @@ impl Parts {
             // and reports it.
             let _ = self.dispatcher.try_step();
         }
+    }
+
+    /// Wakes the readers: the readable end has moved, or will once the messages are durable.
+    #[inline]
+    pub(super) fn tell_readers(&self) {
+        if self.dispatcher.is_followed() {
+            // Readers in other processes see dispatched messages only, and the thread rests between
+            // its steps. A failure meets the thread again, which reports it.
+            let _ = self.dispatcher.try_step();
+        }
+        ring_all(&[&self.bells.work, &self.bells.news]);
     }
 
     /// Wakes all sleeping threads because the store closes.

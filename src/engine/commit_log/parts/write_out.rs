@@ -2,7 +2,6 @@
 //! dispatches.
 
 use super::Parts;
-use crate::engine::service::bell::ring_all;
 use crate::error::Result;
 use crate::mapped::TransientPool;
 use crate::options::Options;
@@ -64,7 +63,7 @@ impl Parts {
         self.health.check_appended()?;
         let written = pool.write_out(|end| self.log.publish(end));
         written.map_err(|error| self.fail_appended(&error))?;
-        ring_all(&[&self.bells.work, &self.bells.news]);
+        self.tell_readers();
         Ok(())
     }
 

@@ -115,6 +115,7 @@ pub fn refresh(parts: &Parts) -> Result<()> {
     refresh_log(parts)?;
     if let Some(index) = &parts.index {
         index.retire_below(parts.log.min_position())?;
+        index.join_new_files(parts.log.published())?;
     }
     let topics = list_topics(&*parts.disk, &parts.queues.store.directory)?;
     topics.iter().try_for_each(|name| join_queues(parts, name))

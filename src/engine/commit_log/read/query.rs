@@ -85,16 +85,19 @@ pub fn by_key(
 /// The part of the log that the index lacks.
 fn unindexed(parts: &Parts, lacking: &Range<u64>) -> Result<Range<u64>> {
     let (log, index) = (&parts.log, parts.index.as_ref());
+    let mut lacking = lacking.clone();
     let mut is_kept = index.is_some();
     if let Some(source) = &log.source {
         follow::refresh_log(parts)?;
         if let Some(index) = index {
             index.join_new_files(log.published())?;
         }
+        // The writer has put these keys when it opened the store.
+        lacking = 0..0;
         is_kept &= !source.is_unindexed();
     }
     if is_kept {
-        return Ok(lacking.clone());
+        return Ok(lacking);
     }
     // An index that an earlier writer left is complete up to its last entry.
     let indexed = index.map_or(Ok(None), |index| index.end_position())?;

@@ -47,8 +47,9 @@ pub struct Opened {
     pub recovery: Recovery,
     /// Log positions whose keys the index lacks; only in a read-only store.
     pub unindexed: Range<u64>,
-    /// Whether another process writes the store.
-    pub live: bool,
+    /// Of a store that is read while nobody writes it: the state page and its epoch; `None` where
+    /// there is no page.
+    pub page: Option<(Arc<StatePage>, u64)>,
 }
 
 /// What the parts are built from.
@@ -215,6 +216,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
     let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&clock));
     // Differs from the page, so that the first refresh reopens the files.
     let exchanges = found.state.exchanges().wrapping_sub(1);
+    let page = found.epoch.map(|epoch| (Arc::clone(&found.state), epoch));
     let parts = Parts {
         allocator: Allocator::new(&found.machine, preparation(options), &found.report.warnings),
         append_rules: append_rules(&found),
@@ -252,7 +254,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         lock: found.lock,
         recovery: base.recovery,
         unindexed: base.unindexed,
-        live: found.is_live,
+        page,
     })
 }
 

@@ -6,6 +6,7 @@
 use super::geometry;
 use crate::disk::copying::CopyingDisk;
 use crate::disk::{self, Disk, FileLock, Holder};
+use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::tables::kept_options::Kept;
 use crate::engine::commit_log::tables::topics::TopicTable;
 use crate::engine::directory::names;
@@ -37,6 +38,8 @@ pub struct Found {
     pub access: Access,
     /// Whether another Forebay process writes it, so that its marks can be followed.
     pub is_live: bool,
+    /// Epoch of the state page, if the store has one and nobody writes it.
+    pub epoch: Option<u64>,
     /// Files of the log with a valid start.
     pub files: Vec<FoundFile>,
     /// Sizes of the files.
@@ -109,7 +112,7 @@ fn find_to_write(machine: &Machine, root: &Path, options: &Options, maker: Maker
     // Checked before anything is created in a directory whose log cannot be opened.
     geometry::log_files(disk, root, maker == Maker::Forebay)?;
     writer::make_directory(disk, root, maker)?;
-    let lock = writer::lock(disk, root)?;
+    let lock = writer::lock(disk, root, options.lock_timeout)?;
     // Before the lock was taken, another process may have created, written and closed the store.
     writer::permit(disk, root, options)?;
     let state = StatePage::open(disk, root, Access::ReadWrite)?;
@@ -135,8 +138,50 @@ fn find_to_read(machine: &Machine, root: &Path, options: &Options) -> Result<Fou
     if holder != Holder::Nobody && !is_live {
         machine.disk = Arc::new(CopyingDisk);
     }
+    // Before anything else is read, so that a writer that begins meanwhile is noticed.
+    let epoch = state.as_ref().map(StatePage::epoch);
     let found = load(machine, root, options.clone(), Access::Read, state)?;
-    Ok(Found { is_live, ..found })
+    Ok(Found {
+        is_live,
+        epoch,
+        ..found
+    })
+}
+
+/// Finds the store of a writer that came after the store was opened for reading; `None` where no
+/// writer has begun an epoch yet. Topics keep the numbers that `opened` gave them, and damage is
+/// reported where it was.
+///
+/// # Errors
+///
+/// As [`find`].
+pub fn find_again(
+    machine: &Machine,
+    root: &Path,
+    options: &Options,
+    opened: &Parts,
+) -> Result<Option<Found>> {
+    let disk = &*machine.disk;
+    let state = StatePage::open(disk, root, Access::Read)?;
+    let Some(state) = state.filter(|state| state.has_begun_since(0)) else {
+        return Ok(None);
+    };
+    let found = load(
+        machine.clone(),
+        root,
+        options.clone(),
+        Access::Read,
+        Some(state),
+    )?;
+    let topics = Arc::clone(&opened.topics);
+    let table = TopicTable::load(disk, root, &topics)?;
+    Ok(Some(Found {
+        is_live: true,
+        topics,
+        table,
+        report: Arc::clone(&opened.report),
+        ..found
+    }))
 }
 
 /// Loads the names of the files and the small tables.
@@ -170,6 +215,7 @@ fn load(
         options,
         access,
         is_live: false,
+        epoch: None,
         files,
         geometry,
         cache: state.cache(),

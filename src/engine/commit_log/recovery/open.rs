@@ -2,14 +2,16 @@
 
 use super::assemble::{Opened, assemble, follow};
 use super::begin::begin;
-use super::find::find;
+use super::find::{find, find_again};
 use super::mark::mark_running;
 use super::rebuild::walk;
 use super::trim::trim;
+use crate::engine::commit_log::parts::Parts;
 use crate::error::Result;
 use crate::machine::Machine;
 use crate::options::Options;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Opens the store at `root` with these options. On return everything kept is durable, and nothing
@@ -33,4 +35,21 @@ pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened>
     };
     opened.recovery.elapsed = began.elapsed();
     Ok(opened)
+}
+
+/// Joins the writer of a store that was opened as `opened` while nobody wrote it; `None` where no
+/// writer has begun an epoch yet.
+///
+/// # Errors
+///
+/// As [`open`].
+pub fn join(
+    machine: &Machine,
+    root: &Path,
+    options: &Options,
+    opened: &Parts,
+) -> Result<Option<Arc<Parts>>> {
+    let found = find_again(machine, root, options, opened)?;
+    let opened = found.map(follow).transpose()?;
+    Ok(opened.map(|opened| opened.parts))
 }

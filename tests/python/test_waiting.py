@@ -1,0 +1,245 @@
+"""Waiting: for messages, in this process and beside a writer in another, and for the lock."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from datetime import timedelta
+
+import pytest
+
+import forebay
+
+#: Opens the store, sends a body and closes it.
+SEND = """
+import sys, forebay
+with forebay.open(sys.argv[1]) as store:
+    store.send(sys.argv[2], sys.argv[3].encode())
+"""
+
+#: Waits for what never comes, and says how that ended.
+WAIT = """
+import sys, threading, forebay
+mode = "r" if sys.argv[2] == "reader" else "a"
+with forebay.open(sys.argv[1], mode=mode, default_queues=1) as store:
+    if mode == "a":
+        consumer = store.consumer("orders", group="billing")
+    try:
+        print("waits", flush=True)
+        STATEMENT
+    except KeyboardInterrupt:
+        print("interrupted", flush=True)
+"""
+
+
+@pytest.fixture
+def interrupt():
+    """Return a function that has Ctrl-C pressed while the caller goes on."""
+    pressers = []
+
+    def press():
+        main = threading.main_thread().ident
+        pressers.append(threading.Thread(target=signal.pthread_kill, args=(main, signal.SIGINT)))
+        pressers[-1].start()
+
+    yield press
+    for presser in pressers:
+        presser.join()
+
+
+def send(path, topic, body):
+    """Have another process open the store, send one message and close it."""
+    subprocess.run([sys.executable, "-c", SEND, path, topic, body], check=True)
+
+
+def test_a_tail_ends_when_no_message_came_for_its_timeout(store):
+    store.send("orders", b"a")
+    for timeout in (0, 0.02, timedelta(milliseconds=5)):
+        with store.tail("orders", start="earliest", timeout=timeout) as tail:
+            assert [message.body for message in tail] == [b"a"]
+    tail = store.tail("orders", timeout=0)
+    assert list(tail) == []
+    store.send("orders", b"b")
+    assert [message.body for message in tail] == [b"b"]
+    for wrong in (-1, "1", True):
+        with pytest.raises((TypeError, forebay.InvalidOptionError)):
+            store.tail("orders", timeout=wrong)
+
+
+def test_a_closed_tail_ends_also_in_threads_that_wait(store):
+    store.send("orders", b"a")
+    with store.tail("orders") as tail:
+        found = []
+        waiters = [threading.Thread(target=lambda: found.extend(tail)) for _ in range(3)]
+        for waiter in waiters:
+            waiter.start()
+    for waiter in waiters:
+        waiter.join()
+    assert found == []
+    tail.close()
+    store.send("orders", b"b")
+    assert next(tail, None) is None
+    assert "closed" in repr(tail)
+
+
+def test_a_store_that_closes_ends_its_tails(store):
+    store.send("orders", b"a")
+    ahead, waiting = store.tail("orders", start="earliest"), store.tail("orders")
+    waiter = threading.Thread(target=lambda: list(waiting))
+    waiter.start()
+    store.close()
+    waiter.join()
+    assert list(ahead) == []
+
+
+def test_a_reader_follows_writers_that_come_later(directory):
+    with forebay.open(directory, mode="r") as reader:
+        tail = reader.tail("orders", timeout=60)
+        before = reader.read("orders", 0, 0).max_offset
+        for body in ("first", "second"):
+            send(directory, "orders", body)
+            assert next(tail).body == body.encode()
+        send(directory, "bills", "another topic")
+        assert {"orders", "bills"} <= reader.topics.keys()
+        assert [m.body for m in reader.tail("bills", "earliest", False)] == [b"another topic"]
+        queues = reader.topics["orders"].queues
+        assert sum(queue.max_offset for queue in queues) == before + 2
+        assert reader.damage == []
+
+
+def test_opening_waits_for_the_lock_as_long_as_it_is_told(directory):
+    first = forebay.open(directory)
+    for refused in ({}, {"lock_timeout": 0}, {"lock_timeout": 0.12}):
+        with pytest.raises(forebay.StoreLockedError, match="lock_timeout"):
+            forebay.open(directory, **refused)
+    closer = threading.Thread(target=first.close)
+    closer.start()
+    with forebay.open(directory, lock_timeout=timedelta(minutes=5)) as second:
+        assert second.recovery.clean
+    closer.join()
+    with pytest.raises(forebay.InvalidOptionError):
+        forebay.open(directory, lock_timeout=-1)
+
+
+def test_ctrl_c_ends_the_waiting_for_the_lock(directory, interrupt):
+    with forebay.open(directory), pytest.raises(KeyboardInterrupt):  # noqa: PT012 - either raises
+        interrupt()
+        forebay.open(directory, lock_timeout=timedelta(days=1))
+
+
+def test_ctrl_c_ends_a_tail_beside_a_writer_that_is_gone(directory, interrupt):
+    with forebay.open(directory, mode="r") as reader:
+        tail = reader.tail("orders")
+        with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - either raises
+            interrupt()
+            next(tail)
+
+
+def test_ctrl_c_ends_a_long_read(store, interrupt):
+    bodies = [b"x"] * 100_000
+    store.producer("orders", queue=0).send_batch(bodies)
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - either raises
+        interrupt()
+        while True:
+            store.read("orders", 0, 0, max_messages=len(bodies))
+
+
+def test_a_long_read_gives_what_many_short_ones_give(store):
+    tags = ["even", "odd"] * 10_000
+    producer = store.producer("orders", queue=0)
+    for number, tag in enumerate(tags):
+        producer.send(b"%d" % number, tags=tag)
+    whole = store.read("orders", 0, 0, max_messages=30_000)
+    assert [message.offset for message in whole] == list(range(20_000))
+    assert whole.next_offset == 20_000
+    some = store.read("orders", 0, 0, max_messages=15_000, tags="odd")
+    assert [message.offset for message in some] == list(range(1, 15_000, 2))
+    assert some.next_offset == 15_000
+    few = store.read("orders", 0, 4_090, max_messages=10)
+    assert [message.offset for message in few] == list(range(4_090, 4_100))
+    assert few.next_offset == 4_100
+    size = few.messages[0].size
+    cut = store.read("orders", 0, 4_000, max_messages=9_000, max_bytes=200 * size)
+    assert [message.offset for message in cut] == list(range(4_000, 4_200))
+    assert cut.next_offset == 4_200
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        ("reader", "next(store.tail('orders'))"),
+        ("writer", "next(store.tail('orders'))"),
+        ("writer", "consumer.poll()"),
+        ("writer", "next(iter(consumer))"),
+        ("writer", "consumer.run(print)"),
+        ("writer", "forebay.open(sys.argv[1], lock_timeout=600)"),
+    ],
+)
+def test_ctrl_c_ends_a_wait(tmp_path, role, statement):
+    path = tmp_path / "store"
+    with forebay.open(path, default_queues=1) as store:
+        store.create_topic("orders")
+    # A shell that runs in the background has SIGINT ignored.
+    waiter = subprocess.Popen(
+        [sys.executable, "-c", WAIT.replace("STATEMENT", statement), path, role],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    assert waiter.stdout is not None
+    assert waiter.stdout.readline() == "waits\n"
+    os.kill(waiter.pid, signal.SIGINT)
+    rest, _ = waiter.communicate()
+    assert (rest, waiter.returncode) == ("interrupted\n", 0)
+
+
+def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):
+    code = WAIT.replace("STATEMENT", "next(store.tail('orders'))")
+    with forebay.open(directory) as store, forebay.open(directory, mode="r") as other:
+        killed = subprocess.Popen(
+            [sys.executable, "-c", code, directory, "reader"], stdout=subprocess.PIPE
+        )
+        assert killed.stdout is not None
+        assert killed.stdout.readline() == b"waits\n"
+        tail = other.tail("orders", timeout=60)
+        before = sorted(directory.rglob("*"))
+        killed.kill()
+        killed.communicate()
+        for body in (b"x", b"y"):
+            store.send("orders", body)
+            assert next(tail).body == body
+        assert sorted(directory.rglob("*")) == before
+
+
+def test_a_closed_consumer_ends_the_waits_of_other_threads(store):
+    consumer = store.consumer("orders", group="billing")
+    ended = []
+
+    def work(wait):
+        with pytest.raises(forebay.StoreClosedError):
+            wait()
+        ended.append(wait)
+
+    waits = [consumer.poll, lambda: next(iter(consumer)), lambda: consumer.poll(timeout=600)]
+    workers = [threading.Thread(target=work, args=(wait,)) for wait in waits]
+    for worker in workers:
+        worker.start()
+    consumer.close()
+    for worker in workers:
+        worker.join()
+    assert len(ended) == len(waits)
+
+
+def test_a_thread_gets_what_is_sent_while_it_waits(store):
+    consumer, tail = store.consumer("orders", group="billing"), store.tail("orders")
+    got = []
+    waits = [lambda: consumer.poll(1)[0], lambda: next(iter(consumer)), lambda: next(tail)]
+    workers = [threading.Thread(target=lambda wait=wait: got.append(wait())) for wait in waits]
+    for worker in workers:
+        worker.start()
+    # An iterator may take both at once; what it has not handed out is delivered again.
+    store.producer("orders").send_batch([b"x", b"x"])
+    for worker in workers:
+        worker.join()
+    assert [message.body for message in got] == [b"x"] * 3
