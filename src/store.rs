@@ -13,7 +13,7 @@ use crate::engine::{
     Check, Damage, Durability, Engine, Files, Filter, Point, Recovery, Repair, Rows, Stats, Topic,
     Verification,
 };
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Machine;
 use crate::meter::{PutMeter, RateSampler};
@@ -108,7 +108,7 @@ impl Store {
             (Arc::from(engine), None)
         } else {
             // Absolute, so that it does not depend on the current directory of the process.
-            let root = std::path::absolute(path).map_err(|e| Error::io(Op::Find, path, e))?;
+            let root = std::path::absolute(path).at(Op::Find, path)?;
             if options.guard_maps {
                 crate::region::guard::install();
             }

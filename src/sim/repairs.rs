@@ -53,7 +53,7 @@ fn log_file(position: u64) -> PathBuf {
         .join(format!("{start:020}"))
 }
 
-fn ended(error: std::io::Error) -> Breach {
+fn ended(error: crate::error::Error) -> Breach {
     error.to_string()
 }
 

@@ -53,7 +53,7 @@
 
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
@@ -236,17 +236,14 @@ impl StatePage {
     /// A page in memory, for a directory that has none and cannot get one.
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
-        let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io(Op::Map, &path, e))?;
+        let region = Region::anonymous(PAGE, &path).at(Op::Map, &path)?;
         Ok(StatePage::new(region, [0; 16], None))
     }
 
     /// Opens the page of the store at `root`; `None` if there is none, or it is not Forebay's.
     pub fn open(disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
         let path = root.join(FILE_NAME);
-        match disk
-            .stat(&path)
-            .map_err(|e| Error::io(Op::Stat, &path, e))?
-        {
+        match disk.stat(&path)? {
             Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
             Some(entry) if entry.kind != Kind::File => {
                 let what = format!("{} is not a regular file", path.display());
@@ -257,17 +254,11 @@ impl StatePage {
         if access == Access::ReadWrite {
             // If the page shares its block with a copy of the store, a store to it needs another
             // block. Reserving makes opening fail if there is none.
-            let reserved = disk.reserve(&path, 0, PAGE as u64);
-            reserved.map_err(|e| Error::io(Op::Reserve, &path, e))?;
+            disk.reserve(&path, 0, PAGE as u64)?;
         }
-        let region = disk
-            .map(&path, PAGE, access)
-            .map_err(|e| Error::io(Op::Map, &path, e))?;
+        let region = disk.map(&path, PAGE, access)?;
         let page = StatePage::of(disk, root, region);
-        let magic = page
-            .region
-            .words::<8>(0)
-            .map_err(|e| Error::io(Op::Read, &path, e))?;
+        let magic = page.region.words::<8>(0).at(Op::Read, &path)?;
         let ours = magic == MAGIC && page.word(AT_VERSION) == VERSION;
         for (at, mark) in (AT_PUBLISHED..).step_by(MARK_LEN).zip(&page.own) {
             mark.store(page.load(at), Ordering::Relaxed);
@@ -280,16 +271,12 @@ impl StatePage {
     /// page exists at every moment, because it identifies a store.
     pub fn create(disk: &dyn Disk, root: &Path) -> Result<StatePage> {
         let path = root.join(FILE_NAME);
-        let io = |op| move |error| Error::io(op, root.join(FILE_NAME), error);
         let mut page = MAGIC.to_vec();
         page.extend(VERSION.to_ne_bytes());
         page.resize(PAGE, 0);
-        replace(disk, &path, &page).map_err(io(Op::Write))?;
-        disk.reserve(&path, 0, PAGE as u64)
-            .map_err(io(Op::Reserve))?;
-        let region = disk
-            .map(&path, PAGE, Access::ReadWrite)
-            .map_err(io(Op::Map))?;
+        replace(disk, &path, &page)?;
+        disk.reserve(&path, 0, PAGE as u64)?;
+        let region = disk.map(&path, PAGE, Access::ReadWrite)?;
         Ok(StatePage::of(disk, root, region))
     }
 
@@ -632,8 +619,7 @@ impl StatePage {
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         self.check()?;
-        let synced = disk.sync_range(&self.region, 0, PAGE);
-        synced.map_err(|e| Error::io(Op::Sync, self.region.path(), e))
+        disk.sync_range(&self.region, 0, PAGE)
     }
 }
 

@@ -14,7 +14,7 @@ use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Mark, StatePage};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Extent, MappedFile, MappedFileQueue};
 use crate::num::index;
@@ -230,15 +230,14 @@ const OUTSIDE: Flaw = Flaw::Field("position: outside the log");
 /// Copies the record at `position` of a file. The copy may end early.
 fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
     let at = position - file.start();
-    let io = |error| Error::io(Op::Read, file.path(), error);
     let mut head = [0; BLANK_LEN];
-    disk.read_at(file.path(), at, &mut head).map_err(io)?;
+    disk.read_at(file.path(), at, &mut head)?;
     let most = RECORD_LEN_MAX.min(index(file.end() - position));
     let len = (be_u32(&head, 0) as usize).clamp(BLANK_LEN.min(most), most);
     let mut bytes = vec![0; len];
-    disk.read_at(file.path(), at, &mut bytes).map_err(io)?;
-    let region = Region::anonymous(len, file.path()).map_err(io)?;
-    region.write(0, &bytes).map_err(io)?;
+    disk.read_at(file.path(), at, &mut bytes)?;
+    let region = Region::anonymous(len, file.path()).at(Op::Read, file.path())?;
+    region.write(0, &bytes).at(Op::Read, file.path())?;
     region.publish(len);
     Ok(Arc::new(region))
 }

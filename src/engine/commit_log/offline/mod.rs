@@ -34,7 +34,7 @@ use crate::disk::Disk;
 use crate::engine::directory::page::{Geometry, StatePage};
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::engine::directory::writer;
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
 use crate::options::Options;
 use crate::record::rocketmq::Record;
@@ -175,8 +175,7 @@ impl Quarry {
 
     /// Makes everything laid on this machine durable.
     pub fn sync(&self, target: &Path) -> Result<()> {
-        let synced = self.disk.sync_file_system(target);
-        synced.map_err(|e| Error::io(Op::SyncFileSystem, target, e))
+        self.disk.sync_file_system(target)
     }
 }
 

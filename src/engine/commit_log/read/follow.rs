@@ -12,7 +12,7 @@ use crate::engine::commit_log::queues::queue::{
     ConsumeQueue, is_directory_name, list_queues, list_topics,
 };
 use crate::engine::directory::page::Mark;
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Extent, MappedFile};
 use crate::region::Access;
@@ -130,8 +130,7 @@ pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
         return Ok(());
     }
     let directory = parts.queues.store.directory.join(name);
-    let found = parts.disk.stat(&directory);
-    match found.map_err(|e| Error::io(Op::Stat, &directory, e))? {
+    match parts.disk.stat(&directory)? {
         None => Ok(()),
         Some(entry) if entry.kind == Kind::Directory => join_queues(parts, name),
         Some(_) => Err(Error::Unsupported {

@@ -19,7 +19,7 @@ use crate::engine::directory::names;
 use crate::engine::directory::page::{Cache, Mark, StatePage};
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::health::Health;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Allocator, Extent, MappedFileQueue, Preparation, TransientPool};
 use crate::meter::FlushMeter;
@@ -269,7 +269,7 @@ fn pool(found: &Found, end: u64) -> Result<Option<TransientPool>> {
         return Ok(None);
     }
     let made = TransientPool::new(buffers as usize, found.geometry.log_file_len, end);
-    let pool = made.map_err(|e| Error::io(Op::MakePool, &found.root, e))?;
+    let pool = made.at(Op::MakePool, &found.root)?;
     if options.transient_pool > 0 {
         pool.lock();
     }
