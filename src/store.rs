@@ -318,6 +318,19 @@ impl Store {
         marker::holds(self.engine()?, batch, contents, skips)
     }
 
+    /// The body of a query's last marker, which says what batch the log holds last and how much of
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn last_marker(&self, query: &str) -> Result<Option<String>> {
+        let engine = self.engine()?;
+        engine.refresh(Some(marker::TOPIC))?;
+        let found = marker::last(engine, query, true)?;
+        Ok(found.map(|(marker, _)| marker.body()))
+    }
+
     /// The message at a queue offset.
     ///
     /// # Errors

@@ -19,11 +19,12 @@ __all__ = [
     "Recovery", "Repair", "RepairStep", "Scan", "SealedFile", "SendResult", "Settled", "Stager",
     "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
     "__version__", "block_offset_at", "block_schema", "bounds_below", "check_topic", "close_query",
-    "discard_stages", "epochs", "fit", "holds_commit", "message_from_record", "offsets_between",
-    "open_store", "publish_commit", "rebuild_index", "rebuild_lay", "rebuild_ranges",
-    "rebuild_settle", "record_offsets", "resolve_commit", "scan_again", "scan_blocks",
-    "sealed_files", "stage_target", "survey", "take_commits", "values_again", "verify_join",
-    "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
+    "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
+    "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
+    "rebuild_ranges", "rebuild_settle", "record_offsets", "resolve_commit", "scan_again",
+    "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits", "values_again",
+    "verify_join", "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit",
+    "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes
@@ -711,6 +712,7 @@ def take_commits(store: Store) -> None: ...
 def holds_commit(
     store: Store, query: str, batch: int, contents: tuple[int, int], skips: bool
 ) -> bool: ...
+def last_marker(store: Store, query: str) -> str | None: ...
 def wait_for_commit(
     path: str | PathLike[str], query: str, batch: int, timeout: float
 ) -> CommitProgress: ...

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import forebay
-from forebay import _forebay, markers
+from forebay import _forebay
 from forebay.cli.arguments import UsageError, add_store, number
 from forebay.jsons import json_object
 from forebay.output import write_json, write_line, write_table
@@ -194,7 +194,8 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 def _last_marker(store: str, query: str) -> dict[str, Any] | None:
     with forebay.open(store, mode="r") as reader:
         # The newest marker need not have the highest batch: an older batch may have been accepted.
-        return next(markers.of_query(reader, query), None)
+        marker = _forebay.last_marker(reader, query)
+    return None if marker is None else json_object(marker)
 
 
 def _write(found: list[dict[str, Any]]) -> None:
