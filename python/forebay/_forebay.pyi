@@ -15,13 +15,13 @@ __version__: str
 __all__ = [
     "BatchResult", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress", "Consumer",
     "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys", "LaidRange",
-    "LaidRun", "Latency", "Message", "Producer", "Queue", "QueueBounds", "QueueRange", "ReadBatch",
-    "Recovery", "Repair", "RepairStep", "Scan", "SealedFile", "SendResult", "Settled", "Stager",
+    "LaidRun", "Latency", "Merged", "Message", "Producer", "Queue", "QueueBounds", "QueueRange",
+    "ReadBatch", "Recovery", "Repair", "RepairStep", "Scan", "SealedFile", "SendResult", "Stager",
     "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
     "__version__", "block_offset_at", "block_schema", "bounds_below", "check_topic", "close_query",
     "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
     "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
-    "rebuild_ranges", "rebuild_settle", "record_offsets", "resolve_commit", "scan_again",
+    "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
     "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits", "values_again",
     "verify_join", "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit",
     "writer_of",
@@ -795,7 +795,7 @@ class IndexKeys:
     def _asdict(self) -> dict[str, Any]: ...
 
 @final
-class Settled:
+class Merged:
     @property
     def end(self) -> int: ...
     @property
@@ -824,9 +824,9 @@ def rebuild_lay(
     index: bool,
     token: str,
 ) -> list[LaidRange]: ...
-def rebuild_settle(
+def rebuild_merge(
     path: str | PathLike[str], target: str | PathLike[str], laid: list[LaidRange]
-) -> Settled: ...
+) -> Merged: ...
 def rebuild_index(
     path: str | PathLike[str],
     target: str | PathLike[str],

@@ -56,8 +56,8 @@ mod _forebay {
     use super::producer::Producer;
     #[pymodule_export]
     use super::rebuild::{
-        IndexKeys, LaidRange, LaidRun, Settled, StoreLock, rebuild_index, rebuild_lay,
-        rebuild_ranges, rebuild_settle,
+        IndexKeys, LaidRange, LaidRun, Merged, StoreLock, rebuild_index, rebuild_lay,
+        rebuild_merge, rebuild_ranges,
     };
     #[pymodule_export]
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};

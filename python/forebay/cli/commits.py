@@ -101,7 +101,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
     _check_store(arguments.store)
     query, batch = _query(arguments), arguments.batch
     own = _forebay.resolve_commit(arguments.store, query, batch, arguments.resolution)
-    state, refusal = _settle(arguments.store, query, batch)
+    state, refusal = _process(arguments.store, query, batch)
     if refusal is not None:
         raise ValueError(f"batch {batch} of query {query}: {refusal}")
     if not own:
@@ -143,7 +143,7 @@ def _query(arguments: argparse.Namespace) -> str:
     return str(arguments.query)
 
 
-def _settle(store: str, query: str, batch: int) -> tuple[str, str | None]:
+def _process(store: str, query: str, batch: int) -> tuple[str, str | None]:
     """Have the writer process a commit; return its state, and the reason if it was refused."""
     try:
         with forebay.open(store) as writer:

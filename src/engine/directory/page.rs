@@ -87,12 +87,12 @@ const AT_CRC: usize = 104;
 const AT_CHECKSUMS: usize = 108;
 const AT_FOREIGN: usize = 112;
 const AT_UNINDEXED: usize = 116;
-const AT_EXCHANGES: usize = 120;
+const AT_GENERATION: usize = 120;
 const AT_PUBLISHED: usize = 128;
 const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
 const AT_MINIMUM: usize = 320;
-const AT_SETTLED: usize = 384;
+const AT_FULL_PASS: usize = 384;
 const AT_PENDING: usize = 448;
 const AT_IDENTITY: usize = 456;
 const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
@@ -159,7 +159,7 @@ pub enum Mark {
     /// First position of the log.
     Minimum = AT_MINIMUM as isize,
     /// End of what is durable in log, queues and index.
-    Settled = AT_SETTLED as isize,
+    FullPass = AT_FULL_PASS as isize,
 }
 
 /// The state of the page cache that the last writer stored to.
@@ -565,14 +565,14 @@ impl StatePage {
     }
 
     /// A number that changes when existing files are replaced, under the same or other names.
-    pub fn exchanges(&self) -> u32 {
-        self.word(AT_EXCHANGES)
+    pub fn generation(&self) -> u32 {
+        self.word(AT_GENERATION)
     }
 
     /// Makes readers reopen files. Must be called before they learn what the files contain.
-    pub fn count_exchange(&self) {
-        let next = self.exchanges().wrapping_add(1);
-        self.set_words(AT_EXCHANGES, &next.to_ne_bytes());
+    pub fn next_generation(&self) {
+        let next = self.generation().wrapping_add(1);
+        self.set_words(AT_GENERATION, &next.to_ne_bytes());
     }
 
     /// End of the bytes that an opening began to erase and may not have synced: in the page cache
@@ -593,7 +593,7 @@ impl StatePage {
     pub fn begin_epoch(&self, end: u64, checksums: bool, now_ns: u64) {
         let checksums = u32::from(checksums).to_ne_bytes();
         // Recovery may have truncated and rebuilt files.
-        self.count_exchange();
+        self.next_generation();
         // The start of the epoch is stored first: the other fields apply from there.
         self.store(AT_EPOCH_START, end);
         self.set_words(AT_CHECKSUMS, &checksums);

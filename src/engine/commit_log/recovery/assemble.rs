@@ -162,8 +162,10 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
         doubt_caches(found, walked);
     }
     let whole = walked.untouched_since_close && !caches_are_behind(found, walked);
-    let in_doubt = state.is_halted().then(|| state.get(Mark::Settled).max(min));
-    state.set(Mark::Settled, if whole { end } else { min });
+    let in_doubt = state
+        .is_halted()
+        .then(|| state.get(Mark::FullPass).max(min));
+    state.set(Mark::FullPass, if whole { end } else { min });
     if state.epoch() == 0 && end > min {
         // Another system's store: only the queue files tell which offsets were used.
         Inventory::of(end, &found.topics, &walked.queues, walked.index.as_deref())?
@@ -214,7 +216,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
     };
     let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&clock));
     // Differs from the page, so that the first refresh reopens the files.
-    let exchanges = found.state.exchanges().wrapping_sub(1);
+    let generation = found.state.generation().wrapping_sub(1);
     let parts = Parts {
         allocator: Allocator::new(&found.machine, preparation(options), &found.report.warnings),
         append_rules: append_rules(&found),
@@ -227,7 +229,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         },
         following: Following {
             lock: Mutex::new(()),
-            exchanges: AtomicU32::new(exchanges),
+            generation: AtomicU32::new(generation),
         },
         root: found.root,
         disk: found.machine.disk,

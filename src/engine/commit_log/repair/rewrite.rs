@@ -111,7 +111,7 @@ fn replace(
     let replaced = MappedFile::open(disk, path.clone(), start, len, Access::ReadWrite, extent);
     let replaced = Arc::new(replaced);
     files.replace(&replaced);
-    parts.log.state.count_exchange();
+    parts.log.state.next_generation();
     let names = [files.directory(), copy.parent().unwrap_or(Path::new("."))];
     for directory in names {
         // Without a durable name, bytes that are only in the copy could disappear, so no append may
