@@ -7,7 +7,6 @@ mod op;
 
 pub use op::Op;
 
-use crate::disk::NotBegun;
 use crate::region::Fault;
 use std::fmt;
 use std::io;
@@ -15,6 +14,23 @@ use std::path::{Path, PathBuf};
 
 /// The result of a call that can fail.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Adds operation and path to an error of the operating system.
+pub trait At<T> {
+    /// As [`Error::io`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Io`].
+    fn at(self, op: Op, path: impl AsRef<Path>) -> Result<T>;
+}
+
+impl<T> At<T> for io::Result<T> {
+    #[inline]
+    fn at(self, op: Op, path: impl AsRef<Path>) -> Result<T> {
+        self.map_err(|error| Error::io(op, path, error))
+    }
+}
 
 /// Why a call failed. Nothing was appended unless the variant says otherwise.
 #[derive(Debug)]
@@ -114,9 +130,25 @@ pub enum Error {
 }
 
 impl Error {
+    /// What kind of error the operating system reported, if it did.
+    pub fn kind(&self) -> Option<io::ErrorKind> {
+        match self {
+            Error::Io { source, .. } => Some(source.kind()),
+            _ => None,
+        }
+    }
+
+    /// What the operating system reported, without operation and path; other errors as a whole.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Error::Io { source, .. } => source.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// Whether a file does not exist.
-    pub(crate) fn is_not_found(&self) -> bool {
-        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    pub fn is_not_found(&self) -> bool {
+        self.kind() == Some(io::ErrorKind::NotFound)
     }
 
     /// Whether a load from or store to a map failed.
@@ -151,13 +183,31 @@ impl Error {
         }
     }
 
-    /// An operating system error with operation and path. A sync that did not begin is reported as
-    /// an error of opening.
+    /// Reports a failed step of a larger operation as a failure of that operation on `path`. A
+    /// failed sync stays one, also a sync that did not begin.
+    #[must_use]
+    pub(crate) fn during(self, whole: Op, path: &Path) -> Error {
+        match self.is_of_sync() {
+            true => self,
+            false => self.undone(whole, path),
+        }
+    }
+
+    /// [`Error::during`] for an operation whose files were removed: a failed sync of such a file
+    /// leaves nothing in doubt, and the operation may be retried.
+    #[must_use]
+    pub(crate) fn undone(mut self, whole: Op, path: &Path) -> Error {
+        match &mut self {
+            Error::Io { op, path: of, .. } if *op != Op::Open => {
+                (*op, *of) = (whole, path.to_path_buf());
+            }
+            _ => {}
+        }
+        self
+    }
+
+    /// An operating system error with operation and path.
     pub fn io(op: Op, path: impl AsRef<Path>, source: io::Error) -> Error {
-        let (op, source) = match NotBegun::cause(source) {
-            Ok(cause) => (Op::Open, cause),
-            Err(source) => (op, source),
-        };
         Error::Io {
             op,
             path: path.as_ref().to_path_buf(),
@@ -196,12 +246,12 @@ impl Error {
 }
 
 /// [`Error::is_out_of_room`] for an error of the operating system.
-pub(crate) fn is_out_of_room(error: &io::Error) -> bool {
+fn is_out_of_room(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT))
 }
 
 /// Whether a call other than a sync may soon succeed: space, descriptors or memory ran out.
-pub(crate) fn is_transient(error: &io::Error) -> bool {
+fn is_transient(error: &io::Error) -> bool {
     let wanting = [libc::EMFILE, libc::ENFILE, libc::ENOMEM];
     is_out_of_room(error) || error.raw_os_error().is_some_and(|it| wanting.contains(&it))
 }

@@ -88,7 +88,7 @@ pub use consumer::{
     ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, ProgressRow,
     Receipt, Start, dead_topic, record_progress, retry_topic,
 };
-pub use disk::{Disk, RealDisk};
+pub use disk::{Disk, FileSystem, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{

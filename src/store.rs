@@ -14,7 +14,7 @@ use crate::engine::memory::Memory;
 use crate::engine::{
     Damage, Durability, Engine, Files, Point, Recovery, Repair, Stats, Topic, Verification,
 };
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::machine::Machine;
 use crate::meter::{PutMeter, RateSampler};
@@ -68,7 +68,7 @@ impl Store {
             (Arc::from(engine), None)
         } else {
             // Absolute, so that it does not depend on the current directory of the process.
-            let root = std::path::absolute(path).map_err(|e| Error::io(Op::Find, path, e))?;
+            let root = std::path::absolute(path).at(Op::Find, path)?;
             if options.guard_maps {
                 crate::region::guard::install();
             }
@@ -276,6 +276,19 @@ impl Store {
         skips: bool,
     ) -> Result<bool> {
         marker::holds(self.engine()?, batch, contents, skips)
+    }
+
+    /// The body of a query's last marker, which says what batch the log holds last and how much of
+    /// it.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub fn last_marker(&self, query: &str) -> Result<Option<String>> {
+        let engine = self.engine()?;
+        engine.refresh(Some(marker::TOPIC))?;
+        let found = marker::last(engine, query, true)?;
+        Ok(found.map(|(marker, _)| marker.body()))
     }
 
     /// The message at a queue offset.

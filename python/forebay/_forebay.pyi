@@ -15,15 +15,16 @@ __version__: str
 __all__ = [
     "BatchResult", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress", "Consumer",
     "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys", "LaidRange",
-    "LaidRun", "Latency", "Message", "Producer", "Queue", "QueueBounds", "QueueRange", "ReadBatch",
-    "Recovery", "Repair", "RepairStep", "Scan", "SealedFile", "SendResult", "Settled", "Stager",
+    "LaidRun", "Latency", "Merged", "Message", "Producer", "Queue", "QueueBounds", "QueueRange",
+    "ReadBatch", "Recovery", "Repair", "RepairStep", "Scan", "SealedFile", "SendResult", "Stager",
     "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
     "__version__", "block_offset_at", "block_schema", "bounds_below", "check_topic", "close_query",
-    "discard_stages", "epochs", "fit", "holds_commit", "message_from_record", "offsets_between",
-    "open_store", "publish_commit", "rebuild_index", "rebuild_lay", "rebuild_ranges",
-    "rebuild_settle", "record_offsets", "resolve_commit", "scan_again", "scan_blocks",
-    "sealed_files", "stage_target", "survey", "take_commits", "values_again", "verify_join",
-    "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
+    "discard_stages", "epochs", "fit", "holds_commit", "last_marker", "message_from_record",
+    "offsets_between", "open_store", "publish_commit", "rebuild_index", "rebuild_lay",
+    "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again",
+    "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits", "values_again",
+    "verify_join", "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit",
+    "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes
@@ -727,6 +728,7 @@ def take_commits(store: Store) -> None: ...
 def holds_commit(
     store: Store, query: str, batch: int, contents: tuple[int, int], skips: bool
 ) -> bool: ...
+def last_marker(store: Store, query: str) -> str | None: ...
 def wait_for_commit(
     path: str | PathLike[str], query: str, batch: int, timeout: float
 ) -> CommitProgress: ...
@@ -809,7 +811,7 @@ class IndexKeys:
     def _asdict(self) -> dict[str, Any]: ...
 
 @final
-class Settled:
+class Merged:
     @property
     def end(self) -> int: ...
     @property
@@ -838,9 +840,9 @@ def rebuild_lay(
     index: bool,
     token: str,
 ) -> list[LaidRange]: ...
-def rebuild_settle(
+def rebuild_merge(
     path: str | PathLike[str], target: str | PathLike[str], laid: list[LaidRange]
-) -> Settled: ...
+) -> Merged: ...
 def rebuild_index(
     path: str | PathLike[str],
     target: str | PathLike[str],

@@ -35,7 +35,7 @@ pub use start::Start;
 use crate::bound::Bound;
 use crate::disk::Disk;
 use crate::engine::Point;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::record::check_topic;
 use crate::warning::Warning;
@@ -171,7 +171,7 @@ impl Consumers {
 
     fn start(self: &Arc<Consumers>) -> Result<()> {
         let started = self.service.start(self);
-        started.map_err(|e| Error::io(Op::StartThreads, &self.handle.path, e))
+        started.at(Op::StartThreads, &self.handle.path)
     }
 
     fn handle(&self) -> &Handle {

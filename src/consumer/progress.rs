@@ -5,7 +5,7 @@
 
 use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, LockState};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::table::offsets::OffsetTable;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -127,15 +127,11 @@ impl Progress {
 /// [`Error::Corrupt`] and [`Error::Unsupported`] if the table exists but cannot be read; it is then
 /// left unchanged. [`Error::Busy`] if another process keeps the table locked; [`Error::Io`].
 pub fn record(disk: &dyn Disk, config: &Path, rows: &[ProgressRow]) -> Result<()> {
-    disk.create_directory(config)
-        .map_err(|e| Error::io(Op::Create, config, e))?;
+    disk.create_directory(config)?;
     let lock = config.join(LOCK_NAME);
     let began = Instant::now();
     let _held = loop {
-        match disk
-            .lock(&lock)
-            .map_err(|e| Error::io(Op::Lock, &lock, e))?
-        {
+        match disk.lock(&lock)? {
             LockState::Held(held) => break held,
             LockState::Taken if began.elapsed() < LOCK_TIMEOUT => std::thread::sleep(LOCK_PAUSE),
             LockState::Taken => {

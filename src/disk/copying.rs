@@ -1,7 +1,7 @@
 //! A disk that reads by copying, for a directory whose live owner may truncate its files: loads
 //! from a map of a truncated file raise SIGBUS.
 
-use crate::disk::{Disk, Entry, RealDisk, Synced};
+use crate::disk::{Entry, FileSystem, RealDisk, Synced};
 use crate::num::index;
 use crate::region::{Access, Region};
 use std::io;
@@ -19,7 +19,7 @@ fn refuse<T>() -> io::Result<T> {
     Err(io::ErrorKind::ReadOnlyFilesystem.into())
 }
 
-impl Disk for CopyingDisk {
+impl FileSystem for CopyingDisk {
     fn map(&self, path: &Path, len: usize, _: Access) -> io::Result<Region> {
         let region = Region::anonymous(len, path)?;
         let mut buffer = vec![0; CHUNK];

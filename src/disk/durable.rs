@@ -1,9 +1,9 @@
 //! The calls that make something durable. All syncs pass through here so that a test can tell
 //! their call sites apart and skip one of them.
 
-use super::Disk;
+use super::{Disk, NotBegun};
+use crate::error::{Error, Op, Result};
 use crate::region::Region;
-use std::io;
 use std::path::Path;
 
 /// What to make durable.
@@ -29,31 +29,46 @@ pub enum Synced<'a> {
 impl dyn Disk + '_ {
     /// Makes a range of a mapped file durable.
     #[cfg_attr(test, track_caller)]
-    pub fn sync_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
+    pub fn sync_range(&self, region: &Region, start: usize, len: usize) -> Result<()> {
         note_site();
-        self.sync(Synced::Range { region, start, len })
+        sync(self, Synced::Range { region, start, len })
     }
 
     /// Makes data and length of a file durable.
     #[cfg_attr(test, track_caller)]
-    pub fn sync_file(&self, path: &Path) -> io::Result<()> {
+    pub fn sync_file(&self, path: &Path) -> Result<()> {
         note_site();
-        self.sync(Synced::File(path))
+        sync(self, Synced::File(path))
     }
 
     /// Makes everything stored to the file system of a directory durable, including names.
     #[cfg_attr(test, track_caller)]
-    pub fn sync_file_system(&self, path: &Path) -> io::Result<()> {
+    pub fn sync_file_system(&self, path: &Path) -> Result<()> {
         note_site();
-        self.sync(Synced::FileSystem(path))
+        sync(self, Synced::FileSystem(path))
     }
 
     /// Makes the names in a directory durable.
     #[cfg_attr(test, track_caller)]
-    pub fn sync_directory(&self, path: &Path) -> io::Result<()> {
+    pub fn sync_directory(&self, path: &Path) -> Result<()> {
         note_site();
-        self.sync(Synced::Directory(path))
+        sync(self, Synced::Directory(path))
     }
+}
+
+/// A sync that did not begin is reported as an error of opening.
+fn sync(disk: &dyn Disk, what: Synced<'_>) -> Result<()> {
+    disk.raw().sync(what).map_err(|error| {
+        let (op, path) = match what {
+            Synced::Range { region, .. } => (Op::Sync, region.path()),
+            Synced::File(path) | Synced::Directory(path) => (Op::Sync, path),
+            Synced::FileSystem(path) => (Op::SyncFileSystem, path),
+        };
+        match NotBegun::cause(error) {
+            Ok(cause) => Error::io(Op::Open, path, cause),
+            Err(error) => Error::io(op, path, error),
+        }
+    })
 }
 
 #[cfg(not(test))]

@@ -1,7 +1,7 @@
 //! The real disk with a test hook before its calls, for faults and orderings that no real file
 //! system produces on demand.
 
-use super::{Disk, Entry, NotBegun, RealDisk, Synced};
+use super::{Entry, FileSystem, NotBegun, RealDisk, Synced};
 use crate::region::{Access, Region};
 use std::io;
 use std::ops::Range;
@@ -11,11 +11,11 @@ use std::sync::Arc;
 /// A call that is about to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
-    /// [`Disk::create`].
+    /// [`FileSystem::create`].
     Create,
-    /// [`Disk::reserve`] of a range: its start and its length.
+    /// [`FileSystem::reserve`] of a range: its start and its length.
     Reserve(u64, u64),
-    /// [`Disk::map`].
+    /// [`FileSystem::map`].
     Map,
     /// A sync of a range of a map, which opens nothing.
     SyncRange,
@@ -23,9 +23,9 @@ pub enum Call {
     Sync,
     /// The sync after [`Call::Sync`].
     Fsync,
-    /// [`Disk::read_at`].
+    /// [`FileSystem::read_at`].
     Read,
-    /// [`Disk::write_at`].
+    /// [`FileSystem::write_at`].
     Write,
 }
 
@@ -46,13 +46,13 @@ impl HookedDisk {
     /// The real disk. If `before` returns an error, the call is not made and fails with it.
     pub fn shared(
         before: impl Fn(Call, &Path) -> io::Result<()> + Send + Sync + 'static,
-    ) -> Arc<dyn Disk> {
+    ) -> Arc<dyn super::Disk> {
         let before = Box::new(before);
         Arc::new(HookedDisk { before })
     }
 }
 
-impl Disk for HookedDisk {
+impl FileSystem for HookedDisk {
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
         (self.before)(Call::Create, path)?;
         RealDisk.create(path, len)

@@ -1,10 +1,12 @@
 //! The disk: names, lengths, blocks and durability of files.
 //!
-//! All code above reaches the file system through [`Disk`], so that a simulator can replace it. The
-//! hot paths (stores to a map, loads from it) do not pass through here.
+//! All code above reaches the file system through [`Disk`], so that a simulator can replace it: it
+//! implements [`FileSystem`], and the disk adds operation and path to its errors. The hot paths
+//! (stores to a map, loads from it) do not pass through here.
 
 pub mod copying;
 mod durable;
+mod file_system;
 #[cfg(test)]
 mod hooked;
 mod lock;
@@ -14,12 +16,14 @@ mod syscall;
 pub use durable::Synced;
 #[cfg(test)]
 pub use durable::site;
+pub use file_system::{FileSystem, NotBegun};
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
 pub use lock::{FileLock, Holder, LockState};
 pub use real::RealDisk;
 pub use syscall::{coarse_ms, fork_generation, host_address, watch_forks};
 
+use crate::error::{At, Error, Op, Result};
 use crate::region::{Access, Region};
 use std::fmt::Debug;
 use std::fs::File;
@@ -73,170 +77,155 @@ impl Identity {
     }
 }
 
-/// The file system operations that a store needs.
+/// A [`FileSystem`] whose errors carry operation and path. Every file system is a disk.
 ///
-/// Files are created with mode 0600 and directories with 0700, whatever the umask. No call follows
-/// a symbolic link in the last component, and none blocks on a FIFO.
+/// Each call is the call of the same name.
 pub trait Disk: Send + Sync + Debug {
-    /// Creates a file of `len` zero bytes; fails if the name exists. Where the file system can, the
-    /// file gets its length before its name, so that a process that dies leaves no empty file.
-    /// Durable once file and directory are synced.
-    fn create(&self, path: &Path, len: u64) -> io::Result<()>;
+    /// The calls themselves.
+    fn raw(&self) -> &dyn FileSystem;
 
-    /// Creates a directory and its missing parents.
-    fn create_directory(&self, path: &Path) -> io::Result<()>;
+    /// [`FileSystem::create`].
+    fn create(&self, path: &Path, len: u64) -> Result<()> {
+        self.raw().create(path, len).at(Op::Create, path)
+    }
 
-    /// Allocates blocks for a range of a file, shared with no other file, so that a store to a map
-    /// of it cannot fail.
-    ///
-    /// Nobody may store to the range meanwhile: on a file system that cannot allocate, its zeros
-    /// are read and written.
-    fn reserve(&self, path: &Path, start: u64, len: u64) -> io::Result<()>;
+    /// [`FileSystem::create_directory`].
+    fn create_directory(&self, path: &Path) -> Result<()> {
+        self.raw().create_directory(path).at(Op::Create, path)
+    }
 
-    /// Maps the first `len` bytes of a file.
-    fn map(&self, path: &Path, len: usize, access: Access) -> io::Result<Region>;
+    /// [`FileSystem::reserve`].
+    fn reserve(&self, path: &Path, start: u64, len: u64) -> Result<()> {
+        self.raw().reserve(path, start, len).at(Op::Reserve, path)
+    }
 
-    /// Whether a map is a copy in memory instead of the file. A copy costs time and memory in
-    /// proportion to its data.
+    /// [`FileSystem::map`].
+    fn map(&self, path: &Path, len: usize, access: Access) -> Result<Region> {
+        self.raw().map(path, len, access).at(Op::Map, path)
+    }
+
+    /// [`FileSystem::copies`].
     fn copies(&self) -> bool {
-        false
+        self.raw().copies()
     }
 
-    /// Makes something durable. Callers use `sync_range`, `sync_file`, `sync_file_system` and
-    /// `sync_directory`.
-    ///
-    /// # Errors
-    ///
-    /// `NotBegun` if the sync call was not reached. Any other error is final: the kernel may have
-    /// marked the pages clean.
-    fn sync(&self, what: Synced<'_>) -> io::Result<()>;
-
-    /// Dirties every page of the range without changing a byte, so that the next sync writes it. A
-    /// failed sync may have left the pages clean in memory and unwritten on the disk.
-    fn dirty_range(&self, region: &Region, start: usize, len: usize) -> io::Result<()> {
-        region.rewrite(start, len)
+    /// [`FileSystem::dirty_range`].
+    fn dirty_range(&self, region: &Region, start: usize, len: usize) -> Result<()> {
+        let dirtied = self.raw().dirty_range(region, start, len);
+        dirtied.at(Op::Store, region.path())
     }
 
-    /// Starts writing a range of a file that will be synced soon, so that the sync waits less.
-    /// Promises nothing: the sync reports any failure.
+    /// [`FileSystem::write_back`].
     fn write_back(&self, path: &Path, start: u64, len: u64) {
-        let _ = (path, start, len);
+        self.raw().write_back(path, start, len);
     }
 
-    /// Drops a range of zeros from the page cache, so that [`Disk::next_data`] skips it. A hint: a
-    /// failure costs only time.
+    /// [`FileSystem::drop_zeros`].
     fn drop_zeros(&self, path: &Path, start: u64, len: u64) {
-        let _ = (path, start, len);
+        self.raw().drop_zeros(path, start, len);
     }
 
-    /// Reads up to `buffer.len()` bytes at `start`; fewer at the end of the file.
-    fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> io::Result<usize>;
+    /// [`FileSystem::read_at`].
+    fn read_at(&self, path: &Path, start: u64, buffer: &mut [u8]) -> Result<usize> {
+        self.raw().read_at(path, start, buffer).at(Op::Read, path)
+    }
 
-    /// Writes bytes at `start` of a file, creating it if it is missing.
-    fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> io::Result<()>;
+    /// [`FileSystem::write_at`].
+    fn write_at(&self, path: &Path, start: u64, bytes: &[u8]) -> Result<()> {
+        self.raw().write_at(path, start, bytes).at(Op::Write, path)
+    }
 
-    /// [`Disk::write_at`] for an existing file, whose descriptor is kept in `kept` from the first
-    /// call on: opening and closing the file costs a quarter of a sync. A disk without descriptors
-    /// ignores `kept`.
+    /// [`FileSystem::write_kept`].
     fn write_kept(
         &self,
         kept: &mut Option<File>,
         path: &Path,
         start: u64,
         bytes: &[u8],
-    ) -> io::Result<()> {
-        let _ = kept;
-        self.write_at(path, start, bytes)
+    ) -> Result<()> {
+        let written = self.raw().write_kept(kept, path, start, bytes);
+        written.at(Op::Write, path)
     }
 
-    /// Zeroes the range and keeps its blocks.
-    fn erase(&self, path: &Path, start: u64, len: u64) -> io::Result<()>;
-
-    /// Renames a file, replacing any file of that name.
-    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
-
-    /// Renames a file; fails with `AlreadyExists` if the name is taken. A crash may leave both
-    /// names.
-    fn rename_new(&self, from: &Path, to: &Path) -> io::Result<()>;
-
-    /// When a file was last modified, in ms since the epoch; `None` if the disk does not know.
-    fn modified_ms(&self, path: &Path) -> io::Result<Option<i64>> {
-        let _ = path;
-        Ok(None)
+    /// [`FileSystem::erase`].
+    fn erase(&self, path: &Path, start: u64, len: u64) -> Result<()> {
+        self.raw().erase(path, start, len).at(Op::Erase, path)
     }
 
-    /// Unlinks a file; maps of it stay valid.
-    fn unlink(&self, path: &Path) -> io::Result<()>;
-
-    /// Removes an empty directory.
-    fn remove_directory(&self, path: &Path) -> io::Result<()>;
-
-    /// Lists a directory, in no particular order.
-    fn list(&self, path: &Path) -> io::Result<Vec<Entry>>;
-
-    /// Returns the entry at a path; `None` if there is none.
-    fn stat(&self, path: &Path) -> io::Result<Option<Entry>>;
-
-    /// Returns the first run of bytes at or after `start` that may be nonzero; `None` if there is
-    /// none. Loading from a hole costs memory, and the page counts as data from then on.
-    fn next_data(&self, path: &Path, start: u64) -> io::Result<Option<Range<u64>>>;
-
-    /// Bytes that can still be written to the file system of `path`.
-    fn free_space(&self, path: &Path) -> io::Result<u64>;
-
-    /// Bytes in use on the file system of `path`; 0 if the disk does not know.
-    fn used_space(&self, path: &Path) -> io::Result<u64> {
-        let _ = path;
-        Ok(0)
+    /// [`FileSystem::rename`]. The error carries the path `from`.
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        self.raw().rename(from, to).at(Op::Rename, from)
     }
 
-    /// Tries to lock a store's lock file at `path`, creating it if it is missing.
-    fn lock(&self, path: &Path) -> io::Result<LockState> {
-        lock::lock(path)
+    /// [`FileSystem::rename_new`]. The error carries the path `from`.
+    fn rename_new(&self, from: &Path, to: &Path) -> Result<()> {
+        self.raw().rename_new(from, to).at(Op::Rename, from)
     }
 
-    /// Returns who holds the lock at `path`, without changing anything. A missing file is not
-    /// locked.
-    fn probe(&self, path: &Path) -> io::Result<Holder> {
-        lock::probe(path)
+    /// [`FileSystem::modified_ms`].
+    fn modified_ms(&self, path: &Path) -> Result<Option<i64>> {
+        self.raw().modified_ms(path).at(Op::Stat, path)
     }
 
-    /// Identifies this boot of the machine: the page cache does not survive a reboot. Zeros if the
-    /// system does not say.
+    /// [`FileSystem::unlink`].
+    fn unlink(&self, path: &Path) -> Result<()> {
+        self.raw().unlink(path).at(Op::Unlink, path)
+    }
+
+    /// [`FileSystem::remove_directory`].
+    fn remove_directory(&self, path: &Path) -> Result<()> {
+        self.raw().remove_directory(path).at(Op::Unlink, path)
+    }
+
+    /// [`FileSystem::list`].
+    fn list(&self, path: &Path) -> Result<Vec<Entry>> {
+        self.raw().list(path).at(Op::List, path)
+    }
+
+    /// [`FileSystem::stat`].
+    fn stat(&self, path: &Path) -> Result<Option<Entry>> {
+        self.raw().stat(path).at(Op::Stat, path)
+    }
+
+    /// [`FileSystem::next_data`].
+    fn next_data(&self, path: &Path, start: u64) -> Result<Option<Range<u64>>> {
+        self.raw().next_data(path, start).at(Op::Read, path)
+    }
+
+    /// [`FileSystem::free_space`].
+    fn free_space(&self, path: &Path) -> Result<u64> {
+        self.raw().free_space(path).at(Op::Stat, path)
+    }
+
+    /// [`FileSystem::used_space`].
+    fn used_space(&self, path: &Path) -> Result<u64> {
+        self.raw().used_space(path).at(Op::Stat, path)
+    }
+
+    /// [`FileSystem::lock`].
+    fn lock(&self, path: &Path) -> Result<LockState> {
+        self.raw().lock(path).at(Op::Lock, path)
+    }
+
+    /// [`FileSystem::probe`].
+    fn probe(&self, path: &Path) -> Result<Holder> {
+        self.raw().probe(path).at(Op::Stat, path)
+    }
+
+    /// [`FileSystem::boot_id`].
     fn boot_id(&self) -> [u8; 16] {
-        syscall::boot_id()
+        self.raw().boot_id()
     }
 
-    /// Identity of a file or directory; `None` if the system does not say. Even without a reboot, a
-    /// device can disappear, come back and be mounted again. That is another mount, and the page
-    /// cache of the first one is lost.
+    /// [`FileSystem::identity`].
     fn identity(&self, path: &Path) -> Option<Identity> {
-        syscall::identity(path)
+        self.raw().identity(path)
     }
 }
 
-/// A sync that did not begin: its file could not be opened, and its pages are still dirty. Unlike a
-/// sync that failed, it may be retried.
-#[derive(Debug)]
-pub struct NotBegun(io::Error);
-
-impl std::fmt::Display for NotBegun {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        std::fmt::Display::fmt(&self.0, f)
-    }
-}
-
-impl std::error::Error for NotBegun {}
-
-impl NotBegun {
-    /// Marks an error of opening a file for a sync.
-    pub fn from(error: io::Error) -> io::Error {
-        io::Error::new(error.kind(), NotBegun(error))
-    }
-
-    /// Returns the error of opening, or `error` itself if it is any other.
-    pub fn cause(error: io::Error) -> Result<io::Error, io::Error> {
-        error.downcast::<NotBegun>().map(|unbegun| unbegun.0)
+impl<F: FileSystem> Disk for F {
+    fn raw(&self) -> &dyn FileSystem {
+        self
     }
 }
 
@@ -244,18 +233,24 @@ impl NotBegun {
 /// directory.
 ///
 /// After a crash the file is entirely the old or entirely the new one.
+///
+/// # Errors
+///
+/// [`Error::Io`]: a failed sync as one, any other failure as one of writing `path`.
 #[cfg_attr(test, track_caller)]
-pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> io::Result<()> {
+pub fn replace(disk: &dyn Disk, path: &Path, contents: &[u8]) -> Result<()> {
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
-    if disk.stat(&temporary)?.is_some() {
-        disk.unlink(&temporary)?;
+    let io = |error: Error| error.during(Op::Write, path);
+    if disk.stat(&temporary).map_err(io)?.is_some() {
+        disk.unlink(&temporary).map_err(io)?;
     }
-    disk.write_at(&temporary, 0, contents)?;
-    disk.sync_file(&temporary)?;
-    disk.rename(&temporary, path)?;
-    disk.sync_directory(path.parent().unwrap_or(Path::new(".")))
+    disk.write_at(&temporary, 0, contents).map_err(io)?;
+    disk.sync_file(&temporary).map_err(io)?;
+    disk.rename(&temporary, path).map_err(io)?;
+    let directory = path.parent().unwrap_or(Path::new("."));
+    disk.sync_directory(directory).map_err(io)
 }
 
 /// Sets the length of an open file and allocates its blocks, so that a store to its map cannot
@@ -270,8 +265,13 @@ pub fn reserve_open(file: &std::fs::File, len: u64) -> io::Result<()> {
 ///
 /// # Errors
 ///
-/// `InvalidData` if it is longer than `limit` bytes or not a regular file.
-pub fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+/// [`Error::Io`] of reading; `InvalidData` if it is longer than `limit` bytes or not a regular
+/// file.
+pub fn read_small(disk: &dyn Disk, path: &Path, limit: u64) -> Result<Option<Vec<u8>>> {
+    read_whole(disk.raw(), path, limit).at(Op::Read, path)
+}
+
+fn read_whole(disk: &dyn FileSystem, path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
     loop {
         let Some(entry) = disk.stat(path)? else {
             return Ok(None);
@@ -301,6 +301,21 @@ mod test {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     #[test]
+    fn a_sync_that_did_not_begin_fails_like_an_opening() {
+        for number in [libc::ENOMEM, libc::EMFILE, libc::EIO] {
+            let disk = HookedDisk::shared(move |call, _| match call {
+                Call::Sync => Err(io::Error::from_raw_os_error(number)),
+                _ => Ok(()),
+            });
+            let Err(error) = disk.sync_file(Path::new("file")) else {
+                unreachable!("the disk fails it")
+            };
+            assert!(matches!(error, Error::Io { op: Op::Open, .. }));
+            assert_eq!(error.ends_writing(), number == libc::EIO);
+        }
+    }
+
+    #[test]
     fn a_small_file_that_is_replaced_while_it_is_read_is_whole() -> io::Result<()> {
         let replaced = |by: Option<&'static [u8]>| -> io::Result<Option<Vec<u8>>> {
             let dir = tempfile::tempdir()?;
@@ -317,7 +332,7 @@ mod test {
                 fs::write(path.with_extension("tmp"), bytes)?;
                 fs::rename(path.with_extension("tmp"), path)
             });
-            read_small(&*disk, &path, 100)
+            read_whole(disk.raw(), &path, 100)
         };
         for new in [&b"longer than four"[..], b"two", b""] {
             assert_eq!(replaced(Some(new))?.as_deref(), Some(new));

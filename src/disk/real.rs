@@ -1,6 +1,6 @@
 //! The real file system.
 
-use super::{Disk, Entry, Kind, NotBegun, Synced, syscall};
+use super::{Entry, FileSystem, Kind, NotBegun, Synced, syscall};
 use crate::num::index;
 use crate::region::{Access, PAGE, Region};
 use std::fs::{self, File, OpenOptions};
@@ -105,7 +105,7 @@ pub fn reserve(file: &File, start: u64, len: u64) -> io::Result<()> {
 /// Allocates blocks by writing zeros to pages that are zero, for file systems that cannot reserve.
 /// A page with a nonzero byte already has its block and is not written.
 ///
-/// Nobody may store to a page between the read and the write: see [`Disk::reserve`].
+/// Nobody may store to a page between the read and the write: see [`FileSystem::reserve`].
 fn fill(file: &File, start: u64, len: u64) -> io::Result<()> {
     let end = (start + len).min(file.metadata()?.len());
     let zeros = vec![0; COPY_LEN];
@@ -162,7 +162,7 @@ fn entry(name: Option<String>, metadata: &fs::Metadata) -> Entry {
     }
 }
 
-impl Disk for RealDisk {
+impl FileSystem for RealDisk {
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
         // If the process dies in between, no file is left without its length: RocketMQ 4 would
         // refuse the whole directory.

@@ -10,13 +10,13 @@
 
 use super::MappedFile;
 use crate::disk::Disk;
+use crate::error::{At, Op, Result};
 use crate::machine::{Drive, Machine};
 use crate::num::index;
 use crate::region::{PAGE, Region};
 use crate::warning::{Warning, Warnings};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::{Condvar, Mutex};
-use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -48,7 +48,7 @@ pub enum Use {
 /// A result to wait for, set once.
 #[derive(Debug)]
 pub struct Latch<T> {
-    slot: Mutex<Option<io::Result<T>>>,
+    slot: Mutex<Option<Ready<T>>>,
     set: Condvar,
 }
 
@@ -60,42 +60,45 @@ impl<T: Clone> Latch<T> {
         })
     }
 
-    fn open(&self, result: io::Result<T>) {
-        *self.slot.lock() = Some(result);
+    fn open(&self, result: Result<T>) {
+        *self.slot.lock() = Some(result.map_or(Ready::Failed, Ready::Done));
         self.set.notify_all();
     }
 
     /// Whether the work has ended with an error.
     pub fn has_failed(&self) -> bool {
-        self.slot.lock().as_ref().is_some_and(Result::is_err)
+        matches!(*self.slot.lock(), Some(Ready::Failed))
     }
 
-    /// Waits for the result.
-    ///
-    /// # Errors
-    ///
-    /// The error of the work, or `TimedOut`.
-    pub fn wait(&self, timeout: Duration) -> io::Result<T> {
+    /// Waits for the result; `None` if there is none in time.
+    pub fn wait(&self, timeout: Duration) -> Option<Ready<T>> {
         let deadline = Instant::now() + timeout;
         let mut slot = self.slot.lock();
         while slot.is_none() {
-            if self.set.wait_until(&mut slot, deadline).timed_out() && slot.is_none() {
-                return Err(io::ErrorKind::TimedOut.into());
+            if self.set.wait_until(&mut slot, deadline).timed_out() {
+                break;
             }
         }
-        match &*slot {
-            Some(Ok(value)) => Ok(value.clone()),
-            Some(Err(error)) => Err(copy_error(error)),
-            None => Err(io::ErrorKind::TimedOut.into()),
-        }
+        slot.clone()
     }
 }
 
-/// Copies an error: `io::Error` is not `Clone`, but its code or kind is enough.
-fn copy_error(error: &io::Error) -> io::Error {
-    match error.raw_os_error() {
-        Some(code) => io::Error::from_raw_os_error(code),
-        None => io::Error::new(error.kind(), error.to_string()),
+/// The result of requested work. A caller that needs the error does the work itself.
+#[derive(Clone, Debug)]
+pub enum Ready<T> {
+    /// The work is done.
+    Done(T),
+    /// The work failed.
+    Failed,
+}
+
+impl<T> Ready<T> {
+    /// What was made, if the work is done.
+    pub fn done(self) -> Option<T> {
+        match self {
+            Ready::Done(value) => Some(value),
+            Ready::Failed => None,
+        }
     }
 }
 
@@ -282,7 +285,7 @@ impl Preparer {
             Request::Lock(file) => self.lock(&file),
             // Requests are handled in order, so this file was created or has failed.
             Request::LockComing(latch) => {
-                if let Ok(file) = latch.wait(Duration::ZERO) {
+                if let Some(Ready::Done(file)) = latch.wait(Duration::ZERO) {
                     self.lock(&file);
                 }
             }
@@ -302,7 +305,7 @@ impl Preparer {
         len: u64,
         reserve: u64,
         needed: Use,
-    ) -> io::Result<Arc<MappedFile>> {
+    ) -> Result<Arc<MappedFile>> {
         let reserve = match self.preparation.warm_up {
             true => len,
             false => reserve,
@@ -312,7 +315,10 @@ impl Preparer {
             true => self.warm_up(&file),
             false => Ok(()),
         };
-        warm().inspect_err(|_| file.discard())?;
+        warm().map_err(|error| {
+            file.discard();
+            error.undone(Op::Create, file.path())
+        })?;
         if self.preparation.lock && needed == Use::Next {
             self.lock(&file);
         }
@@ -325,13 +331,13 @@ impl Preparer {
     }
 
     /// Touches all pages. Syncs after each step, so that dirty pages never pile up.
-    fn warm_up(&self, file: &MappedFile) -> io::Result<()> {
+    fn warm_up(&self, file: &MappedFile) -> Result<()> {
         let region = file.region()?;
         let step = self.preparation.warm_up_pages.max(1) as usize * PAGE;
         for at in (0..region.len()).step_by(step) {
             if region.populate(at, step).is_err() {
                 // Kernels before 5.14 do not have this advice.
-                region.rewrite(at, step)?;
+                region.rewrite(at, step).at(Op::Store, file.path())?;
             }
             self.disk.sync_range(&region, at, step)?;
         }
@@ -342,12 +348,13 @@ impl Preparer {
     fn lock(&self, file: &MappedFile) {
         let lock = |region: Arc<Region>| {
             // The lock may have succeeded for a part.
-            region.lock().inspect_err(|_| region.unlock())
+            let locked = region.lock().inspect_err(|_| region.unlock());
+            locked.at(Op::Lock, file.path())
         };
         if let Err(error) = file.region().and_then(lock)
             && !self.warned.swap(true, Ordering::Relaxed)
         {
-            let (path, reason) = (file.path().to_path_buf(), error.to_string());
+            let (path, reason) = (file.path().to_path_buf(), error.reason());
             self.warnings.add(Warning::Unlocked { path, reason });
         }
     }

@@ -9,13 +9,12 @@
 //! ```
 
 use crate::disk::Disk;
-use crate::error::{Error, Op, Result, is_transient};
+use crate::error::{At, Op, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::region::{Access, PAGE, Region};
 use parking_lot::Mutex;
 use std::fs::File;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -89,7 +88,7 @@ impl MappedFile {
         start: u64,
         len: u64,
         reserve: u64,
-    ) -> io::Result<MappedFile> {
+    ) -> Result<MappedFile> {
         disk.create(&path, len)?;
         let file = Self::open(disk, path, start, len, Access::ReadWrite, Extent::Part(0));
         let make = || {
@@ -100,7 +99,10 @@ impl MappedFile {
             }
             file.region().map(drop)
         };
-        make().inspect_err(|_| file.discard())?;
+        make().map_err(|error| {
+            file.discard();
+            error.undone(Op::Create, &file.path)
+        })?;
         Ok(file)
     }
 
@@ -134,13 +136,14 @@ impl MappedFile {
 
     /// Returns the map, mapping the file if needed. The map is valid as long as the caller keeps
     /// it.
-    pub fn region(&self) -> io::Result<Arc<Region>> {
+    pub fn region(&self) -> Result<Arc<Region>> {
         let mut slot = self.region.lock();
         self.touched.store(true, Ordering::Relaxed);
         if let Some(region) = &*slot {
             return Ok(Arc::clone(region));
         }
-        let len = usize::try_from(self.len).map_err(io::Error::other)?;
+        let len = usize::try_from(self.len).map_err(std::io::Error::other);
+        let len = len.at(Op::Map, &self.path)?;
         let region = Arc::new(self.disk.map(&self.path, len, self.access)?);
         region.publish(index(self.wrote.load(Ordering::Acquire)));
         *slot = Some(Arc::clone(&region));
@@ -149,10 +152,15 @@ impl MappedFile {
 
     /// Writes bytes at `start`, which must be reserved and not yet readable. A writer does not
     /// also store to the map, except when a write fails for a transient reason.
-    pub fn write(&self, start: u64, bytes: &[u8]) -> io::Result<()> {
+    pub fn write(&self, start: u64, bytes: &[u8]) -> Result<()> {
         let mut kept = self.written.lock();
         match self.disk.write_kept(&mut kept, &self.path, start, bytes) {
-            Err(error) if is_transient(&error) => self.region()?.write(index(start), bytes),
+            Err(error) if !error.ends_writing() => {
+                let region = self.region();
+                let region = region.map_err(|error| error.during(Op::Write, &self.path))?;
+                let written = region.write(index(start), bytes);
+                written.at(Op::Write, &self.path)
+            }
             written => written,
         }
     }
@@ -224,7 +232,7 @@ impl MappedFile {
     ///
     /// One thread at a time, and only above the mark. Nobody stores above the mark; below it,
     /// reserving by writing zeros could overwrite stored bytes.
-    pub fn reserve(&self, end: u64) -> io::Result<()> {
+    pub fn reserve(&self, end: u64) -> Result<()> {
         let end = end.min(self.len);
         if end <= self.reserved() {
             return Ok(());
@@ -241,7 +249,7 @@ impl MappedFile {
     }
 
     /// Runs of bytes in the range that are not in a hole, in order.
-    pub fn data_runs(&self, range: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    pub fn data_runs(&self, range: Range<u64>) -> Result<Vec<Range<u64>>> {
         let mut runs: Vec<Range<u64>> = Vec::new();
         let mut at = range.start;
         while at < range.end
@@ -265,12 +273,10 @@ impl MappedFile {
     /// [`Error::Io`], which says whether the map or the sync failed. A failed sync is final.
     #[cfg_attr(test, track_caller)]
     pub fn flush(&self, start: u64, end: u64) -> Result<()> {
-        let region = self.region();
-        let region = region.map_err(|e| Error::io(Op::Map, &self.path, e))?;
+        let region = self.region()?;
         let end = end.min(self.len);
         let len = index(end.saturating_sub(start));
-        let synced = self.disk.sync_range(&region, index(start), len);
-        synced.map_err(|e| Error::io(Op::Sync, &self.path, e))?;
+        self.disk.sync_range(&region, index(start), len)?;
         self.flushed.fetch_max(end, Ordering::AcqRel);
         Ok(())
     }

@@ -7,7 +7,7 @@ pub mod queue;
 pub mod spill;
 pub mod transient;
 
-pub use allocate::{Allocator, Latch, Preparation, Use};
+pub use allocate::{Allocator, Latch, Preparation, Ready, Use};
 pub use file::{Extent, MappedFile};
 pub use queue::MappedFileQueue;
 pub use transient::TransientPool;

@@ -2,7 +2,7 @@
 
 use super::{Extent, MappedFile};
 use crate::disk::{Disk, Kind};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::region::{Access, Region};
 use crate::sync::{Mutex, RwLock};
 use std::path::{Path, PathBuf};
@@ -49,16 +49,10 @@ pub fn file_name(start: u64) -> String {
 /// [`Error::Unsupported`] if such a name is not a regular file: a symbolic link could lead out of
 /// the store, and a FIFO could hang.
 pub fn list_files(disk: &dyn Disk, directory: &Path) -> Result<Vec<FoundFile>> {
-    if disk
-        .stat(directory)
-        .map_err(|e| Error::io(Op::Stat, directory, e))?
-        .is_none()
-    {
+    if disk.stat(directory)?.is_none() {
         return Ok(Vec::new());
     }
-    let entries = disk
-        .list(directory)
-        .map_err(|e| Error::io(Op::List, directory, e))?;
+    let entries = disk.list(directory)?;
     let mut files = Vec::new();
     for entry in entries {
         let Some(name) = entry.name else { continue };
@@ -163,7 +157,6 @@ impl MappedFileQueue {
             self.keep_copy(file);
         }
         file.region()
-            .map_err(|e| Error::io(Op::Map, file.path(), e))
     }
 
     /// Adds a file to the mapped copies. Above the limit, drops the oldest that are not in use:
@@ -254,11 +247,10 @@ impl MappedFileQueue {
         };
         match self.disk.unlink(file.path()) {
             // An earlier call failed after the unlink.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            gone => gone.map_err(|e| Error::io(Op::Unlink, file.path(), e))?,
+            Err(error) if error.is_not_found() => {}
+            gone => gone?,
         }
-        let synced = self.disk.sync_directory(&self.directory);
-        synced.map_err(|e| Error::io(Op::Sync, &self.directory, e))?;
+        self.disk.sync_directory(&self.directory)?;
         self.files.write().remove(0);
         Ok(Some(file))
     }

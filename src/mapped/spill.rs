@@ -2,7 +2,7 @@
 //! temporary files in another directory.
 
 use crate::clock::{Clock, RealClock};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::region::{Access, Region};
 use parking_lot::Mutex;
 use std::fs::File;
@@ -55,7 +55,7 @@ impl Spill {
 fn new_block(in_memory: usize) -> Result<Region> {
     if in_memory + MEMORY_BLOCK <= MEMORY_MAX {
         let path = PathBuf::from("memory");
-        return Region::anonymous(MEMORY_BLOCK, &path).map_err(|e| Error::io(Op::Map, &path, e));
+        return Region::anonymous(MEMORY_BLOCK, &path).at(Op::Map, &path);
     }
     let directory = std::env::temp_dir();
     let io = |error| Error::io(Op::UseTemporary, &directory, error);

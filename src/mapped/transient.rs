@@ -14,7 +14,7 @@
 //! came in by a large write dirties far more than that page.
 
 use super::MappedFile;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::num::index;
 use crate::region::Region;
 use parking_lot::Mutex;
@@ -138,8 +138,7 @@ impl TransientPool {
     /// [`Error::Io`] if memory is exhausted.
     pub fn add(&self, buffers: usize) -> Result<()> {
         for _ in 0..buffers {
-            let made = self.buffer();
-            let made = made.map_err(|e| Error::io(Op::Make, Path::new("a buffer"), e))?;
+            let made = self.buffer().at(Op::Make, "a buffer")?;
             self.free.lock().push(made);
         }
         Ok(())
@@ -240,8 +239,7 @@ impl TransientPool {
             // The lock is not held during the write, so that senders can continue.
             drop(chunks);
             let bytes = buffer.slice_again(done, upto - done).unwrap_or_default();
-            let written = file.write(start, bytes);
-            written.map_err(|e| Error::io(Op::Write, file.path(), e))?;
+            file.write(start, bytes)?;
             file.publish(start + bytes.len() as u64);
             drop(buffer);
             self.finish(upto);

@@ -57,8 +57,8 @@ mod _forebay {
     use super::producer::Producer;
     #[pymodule_export]
     use super::rebuild::{
-        IndexKeys, LaidRange, LaidRun, Settled, StoreLock, rebuild_index, rebuild_lay,
-        rebuild_ranges, rebuild_settle,
+        IndexKeys, LaidRange, LaidRun, Merged, StoreLock, rebuild_index, rebuild_lay,
+        rebuild_merge, rebuild_ranges,
     };
     #[pymodule_export]
     use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
@@ -69,7 +69,7 @@ mod _forebay {
     #[pymodule_export]
     use super::stages::{
         CommitProgress, Stager, check_topic, close_query, discard_stages, holds_commit,
-        publish_commit, resolve_commit, stage_target, take_commits, wait_for_commit,
+        last_marker, publish_commit, resolve_commit, stage_target, take_commits, wait_for_commit,
         withdraw_commit, writer_of,
     };
     #[pymodule_export]

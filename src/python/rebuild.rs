@@ -77,7 +77,7 @@ first, count
 );
 
 plain!(
-    Settled,
+    Merged,
     "The completed queues of a store, and the index files still to build.
 
 Attributes
@@ -150,21 +150,21 @@ impl From<IndexKeys> for offline::IndexKeys {
     }
 }
 
-impl From<offline::Settled> for Settled {
-    fn from(settled: offline::Settled) -> Settled {
+impl From<offline::Merged> for Merged {
+    fn from(merged: offline::Merged) -> Merged {
         let plan = |plan: offline::IndexKeys| IndexKeys {
             name: plan.name,
             first: plan.first,
             count: plan.count,
         };
-        Settled {
-            end: settled.end,
-            records: settled.records,
-            queues: settled.queues,
-            queue_entries: settled.queue_entries,
-            fillers: settled.fillers,
-            holes: pairs(settled.holes),
-            index: settled.index.into_iter().map(plan).collect(),
+        Merged {
+            end: merged.end,
+            records: merged.records,
+            queues: merged.queues,
+            queue_entries: merged.queue_entries,
+            fillers: merged.fillers,
+            holes: pairs(merged.holes),
+            index: merged.index.into_iter().map(plan).collect(),
         }
     }
 }
@@ -217,15 +217,15 @@ pub(crate) fn rebuild_lay(
 
 /// Check and complete the queues of all ranges, given in log order, and plan the index files.
 #[pyfunction]
-pub(crate) fn rebuild_settle(
+pub(crate) fn rebuild_merge(
     py: Python<'_>,
     path: PathBuf,
     target: PathBuf,
     laid: Vec<LaidRange>,
-) -> PyResult<Settled> {
+) -> PyResult<Merged> {
     let laid: Vec<_> = laid.into_iter().map(Into::into).collect();
-    let settled = py.detach(|| Quarry::open(&disk(), &path)?.settle(&target, &laid))?;
-    Ok(settled.into())
+    let merged = py.detach(|| Quarry::open(&disk(), &path)?.merge(&target, &laid))?;
+    Ok(merged.into())
 }
 
 /// Build index files. `staged` holds the start position and the number of keys of each range, in

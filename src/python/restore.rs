@@ -3,7 +3,7 @@
 use super::arrow::Scan;
 use super::message::ReadBatch;
 use super::pickle::restore;
-use super::rebuild::{IndexKeys, LaidRange, LaidRun, Settled};
+use super::rebuild::{IndexKeys, LaidRange, LaidRun, Merged};
 use super::report::{Damage, Latency, Recovery, Repair, RepairStep, Stats, Verification};
 use super::sent::{BatchResult, SendResult};
 use super::store::Store;
@@ -36,7 +36,7 @@ pub(crate) fn values_again(
         Repair::NAME => restore::<Repair>(py, values),
         RepairStep::NAME => restore::<RepairStep>(py, values),
         SendResult::NAME => restore::<SendResult>(py, values),
-        Settled::NAME => restore::<Settled>(py, values),
+        Merged::NAME => restore::<Merged>(py, values),
         Stats::NAME => restore::<Stats>(py, values),
         Stretch::NAME => restore::<Stretch>(py, values),
         Topic::NAME => restore::<Topic>(py, values),

@@ -165,6 +165,13 @@ pub(crate) fn holds_commit(
     Ok(store.py().detach(holds)?)
 }
 
+/// Return the body of a query's last marker in the log, a JSON object; ``None`` if there is none.
+#[pyfunction]
+pub(crate) fn last_marker(store: &Bound<'_, Store>, query: &str) -> PyResult<Option<String>> {
+    let core = store.get().core();
+    Ok(store.py().detach(|| core.last_marker(query))?)
+}
+
 /// The progress of a commit.
 ///
 /// Attributes

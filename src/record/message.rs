@@ -6,7 +6,7 @@ use super::layout::Layout;
 use super::rocketmq;
 use super::row::Row;
 use crate::clock::{Clock, RealClock};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::region::Region;
 use crate::region::guard;
 use std::borrow::Cow;
@@ -31,8 +31,7 @@ impl Message {
     /// [`Error::Io`] if the bytes cannot be read.
     pub fn new(region: Arc<Region>, start: usize) -> Result<Result<Message, Flaw>> {
         let bytes = rocketmq::layout::extent(|len| region.run(start, len));
-        let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
-        let layout = rocketmq::Layout::parse(bytes);
+        let layout = rocketmq::Layout::parse(bytes.at(Op::Read, region.path())?);
         Ok(layout.map(|layout| Message::with_layout(region, start, layout.into())))
     }
 
@@ -57,8 +56,7 @@ impl Message {
             region.publish(bytes.len());
             Ok(region)
         });
-        let region = region.map_err(|e| Error::io(Op::Allocate, name, e))?;
-        Message::new(Arc::new(region), 0)
+        Message::new(Arc::new(region.at(Op::Allocate, name)?), 0)
     }
 
     /// Loads a byte from each page of the record. To be called before a record is used that was
@@ -72,9 +70,7 @@ impl Message {
         let touched = self
             .region
             .slice(self.start, self.layout.total_len() as usize);
-        touched
-            .map(drop)
-            .map_err(|e| Error::io(Op::Read, self.region.path(), e))
+        touched.map(drop).at(Op::Read, self.region.path())
     }
 
     /// The fields of the record.

@@ -17,7 +17,7 @@ use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, said};
 use crate::clock::{Clock, ManualClock};
-use crate::disk::{Disk, Synced};
+use crate::disk::{FileSystem, Synced};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Check, Durability, Engine, Rows};
 use crate::error::{Error, Result};

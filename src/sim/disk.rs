@@ -15,7 +15,7 @@ use super::inode::{Inode, survivor};
 use super::names::{Names, Node, move_names};
 use super::random::Random;
 use super::sites;
-use crate::disk::{Disk, Entry, FileLock, Holder, Identity, Kind, LockState, Synced};
+use crate::disk::{Entry, FileLock, FileSystem, Holder, Identity, Kind, LockState, Synced};
 use crate::region::{Access, Region};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
@@ -529,7 +529,7 @@ impl State {
     }
 }
 
-impl Disk for SimDisk {
+impl FileSystem for SimDisk {
     fn create(&self, path: &Path, len: u64) -> io::Result<()> {
         self.call(|state| {
             if state.names.contains_key(path) {
@@ -789,6 +789,6 @@ impl State {
 }
 
 /// Another handle of a disk that an engine also uses.
-pub fn shared(disk: &Arc<SimDisk>) -> Arc<dyn Disk> {
-    Arc::clone(disk) as Arc<dyn Disk>
+pub fn shared(disk: &Arc<SimDisk>) -> Arc<dyn crate::disk::Disk> {
+    Arc::clone(disk) as Arc<dyn crate::disk::Disk>
 }

@@ -4,7 +4,7 @@
 use super::disk::{Faults, SimDisk, Stop, shared};
 use super::model::{Breach, hold};
 use super::random::Random;
-use crate::disk::{Disk, Synced};
+use crate::disk::{FileSystem, Synced};
 use crate::engine::commit_log::CommitLog;
 use crate::engine::{Atomicity, Durability, Engine, Files, Verification};
 use crate::error::Error;

@@ -53,7 +53,7 @@ fn log_file(position: u64) -> PathBuf {
         .join(format!("{start:020}"))
 }
 
-fn ended(error: std::io::Error) -> Breach {
+fn ended(error: crate::error::Error) -> Breach {
     error.to_string()
 }
 
@@ -298,11 +298,11 @@ fn install(story: &mut Story, disk: &Arc<dyn Disk>, built: &Path) -> crate::erro
             quarry.sync(built)?;
         }
     }
-    let settled = quarry.settle(built, &laid)?;
+    let merged = quarry.merge(built, &laid)?;
     let staged: Vec<_> = laid.iter().map(|part| (part.start, part.keys)).collect();
-    for plan in &settled.index {
+    for plan in &merged.index {
         quarry.index(built, &staged, plan, "one")?;
     }
     let lock = StoreLock::take(disk, root, false)?;
-    lock.install(built, &built.join("replaced"), &settled.index)
+    lock.install(built, &built.join("replaced"), &merged.index)
 }

@@ -4,7 +4,7 @@ use super::disk::{Faults, Image, SimDisk, Stop};
 use super::model::{Breach, hold};
 use super::random::Random;
 use super::rare::{faults, flushed_is_kept, open, open_by, open_with, options, said, send};
-use crate::disk::{Disk, Synced};
+use crate::disk::{FileSystem, Synced};
 use crate::engine::Engine;
 use crate::engine::commit_log::CommitLog;
 use crate::options::Options;

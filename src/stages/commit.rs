@@ -19,7 +19,7 @@ use crate::clock::{Clock, RealClock};
 use crate::disk::{Disk, Holder};
 use crate::engine::directory::names;
 use crate::engine::directory::page::{StatePage, Word};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
 use crate::region::Access;
@@ -140,23 +140,18 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     unlink(disk, &directory.join(Name::Refused(manifest.batch).text()))?;
     let path = directory.join(Name::Commit(manifest.batch).text());
     let temporary = directory.join(format!("commit-{}.tmp", manifest.id));
-    let io = |op| {
-        let path = temporary.clone();
-        move |error| Error::io(op, path, error)
-    };
-    let written = disk.write_at(&temporary, 0, &manifest.text());
-    written.map_err(io(Op::Write))?;
+    disk.write_at(&temporary, 0, &manifest.text())?;
     let taken = directory.join(Name::Taken(manifest.batch).text());
-    let begun = disk.stat(&taken).map_err(io(Op::Stat))?.is_some();
+    let begun = disk.stat(&taken)?.is_some();
     let published = match begun {
         true if planted(Bug::ReplaceManifest) => {
-            disk.rename(&temporary, &taken).map_err(io(Op::Rename))?;
+            disk.rename(&temporary, &taken)?;
             Published::Own
         }
         true => Published::Earlier,
         false => match disk.rename_new(&temporary, &path) {
-            Err(error) if error.kind() == ErrorKind::AlreadyExists => Published::Earlier,
-            renamed => renamed.map_err(io(Op::Rename)).map(|()| Published::Own)?,
+            Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => Published::Earlier,
+            renamed => renamed.map(|()| Published::Own)?,
         },
     };
     if published == Published::Earlier {
@@ -219,7 +214,7 @@ pub fn state(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result<Co
     let directory = directory_of(root, query)?;
     let is_there = |name: Name| {
         let path = directory.join(name.text());
-        let found = disk.stat(&path).map_err(|e| Error::io(Op::Stat, &path, e));
+        let found = disk.stat(&path);
         found.map(|entry| entry.is_some())
     };
     // In the order in which it gets these names, so that it is not missed between two checks:
@@ -288,9 +283,7 @@ pub fn wait(
         let seen = page.as_ref().map_or(0, |page| page.read_word(Word::Taken));
         patience.note(seen);
         let state = state(disk, root, query, batch)?;
-        let holder = disk
-            .probe(&lock)
-            .map_err(|e| Error::io(Op::Stat, &lock, e))?;
+        let holder = disk.probe(&lock)?;
         let left = slice.saturating_sub(began.elapsed()).min(patience.left());
         if matches!(state, CommitState::Refused(_)) {
             // A caller that sees this may commit the rows under another name. The removal of the
@@ -324,16 +317,15 @@ pub fn withdraw(disk: &dyn Disk, root: &Path, query: &str, batch: u64) -> Result
         return Ok(false);
     };
     let taken = directory.join(Name::Taken(batch).text());
-    let begun = disk.stat(&taken);
-    if begun.map_err(|e| Error::io(Op::Stat, &taken, e))?.is_some() {
+    if disk.stat(&taken)?.is_some() {
         // Where a file cannot be renamed to a free name atomically, a dead writer may leave both
         // names.
         return Ok(false);
     }
     let away = directory.join(format!("withdrawn-{}.tmp", unique()));
     match disk.rename(&path, &away) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
-        renamed => renamed.map_err(|e| Error::io(Op::Rename, &path, e))?,
+        Err(error) if error.is_not_found() => return Ok(false),
+        renamed => renamed?,
     }
     sync(disk, &directory)?;
     unlink(disk, &away)?;

@@ -18,12 +18,13 @@
 
 use crate::disk::{Disk, Kind, read_small};
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::plant::{Bug, planted};
 use crate::record::Contents;
 use crate::table::json;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 /// The directory of stages and manifests, in the store's directory.
@@ -333,8 +334,8 @@ impl Pending {
     pub fn begin(&mut self, disk: &dyn Disk) -> Result<bool> {
         let (from, name) = (self.path(), Name::Taken(self.batch()));
         match disk.rename(&from, &self.directory.join(name.text())) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(false),
-            renamed => renamed.map_err(|e| Error::io(Op::Rename, &from, e))?,
+            Err(error) if error.is_not_found() => return Ok(false),
+            renamed => renamed?,
         }
         self.name = name;
         let there = read(disk, &self.directory, name)?;
@@ -363,8 +364,8 @@ impl Pending {
     pub fn take_back(&mut self, disk: &dyn Disk) -> Result<()> {
         let (from, name) = (self.path(), Name::Commit(self.batch()));
         match disk.rename_new(&from, &self.directory.join(name.text())) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Ok(()),
-            renamed => renamed.map_err(|e| Error::io(Op::Rename, &from, e))?,
+            Err(error) if error.kind() == Some(ErrorKind::AlreadyExists) => return Ok(()),
+            renamed => renamed?,
         }
         self.name = name;
         Ok(())
@@ -380,10 +381,8 @@ impl Pending {
         // Only for the waiting driver, so it need not survive a power loss.
         let temporary = path.with_extension("tmp");
         unlink(disk, &temporary)?;
-        let written = disk.write_at(&temporary, 0, text.as_bytes());
-        written.map_err(|e| Error::io(Op::Write, &temporary, e))?;
-        let renamed = disk.rename(&temporary, &path);
-        renamed.map_err(|e| Error::io(Op::Rename, &temporary, e))?;
+        disk.write_at(&temporary, 0, text.as_bytes())?;
+        disk.rename(&temporary, &path)?;
         if planted(Bug::RefuseTorn) {
             return Ok(());
         }
@@ -403,16 +402,15 @@ impl Pending {
 /// Unlinks a file, if it exists.
 pub fn unlink(disk: &dyn Disk, path: &Path) -> Result<()> {
     match disk.unlink(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        done => done.map_err(|e| Error::io(Op::Unlink, path, e)),
+        Err(error) if error.is_not_found() => Ok(()),
+        done => done,
     }
 }
 
 /// Makes the names in a directory durable.
 #[cfg_attr(test, track_caller)]
 pub fn sync(disk: &dyn Disk, directory: &Path) -> Result<()> {
-    let synced = disk.sync_directory(directory);
-    synced.map_err(|e| Error::io(Op::Sync, directory, e))
+    disk.sync_directory(directory)
 }
 
 /// Makes the names in the directory of a query durable, and those up to the store's directory,
@@ -425,7 +423,7 @@ pub fn sync_up(disk: &dyn Disk, root: &Path, directory: &Path) -> Result<()> {
 
 /// Why a commit was refused, if the file with the refusal exists.
 pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
-    let text = read_small(disk, path, LEN_MAX).map_err(|e| Error::io(Op::Read, path, e))?;
+    let text = read_small(disk, path, LEN_MAX)?;
     Ok(text.map(|text| {
         let value = json::parse(&text).unwrap_or_default();
         let reason = value.get("reason").and_then(Value::as_str);
@@ -440,11 +438,11 @@ pub fn refusal(disk: &dyn Disk, path: &Path) -> Result<Option<Refusal>> {
 /// Directories of queries below `root`, with their names. Links are not followed.
 pub fn queries(disk: &dyn Disk, root: &Path) -> Result<Vec<(String, PathBuf)>> {
     let top = root.join(DIRECTORY);
-    match disk.stat(&top).map_err(|e| Error::io(Op::Stat, &top, e))? {
+    match disk.stat(&top)? {
         Some(entry) if entry.kind == Kind::Directory => {}
         _ => return Ok(Vec::new()),
     }
-    let entries = disk.list(&top).map_err(|e| Error::io(Op::List, &top, e))?;
+    let entries = disk.list(&top)?;
     let queries = entries.into_iter().filter_map(|entry| {
         let name = entry.name.filter(|_| entry.kind == Kind::Directory)?;
         is_query(&name).then(|| (name.clone(), top.join(name)))
@@ -477,8 +475,8 @@ pub fn files(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
 
 fn listed(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
     let entries = match disk.list(directory) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        found => found.map_err(|e| Error::io(Op::List, directory, e))?,
+        Err(error) if error.is_not_found() => return Ok(Vec::new()),
+        found => found?,
     };
     let files = entries.into_iter().filter_map(|entry| {
         let name = entry.name.filter(|_| entry.kind == Kind::File)?;
@@ -492,9 +490,9 @@ fn listed(disk: &dyn Disk, directory: &Path) -> Result<Vec<(String, Name)>> {
 pub fn read(disk: &dyn Disk, directory: &Path, name: Name) -> Result<Option<Pending>> {
     let path = directory.join(name.text());
     let text = match read_small(disk, &path, LEN_MAX) {
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => Some(Vec::new()),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
-        text => text.map_err(|e| Error::io(Op::Read, &path, e))?,
+        Err(error) if error.kind() == Some(ErrorKind::InvalidData) => Some(Vec::new()),
+        Err(error) if error.is_not_found() => None,
+        text => text?,
     };
     let query = directory.file_name().and_then(|name| name.to_str());
     let mut pending = Pending {

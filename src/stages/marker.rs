@@ -106,8 +106,8 @@ impl Marker {
         }
     }
 
-    /// Encodes it as a record to append.
-    pub fn encode(&self, engine: &dyn Engine, clock_ms: i64) -> Result<Batch> {
+    /// The body of its record.
+    pub fn body(&self) -> String {
         let mut body = json!({
             "query": self.query,
             "batch": self.batch,
@@ -119,10 +119,15 @@ impl Marker {
         if let Some(contents) = self.contents {
             write_contents(contents, &mut body);
         }
-        let body = body.to_string().into_bytes();
+        body.to_string()
+    }
+
+    /// Encodes it as a record to append.
+    pub fn encode(&self, engine: &dyn Engine, clock_ms: i64) -> Result<Batch> {
+        let body = self.body();
         let own = format!("{}:{}:{}", self.query, self.batch, self.part);
         let draft = Draft {
-            body: &body,
+            body: body.as_bytes(),
             keys: &[&self.query, &own],
             ..Draft::default()
         };
@@ -133,12 +138,12 @@ impl Marker {
 }
 
 /// The last readable marker of a query, and its position: see
-/// [`Files::make_readable`](crate::engine::Files::make_readable).
-pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
+/// [`Files::make_readable`](crate::engine::Files::make_readable). `indexed`: whether to ask the
+/// index.
+pub fn last(engine: &dyn Engine, query: &str, indexed: bool) -> Result<Option<(Marker, u64)>> {
     if planted(Bug::ForgetMarkers) {
         return Ok(None);
     }
-    let engine = &*writer.engine;
     let Some(Range { start, end }) = bounds(engine)? else {
         return Ok(None);
     };
@@ -147,7 +152,7 @@ pub fn last(writer: &Writer, query: &str) -> Result<Option<(Marker, u64)>> {
     let recent = end.saturating_sub(WALK).max(start);
     let is_its = |marker: &Marker, _| marker.query == query;
     let mut found = by_walk(engine, is_its, recent..end)?;
-    if found.is_none() && writer.indexed {
+    if found.is_none() && indexed {
         found = by_index(engine, query)?;
     }
     match found {
@@ -287,7 +292,7 @@ pub fn keep(writer: &Writer, until: u64) -> Result<()> {
     let topic = engine.topic_for_append(TOPIC)?;
     let mut kept = None;
     for query in queries {
-        if let Some((marker, position)) = last(writer, &query)?
+        if let Some((marker, position)) = last(engine, &query, writer.indexed)?
             && position < until
         {
             let mut batch = marker.encode(engine, clock_ms)?;

@@ -34,7 +34,7 @@ pub use stager::{Stage, Stager};
 use crate::clock::{Clock, RealClock};
 use crate::disk::Disk;
 use crate::engine::directory::recognise::{Maker, recognise};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use manifest::{DIRECTORY, is_query};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -84,9 +84,8 @@ fn make_directory(disk: &dyn Disk, root: &Path, query: &str) -> Result<PathBuf> 
     let directory = directory_of(root, query)?;
     let top = root.join(DIRECTORY);
     for path in [&top, &directory] {
-        disk.create_directory(path)
-            .map_err(|e| Error::io(Op::Create, path, e))?;
-        let found = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+        disk.create_directory(path)?;
+        let found = disk.stat(path)?;
         if found.is_some_and(|entry| entry.kind != crate::disk::Kind::Directory) {
             let what = format!("{} is not a directory", path.display());
             return Err(Error::Unsupported { what });

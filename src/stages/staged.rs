@@ -6,7 +6,7 @@ use super::stop::Stop;
 use super::writer::Writer;
 use crate::engine::directory::page::Word;
 use crate::engine::service::shutdown::Shutdown;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Row;
@@ -85,11 +85,10 @@ impl Staged<'_> {
             return Ok(());
         }
         let disk = self.writer.disk();
-        let failed = |path: &Path, error| Stop::of_file(Error::io(Op::Sync, path, error));
-        disk.sync_file(manifest).map_err(|e| failed(manifest, e))?;
+        disk.sync_file(manifest).map_err(Stop::of_file)?;
         for stage in &self.manifest.stages {
             let path = self.directory.join(stage);
-            disk.sync_file(&path).map_err(|e| failed(&path, e))?;
+            disk.sync_file(&path).map_err(Stop::of_file)?;
             // A driver that waits for the commit sees the progress.
             self.writer.home.page.ring(Word::Taken);
         }
@@ -164,10 +163,8 @@ impl Staged<'_> {
         let name = self.manifest.stages.get(stretch.stage);
         let path = self.directory.join(name.map_or("", |name| name));
         bytes.resize(index(stretch.end - stretch.begin), 0);
-        let have = match self.writer.disk().read_at(&path, stretch.begin, bytes) {
-            Err(error) => return Err(Stop::of_file(Error::io(Op::Read, &path, error))),
-            Ok(have) => have,
-        };
+        let have = self.writer.disk().read_at(&path, stretch.begin, bytes);
+        let have = have.map_err(Stop::of_file)?;
         let flawed = |at: usize, reason: String| {
             Stop::refuse(Error::corrupt(&path, stretch.begin + at as u64, reason))
         };
@@ -205,5 +202,5 @@ fn spawn<'scope, T: Send + 'scope>(
 ) -> Result<ScopedJoinHandle<'scope, T>, Stop> {
     let thread = Builder::new().name("forebay-intake".to_owned());
     let spawned = thread.spawn_scoped(scope, work);
-    spawned.map_err(|e| Stop::Later(Error::io(Op::Start, "a thread", e)))
+    Ok(spawned.at(Op::Start, "a thread")?)
 }

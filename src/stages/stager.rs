@@ -162,14 +162,15 @@ impl Stager {
         let write = |batch: &Batch| self.disk.write_at(&path, self.len, batch.bytes());
         let written = match write(&self.batch) {
             // The directory was empty and old, and has been swept.
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound && !self.is_there => {
+            Err(error) if error.is_not_found() && !self.is_there => {
                 let again = self.disk.create_directory(&self.directory);
+                let again = again.map_err(|error| error.during(Op::Write, &path));
                 again.and_then(|()| write(&self.batch))
             }
             written => written,
         };
         self.is_there = true;
-        written.map_err(|e| Error::io(Op::Write, &path, e))?;
+        written?;
         // A stage that fits one part is usually appended and unlinked before the system writes it
         // to the disk. A longer one will be synced.
         if position > PART_LEN {
@@ -198,8 +199,7 @@ impl Stager {
             return Ok(None);
         }
         let (from, to) = (self.temporary(), self.directory.join(&self.name));
-        let renamed = self.disk.rename(&from, &to);
-        renamed.map_err(|e| Error::io(Op::Rename, &from, e))?;
+        self.disk.rename(&from, &to)?;
         self.is_there = false;
         Ok(Some(Stage {
             name: std::mem::take(&mut self.name),

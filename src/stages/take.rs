@@ -98,7 +98,7 @@ fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
         return Err(Stop::refuse(Error::corrupt(pending.path(), 0, flaw)));
     };
     if !found.is_whole() {
-        let last = marker::last(writer, query)?;
+        let last = marker::last(&*writer.engine, query, writer.indexed)?;
         return Err(cut(&found, &last.map_or(found.clone(), |(last, _)| last)));
     }
     // The waiting driver asks the log which rows the batch has.
@@ -112,7 +112,7 @@ fn unreadable(writer: &Writer, pending: &mut Pending) -> Result<Turn, Stop> {
 /// Number of parts of a commit that are in the log or count as if they were.
 fn parts_done(writer: &Writer, manifest: &Manifest) -> Result<usize, Stop> {
     let (query, batch) = (&manifest.query, manifest.batch);
-    let last = marker::last(writer, query)?.map(|(marker, _)| marker);
+    let last = marker::last(&*writer.engine, query, writer.indexed)?.map(|(marker, _)| marker);
     if manifest.resolution.is_some() {
         let is_own = |it: &Marker| it.commit == manifest.id && it.batch == batch;
         let is_cut = |it: &Marker| it.batch == batch && it.part > 0 && !it.is_whole();

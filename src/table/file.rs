@@ -79,8 +79,7 @@ pub fn load<T>(
     parse: impl Fn(&[u8]) -> Result<T, Reason>,
 ) -> Result<Loaded<T>> {
     let damaged = |reason| Ok(Loaded::Damaged(path.to_owned(), reason));
-    let there = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
-    let Some(there) = there else {
+    let Some(there) = disk.stat(path)? else {
         return Ok(Loaded::Nothing);
     };
     if there.kind != Kind::File {
@@ -90,7 +89,7 @@ pub fn load<T>(
         let what = format!("{} bytes, limit {len_max}", there.len);
         return damaged(Reason::TooMuch(what));
     }
-    let text = read_small(disk, path, len_max).map_err(|e| Error::io(Op::Read, path, e))?;
+    let text = read_small(disk, path, len_max)?;
     match text.map(|text| parse(&text)) {
         None => Ok(Loaded::Nothing),
         Some(Ok(table)) => Ok(Loaded::Table(table)),
@@ -130,14 +129,14 @@ pub fn load_with_backup<T>(
 ///
 /// [`Error::Io`]; the table is the one before or this one.
 pub fn replace_with_backup(disk: &dyn Disk, path: &Path, text: &[u8]) -> Result<()> {
-    let io = |error| Error::io(Op::Write, path, error);
+    let io = |error: Error| error.during(Op::Write, path);
     let directory = path.parent().unwrap_or(Path::new("."));
     disk.create_directory(directory).map_err(io)?;
     let before = read_small(disk, path, TABLE_LEN_MAX).map_err(io)?;
     if let Some(before) = before.filter(|before| json::is_json(before)) {
         replace(disk, &backup_of(path), &before).map_err(io)?;
     }
-    replace(disk, path, text).map_err(io)
+    replace(disk, path, text)
 }
 
 fn backup_of(path: &Path) -> PathBuf {
@@ -150,8 +149,8 @@ fn backup_of(path: &Path) -> PathBuf {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::disk::RealDisk;
-    use std::fs;
+    use crate::disk::{Call, HookedDisk, RealDisk};
+    use std::{fs, io};
 
     fn load_number(path: &Path) -> Loaded<u64> {
         let parse = |text: &[u8]| serde_json::from_slice(text).map_err(Reason::unreadable);
@@ -177,6 +176,25 @@ mod tests {
         assert_eq!(load_number(&path).table().unwrap(), Some(8));
         fs::remove_file(&path).unwrap();
         assert_eq!(load_number(&path).table().unwrap(), Some(7));
+    }
+
+    /// A failed sync must not be retried. The error of a replaced table once named the write, so
+    /// that a failed sync on a full disk passed for a write that may be retried.
+    #[test]
+    fn a_failed_sync_of_a_replaced_table_is_reported_as_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("table.json");
+        for failing in [Call::Write, Call::Fsync] {
+            let disk = HookedDisk::shared(move |call, _| match call == failing {
+                true => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
+                false => Ok(()),
+            });
+            let error = replace_with_backup(&*disk, &path, b"{}").unwrap_err();
+            let is_sync = failing == Call::Fsync;
+            assert_eq!(error.is_of_sync(), is_sync, "{error}");
+            assert_eq!(error.ends_writing(), is_sync, "{error}");
+            assert!(error.is_out_of_room(), "{error}");
+        }
     }
 
     #[test]

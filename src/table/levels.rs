@@ -9,7 +9,7 @@
 use super::json::{self, RawMembers, raw};
 use super::{Reason, load_with_backup, raise_version, replace_with_backup};
 use crate::disk::Disk;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -75,8 +75,8 @@ impl LevelTable {
         raise_version(&mut self.root, now_ms);
         let mut root = self.root.clone();
         root.insert(OFFSETS.to_owned(), raw(&self.offsets));
-        let io = |error| Error::io(Op::Write, &self.path, std::io::Error::other(error));
-        let text = json::pretty(&root).map_err(io)?;
+        let text = json::pretty(&root).map_err(std::io::Error::other);
+        let text = text.at(Op::Write, &self.path)?;
         replace_with_backup(disk, &self.path, &text)
     }
 }

@@ -11,7 +11,7 @@
 use super::json::{self, RawMembers};
 use super::{Loaded, Reason, load_with_backup, raise_version, replace_with_backup};
 use crate::disk::Disk;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::value::RawValue;
 use std::collections::BTreeMap;
@@ -112,8 +112,8 @@ impl OffsetTable {
     /// [`Error::Io`]; the file is then the one before or this one.
     pub fn save(&mut self, disk: &dyn Disk, now_ms: i64) -> Result<()> {
         raise_version(&mut self.root, now_ms);
-        let io = |error| Error::io(Op::Write, &self.path, std::io::Error::other(error));
-        let text = json::pretty(self).map_err(io)?;
+        let text = json::pretty(self).map_err(std::io::Error::other);
+        let text = text.at(Op::Write, &self.path)?;
         replace_with_backup(disk, &self.path, &text)
     }
 }
@@ -142,6 +142,7 @@ impl Serialize for OffsetTable {
 mod tests {
     use super::*;
     use crate::disk::RealDisk;
+    use crate::error::Error;
     use std::fs;
 
     /// As 5.5.0 writes it: names of queues without quotes, members that are derived or unknown.

@@ -1,6 +1,8 @@
-//! The bytes after the end of a log.
+//! The bytes after the end of a log, and a file of it that was cut short.
 
-use crate::disk::{Disk, RealDisk};
+use crate::disk::{Call, Disk, HookedDisk, RealDisk};
+use crate::engine::commit_log::CommitLog;
+use crate::machine::Machine;
 use crate::{Draft, Durability, Mode, Options, Store};
 
 #[test]
@@ -36,4 +38,31 @@ fn opening_a_closed_log_finds_no_data_after_its_end() {
         open(mode).close().unwrap();
         assert_eq!(RealDisk.next_data(&file, behind).unwrap(), None, "{mode:?}");
     }
+}
+
+/// The error once named the lengthening, so that it passed for a write that may be retried.
+#[test]
+fn a_failed_sync_of_a_lengthened_file_is_reported_as_one() {
+    let dir = tempfile::tempdir().unwrap();
+    Store::open(dir.path(), Options::default())
+        .and_then(|store| {
+            store.producer("orders", Some(0))?;
+            store.close()
+        })
+        .unwrap();
+    let path = dir.path().join("commitlog/00000000000000000000");
+    let file = std::fs::File::options()
+        .create(true)
+        .write(true)
+        .truncate(false)
+        .open(&path);
+    file.unwrap().set_len(4096).unwrap();
+    let disk = HookedDisk::shared(move |call, of| match call == Call::Fsync && of == path {
+        true => Err(std::io::Error::from_raw_os_error(libc::ENOSPC)),
+        false => Ok(()),
+    });
+    let machine = Machine::stepped(disk);
+    let opened = CommitLog::open(&machine, dir.path(), &Options::default(), Vec::new());
+    let error = opened.err().unwrap();
+    assert!(error.is_of_sync(), "{error}");
 }

@@ -6,6 +6,7 @@ use crate::group_commit::{self, GroupCommit};
 use crate::sync::{AtomicBool, AtomicU32, AtomicUsize, Condvar, Mutex, Ordering, thread};
 use forebay::Disk;
 use forebay::internals::Drive;
+use forebay::internals::error::{Error, Op};
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -166,9 +167,9 @@ impl MappedFile {
         self.start + self.len
     }
 
-    pub(crate) fn region(&self) -> io::Result<Arc<Region>> {
-        let region = self.region.lock();
-        region.clone().ok_or_else(|| io::ErrorKind::NotFound.into())
+    pub(crate) fn region(&self) -> forebay::Result<Arc<Region>> {
+        let region = self.region.lock().clone();
+        region.ok_or_else(|| Error::io(Op::Map, &self.path, io::ErrorKind::NotFound.into()))
     }
 
     pub(crate) fn unmap_idle(&self) -> bool {

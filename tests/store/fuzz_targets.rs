@@ -239,7 +239,7 @@ const STATE_FIELDS: [(usize, usize); 26] = [
     (108, 4),  // checksums
     (112, 4),  // foreign
     (116, 4),  // unindexed
-    (120, 4),  // exchanges
+    (120, 4),  // generation
     (128, 8),  // published
     (192, 8),  // dispatched
     (256, 8),  // durable

@@ -3,7 +3,7 @@
 use crate::folder;
 use crate::golden::Golden;
 use crate::world::{Place, World, options, read, write};
-use forebay::offline::{Quarry, Settled, StoreLock};
+use forebay::offline::{Merged, Quarry, StoreLock};
 use forebay::{Disk, RealDisk};
 use forebay::{Error, Mode, Options, Result, Store};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ fn disk() -> Arc<dyn Disk> {
 }
 
 /// Builds everything, the last range first and each twice, as a cluster may do.
-fn build(root: &Path, target: &Path) -> Result<Settled> {
+fn build(root: &Path, target: &Path) -> Result<Merged> {
     let quarry = Quarry::open(&disk(), root)?;
     let mut laid = Vec::new();
     for range in quarry.ranges().into_iter().rev() {
@@ -25,13 +25,13 @@ fn build(root: &Path, target: &Path) -> Result<Settled> {
         assert_eq!(first, second);
         laid.insert(0, first);
     }
-    let settled = quarry.settle(target, &laid)?;
+    let merged = quarry.merge(target, &laid)?;
     let staged: Vec<_> = laid.iter().map(|part| (part.start, part.keys)).collect();
-    for plan in settled.index.iter().rev() {
+    for plan in merged.index.iter().rev() {
         quarry.index(target, &staged, plan, "one")?;
         quarry.index(target, &staged, plan, "two")?;
     }
-    Ok(settled)
+    Ok(merged)
 }
 
 /// Contents of the queue files by name, and of the index files in order.
@@ -73,9 +73,9 @@ fn store_of(count: usize) -> (Place, World) {
     (place, world)
 }
 
-fn assert_same(root: &Path, reference: &Path) -> Settled {
+fn assert_same(root: &Path, reference: &Path) -> Merged {
     let target = Place::fast();
-    let settled = build(root, &target.root()).unwrap();
+    let merged = build(root, &target.root()).unwrap();
     let (built, expected) = (caches(&target.root()), caches(reference));
     let names = |files: &BTreeMap<String, Vec<u8>>| files.keys().cloned().collect::<Vec<_>>();
     assert_eq!(names(&built.0), names(&expected.0));
@@ -86,18 +86,18 @@ fn assert_same(root: &Path, reference: &Path) -> Settled {
     for (number, (built, expected)) in built.1.iter().zip(&expected.1).enumerate() {
         assert!(built == expected, "index file {number}");
     }
-    settled
+    merged
 }
 
 #[test]
 fn ranges_give_the_files_that_dispatch_gives() {
     let (place, world) = store_of(3000);
-    let settled = assert_same(&place.root(), &place.root());
-    assert_eq!(settled.queue_entries as usize, world.sent.len());
-    assert_eq!(settled.fillers, 0);
+    let merged = assert_same(&place.root(), &place.root());
+    assert_eq!(merged.queue_entries as usize, world.sent.len());
+    assert_eq!(merged.fillers, 0);
     let end = read(&place.root()).recovery().end;
-    assert_eq!(settled.end, end);
-    assert!(settled.index.len() > 2);
+    assert_eq!(merged.end, end);
+    assert!(merged.index.len() > 2);
     assert_same(&place.root(), &dispatched(&place.root()).root());
 }
 
@@ -108,8 +108,8 @@ fn retired_messages_are_filled_as_dispatch_fills_them() {
     for path in &logs[..logs.len() / 2] {
         fs::remove_file(path).unwrap();
     }
-    let settled = assert_same(&place.root(), &dispatched(&place.root()).root());
-    assert!(settled.fillers > 0);
+    let merged = assert_same(&place.root(), &dispatched(&place.root()).root());
+    assert!(merged.fillers > 0);
 }
 
 #[test]
@@ -127,17 +127,17 @@ fn a_hole_is_skipped_as_dispatch_skips_it() {
             bytes[at..].iter_mut().take(300).for_each(|byte| *byte = 0);
         });
     }
-    let settled = assert_same(&place.root(), &dispatched(&place.root()).root());
-    assert_eq!(settled.holes.len(), 2);
+    let merged = assert_same(&place.root(), &dispatched(&place.root()).root());
+    assert_eq!(merged.holes.len(), 2);
     let lost = caches(&whole.root()).0;
     assert_ne!(lost, caches(&dispatched(&place.root()).root()).0);
     // A repair fills the holes with records, but their messages stay lost.
     let store = write(&place.root());
     store.repair(&mut |_, _| true).unwrap();
     store.close().unwrap();
-    let settled = assert_same(&place.root(), &dispatched(&place.root()).root());
-    assert_eq!(settled.holes.len(), 0);
-    assert!(settled.fillers > 0);
+    let merged = assert_same(&place.root(), &dispatched(&place.root()).root());
+    assert_eq!(merged.holes.len(), 0);
+    assert!(merged.fillers > 0);
 }
 
 #[test]
@@ -158,8 +158,8 @@ fn queues_of_the_real_rocketmq_are_built_as_dispatch_builds_them() {
         let quarry = Quarry::open(&disk(), &golden.root).unwrap();
         let lay = |range| quarry.lay(&target.root(), range, false, "one").unwrap();
         let laid: Vec<_> = quarry.ranges().into_iter().map(lay).collect();
-        let settled = quarry.settle(&target.root(), &laid).unwrap();
-        assert!(settled.queue_entries > 0, "{name}");
+        let merged = quarry.merge(&target.root(), &laid).unwrap();
+        assert!(merged.queue_entries > 0, "{name}");
         let reference = Place::fast_copy_of(&golden.root);
         let queues = reference.root().join("consumequeue");
         let files = match queues.is_dir() {
@@ -249,8 +249,8 @@ fn the_next_opening_trusts_what_was_installed() {
     let lock = StoreLock::take(&disk(), &root, false).unwrap();
     let opened = Store::open(&root, options(Mode::Append));
     assert!(matches!(opened, Err(Error::Locked { .. })));
-    let settled = build(&root, &root.join("new")).unwrap();
-    lock.install(&root.join("new"), &root.join("old"), &settled.index)
+    let merged = build(&root, &root.join("new")).unwrap();
+    lock.install(&root.join("new"), &root.join("old"), &merged.index)
         .unwrap();
     drop(lock);
     let store = write(&root);

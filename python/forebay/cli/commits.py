@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import forebay
-from forebay import _forebay, markers
+from forebay import _forebay
 from forebay.cli.arguments import UsageError, add_store, number
 from forebay.jsons import json_object
 from forebay.output import write_json, write_line, write_table
@@ -101,7 +101,7 @@ def _resolve(arguments: argparse.Namespace) -> int:
     _check_store(arguments.store)
     query, batch = _query(arguments), arguments.batch
     own = _forebay.resolve_commit(arguments.store, query, batch, arguments.resolution)
-    state, refusal = _settle(arguments.store, query, batch)
+    state, refusal = _process(arguments.store, query, batch)
     if refusal is not None:
         raise ValueError(f"batch {batch} of query {query}: {refusal}")
     if not own:
@@ -143,7 +143,7 @@ def _query(arguments: argparse.Namespace) -> str:
     return str(arguments.query)
 
 
-def _settle(store: str, query: str, batch: int) -> tuple[str, str | None]:
+def _process(store: str, query: str, batch: int) -> tuple[str, str | None]:
     """Have the writer process a commit; return its state, and the reason if it was refused."""
     try:
         with forebay.open(store) as writer:
@@ -194,7 +194,8 @@ def _known(fields: dict[str, Any]) -> dict[str, Any]:
 def _last_marker(store: str, query: str) -> dict[str, Any] | None:
     with forebay.open(store, mode="r") as reader:
         # The newest marker need not have the highest batch: an older batch may have been accepted.
-        return next(markers.of_query(reader, query), None)
+        marker = _forebay.last_marker(reader, query)
+    return None if marker is None else json_object(marker)
 
 
 def _write(found: list[dict[str, Any]]) -> None:

@@ -197,7 +197,7 @@ def _commit(options: WriteOptions, kind: str, query: str, batch: int, staged: li
                 own = _forebay.publish_commit(
                     path, query, batch, kind, staged, options.batch_conflict
                 )
-            error, may_follow = _settle(options, kind, query, batch, contents if own else None)
+            error, may_follow = _process(options, kind, query, batch, contents if own else None)
         except BaseException:
             # The rows of a failed job should not appear later: withdraw the commit. The manifest
             # may be visible even if publishing it failed.
@@ -231,7 +231,7 @@ def _holds(
         return contents is None or _forebay.holds_commit(store, query, batch, contents, skips)
 
 
-def _settle(
+def _process(
     options: WriteOptions,
     kind: str,
     query: str,

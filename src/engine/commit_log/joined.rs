@@ -14,7 +14,7 @@ use super::recovery::assemble::Opened;
 use super::recovery::open::join;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Mark, StatePage};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::machine::Machine;
 use crate::options::Options;
 use parking_lot::Mutex;
@@ -143,9 +143,7 @@ impl Awaited {
         }
         self.checked_ms.store(now, Ordering::Relaxed);
         let path = self.root.join(names::STATE);
-        let found = self.machine.disk.stat(&path);
-        found
-            .map(|entry| entry.is_some())
-            .map_err(|e| Error::io(Op::Stat, &path, e))
+        let found = self.machine.disk.stat(&path)?;
+        Ok(found.is_some())
     }
 }

@@ -56,7 +56,7 @@
 use crate::disk::{Disk, Identity, Kind, RealDisk, replace};
 use crate::engine::directory::names;
 use crate::engine::service::doorbell::SharedWord;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::num::{index, short};
 use crate::plant::{Bug, planted};
 use crate::record::HostBytes;
@@ -90,12 +90,12 @@ const AT_CRC: usize = 104;
 const AT_CHECKSUMS: usize = 108;
 const AT_FOREIGN: usize = 112;
 const AT_UNINDEXED: usize = 116;
-const AT_EXCHANGES: usize = 120;
+const AT_GENERATION: usize = 120;
 const AT_PUBLISHED: usize = 128;
 const AT_DISPATCHED: usize = 192;
 const AT_DURABLE: usize = 256;
 const AT_MINIMUM: usize = 320;
-const AT_SETTLED: usize = 384;
+const AT_FULL_PASS: usize = 384;
 const AT_PENDING: usize = 448;
 const AT_IDENTITY: usize = 456;
 const _: () = assert!(AT_IDENTITY + IDENTITY_LEN <= AT_TAKEN);
@@ -163,7 +163,7 @@ pub enum Mark {
     /// First position of the log.
     Minimum = AT_MINIMUM as isize,
     /// End of what is durable in log, queues and index.
-    Settled = AT_SETTLED as isize,
+    FullPass = AT_FULL_PASS as isize,
 }
 
 /// The state of the page cache that the last writer stored to.
@@ -259,17 +259,14 @@ impl StatePage {
     /// A page in memory, for a directory that has none and cannot get one.
     pub fn in_memory() -> Result<StatePage> {
         let path = PathBuf::from(FILE_NAME);
-        let region = Region::anonymous(PAGE, &path).map_err(|e| Error::io(Op::Map, &path, e))?;
+        let region = Region::anonymous(PAGE, &path).at(Op::Map, &path)?;
         Ok(StatePage::new(region, [0; 16], None))
     }
 
     /// Opens the page of the store at `root`; `None` if there is none, or it is not Forebay's.
     pub fn open(disk: &dyn Disk, root: &Path, access: Access) -> Result<Option<StatePage>> {
         let path = root.join(FILE_NAME);
-        match disk
-            .stat(&path)
-            .map_err(|e| Error::io(Op::Stat, &path, e))?
-        {
+        match disk.stat(&path)? {
             Some(entry) if entry.kind == Kind::File && entry.len == PAGE as u64 => {}
             Some(entry) if entry.kind != Kind::File => {
                 let what = format!("{} is not a regular file", path.display());
@@ -280,17 +277,11 @@ impl StatePage {
         if access == Access::ReadWrite {
             // If the page shares its block with a copy of the store, a store to it needs another
             // block. Reserving makes opening fail if there is none.
-            let reserved = disk.reserve(&path, 0, PAGE as u64);
-            reserved.map_err(|e| Error::io(Op::Reserve, &path, e))?;
+            disk.reserve(&path, 0, PAGE as u64)?;
         }
-        let region = disk
-            .map(&path, PAGE, access)
-            .map_err(|e| Error::io(Op::Map, &path, e))?;
+        let region = disk.map(&path, PAGE, access)?;
         let page = StatePage::of(disk, root, region);
-        let magic = page
-            .region
-            .words::<8>(0)
-            .map_err(|e| Error::io(Op::Read, &path, e))?;
+        let magic = page.region.words::<8>(0).at(Op::Read, &path)?;
         let ours = magic == MAGIC && page.word(AT_VERSION) == VERSION;
         for (at, mark) in (AT_PUBLISHED..).step_by(MARK_LEN).zip(&page.own) {
             mark.store(page.load(at), Ordering::Relaxed);
@@ -303,16 +294,12 @@ impl StatePage {
     /// page exists at every moment, because it identifies a store.
     pub fn create(disk: &dyn Disk, root: &Path) -> Result<StatePage> {
         let path = root.join(FILE_NAME);
-        let io = |op| move |error| Error::io(op, root.join(FILE_NAME), error);
         let mut page = MAGIC.to_vec();
         page.extend(VERSION.to_ne_bytes());
         page.resize(PAGE, 0);
-        replace(disk, &path, &page).map_err(io(Op::Write))?;
-        disk.reserve(&path, 0, PAGE as u64)
-            .map_err(io(Op::Reserve))?;
-        let region = disk
-            .map(&path, PAGE, Access::ReadWrite)
-            .map_err(io(Op::Map))?;
+        replace(disk, &path, &page)?;
+        disk.reserve(&path, 0, PAGE as u64)?;
+        let region = disk.map(&path, PAGE, Access::ReadWrite)?;
         Ok(StatePage::of(disk, root, region))
     }
 
@@ -607,14 +594,14 @@ impl StatePage {
     }
 
     /// A number that changes when existing files are replaced, under the same or other names.
-    pub fn exchanges(&self) -> u32 {
-        self.word(AT_EXCHANGES)
+    pub fn generation(&self) -> u32 {
+        self.word(AT_GENERATION)
     }
 
     /// Makes readers reopen files. Must be called before they learn what the files contain.
-    pub fn count_exchange(&self) {
-        let next = self.exchanges().wrapping_add(1);
-        self.set_words(AT_EXCHANGES, &next.to_ne_bytes());
+    pub fn next_generation(&self) {
+        let next = self.generation().wrapping_add(1);
+        self.set_words(AT_GENERATION, &next.to_ne_bytes());
     }
 
     /// End of the bytes that an opening began to erase and may not have synced: in the page cache
@@ -635,7 +622,7 @@ impl StatePage {
     pub fn begin_epoch(&self, end: u64, checksums: bool, now_ns: u64) {
         let checksums = u32::from(checksums).to_ne_bytes();
         // Recovery may have truncated and rebuilt files.
-        self.count_exchange();
+        self.next_generation();
         // The start of the epoch is stored first: the other fields apply from there.
         self.store(AT_EPOCH_START, end);
         self.set_words(AT_CHECKSUMS, &checksums);
@@ -669,8 +656,7 @@ impl StatePage {
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         self.check()?;
-        let synced = disk.sync_range(&self.region, 0, PAGE);
-        synced.map_err(|e| Error::io(Op::Sync, self.region.path(), e))
+        disk.sync_range(&self.region, 0, PAGE)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::names;
 use crate::disk::{Disk, Kind};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use std::path::Path;
 
 /// The system that created a store.
@@ -38,11 +38,11 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         reason: reason.to_owned(),
     };
     let entries = match disk.list(root) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Maker::Nobody),
-        Err(error) if error.kind() == std::io::ErrorKind::NotADirectory => {
+        Err(error) if error.is_not_found() => return Ok(Maker::Nobody),
+        Err(error) if error.kind() == Some(std::io::ErrorKind::NotADirectory) => {
             return Err(not_a_store("the path or a part of it is not a directory"));
         }
-        found => found.map_err(|e| Error::io(Op::List, root, e))?,
+        found => found?,
     };
     let kind = |name: &str| {
         entries

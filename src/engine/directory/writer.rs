@@ -7,7 +7,7 @@ use super::names;
 use super::page::StatePage;
 use super::recognise::{Maker, recognise};
 use crate::disk::{Disk, FileLock, Holder, LockState};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::options::{Mode, Options};
 use crate::region::Access;
 use std::io::ErrorKind;
@@ -48,8 +48,7 @@ pub fn lock(disk: &dyn Disk, root: &Path, timeout: Duration) -> Result<FileLock>
     let began = Instant::now();
     let path = root.join(names::LOCK);
     loop {
-        let taken = disk.lock(&path);
-        if let LockState::Held(lock) = taken.map_err(|e| Error::io(Op::Lock, &path, e))? {
+        if let LockState::Held(lock) = disk.lock(&path)? {
             return Ok(lock);
         }
         let left = timeout.saturating_sub(began.elapsed());
@@ -83,8 +82,7 @@ fn locked(disk: &dyn Disk, root: &Path) -> Result<Error> {
 
 fn holder(disk: &dyn Disk, root: &Path) -> Result<Holder> {
     let path = root.join(names::LOCK);
-    let holder = disk.probe(&path);
-    holder.map_err(|e| Error::io(Op::Stat, &path, e))
+    disk.probe(&path)
 }
 
 /// Who holds the lock, and the state page. Waits a moment for a Forebay writer that is still
@@ -104,8 +102,7 @@ pub fn await_writer(disk: &dyn Disk, root: &Path) -> Result<(Holder, Option<Stat
 
 /// Creates the directory of a store. For a new store, also makes the path to it durable.
 pub fn make_directory(disk: &dyn Disk, root: &Path, maker: Maker) -> Result<()> {
-    disk.create_directory(root)
-        .map_err(|e| Error::io(Op::Create, root, e))?;
+    disk.create_directory(root)?;
     match maker {
         Maker::Nobody => sync_path(disk, root),
         Maker::Forebay | Maker::Other => Ok(()),
@@ -119,10 +116,10 @@ fn sync_path(disk: &dyn Disk, root: &Path) -> Result<()> {
         match disk.sync_directory(above) {
             // The file system does not support syncing a directory.
             Err(error) if cannot_be_synced(&error) => break,
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            Err(error) if is_forbidden(&error) => {
                 return sync_names(disk, root);
             }
-            synced => synced.map_err(|e| Error::io(Op::Sync, above, e))?,
+            synced => synced?,
         }
     }
     Ok(())
@@ -135,9 +132,9 @@ pub fn sync_name(disk: &dyn Disk, root: &Path, state: &StatePage) -> Result<()> 
     };
     match disk.sync_directory(parent) {
         // The name of a store that was opened before was made durable then.
-        Err(error) if error.kind() == ErrorKind::PermissionDenied && state.epoch() > 0 => Ok(()),
-        Err(error) if error.kind() == ErrorKind::PermissionDenied => sync_names(disk, root),
-        synced => synced.map_err(|e| Error::io(Op::Sync, parent, e)),
+        Err(error) if is_forbidden(&error) && state.epoch() > 0 => Ok(()),
+        Err(error) if is_forbidden(&error) => sync_names(disk, root),
+        synced => synced,
     }
 }
 
@@ -146,13 +143,17 @@ pub fn sync_name(disk: &dyn Disk, root: &Path, state: &StatePage) -> Result<()> 
 fn sync_names(disk: &dyn Disk, root: &Path) -> Result<()> {
     match disk.sync_file_system(root) {
         Err(error) if cannot_be_synced(&error) => Ok(()),
-        synced => synced.map_err(|e| Error::io(Op::SyncFileSystem, root, e)),
+        synced => synced,
     }
 }
 
-fn cannot_be_synced(error: &std::io::Error) -> bool {
+fn is_forbidden(error: &Error) -> bool {
+    error.kind() == Some(ErrorKind::PermissionDenied)
+}
+
+fn cannot_be_synced(error: &Error) -> bool {
     matches!(
         error.kind(),
-        ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::ReadOnlyFilesystem
+        Some(ErrorKind::InvalidInput | ErrorKind::Unsupported | ErrorKind::ReadOnlyFilesystem)
     )
 }

@@ -2,7 +2,7 @@
 
 use super::NAME;
 use crate::engine::{Appended, Place, Rows, Topic, Topics};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::record::{Batch, Layout, Message, Row};
 use crate::region::Region;
 use std::collections::{BTreeMap, HashMap};
@@ -118,8 +118,7 @@ impl State {
             });
         }
         let name = Path::new(NAME);
-        let chunk = Region::anonymous(len.max(CHUNK_LEN), name)
-            .map_err(|error| Error::io(Op::Allocate, name, error))?;
+        let chunk = Region::anonymous(len.max(CHUNK_LEN), name).at(Op::Allocate, name)?;
         let chunk = Arc::new(chunk);
         self.chunks.push(Arc::clone(&chunk));
         self.used = 0;

@@ -1,7 +1,6 @@
 //! Durability of commits, and what a power loss may leave of one.
 
 use super::*;
-use crate::disk::NotBegun;
 use crate::engine::Engine;
 use crate::error::{Error, Op};
 use crate::plant::{Bug, plant};
@@ -75,9 +74,12 @@ fn a_missing_or_unsynced_file_is_not_retried() {
     assert!(matches!(io(Op::Read, libc::EIO), Stop::Later(_)));
     // The kernel may have dropped the pages, and a second sync would succeed all the same.
     assert!(matches!(io(Op::Sync, libc::EIO), Stop::Refuse(_)));
-    let unbegun = NotBegun::from(std::io::Error::from_raw_os_error(libc::EMFILE));
-    let stop = Stop::of_file(Error::io(Op::Sync, "stage-1", unbegun));
-    assert!(matches!(stop, Stop::Later(_)));
+    let disk = HookedDisk::shared(|call, _| match call {
+        Call::Sync => Err(std::io::Error::from_raw_os_error(libc::EMFILE)),
+        _ => Ok(()),
+    });
+    let unbegun = disk.sync_file(Path::new("stage-1")).unwrap_err();
+    assert!(matches!(Stop::of_file(unbegun), Stop::Later(_)));
 }
 
 /// A power loss may leave a manifest without its bytes. A manifest of a later version is complete.

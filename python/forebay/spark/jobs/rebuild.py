@@ -122,8 +122,8 @@ def rebuild(
         first = [_Ranges(root, built, [ranges[n] for n in group], index) for group in groups]
         done = run(spark, first, _lay, progress)
         laid = sorted((part for parts in done for part in parts), key=lambda part: part.start)
-        settled = _forebay.rebuild_settle(root, built, laid)
-        plans = settled.index
+        merged = _forebay.rebuild_merge(root, built, laid)
+        plans = merged.index
         staged = [(part.start, part.keys) for part in laid]
         weights = [_KEY_BYTES * plan.count for plan in plans]
         groups = grouped(weights, groups_wanted, _TASK_BYTES_MIN)
@@ -137,13 +137,13 @@ def rebuild(
         path=root,
         target=root if target is None else built,
         replaced=target is None,
-        records=settled.records,
-        queues=settled.queues,
-        queue_entries=settled.queue_entries,
-        fillers=settled.fillers,
+        records=merged.records,
+        queues=merged.queues,
+        queue_entries=merged.queue_entries,
+        fillers=merged.fillers,
         index_files=len(plans),
         index_entries=sum(plan.count for plan in plans),
-        holes=tuple(settled.holes),
+        holes=tuple(merged.holes),
         log_bytes=sum(lengths),
         tasks=len(first) + len(second),
         seconds=time.monotonic() - began,

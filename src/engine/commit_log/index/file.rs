@@ -18,7 +18,7 @@
 //! Different keys may share a hash, so callers compare the keys themselves.
 
 use crate::disk::Disk;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::mapped::{Extent, MappedFile};
 use crate::num::{index, low_u32};
 use crate::record::rocketmq::layout::{be_u32, be_u64};
@@ -122,7 +122,7 @@ impl IndexFile {
             return Ok(None);
         }
         let file = MappedFile::open(disk, path.clone(), 0, len, access, Extent::Part(0));
-        let region = file.region().map_err(|e| Error::io(Op::Map, &path, e))?;
+        let region = file.region()?;
         let file = Arc::new(file);
         let Some((slots, entries)) = find_geometry(disk, &file, &region, name, hint)? else {
             return Ok(None);
@@ -139,8 +139,7 @@ impl IndexFile {
         };
         found.opened_at = found.count()?;
         let counted = found.entry_at(1) as u64..found.entry_at(found.opened_at) as u64;
-        let stored = found.file.data_runs(counted.clone());
-        if stored.map_err(|e| Error::io(Op::Read, &path, e))? != whole(counted) {
+        if found.file.data_runs(counted.clone())? != whole(counted) {
             return Ok(None);
         }
         if access == Access::ReadWrite {
@@ -164,10 +163,10 @@ impl IndexFile {
     ) -> Result<IndexFile> {
         let slots_end = slots_end(slots);
         let len = slots_end + ENTRY_LEN as u64 * u64::from(entries);
-        let made = MappedFile::create(disk, path.clone(), 0, len, HEADER_LEN as u64);
-        let file = Arc::new(made.map_err(|e| Error::io(Op::Create, &path, e))?);
-        let region = file.region().map_err(|e| Error::io(Op::Map, &path, e))?;
-        let io = |error| Error::io(Op::Store, &path, error);
+        let file = MappedFile::create(disk, path, 0, len, HEADER_LEN as u64)?;
+        let file = Arc::new(file);
+        let region = file.region()?;
+        let io = |error| Error::io(Op::Store, file.path(), error);
         if let Some((time, position)) = last {
             for at in [AT_BEGIN_TIME, AT_END_TIME] {
                 region.set_words(at, &time.to_be_bytes()).map_err(io)?;
@@ -193,10 +192,8 @@ impl IndexFile {
 
     fn reserve(&self, range: Range<u64>) -> Result<()> {
         let path = self.file.path();
-        let reserved = self
-            .disk
-            .reserve(path, range.start, range.end - range.start);
-        reserved.map_err(|e| Error::io(Op::Reserve, path, e))
+        self.disk
+            .reserve(path, range.start, range.end - range.start)
     }
 
     /// Reserves disk blocks for the entries before byte `end` of the file.
@@ -230,14 +227,13 @@ impl IndexFile {
 
     #[inline]
     fn load<const N: usize>(&self, at: usize) -> Result<[u8; N]> {
-        let loaded = self.region.words(at);
-        loaded.map_err(|e| Error::io(Op::Read, self.file.path(), e))
+        self.region.words(at).at(Op::Read, self.file.path())
     }
 
     #[inline]
     fn store(&self, at: usize, bytes: &[u8]) -> Result<()> {
         let stored = self.region.set_words(at, bytes);
-        stored.map_err(|e| Error::io(Op::Store, self.file.path(), e))
+        stored.at(Op::Store, self.file.path())
     }
 
     #[inline]
@@ -484,10 +480,7 @@ impl IndexFile {
 
     /// Marks the pages of entries at or after `position`, and of their slots, dirty.
     pub fn dirty_from(&self, disk: &dyn Disk, position: u64) -> Result<()> {
-        let dirty = |at, len| {
-            let dirtied = disk.dirty_range(&self.region, at, len);
-            dirtied.map_err(|e| Error::io(Op::Store, self.file.path(), e))
-        };
+        let dirty = |at, len| disk.dirty_range(&self.region, at, len);
         for number in (1..self.count()?).rev() {
             let entry = self.entry(number)?;
             if entry.position < position {
@@ -553,14 +546,10 @@ fn find_geometry(
         }
     }
     // Entry 1 follows the slots, and has the first position of the header.
-    let load = |at| {
-        let words = region.words::<8>(at);
-        words.map_err(|e| Error::io(Op::Read, file.path(), e))
-    };
+    let load = |at| region.words::<8>(at).at(Op::Read, file.path());
     let first = load(AT_BEGIN_POSITION)?;
     let at = |slots: u64| HEADER_LEN + 4 * index(slots) + ENTRY_LEN + 4;
-    let runs = file.data_runs(at(1) as u64..file.len());
-    let runs = runs.map_err(|e| Error::io(Op::Read, file.path(), e))?;
+    let runs = file.data_runs(at(1) as u64..file.len())?;
     let slots = runs.into_iter().flat_map(|run| {
         let slots = |byte: u64| (byte - at(0) as u64) / 4;
         slots(run.start)..slots(run.end + 3).min(len / 4)

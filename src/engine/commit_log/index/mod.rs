@@ -3,7 +3,7 @@
 pub mod file;
 
 use crate::disk::{Disk, Kind};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::layout::sys_flag;
 use crate::record::rocketmq::properties::{Known, index_hash};
@@ -165,8 +165,7 @@ impl Index {
     }
 
     fn add_file(&self, last: Option<&IndexFile>) -> Result<Arc<IndexFile>> {
-        let made = self.disk.create_directory(&self.directory);
-        made.map_err(|e| Error::io(Op::Create, &self.directory, e))?;
+        self.disk.create_directory(&self.directory)?;
         let name = file_name_now().max(last.map_or(0, |file| file.name + 1));
         let path = self.directory.join(format!("{name:017}"));
         let geometry = (self.slots, self.entries);
@@ -247,8 +246,8 @@ impl Index {
 
     fn unlink(&self, path: &Path) -> Result<()> {
         match self.disk.unlink(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            gone => gone.map_err(|e| Error::io(Op::Unlink, path, e))?,
+            Err(error) if error.is_not_found() => {}
+            gone => gone?,
         }
         self.unlinked.store(true, Ordering::Release);
         Ok(())
@@ -303,10 +302,7 @@ impl Index {
     pub fn flush(&self) -> Result<()> {
         if self.unlinked.swap(false, Ordering::AcqRel) {
             let synced = self.disk.sync_directory(&self.directory);
-            synced.map_err(|error| {
-                self.unlinked.store(true, Ordering::Release);
-                Error::io(Op::Sync, &self.directory, error)
-            })?;
+            synced.inspect_err(|_| self.unlinked.store(true, Ordering::Release))?;
         }
         if self.access == Access::Read {
             return Ok(());
@@ -356,18 +352,11 @@ pub fn is_indexed(record: &Record<'_>) -> bool {
 
 /// Names and lengths of the index files in a directory, oldest first.
 fn list_names(disk: &dyn Disk, directory: &Path) -> Result<Vec<(u64, u64)>> {
-    if disk
-        .stat(directory)
-        .map_err(|e| Error::io(Op::Stat, directory, e))?
-        .is_none()
-    {
+    if disk.stat(directory)?.is_none() {
         return Ok(Vec::new());
     }
     let mut names = Vec::new();
-    for entry in disk
-        .list(directory)
-        .map_err(|e| Error::io(Op::List, directory, e))?
-    {
+    for entry in disk.list(directory)? {
         let digits = |name: &String| name.len() == 17 && name.bytes().all(|b| b.is_ascii_digit());
         let Some(name) = entry.name.filter(digits) else {
             continue;

@@ -14,14 +14,13 @@ use super::blank::blank;
 use crate::engine::commit_log::queues::row::QueueRow;
 use crate::engine::directory::page::Mark;
 use crate::engine::{Appended, Place, Topic};
-use crate::error::{Error, Op, Result};
-use crate::mapped::{Allocator, Latch, MappedFile, TransientPool, Use};
+use crate::error::{At, Error, Op, Result};
+use crate::mapped::{Allocator, Latch, MappedFile, Ready, TransientPool, Use};
 use crate::num::index;
 use crate::record::rocketmq::layout::BLANK_LEN;
 use crate::record::{Batch, rocketmq};
 use crate::region::{PAGE, Region};
 use std::collections::VecDeque;
-use std::io;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -86,7 +85,7 @@ impl Current {
             // The blocks are reserved: this fails only if the device or file system is lost.
             _ => self.region.write(start, bytes),
         };
-        stored.map_err(|e| Error::io(Op::Store, self.file.path(), e))
+        stored.at(Op::Store, self.file.path())
     }
 
     #[cold]
@@ -186,9 +185,7 @@ impl Tail {
     }
 
     fn enter(&mut self, file: Arc<MappedFile>) -> Result<()> {
-        let region = file
-            .region()
-            .map_err(|e| Error::io(Op::Map, file.path(), e))?;
+        let region = file.region()?;
         let end = file.end();
         self.asked_until = file.start() + file.reserved();
         self.populated = self.position;
@@ -475,13 +472,9 @@ impl Tail {
         if file.reserve(step).is_ok() {
             return Ok(());
         }
-        let reserve = || {
-            let reserved = file.reserve(need);
-            reserved.map_err(|e| Error::io(Op::Reserve, file.path(), e))
-        };
-        let mut reserved = reserve();
+        let mut reserved = file.reserve(need);
         if reserved.as_ref().is_err_and(Error::is_out_of_room) && self.let_go(ahead.max(1)) {
-            reserved = reserve();
+            reserved = file.reserve(need);
         }
         reserved.map_err(|error| {
             let missing = need.saturating_sub(file.reserved());
@@ -497,11 +490,11 @@ impl Tail {
         while self.ahead.len() + self.coming.len() > kept {
             let last = match self.coming.pop_back() {
                 Some(coming) => match coming.wait(ALLOCATE_TIMEOUT) {
-                    Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+                    None => {
                         self.coming.push_back(coming);
                         break;
                     }
-                    made => made.ok(),
+                    Some(made) => made.done(),
                 },
                 None => self.ahead.pop_back(),
             };
@@ -525,8 +518,8 @@ impl Tail {
             // the order.
             let coming = self.coming.front().cloned();
             let file = match coming.as_ref().map(|latch| latch.wait(ALLOCATE_TIMEOUT)) {
-                Some(Ok(file)) => file,
-                Some(Err(error)) if error.kind() == io::ErrorKind::TimedOut => {
+                Some(Some(Ready::Done(file))) => file,
+                Some(None) => {
                     // The allocator is still creating it, so it cannot be created here too.
                     let waited_ms = ALLOCATE_TIMEOUT.as_secs() * 1000;
                     return Err(Error::Busy { waited_ms });
@@ -547,15 +540,13 @@ impl Tail {
 
     fn create(&self, with: &Appender<'_>, start: u64) -> Result<Arc<MappedFile>> {
         let directory = with.log.files.directory();
-        let made = with.disk.create_directory(directory);
-        made.map_err(|e| Error::io(Op::Create, directory, e))?;
+        with.disk.create_directory(directory)?;
         let path = with.log.files.path_of(start);
         let len = with.log.files.file_len();
         let step = RESERVE_STEP.min(len);
         let preparer = with.allocator.preparer();
         let try_with = |reserve| preparer.create(path.clone(), start, len, reserve, Use::Next);
         let made = try_with(step).or_else(|_| try_with(BLANK_LEN as u64));
-        let made = made.map_err(|e| Error::io(Op::Create, &path, e));
         made.map_err(|error| with_room(with, error, &path, step))
     }
 
@@ -612,7 +603,7 @@ impl Tail {
         let coming = self
             .coming
             .drain(..)
-            .filter_map(|latch| latch.wait(ALLOCATE_TIMEOUT).ok());
+            .filter_map(|latch| latch.wait(ALLOCATE_TIMEOUT)?.done());
         let coming: Vec<_> = coming.collect();
         self.ahead.drain(..).chain(coming).collect()
     }

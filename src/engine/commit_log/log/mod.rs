@@ -14,7 +14,7 @@ use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Mark, StatePage};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Extent, MappedFile, MappedFileQueue};
 use crate::num::index;
@@ -130,32 +130,32 @@ impl Log {
     ///
     /// [`Error::Io`] if the file cannot be opened, mapped or read. Then nothing is known about the
     /// bytes, and no decision may rest on them.
-    pub fn record_at(&self, position: u64) -> Result<Found> {
+    pub fn record_at(&self, position: u64) -> Result<Lookup> {
         guard::renew_at(RealClock.coarse_ms());
         match self.look_at(position) {
             // The writer has deleted the file.
             Err(error) if error.is_not_found() && position < self.min_position() => {
-                Ok(Found::Flawed(OUTSIDE))
+                Ok(Lookup::Flawed(OUTSIDE))
             }
-            Err(_) if planted(Bug::TakeErrorForAbsence) => Ok(Found::Flawed(Flaw::Empty)),
+            Err(_) if planted(Bug::TakeErrorForAbsence) => Ok(Lookup::Flawed(Flaw::Empty)),
             looked => looked,
         }
     }
 
-    fn look_at(&self, position: u64) -> Result<Found> {
+    fn look_at(&self, position: u64) -> Result<Lookup> {
         let file = self.files.find(position);
         let Some(file) = file.filter(|_| position < self.published()) else {
-            return Ok(Found::Flawed(OUTSIDE));
+            return Ok(Lookup::Flawed(OUTSIDE));
         };
         let (region, start) = match self.files.disk().copies() && !file.is_mapped() {
             true => (copy_record(self.files.disk(), &file, position)?, 0),
             false => (self.files.map(&file)?, index(position - file.start())),
         };
         Ok(match Message::new(region, start)? {
-            Err(flaw) => Found::Flawed(flaw),
+            Err(flaw) => Lookup::Flawed(flaw),
             Ok(message) => match message.record().position() {
-                stated if stated == position.cast_signed() => Found::Record(message),
-                stated => Found::Flawed(Flaw::Position(stated)),
+                stated if stated == position.cast_signed() => Lookup::Record(message),
+                stated => Lookup::Flawed(Flaw::Position(stated)),
             },
         })
     }
@@ -165,12 +165,12 @@ impl Log {
     /// # Errors
     ///
     /// As [`Log::record_at`].
-    pub fn checked_record_at(&self, position: u64) -> Result<Found> {
+    pub fn checked_record_at(&self, position: u64) -> Result<Lookup> {
         let found = self.record_at(position)?;
-        if let Found::Record(message) = &found
+        if let Lookup::Record(message) = &found
             && let Err(flaw) = message.record().check(position)
         {
-            return Ok(Found::Flawed(flaw));
+            return Ok(Lookup::Flawed(flaw));
         }
         Ok(found)
     }
@@ -182,8 +182,8 @@ impl Log {
     /// [`Error::Corrupt`] if there is no record; otherwise as [`Log::record_at`].
     pub fn require(&self, position: u64) -> Result<Message> {
         match self.checked_record_at(position)? {
-            Found::Record(message) => Ok(message),
-            Found::Flawed(flaw) => {
+            Lookup::Record(message) => Ok(message),
+            Lookup::Flawed(flaw) => {
                 let path = self.path_at(position);
                 Err(Error::corrupt(path, position, flaw.to_string()))
             }
@@ -207,19 +207,19 @@ impl Log {
 /// Bytes that cannot be read are neither of these but an error. So nobody can mistake a lack of
 /// descriptors or memory for the absence of a record.
 #[derive(Debug)]
-pub enum Found {
+pub enum Lookup {
     /// A record.
     Record(Message),
     /// No record, and what is wrong with the bytes.
     Flawed(Flaw),
 }
 
-impl Found {
+impl Lookup {
     /// The record, if there is one.
     pub fn record(self) -> Option<Message> {
         match self {
-            Found::Record(message) => Some(message),
-            Found::Flawed(_) => None,
+            Lookup::Record(message) => Some(message),
+            Lookup::Flawed(_) => None,
         }
     }
 }
@@ -230,15 +230,14 @@ const OUTSIDE: Flaw = Flaw::Field("position: outside the log");
 /// Copies the record at `position` of a file. The copy may end early.
 fn copy_record(disk: &dyn Disk, file: &MappedFile, position: u64) -> Result<Arc<Region>> {
     let at = position - file.start();
-    let io = |error| Error::io(Op::Read, file.path(), error);
     let mut head = [0; BLANK_LEN];
-    disk.read_at(file.path(), at, &mut head).map_err(io)?;
+    disk.read_at(file.path(), at, &mut head)?;
     let most = RECORD_LEN_MAX.min(index(file.end() - position));
     let len = (be_u32(&head, 0) as usize).clamp(BLANK_LEN.min(most), most);
     let mut bytes = vec![0; len];
-    disk.read_at(file.path(), at, &mut bytes).map_err(io)?;
-    let region = Region::anonymous(len, file.path()).map_err(io)?;
-    region.write(0, &bytes).map_err(io)?;
+    disk.read_at(file.path(), at, &mut bytes)?;
+    let region = Region::anonymous(len, file.path()).at(Op::Read, file.path())?;
+    region.write(0, &bytes).at(Op::Read, file.path())?;
     region.publish(len);
     Ok(Arc::new(region))
 }

@@ -2,7 +2,7 @@
 
 use super::Log;
 use super::blank::is_blank;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::mapped::MappedFile;
 use crate::mapped::queue::MappedFileQueue;
 use crate::num::index;
@@ -43,10 +43,9 @@ fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Resul
         let chunk_end = until
             .min(data_end)
             .min((at / SEARCH_CHUNK + 1) * SEARCH_CHUNK);
-        let io = |error| Error::io(Op::Read, file.path(), error);
-        let bytes = region.run(at, chunk_end - at).map_err(io)?;
+        let bytes = region.run(at, chunk_end - at).at(Op::Read, file.path())?;
         let found = search(&region, file.start(), at..at + bytes.len(), data_end);
-        if let Some(found) = found.map_err(io)? {
+        if let Some(found) = found.at(Op::Read, file.path())? {
             return Ok(Some(found));
         }
         // A hole that cannot be loaded for lack of room holds nothing.
@@ -59,8 +58,7 @@ fn next_in_file(log: &Log, file: &Arc<MappedFile>, from: u64, end: u64) -> Resul
 const SEARCH_CHUNK: usize = 1 << 20;
 
 fn next_data(files: &MappedFileQueue, file: &MappedFile, at: u64) -> Result<Option<Range<u64>>> {
-    let data = files.disk().next_data(file.path(), at);
-    data.map_err(|e| Error::io(Op::Read, file.path(), e))
+    files.disk().next_data(file.path(), at)
 }
 
 /// Searches for a record or BLANK that begins in `bytes` of a file, all of which can be loaded.

@@ -2,7 +2,7 @@
 
 use super::Log;
 use super::blank::is_blank;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::num::index;
 use crate::plant::{Bug, planted};
 use crate::record::Flaw;
@@ -118,7 +118,7 @@ impl Walker {
             return Ok(Step::End);
         };
         let bytes = extent(|len| window.run(at, len));
-        let bytes = bytes.map_err(|e| Error::io(Op::Read, window.region().path(), e))?;
+        let bytes = bytes.at(Op::Read, window.region().path())?;
         let file_len = window.region().len();
         let is_full_length = file_len as u64 == self.log.files.file_len();
         if is_full_length && file_len - at < BLANK_LEN {

@@ -10,7 +10,7 @@ use crate::engine::commit_log::tables::abort;
 use crate::engine::commit_log::tables::inventory::Inventory;
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::engine::directory::{names, writer};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,18 +62,15 @@ impl StoreLock {
     /// Moves queues and index from `built` into the store, and the previous ones to `away`.
     pub fn install(&self, built: &Path, away: &Path, index: &[IndexKeys]) -> Result<()> {
         let disk = &*self.disk;
-        let make = |path: &Path| {
-            let made = disk.create_directory(path);
-            made.map_err(|e| Error::io(Op::Create, path, e))
-        };
+        let make = |path: &Path| disk.create_directory(path);
         for name in [names::QUEUES, names::INDEX] {
             let (old, kept, new) = (self.root.join(name), away.join(name), built.join(name));
             make(away)?;
             if is_there(disk, &old)? {
-                rename(disk, &old, &kept)?;
+                disk.rename(&old, &kept)?;
             }
             make(&new)?;
-            rename(disk, &new, &old)?;
+            disk.rename(&new, &old)?;
         }
         // The inventory must list the new files, or the next opening considers the index damaged.
         if let Some(mut inventory) = Inventory::load(disk, &self.root)? {
@@ -85,17 +82,10 @@ impl StoreLock {
             inventory.index = (!index.is_empty()).then(|| index.iter().map(entry).collect());
             inventory.save(&self.disk, &self.root)?;
         }
-        let synced = disk.sync_directory(&self.root);
-        synced.map_err(|e| Error::io(Op::Sync, &self.root, e))
+        disk.sync_directory(&self.root)
     }
 }
 
 fn is_there(disk: &dyn Disk, path: &Path) -> Result<bool> {
-    let found = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
-    Ok(found.is_some())
-}
-
-fn rename(disk: &dyn Disk, from: &Path, to: &Path) -> Result<()> {
-    let named = disk.rename(from, to);
-    named.map_err(|e| Error::io(Op::Rename, from, e))
+    Ok(disk.stat(path)?.is_some())
 }

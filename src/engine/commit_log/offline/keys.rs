@@ -14,7 +14,7 @@ use super::{IndexKeys, Quarry};
 use crate::disk::Disk;
 use crate::engine::commit_log::index::file::IndexFile;
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::mapped::queue::file_name;
 use crate::record::rocketmq::layout::{be_u32, be_u64};
 use std::path::{Path, PathBuf};
@@ -56,8 +56,7 @@ impl<'a> StagedKeys<'a> {
     ) -> Result<StagedKeys<'a>> {
         let path = path_of(target, start);
         let directory = target.join("keys");
-        let made = disk.create_directory(&directory);
-        made.map_err(|e| Error::io(Op::Create, &directory, e))?;
+        disk.create_directory(&directory)?;
         Ok(StagedKeys {
             disk,
             temporary: directory.join(format!("{start}.{token}.tmp")),
@@ -78,10 +77,8 @@ impl<'a> StagedKeys<'a> {
     }
 
     fn store(&mut self) -> Result<()> {
-        let written = self
-            .disk
-            .write_at(&self.temporary, self.stored, &self.buffer);
-        written.map_err(|e| Error::io(Op::Write, &self.temporary, e))?;
+        self.disk
+            .write_at(&self.temporary, self.stored, &self.buffer)?;
         self.stored += self.buffer.len() as u64;
         self.buffer.clear();
         Ok(())
@@ -90,8 +87,7 @@ impl<'a> StagedKeys<'a> {
     /// Gives the file its final name and returns the number of keys.
     pub fn finish(mut self) -> Result<u64> {
         self.store()?;
-        let named = self.disk.rename(&self.temporary, &self.path);
-        named.map_err(|e| Error::io(Op::Rename, &self.temporary, e))?;
+        self.disk.rename(&self.temporary, &self.path)?;
         Ok(self.stored / KEY_LEN as u64)
     }
 }
@@ -122,8 +118,7 @@ pub fn each_key(
                 .unwrap_or(CHUNK_KEYS)
                 .min(CHUNK_KEYS);
             let part = buffer.get_mut(..wanted * KEY_LEN).unwrap_or_default();
-            let read = disk.read_at(&path, at * KEY_LEN as u64, part);
-            let read = read.map_err(|e| Error::io(Op::Read, &path, e))?;
+            let read = disk.read_at(&path, at * KEY_LEN as u64, part)?;
             if read < part.len() {
                 let reason = format!("expected {} bytes of keys, read {read}", part.len());
                 return Err(Error::corrupt(&path, at * KEY_LEN as u64, reason));
@@ -154,8 +149,7 @@ impl Quarry {
         token: &str,
     ) -> Result<()> {
         let directory = target.join(names::INDEX);
-        let made = self.disk.create_directory(&directory);
-        made.map_err(|e| Error::io(Op::Create, &directory, e))?;
+        self.disk.create_directory(&directory)?;
         let temporary = directory.join(format!("{}.{token}.tmp", plan.name));
         let mut before = None;
         if let Some(last) = plan.first.checked_sub(1) {
@@ -173,9 +167,7 @@ impl Quarry {
         })?;
         file.flush()?;
         let path = directory.join(format!("{:017}", plan.name));
-        let named = self.disk.rename(&temporary, &path);
-        named.map_err(|e| Error::io(Op::Rename, &temporary, e))?;
-        let synced = self.disk.sync_directory(&directory);
-        synced.map_err(|e| Error::io(Op::Sync, &directory, e))
+        self.disk.rename(&temporary, &path)?;
+        self.disk.sync_directory(&directory)
     }
 }

@@ -4,7 +4,7 @@
 //! ```text
 //!   lay      a range of the log: writes its queue entries to their places in the queue files,
 //!            which follow from the offsets, and its keys to a separate file, in log order
-//!   settle   all ranges: checks offsets across ranges, and writes fillers
+//!   merge    all ranges: checks offsets across ranges, and writes fillers
 //!   index    one index file; its first key follows from the number of keys before it
 //!   install  replaces the queues and index of a store
 //! ```
@@ -16,11 +16,11 @@
 
 mod install;
 mod keys;
+mod merge;
 mod rows;
-mod settle;
 
 pub use install::StoreLock;
-pub use settle::{IndexKeys, Settled};
+pub use merge::{IndexKeys, Merged};
 
 use super::index::is_indexed;
 use super::log::Log;
@@ -34,7 +34,7 @@ use crate::disk::Disk;
 use crate::engine::directory::page::{Geometry, StatePage};
 use crate::engine::directory::recognise::{Maker, recognise};
 use crate::engine::directory::writer;
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::mapped::queue::FoundFile;
 use crate::options::Options;
 use crate::record::rocketmq::Record;
@@ -175,8 +175,7 @@ impl Quarry {
 
     /// Makes everything laid on this machine durable.
     pub fn sync(&self, target: &Path) -> Result<()> {
-        let synced = self.disk.sync_file_system(target);
-        synced.map_err(|e| Error::io(Op::SyncFileSystem, target, e))
+        self.disk.sync_file_system(target)
     }
 }
 

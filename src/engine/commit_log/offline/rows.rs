@@ -6,7 +6,7 @@ use crate::engine::commit_log::queues::queue::ENTRY_LEN;
 use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::engine::commit_log::queues::row::QueueRow;
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::mapped::queue::file_name;
 use crate::num::index;
 use std::collections::{HashMap, HashSet};
@@ -143,10 +143,8 @@ impl<'a> Files<'a> {
             let (part, behind) = rest.split_at(room.min(rest.len()));
             let path = directory.join(file_name(start * ENTRY_LEN));
             self.make(&directory, &path)?;
-            let written = self
-                .disk
-                .write_at(&path, (number - start) * ENTRY_LEN, part);
-            written.map_err(|e| Error::io(Op::Write, &path, e))?;
+            self.disk
+                .write_at(&path, (number - start) * ENTRY_LEN, part)?;
             number = start + self.file_entries;
             rest = behind;
         }
@@ -157,12 +155,11 @@ impl<'a> Files<'a> {
         if self.made.contains(path) {
             return Ok(());
         }
-        let made = self.disk.create_directory(directory);
-        made.map_err(|e| Error::io(Op::Create, directory, e))?;
+        self.disk.create_directory(directory)?;
         match self.disk.create(path, self.file_entries * ENTRY_LEN) {
             // Another range has entries in this file too.
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made.map_err(|e| Error::io(Op::Create, path, e))?,
+            Err(error) if error.kind() == Some(io::ErrorKind::AlreadyExists) => {}
+            made => made?,
         }
         self.made.insert(path.to_owned());
         Ok(())

@@ -61,7 +61,7 @@ impl Durable for Parts {
 
     fn unmap_unused(&self) {
         // Nothing below the mark is synced or dispatched again.
-        let settled = self.log.state.get(Mark::Settled);
+        let settled = self.log.state.get(Mark::FullPass);
         self.log.files.unmap_unused(settled);
     }
 }
@@ -140,7 +140,7 @@ impl Parts {
     pub fn full_pass(&self) -> Result<()> {
         self.health.check()?;
         self.save_table()?;
-        if self.dispatcher.dispatched() <= self.log.state.get(Mark::Settled) {
+        if self.dispatcher.dispatched() <= self.log.state.get(Mark::FullPass) {
             return Ok(());
         }
         let flushed = self.flush_all()?;
@@ -153,7 +153,7 @@ impl Parts {
     pub fn withdraw_full_pass(&self) -> MutexGuard<'_, ()> {
         let alone = self.flushing.full_pass.lock();
         let min = self.log.min_position();
-        self.log.state.set(Mark::Settled, min);
+        self.log.state.set(Mark::FullPass, min);
         alone
     }
 
@@ -210,7 +210,7 @@ impl Parts {
         self.health.check()?;
         let inventory = &flushed.inventory;
         inventory.save(&self.disk, &self.root)?;
-        self.log.state.set(Mark::Settled, inventory.position);
+        self.log.state.set(Mark::FullPass, inventory.position);
         self.health.unless_failed(|| self.log.state.vouch());
         self.log.state.sync(&*self.disk)
     }

@@ -86,8 +86,8 @@ pub struct Flushing {
 pub struct Following {
     /// Held while this process opens the writer's new files.
     pub lock: Mutex<()>,
-    /// The writer's count of replaced files, as last seen.
-    pub exchanges: AtomicU32,
+    /// The writer's generation, as last seen.
+    pub generation: AtomicU32,
 }
 
 /// The parts of an open store.

@@ -4,7 +4,7 @@ pub mod queue;
 pub mod row;
 
 use crate::engine::{Topic, Topics};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use parking_lot::RwLock;
 use queue::{ConsumeQueue, QueueStore};
 use row::QueueRow;
@@ -125,10 +125,7 @@ impl Queues {
             .collect();
         let directory = &self.store.directory;
         let synced = self.store.disk.sync_file_system(directory);
-        synced.map_err(|error| {
-            taken.iter().for_each(|(queue, it)| queue.give_back(*it));
-            Error::io(Op::SyncFileSystem, directory, error)
-        })?;
+        synced.inspect_err(|_| taken.iter().for_each(|(queue, it)| queue.give_back(*it)))?;
         for (queue, unflushed) in taken {
             queue.set_flushed(unflushed.max);
         }

@@ -5,7 +5,7 @@ use crate::engine::commit_log::log::blank::is_blank;
 use crate::engine::commit_log::log::search::search;
 use crate::engine::commit_log::log::sound::Depth;
 use crate::engine::{Check, Cursor, Damage, DamageKind, Filter, Rows};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::record::Flaw;
 use crate::record::rocketmq::layout::{MAGIC_BLANK, extent};
 use crate::record::rocketmq::{Layout, Record};
@@ -48,12 +48,10 @@ impl ByteCursor {
         (filter, check): (Filter, Check),
         damage: &Arc<Mutex<Vec<Damage>>>,
     ) -> Result<ByteCursor> {
-        let region = Region::anonymous(bytes.len(), path);
-        let region = region.map_err(|e| Error::io(Op::Map, path, e))?;
+        let region = Region::anonymous(bytes.len(), path).at(Op::Map, path)?;
         // Faulted in one by one during the copy, the pages would cost more than the copy.
         let _ = region.populate(0, bytes.len());
-        let copied = region.write(0, bytes);
-        copied.map_err(|e| Error::io(Op::Map, path, e))?;
+        region.write(0, bytes).at(Op::Map, path)?;
         region.publish(bytes.len());
         let cursor = ByteCursor {
             region: Arc::new(region),

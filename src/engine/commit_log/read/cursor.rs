@@ -9,7 +9,7 @@ use crate::engine::commit_log::queues::queue::entry::QueueEntry;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, EntryMap};
 use crate::engine::report::Report;
 use crate::engine::{Check, Cursor, Filter, Rows, Topic};
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::num::index;
 use crate::record::Flaw;
 use crate::record::rocketmq::properties::java_hash;
@@ -114,8 +114,7 @@ impl QueueCursor {
         };
         let start = index(entry.position - range.start);
         let bytes = region.slice(start, entry.size as usize);
-        let bytes = bytes.map_err(|e| Error::io(Op::Read, region.path(), e))?;
-        let Some(bytes) = bytes else {
+        let Some(bytes) = bytes.at(Op::Read, region.path())? else {
             return Ok(Some(Flaw::Length(i64::from(entry.size))));
         };
         prefetch(entries, number, &entry, range, region);

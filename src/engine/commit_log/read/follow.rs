@@ -12,7 +12,7 @@ use crate::engine::commit_log::queues::queue::{
     ConsumeQueue, is_directory_name, list_queues, list_topics,
 };
 use crate::engine::directory::page::Mark;
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::mapped::{Extent, MappedFile};
 use crate::region::Access;
@@ -28,32 +28,32 @@ pub fn refresh_log(parts: &Parts) -> Result<()> {
     let durable = source.get(Mark::Durable);
     source.check()?;
     log.state.set(Mark::Durable, durable);
-    // The count of replaced files is read after the end: the writer raises it before it publishes
-    // what the new files hold.
+    // The generation is read after the end: the writer raises it before it publishes what the new
+    // files hold.
     let look = || {
         (
             source.get(Mark::Minimum),
             source.get(Mark::Dispatched),
-            source.exchanges(),
+            source.generation(),
         )
     };
-    let is_news = |(minimum, end, exchanges): (u64, u64, u32)| {
+    let is_news = |(minimum, end, generation): (u64, u64, u32)| {
         minimum > log.min_position()
             || end > log.published()
-            || exchanges != parts.following.exchanges.load(Ordering::Acquire)
+            || generation != parts.following.generation.load(Ordering::Acquire)
     };
     if !is_news(look()) {
         return source.check();
     }
     let _alone = parts.following.lock.lock();
-    let (minimum, end, exchanges) = look();
+    let (minimum, end, generation) = look();
     source.check()?;
-    if exchanges != parts.following.exchanges.load(Ordering::Acquire) {
+    if generation != parts.following.generation.load(Ordering::Acquire) {
         open_again(parts)?;
         parts
             .following
-            .exchanges
-            .store(exchanges, Ordering::Release);
+            .generation
+            .store(generation, Ordering::Release);
     }
     let has_grown = end > log.published();
     if has_grown {
@@ -131,8 +131,7 @@ pub fn refresh_topic(parts: &Parts, name: &str) -> Result<()> {
         return Ok(());
     }
     let directory = parts.queues.store.directory.join(name);
-    let found = parts.disk.stat(&directory);
-    match found.map_err(|e| Error::io(Op::Stat, &directory, e))? {
+    match parts.disk.stat(&directory)? {
         None => Ok(()),
         Some(entry) if entry.kind == Kind::Directory => join_queues(parts, name),
         Some(_) => Err(Error::Unsupported {

@@ -5,7 +5,7 @@ use super::locate::Search;
 use super::meant::check_record;
 use crate::engine::commit_log::index::file::IndexFile;
 use crate::engine::commit_log::index::is_indexed;
-use crate::engine::commit_log::log::Found;
+use crate::engine::commit_log::log::Lookup;
 use crate::engine::commit_log::log::search::next_record;
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
@@ -125,14 +125,14 @@ fn in_file(
         }
         if entry.position < end && !unindexed.contains(&entry.position) {
             match parts.log.checked_record_at(entry.position) {
-                Ok(Found::Record(message)) => {
+                Ok(Lookup::Record(message)) => {
                     if question.fits(&message.record().rocketmq())
                         && !found.last().is_some_and(known)
                     {
                         found.push(message);
                     }
                 }
-                Ok(Found::Flawed(flaw)) => flawed.push((entry.position, flaw.to_string())),
+                Ok(Lookup::Flawed(flaw)) => flawed.push((entry.position, flaw.to_string())),
                 Err(error) => failed = Err(error),
             }
         }
@@ -184,7 +184,7 @@ fn scan(
         .take(question.max - found.len().min(question.max))
     {
         match log.checked_record_at(position)? {
-            Found::Flawed(_) if position < log.min_position() => {}
+            Lookup::Flawed(_) if position < log.min_position() => {}
             _ => found.push(log.require(position)?),
         }
     }
@@ -255,8 +255,8 @@ pub fn offset_at(parts: &Parts, topic: &Topic, queue: &ConsumeQueue, time: i64) 
         }
         let own = |position: u64| -> Result<Result<i64, String>> {
             let message = match log.record_at(position)? {
-                Found::Record(message) => message,
-                Found::Flawed(flaw) => return Ok(Err(flaw.to_string())),
+                Lookup::Record(message) => message,
+                Lookup::Flawed(flaw) => return Ok(Err(flaw.to_string())),
             };
             let record = message.record().rocketmq();
             let own = check_record(record.bytes(), position, (topic, queue.id, number));

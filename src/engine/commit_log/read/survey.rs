@@ -4,7 +4,7 @@ use crate::engine::archive::survey::{SealedFile, Survey, Surveyor};
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::directory::page::Mark;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Error, Op, Result};
 use crate::mapped::MappedFile;
 
 /// The log files that are full, durable and completely dispatched, oldest first. Never includes the
@@ -66,11 +66,8 @@ fn walk(parts: &Parts, file: &MappedFile) -> Result<Survey> {
             Sound::Hole(hole) => surveyor.skip(hole.range, hole.flaw),
         }
     }
-    let region = file
-        .region()
-        .map_err(|e| Error::io(Op::Map, file.path(), e))?;
+    let region = file.region()?;
     surveyor.finish(file, |start, len| {
-        let bytes = region.run(start, len);
-        bytes.map_err(|e| Error::io(Op::Read, file.path(), e))
+        region.run(start, len).at(Op::Read, file.path())
     })
 }

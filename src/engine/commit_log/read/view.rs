@@ -5,7 +5,7 @@
 
 use super::cursor::{LogCursor, QueueCursor};
 use super::{follow, query};
-use crate::engine::commit_log::log::Found;
+use crate::engine::commit_log::log::Lookup;
 use crate::engine::commit_log::parts::Parts;
 use crate::engine::commit_log::queues::queue::ConsumeQueue;
 use crate::engine::directory::page::Mark;
@@ -163,7 +163,7 @@ pub fn message_at(parts: &Parts, position: u64) -> Result<Message> {
         )));
     }
     // Bytes that do not even resemble a record mean a wrong position, not damage.
-    let Found::Record(found) = log.record_at(position)? else {
+    let Lookup::Record(found) = log.record_at(position)? else {
         return Err(nowhere("no record begins there".to_owned()));
     };
     let message = log.require(position);

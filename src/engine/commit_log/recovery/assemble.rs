@@ -19,7 +19,7 @@ use crate::engine::directory::names;
 use crate::engine::directory::page::{Cache, Mark, StatePage};
 use crate::engine::service::append_lock::AppendLock;
 use crate::engine::service::health::Health;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::mapped::queue::FoundFile;
 use crate::mapped::{Allocator, Extent, MappedFileQueue, Preparation, TransientPool};
 use crate::meter::FlushMeter;
@@ -163,8 +163,10 @@ fn marks(found: &Found, walked: &Walked) -> Result<(Arc<StatePage>, Option<u64>)
         doubt_caches(found, walked);
     }
     let whole = walked.untouched_since_close && !caches_are_behind(found, walked);
-    let in_doubt = state.is_halted().then(|| state.get(Mark::Settled).max(min));
-    state.set(Mark::Settled, if whole { end } else { min });
+    let in_doubt = state
+        .is_halted()
+        .then(|| state.get(Mark::FullPass).max(min));
+    state.set(Mark::FullPass, if whole { end } else { min });
     if state.epoch() == 0 && end > min {
         // Another system's store: only the queue files tell which offsets were used.
         Inventory::of(end, &found.topics, &walked.queues, walked.index.as_deref())?
@@ -215,7 +217,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
     };
     let tail = AppendLock::new(tail, options.append_lock, Arc::clone(&clock));
     // Differs from the page, so that the first refresh reopens the files.
-    let exchanges = found.state.exchanges().wrapping_sub(1);
+    let generation = found.state.generation().wrapping_sub(1);
     let page = found.epoch.map(|epoch| (Arc::clone(&found.state), epoch));
     let parts = Parts {
         allocator: Allocator::new(&found.machine, preparation(options), &found.report.warnings),
@@ -229,7 +231,7 @@ fn build(found: Found, base: Base) -> Result<Opened> {
         },
         following: Following {
             lock: Mutex::new(()),
-            exchanges: AtomicU32::new(exchanges),
+            generation: AtomicU32::new(generation),
         },
         root: found.root,
         disk: found.machine.disk,
@@ -271,7 +273,7 @@ fn pool(found: &Found, end: u64) -> Result<Option<TransientPool>> {
         return Ok(None);
     }
     let made = TransientPool::new(buffers as usize, found.geometry.log_file_len, end);
-    let pool = made.map_err(|e| Error::io(Op::MakePool, &found.root, e))?;
+    let pool = made.at(Op::MakePool, &found.root)?;
     if options.transient_pool > 0 {
         pool.lock();
     }

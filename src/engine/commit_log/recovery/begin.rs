@@ -118,7 +118,7 @@ pub fn begin(found: &Found) -> Result<Begin> {
         _ => {
             let settled = known(match planted(Bug::TrustIndex) {
                 true => Mark::Durable,
-                false => Mark::Settled,
+                false => Mark::FullPass,
             });
             begin.index_until = Some(settled.unwrap_or(begin.from));
             settled.map(|at| (at, Trust::Below(state.get(Mark::Durable))))

@@ -6,7 +6,7 @@ use super::load::Loaded;
 use crate::engine::commit_log::log::sound::{Depth, Sound, SoundWalk};
 use crate::engine::commit_log::log::walk::Trust;
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::mapped::queue::file_name;
 use crate::record::rocketmq::Record;
 
@@ -107,8 +107,7 @@ fn last_used_file(found: &Found) -> Result<u64> {
     for file in found.files.iter().rev() {
         let mut head = [0; 8];
         let path = directory.join(file_name(file.start));
-        let read = found.disk().read_at(&path, 0, &mut head);
-        read.map_err(|e| Error::io(Op::Read, &path, e))?;
+        found.disk().read_at(&path, 0, &mut head)?;
         if head != [0; 8] {
             return Ok(file.start);
         }

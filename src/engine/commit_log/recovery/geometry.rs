@@ -3,7 +3,7 @@
 use crate::disk::Disk;
 use crate::engine::directory::names;
 use crate::engine::directory::page::{Geometry, StatePage};
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::mapped::queue::{FoundFile, list_files};
 use crate::options::Options;
 use std::path::Path;
@@ -39,16 +39,8 @@ pub fn log_files(disk: &dyn Disk, root: &Path, ours: bool) -> Result<Vec<FoundFi
 pub fn has_foreign_queues(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let rocks = root.join(names::QUEUES).join("CURRENT");
     let batch = root.join("batchconsumequeue");
-    let there = |path: &Path| {
-        disk.stat(path)
-            .map(|found| found.is_some())
-            .map_err(|e| Error::io(Op::Stat, path, e))
-    };
-    let batches = there(&batch)?
-        && !disk
-            .list(&batch)
-            .map_err(|e| Error::io(Op::List, &batch, e))?
-            .is_empty();
+    let there = |path: &Path| disk.stat(path).map(|found| found.is_some());
+    let batches = there(&batch)? && !disk.list(&batch)?.is_empty();
     Ok(there(&rocks)? || batches)
 }
 

@@ -7,7 +7,7 @@ use super::find::Found;
 use crate::engine::commit_log::log::walk::Trust;
 use crate::engine::commit_log::tables::abort;
 use crate::engine::directory::{names, writer};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::region::Access;
 
 /// In a writable store, durably creates `abort` and marks the state page as in use.
@@ -32,16 +32,13 @@ fn make_directories(found: &Found) -> Result<()> {
     let mut made = false;
     for name in [names::COMMIT_LOG, names::QUEUES, names::CONFIG] {
         let path = found.root.join(name);
-        let there = disk.stat(&path);
-        if there.map_err(|e| Error::io(Op::Stat, &path, e))?.is_none() {
-            let created = disk.create_directory(&path);
-            created.map_err(|e| Error::io(Op::Create, &path, e))?;
+        if disk.stat(&path)?.is_none() {
+            disk.create_directory(&path)?;
             made = true;
         }
     }
     if made {
-        let synced = disk.sync_directory(&found.root);
-        synced.map_err(|e| Error::io(Op::Sync, &found.root, e))?;
+        disk.sync_directory(&found.root)?;
     }
     Ok(())
 }

@@ -15,7 +15,7 @@ use crate::engine::commit_log::read::meant::leads_home;
 use crate::engine::directory::names;
 use crate::engine::topic::initial_queues;
 use crate::engine::{Damage, Recovery, Topic};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::properties::Known;
 use crate::region::Access;
@@ -138,8 +138,7 @@ fn walk_from(
 fn sync_removals(found: &Found) -> Result<()> {
     if found.access == Access::ReadWrite && found.min_position() > 0 {
         let directory = found.root.join(names::COMMIT_LOG);
-        let synced = found.disk().sync_directory(&directory);
-        synced.map_err(|e| Error::io(Op::Sync, &directory, e))?;
+        found.disk().sync_directory(&directory)?;
     }
     Ok(())
 }

@@ -8,7 +8,7 @@ use super::find::Found;
 use super::rebuild::Walked;
 use crate::disk::Disk;
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::{Op, Result};
 use crate::mapped::queue::{FoundFile, file_name};
 use crate::num::index;
 use crate::plant::{Bug, planted};
@@ -49,19 +49,14 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
     for mut file in found.files.iter().cloned() {
         let path = directory.join(file_name(file.start));
         if file.start >= end && file.start > min {
-            found
-                .disk()
-                .unlink(&path)
-                .map_err(|e| Error::io(Op::Unlink, &path, e))?;
+            found.disk().unlink(&path)?;
             continue;
         }
         if file.len < len {
             // It was truncated. Files that are mapped must have their full length.
-            found
-                .disk()
-                .write_at(&path, len - 1, &[0])
-                .and_then(|()| found.disk().sync_file(&path))
-                .map_err(|e| Error::io(Op::Lengthen, &path, e))?;
+            let longer = found.disk().write_at(&path, len - 1, &[0]);
+            longer.map_err(|error| error.during(Op::Lengthen, &path))?;
+            found.disk().sync_file(&path)?;
             file.len = len;
         }
         let durable = match planted(Bug::TrustCache) {
@@ -75,8 +70,7 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
         trimmed.files.push(file);
     }
     if !trimmed.files.is_empty() {
-        let synced = found.disk().sync_directory(&directory);
-        synced.map_err(|e| Error::io(Op::Sync, &directory, e))?;
+        found.disk().sync_directory(&directory)?;
     }
     Ok(trimmed)
 }
@@ -93,16 +87,12 @@ fn keep(found: &Found, path: &Path, file: &FoundFile, doubtful: Range<u64>) -> R
         return Ok(());
     }
     // A store into a hole on a full disk would raise a signal.
-    disk.reserve(path, from, to - from)
-        .map_err(|e| Error::io(Op::Reserve, path, e))?;
-    let region = disk.map(path, index(len), Access::ReadWrite);
-    let region = region.map_err(|e| Error::io(Op::Map, path, e))?;
+    disk.reserve(path, from, to - from)?;
+    let region = disk.map(path, index(len), Access::ReadWrite)?;
     let (from, to) = (index(from), index(to));
-    let dirtied = disk.dirty_range(&region, from, to - from);
-    dirtied.map_err(|e| Error::io(Op::Store, path, e))?;
+    disk.dirty_range(&region, from, to - from)?;
     let page = from / PAGE * PAGE;
-    let synced = disk.sync_range(&region, page, to - page);
-    synced.map_err(|e| Error::io(Op::Sync, path, e))
+    disk.sync_range(&region, page, to - page)
 }
 
 /// Durably erases a file's bytes after the end of the log, and returns how many there were.
@@ -122,9 +112,8 @@ fn erase_tail(found: &Found, path: &Path, file: &FoundFile, end: u64) -> Result<
         return Ok(last.saturating_sub(from));
     }
     state.set_erasing(file.start + last);
-    let io = |error| Error::io(Op::Erase, path, error);
-    disk.erase(path, from, last - from).map_err(io)?;
-    disk.sync_file(path).map_err(io)?;
+    disk.erase(path, from, last - from)?;
+    disk.sync_file(path)?;
     Ok(last - from)
 }
 
@@ -148,18 +137,17 @@ fn count_stale(found: &Found, end: u64) -> Result<u64> {
 /// End of the last byte at or after `from` that is not zero.
 fn last_byte_after(disk: &dyn Disk, path: &Path, from: u64, len: u64) -> Result<Option<u64>> {
     const CHUNK: u64 = 1 << 20;
-    let io = |error| Error::io(Op::Read, path, error);
     let mut buffer = Vec::new();
     let mut at = from;
     let mut last = None;
     // Read, not mapped: on a full memory file system, a load from a hole raises a signal.
-    while let Some(data) = disk.next_data(path, at).map_err(io)? {
+    while let Some(data) = disk.next_data(path, at)? {
         at = data.start.max(at);
         if at >= len {
             break;
         }
         buffer.resize(index((len.min(data.end) - at).min(CHUNK)), 0);
-        let have = disk.read_at(path, at, &mut buffer).map_err(io)?;
+        let have = disk.read_at(path, at, &mut buffer)?;
         let bytes = buffer.get(..have).unwrap_or_default();
         if let Some(found) = last_byte(bytes) {
             last = Some(at + found as u64 + 1);

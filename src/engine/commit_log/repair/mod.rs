@@ -335,7 +335,7 @@ fn rebuild_index(parts: &Parts, name: u64, steps: &mut Vec<RepairStep>) -> Resul
             Ok(())
         };
         let walked = walk(&parts.log, from, Belief::below(end), &mut visit);
-        page.count_exchange();
+        page.next_generation();
         walked?;
         // It need not be durable before the index is: the following full pass syncs both.
         page.set_unindexed(false);

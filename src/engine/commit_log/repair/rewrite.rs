@@ -62,31 +62,30 @@ fn copy(parts: &Parts, file: &Range<u64>, end: u64, holes: &[Hole]) -> Result<Pa
     let from = parts.log.files.path_of(file.start);
     let directory = salvage::directory(parts)?;
     let to = directory.join(format!("{}.repaired", file_name(file.start)));
-    let io = |error| Error::io(Op::Rewrite, &from, error);
+    let io = |error: Error| error.undone(Op::Rewrite, &from);
     if disk.stat(&to).map_err(io)?.is_some() {
         disk.unlink(&to).map_err(io)?;
     }
     let write = || -> Result<()> {
-        disk.create(&to, file.end - file.start).map_err(io)?;
-        if disk.stat(&from).map_err(io)?.is_some() {
-            salvage::copy(disk, &from, 0..end - file.start, &to).map_err(io)?;
+        disk.create(&to, file.end - file.start)?;
+        if disk.stat(&from)?.is_some() {
+            salvage::copy(disk, &from, 0..end - file.start, &to)?;
         }
         for hole in holes {
             let len = hole.range.end - hole.range.start;
-            let zeros = disk.erase(&to, hole.range.start - file.start, len);
-            zeros.map_err(io)?;
+            disk.erase(&to, hole.range.start - file.start, len)?;
             // A hole at the end of a file without lost messages may have been just its BLANK.
             let filler =
                 hole.lost.is_empty() && hole.range.end == file.end && hole.range.start > file.start;
             let first = first(&hole.range, file).filter(|_| !filler);
-            let mut put =
-                |at: u64, bytes: &[u8]| disk.write_at(&to, at - file.start, bytes).map_err(io);
+            let mut put = |at: u64, bytes: &[u8]| disk.write_at(&to, at - file.start, bytes);
             fill(&hole.range, file, first, hole.store_ms, &mut put)?;
         }
-        disk.sync_file(&to).map_err(io)
+        disk.sync_file(&to)
     };
-    write().inspect_err(|_| {
+    write().map_err(|error| {
         let _ = disk.unlink(&to);
+        io(error)
     })?;
     Ok(to)
 }
@@ -101,7 +100,7 @@ fn replace(
 ) -> Result<Option<Arc<MappedFile>>> {
     let (disk, files) = (&parts.disk, &parts.log.files);
     let path = files.path_of(file.start);
-    let io = |error| Error::io(Op::Replace, &path, error);
+    let io = |error: Error| error.during(Op::Replace, &path);
     if file.start < parts.log.min_position() {
         disk.unlink(copy).map_err(io)?;
         return Ok(None);
@@ -112,12 +111,12 @@ fn replace(
     let replaced = MappedFile::open(disk, path.clone(), start, len, Access::ReadWrite, extent);
     let replaced = Arc::new(replaced);
     files.replace(&replaced);
-    parts.log.state.count_exchange();
+    parts.log.state.next_generation();
     let names = [files.directory(), copy.parent().unwrap_or(Path::new("."))];
     for directory in names {
         // Without a durable name, bytes that are only in the copy could disappear, so no append may
         // follow.
-        let synced = disk.sync_directory(directory).map_err(io);
+        let synced = disk.sync_directory(directory);
         synced.inspect_err(|error| parts.fail(error))?;
     }
     Ok(Some(replaced))

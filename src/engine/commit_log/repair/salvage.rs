@@ -7,7 +7,6 @@ use crate::disk::Disk;
 use crate::engine::commit_log::parts::Parts;
 use crate::error::{Error, Op, Result};
 use crate::num::index;
-use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -21,9 +20,8 @@ const CHUNK: u64 = 1 << 20;
 pub fn directory(parts: &Parts) -> Result<PathBuf> {
     let path = parts.root.join(DIRECTORY);
     let disk = &*parts.disk;
-    let made = disk.create_directory(&path);
-    let made = made.and_then(|()| disk.sync_directory(&parts.root));
-    made.map_err(|e| Error::io(Op::Create, &path, e))?;
+    disk.create_directory(&path)?;
+    disk.sync_directory(&parts.root)?;
     Ok(path)
 }
 
@@ -31,7 +29,7 @@ pub fn directory(parts: &Parts) -> Result<PathBuf> {
 /// exist or the range holds only zeros.
 pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result<Option<PathBuf>> {
     let disk = &*parts.disk;
-    let io = |error| Error::io(Op::Save, from, error);
+    let io = |error: Error| error.during(Op::Save, from);
     let found = disk.stat(from).map_err(io)?;
     let end = found.map_or(0, |entry| entry.len).min(range.end);
     if !has_data(disk, from, range.start..end).map_err(io)? {
@@ -66,13 +64,13 @@ pub fn save(parts: &Parts, from: &Path, range: Range<u64>, name: &str) -> Result
 }
 
 /// Copies the bytes of a range that are not zero to the start of a file of zeros.
-pub fn copy(disk: &dyn Disk, from: &Path, range: Range<u64>, to: &Path) -> io::Result<()> {
+pub fn copy(disk: &dyn Disk, from: &Path, range: Range<u64>, to: &Path) -> Result<()> {
     each_chunk(disk, from, range.clone(), &mut |at, bytes| {
         disk.write_at(to, at - range.start, bytes).map(|()| true)
     })
 }
 
-fn has_data(disk: &dyn Disk, path: &Path, range: Range<u64>) -> io::Result<bool> {
+fn has_data(disk: &dyn Disk, path: &Path, range: Range<u64>) -> Result<bool> {
     let mut found = false;
     each_chunk(disk, path, range, &mut |_, _| {
         found = true;
@@ -81,7 +79,7 @@ fn has_data(disk: &dyn Disk, path: &Path, range: Range<u64>) -> io::Result<bool>
     Ok(found)
 }
 
-fn is_same(disk: &dyn Disk, one: &Path, start: u64, two: &Path, len: u64) -> io::Result<bool> {
+fn is_same(disk: &dyn Disk, one: &Path, start: u64, two: &Path, len: u64) -> Result<bool> {
     let mut at = 0;
     while at < len {
         let [mut a, mut b] = [(); 2].map(|()| vec![0; index(CHUNK.min(len - at))]);
@@ -99,8 +97,8 @@ fn each_chunk(
     disk: &dyn Disk,
     path: &Path,
     range: Range<u64>,
-    visit: &mut dyn FnMut(u64, &[u8]) -> io::Result<bool>,
-) -> io::Result<()> {
+    visit: &mut dyn FnMut(u64, &[u8]) -> Result<bool>,
+) -> Result<()> {
     let mut buffer = vec![0; index(CHUNK)];
     let mut at = range.start;
     while at < range.end {

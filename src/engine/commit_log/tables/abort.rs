@@ -6,7 +6,8 @@
 
 use crate::disk::{Disk, Kind, read_small, replace};
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::{Op, Result};
+use std::io::ErrorKind;
 use std::path::Path;
 
 const NAME: &str = names::ABORT;
@@ -21,7 +22,7 @@ pub fn is_there(disk: &dyn Disk, root: &Path) -> Result<bool> {
 }
 
 fn len_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
-    let found = disk.stat(path).map_err(|e| Error::io(Op::Stat, path, e))?;
+    let found = disk.stat(path)?;
     Ok(found
         .filter(|entry| entry.kind == Kind::File)
         .map(|entry| entry.len))
@@ -31,20 +32,20 @@ fn len_of(disk: &dyn Disk, path: &Path) -> Result<Option<u64>> {
 /// would look like a clean close.
 pub fn leave(disk: &dyn Disk, root: &Path) -> Result<()> {
     let (path, idle) = (root.join(NAME), root.join(IDLE));
-    let io = |error| Error::io(Op::Write, &path, error);
     // The length is fixed, so the text is overwritten in place: the sector is old or new.
     let mut text = format!("{:>10}", std::process::id()).into_bytes();
     text.extend(OURS);
     if len_of(disk, &path)?.is_none() && len_of(disk, &idle)?.is_some() {
-        disk.rename(&idle, &path).map_err(io)?;
+        let renamed = disk.rename(&idle, &path);
+        renamed.map_err(|error| error.during(Op::Write, &path))?;
     }
     if len_of(disk, &path)? != Some(text.len() as u64) {
-        return replace(disk, &path, &text).map_err(io);
+        return replace(disk, &path, &text);
     }
     // Until this is durable the file has the text of an earlier Forebay writer, which serves as
     // well.
-    disk.write_at(&path, 0, &text).map_err(io)?;
-    disk.sync_directory(root).map_err(io)
+    disk.write_at(&path, 0, &text)?;
+    disk.sync_directory(root)
 }
 
 /// Durably removes the file: the store is closed.
@@ -52,10 +53,9 @@ pub fn take_away(disk: &dyn Disk, root: &Path) -> Result<()> {
     let (path, idle) = (root.join(NAME), root.join(IDLE));
     if len_of(disk, &path)?.is_some() {
         let gone = disk.rename(&path, &idle);
-        gone.map_err(|e| Error::io(Op::TakeAway, &path, e))?;
+        gone.map_err(|error| error.during(Op::TakeAway, &path))?;
     }
     disk.sync_directory(root)
-        .map_err(|e| Error::io(Op::Sync, root, e))
 }
 
 /// Whether another system has written since the last Forebay writer that did not close the store:
@@ -64,8 +64,8 @@ pub fn is_foreign(disk: &dyn Disk, root: &Path) -> Result<bool> {
     let path = root.join(NAME);
     let text = match read_small(disk, &path, 64) {
         // Too long for a process id: Forebay did not write it.
-        Err(error) if error.kind() == std::io::ErrorKind::InvalidData => return Ok(true),
-        text => text.map_err(|e| Error::io(Op::Read, &path, e))?,
+        Err(error) if error.kind() == Some(ErrorKind::InvalidData) => return Ok(true),
+        text => text?,
     };
     Ok(!text.is_some_and(|text| text.ends_with(OURS)))
 }

@@ -10,7 +10,7 @@
 
 use crate::disk::{Disk, replace};
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::region::{Access, PAGE, Region};
 use std::path::Path;
 
@@ -35,17 +35,13 @@ impl Checkpoint {
     /// Maps the file of the store at `root`. Creates it if it is missing or has another length.
     pub fn open(disk: &dyn Disk, root: &Path) -> Result<Checkpoint> {
         let path = root.join(names::CHECKPOINT);
-        let io = |op| move |error| Error::io(op, root.join(names::CHECKPOINT), error);
-        let there = disk.stat(&path).map_err(io(Op::Stat))?;
+        let there = disk.stat(&path)?;
         if there.is_none_or(|entry| entry.len != PAGE as u64) {
-            replace(disk, &path, &[0; PAGE]).map_err(io(Op::Write))?;
+            replace(disk, &path, &[0; PAGE])?;
         }
-        disk.reserve(&path, 0, PAGE as u64)
-            .map_err(io(Op::Reserve))?;
-        let region = disk.map(&path, PAGE, Access::ReadWrite);
-        Ok(Checkpoint {
-            region: region.map_err(io(Op::Map))?,
-        })
+        disk.reserve(&path, 0, PAGE as u64)?;
+        let region = disk.map(&path, PAGE, Access::ReadWrite)?;
+        Ok(Checkpoint { region })
     }
 
     /// Moves a time forward. An earlier time changes nothing.
@@ -54,7 +50,7 @@ impl Checkpoint {
             let ours = old == 0 || i64::from_be(old.cast_signed()) < ms;
             ours.then_some(ms.to_be().cast_unsigned())
         });
-        set.map_err(|e| Error::io(Op::Store, self.region.path(), e))
+        set.at(Op::Store, self.region.path())
     }
 
     /// Sets all times, also backwards, because the file is damaged.
@@ -63,13 +59,12 @@ impl Checkpoint {
         [Stamp::Log, Stamp::Queues, Stamp::Index]
             .into_iter()
             .try_for_each(|stamp| self.region.store_u64(stamp as usize, time))
-            .map_err(|e| Error::io(Op::Store, self.region.path(), e))
+            .at(Op::Store, self.region.path())
     }
 
     /// Makes the times durable.
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
-        let synced = disk.sync_range(&self.region, 0, PAGE);
-        synced.map_err(|e| Error::io(Op::Sync, self.region.path(), e))
+        disk.sync_range(&self.region, 0, PAGE)
     }
 }

@@ -7,7 +7,7 @@ use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::entry::{OFFSET_MAX, QUEUE_IDS_MAX};
 use crate::engine::commit_log::queues::queue::is_directory_name;
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::table::TABLE_LEN_MAX;
 use std::path::Path;
 use std::sync::Arc;
@@ -61,8 +61,7 @@ impl Inventory {
     /// Reads the file; `None` if it does not exist or is damaged.
     pub fn load(disk: &dyn Disk, root: &Path) -> Result<Option<Inventory>> {
         let path = root.join(INVENTORY_NAME);
-        let bytes = read_small(disk, &path, TABLE_LEN_MAX);
-        let bytes = bytes.map_err(|e| Error::io(Op::Read, &path, e))?;
+        let bytes = read_small(disk, &path, TABLE_LEN_MAX)?;
         Ok(bytes.and_then(|bytes| Inventory::parse(&bytes)))
     }
 
@@ -117,7 +116,6 @@ impl Inventory {
         }
         let crc = crc32fast::hash(text.as_bytes());
         let _ = writeln!(text, "crc {crc:08x}");
-        let written = replace(&**disk, &path, text.as_bytes());
-        written.map_err(|e| Error::io(Op::Write, &path, e))
+        replace(&**disk, &path, text.as_bytes())
     }
 }

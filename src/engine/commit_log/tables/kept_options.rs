@@ -15,12 +15,11 @@
 use crate::disk::{Disk, replace};
 use crate::engine::directory::names;
 use crate::engine::{Damage, DamageKind};
-use crate::error::{Error, Op, Result, is_out_of_room};
+use crate::error::Result;
 use crate::options::{DEFAULT_QUEUES, Flush, MAX_MESSAGE_SIZE, Options};
 use crate::table::{Loaded, json, load};
 use crate::warning::{Warning, Warnings};
 use serde_json::{Map, Value};
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// Name of the file.
@@ -84,16 +83,16 @@ impl Kept {
             return Ok(());
         }
         match self.write(disk) {
-            Err(error) if is_out_of_room(&error) => {
-                let (path, reason) = (self.path.clone(), error.to_string());
+            Err(error) if error.is_out_of_room() => {
+                let (path, reason) = (self.path.clone(), error.reason());
                 warnings.add(Warning::NotKept { path, reason });
                 Ok(())
             }
-            written => written.map_err(|e| Error::io(Op::Write, &self.path, e)),
+            written => written,
         }
     }
 
-    fn write(&self, disk: &dyn Disk) -> io::Result<()> {
+    fn write(&self, disk: &dyn Disk) -> Result<()> {
         let text = Value::Object(self.members.clone()).to_string();
         replace(disk, &self.path, text.as_bytes())
     }
@@ -124,8 +123,7 @@ pub fn mend(disk: &dyn Disk, root: &Path) -> Result<()> {
     for name in &kept.unusable {
         kept.members.remove(*name);
     }
-    let written = kept.write(disk);
-    written.map_err(|e| Error::io(Op::Write, &kept.path, e))
+    kept.write(disk)
 }
 
 /// Merges options and members of the file.

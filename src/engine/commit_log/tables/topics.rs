@@ -7,7 +7,7 @@ use crate::disk::Disk;
 use crate::engine::Topics;
 use crate::engine::commit_log::queues::queue::is_directory_name;
 use crate::engine::directory::names;
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::record::check_topic;
 use crate::table::json::{self, RawMembers, raw};
 use crate::table::{Loaded, Reason, load_with_backup, raise_version, replace_with_backup};
@@ -117,8 +117,8 @@ impl TopicTable {
 
     /// Durably writes the table. The previous one becomes the backup, if it is readable.
     pub fn save(&self, disk: &dyn Disk) -> Result<()> {
-        let io = |error| Error::io(Op::Write, &self.path, std::io::Error::other(error));
-        let text = json::pretty(self).map_err(io)?;
+        let text = json::pretty(self).map_err(std::io::Error::other);
+        let text = text.at(Op::Write, &self.path)?;
         replace_with_backup(disk, &self.path, &text)
     }
 }

@@ -9,7 +9,7 @@ use crate::engine::directory::names;
 use crate::engine::directory::page;
 use crate::engine::directory::page::StatePage;
 use crate::engine::{Damage, DamageKind};
-use crate::error::{Error, Op, Result};
+use crate::error::{Op, Result};
 use crate::num::index;
 use crate::record::rocketmq::layout::be_u64;
 use crate::region::{Access, PAGE};
@@ -66,11 +66,12 @@ pub fn tables(parts: &Parts, last_store_ms: i64) -> Result<Vec<Damage>> {
 
 fn configurations(parts: &Parts, found: &mut Vec<Damage>) -> Result<()> {
     let directory = parts.root.join(names::CONFIG);
-    let io = |error| Error::io(Op::List, &directory, error);
-    if parts.disk.stat(&directory).map_err(io)?.is_none() {
+    let there = parts.disk.stat(&directory);
+    let there = there.map_err(|error| error.during(Op::List, &directory))?;
+    if there.is_none() {
         return Ok(());
     }
-    let entries = parts.disk.list(&directory).map_err(io)?;
+    let entries = parts.disk.list(&directory)?;
     let files = entries.into_iter().filter(|e| e.kind == Kind::File);
     let mut names: Vec<String> = files.filter_map(|entry| entry.name).collect();
     names.sort_unstable();
@@ -94,14 +95,12 @@ fn whole(kind: DamageKind, path: PathBuf, len: usize, reason: &str) -> Damage {
 }
 
 fn len_of(parts: &Parts, path: &Path) -> Result<Option<u64>> {
-    let found = parts.disk.stat(path);
-    let found = found.map_err(|e| Error::io(Op::Stat, path, e))?;
+    let found = parts.disk.stat(path)?;
     Ok(found.map(|entry| entry.len))
 }
 
 fn read(parts: &Parts, path: &Path) -> Result<Option<Vec<u8>>> {
-    let bytes = read_small(&*parts.disk, path, TABLE_LEN_MAX);
-    bytes.map_err(|e| Error::io(Op::Read, path, e))
+    read_small(&*parts.disk, path, TABLE_LEN_MAX)
 }
 
 /// The times in the checkpoint tell a reader what it need not check. So a time later than every

@@ -6,6 +6,7 @@ use crate::engine::commit_log::CommitLog;
 use crate::engine::service::flush::FlushService;
 use crate::engine::{Atomicity, Durability, Engine};
 use crate::machine::{Drive, Machine};
+use crate::mapped::Ready;
 use crate::mapped::queue::file_name;
 use crate::options::Options;
 use crate::record::Draft;
@@ -64,7 +65,9 @@ fn send(engine: &CommitLog, count: usize) {
 fn settle(engine: &CommitLog) {
     let file = engine.parts().log.files.first().unwrap();
     let last = engine.parts().allocator.reserve(&file, 0);
-    last.wait(Duration::from_secs(60)).unwrap();
+    last.wait(Duration::from_secs(60))
+        .and_then(Ready::done)
+        .unwrap();
 }
 
 /// Starts of the log files below `root` that are locked in memory.

@@ -1,7 +1,7 @@
 //! Cutting a queue at either end.
 
 use super::{ConsumeQueue, ENTRY_LEN, Files};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::mapped::queue::file_name;
 use crate::region::Access;
 use std::sync::atomic::Ordering;
@@ -29,10 +29,8 @@ impl ConsumeQueue {
             let path = self.directory.join(file_name(keep * ENTRY_LEN));
             let from = (max - keep) * ENTRY_LEN;
             let len = self.store.file_entries * ENTRY_LEN - from;
-            let data = self.store.disk.next_data(&path, from);
-            if data.map_err(|e| Error::io(Op::Read, &path, e))?.is_some() {
-                let erased = self.store.disk.erase(&path, from, len);
-                erased.map_err(|e| Error::io(Op::Erase, &path, e))?;
+            if self.store.disk.next_data(&path, from)?.is_some() {
+                self.store.disk.erase(&path, from, len)?;
                 let end = keep + self.store.file_entries;
                 self.erased.fetch_max(end, Ordering::AcqRel);
             }
@@ -118,8 +116,8 @@ impl ConsumeQueue {
     pub fn unlink(&self, start: u64) -> Result<()> {
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         match self.store.disk.unlink(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            gone => gone.map_err(|e| Error::io(Op::Unlink, &path, e))?,
+            Err(error) if error.is_not_found() => {}
+            gone => gone?,
         }
         self.names_changed.store(true, Ordering::Release);
         Ok(())

@@ -11,7 +11,7 @@
 //! with the tag code 0x4C6F73744C6F7374, which no tag or time has, also counts as a filler. A
 //! repair writes it for a lost message; it points to the record that fills the hole.
 
-use crate::error::{Error, Op, Result};
+use crate::error::{At, Op, Result};
 use crate::num::{index, low_u32};
 use crate::record::rocketmq::Record;
 use crate::record::rocketmq::layout::{be_u32, be_u64};
@@ -164,7 +164,7 @@ impl EntryMap {
     #[inline]
     pub fn entry(&self, number: u64) -> Result<QueueEntry> {
         let entry = self.load(self.byte_of(number));
-        entry.map_err(|e| Error::io(Op::Read, self.region.path(), e))
+        entry.at(Op::Read, self.region.path())
     }
 
     #[inline]
@@ -186,7 +186,7 @@ impl EntryMap {
         set(at, &bytes[..AT_SIZE])
             .and_then(|()| set(at + AT_TAGS, &bytes[AT_TAGS..]))
             .and_then(|()| set(at + AT_SIZE, &bytes[AT_SIZE..AT_TAGS]))
-            .map_err(|e| Error::io(Op::Store, self.region.path(), e))
+            .at(Op::Store, self.region.path())
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Making a queue durable.
 
 use super::{ConsumeQueue, ENTRY_LEN};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::num::index;
 use crate::region::{Access, Region};
 use std::ops::Range;
@@ -35,14 +35,12 @@ impl ConsumeQueue {
     fn sync(&self, unflushed: Unflushed) -> Result<()> {
         let end = unflushed.max.max(unflushed.erased);
         self.each_range(unflushed.from..end, |region, from, len| {
-            let synced = self.store.disk.sync_range(region, from, len);
-            synced.map_err(|e| Error::io(Op::Sync, region.path(), e))
+            self.store.disk.sync_range(region, from, len)
         })?;
         if unflushed.names_changed {
             let parts = self.directory.ancestors().take(3);
             for directory in parts {
-                let synced = self.store.disk.sync_directory(directory);
-                synced.map_err(|e| Error::io(Op::Sync, directory, e))?;
+                self.store.disk.sync_directory(directory)?;
             }
         }
         Ok(())
@@ -61,10 +59,7 @@ impl ConsumeQueue {
     pub fn dirty_from(&self, position: u64) -> Result<()> {
         self.each_range(
             self.first_from(position)?..self.max(),
-            |region, from, len| {
-                let dirtied = self.store.disk.dirty_range(region, from, len);
-                dirtied.map_err(|e| Error::io(Op::Store, region.path(), e))
-            },
+            |region, from, len| self.store.disk.dirty_range(region, from, len),
         )
     }
 

@@ -12,7 +12,7 @@ mod search;
 
 use crate::damage::{Damage, DamageKind};
 use crate::disk::Disk;
-use crate::error::{Error, Op, Result};
+use crate::error::{Error, Result};
 use crate::mapped::queue::{file_name, list_files};
 use crate::num::index;
 use crate::record::rocketmq::layout::RECORD_LEN_MIN;
@@ -228,8 +228,8 @@ impl ConsumeQueue {
         }
         let path = self.directory.join(file_name(start * ENTRY_LEN));
         let len = index(self.store.file_entries * ENTRY_LEN);
-        let mapped = self.store.disk.map(&path, len, self.store.access);
-        let region = Arc::new(mapped.map_err(|e| Error::io(Op::Map, &path, e))?);
+        let region = self.store.disk.map(&path, len, self.store.access)?;
+        let region = Arc::new(region);
         self.store.mapped.fetch_add(1, Ordering::Relaxed);
         file.region = Some(Arc::clone(&region));
         Ok(region)
@@ -372,11 +372,9 @@ impl ConsumeQueue {
             let path = self.directory.join(file_name(start * ENTRY_LEN));
             let file_len = self.store.file_entries * ENTRY_LEN;
             let until = end.next_multiple_of(RESERVE_STEP).min(file_len);
-            let reserved = self
-                .store
+            self.store
                 .disk
-                .reserve(&path, file.reserved, until - file.reserved);
-            reserved.map_err(|e| Error::io(Op::Reserve, &path, e))?;
+                .reserve(&path, file.reserved, until - file.reserved)?;
             file.reserved = until;
         }
         let end = start + file.reserved / ENTRY_LEN;
@@ -394,11 +392,9 @@ impl ConsumeQueue {
 
     fn create_file(&self, start: u64) -> Result<()> {
         let disk = &self.store.disk;
-        let made = disk.create_directory(&self.directory);
-        made.map_err(|e| Error::io(Op::Create, &self.directory, e))?;
+        disk.create_directory(&self.directory)?;
         let path = self.directory.join(file_name(start * ENTRY_LEN));
-        let created = disk.create(&path, self.store.file_entries * ENTRY_LEN);
-        created.map_err(|e| Error::io(Op::Create, &path, e))?;
+        disk.create(&path, self.store.file_entries * ENTRY_LEN)?;
         self.names_changed.store(true, Ordering::Release);
         Ok(())
     }

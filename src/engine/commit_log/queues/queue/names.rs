@@ -22,8 +22,9 @@ pub fn is_directory_name(name: &str) -> bool {
 ///
 /// [`Error::Unsupported`] if such a name is not a directory: a link would lead out of the store.
 pub fn list_topics(disk: &dyn Disk, directory: &Path) -> Result<Vec<String>> {
-    let io = |error| Error::io(Op::List, directory, error);
-    if disk.stat(directory).map_err(io)?.is_none() {
+    let found = disk.stat(directory);
+    let found = found.map_err(|error| error.during(Op::List, directory))?;
+    if found.is_none() {
         return Ok(Vec::new());
     }
     let mut topics = names(disk, directory, is_directory_name)?;
@@ -47,9 +48,7 @@ pub fn list_queues(disk: &dyn Disk, directory: &Path) -> Result<Vec<u32>> {
 }
 
 fn names(disk: &dyn Disk, directory: &Path, wanted: impl Fn(&str) -> bool) -> Result<Vec<String>> {
-    let entries = disk
-        .list(directory)
-        .map_err(|e| Error::io(Op::List, directory, e))?;
+    let entries = disk.list(directory)?;
     let mut found = Vec::new();
     for entry in entries {
         let Some(name) = entry.name.filter(|name| wanted(name)) else {

@@ -1,7 +1,7 @@
 //! Searches for entries by position, and for the last ones written.
 
 use super::{ConsumeQueue, ENTRY_LEN, FILLER_SIZE, QueueEntry};
-use crate::error::{Error, Op, Result};
+use crate::error::Result;
 use crate::mapped::queue::file_name;
 use crate::num::index;
 use std::ops::Range;
@@ -175,11 +175,10 @@ impl ConsumeQueue {
     fn written_entries(&self, path: &Path) -> Result<Option<u64>> {
         const CHUNK: u64 = 20 * 1024;
         let disk = &self.store.disk;
-        let io = |error| Error::io(Op::Read, path, error);
         let file_len = self.store.file_entries * ENTRY_LEN;
         let mut runs = Vec::new();
         let mut at = 0;
-        while let Some(data) = disk.next_data(path, at).map_err(io)?
+        while let Some(data) = disk.next_data(path, at)?
             && data.start < file_len
         {
             at = data.end;
@@ -190,7 +189,7 @@ impl ConsumeQueue {
             while !run.is_empty() {
                 let start = run.end.saturating_sub(CHUNK).max(run.start);
                 buffer.resize(index(run.end - start), 0);
-                let have = disk.read_at(path, start, &mut buffer).map_err(io)?;
+                let have = disk.read_at(path, start, &mut buffer)?;
                 let bytes = buffer.get(..have).unwrap_or_default();
                 if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
                     return Ok(Some((start + last as u64) / ENTRY_LEN + 1));

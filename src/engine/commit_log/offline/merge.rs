@@ -25,7 +25,7 @@ pub struct IndexKeys {
 
 /// The combined result of all ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Settled {
+pub struct Merged {
     /// Position after the last record.
     pub end: u64,
     /// Records.
@@ -50,26 +50,26 @@ impl Quarry {
     /// [`Error::Corrupt`] if an offset repeats or goes back, or leaves a gap that neither retention
     /// nor damage explains. Also for damage in the log of another system, because remnants of an
     /// earlier use of the file may follow it.
-    pub fn settle(&self, target: &Path, laid: &[Laid]) -> Result<Settled> {
-        let mut settled = Settled::default();
+    pub fn merge(&self, target: &Path, laid: &[Laid]) -> Result<Merged> {
+        let mut merged = Merged::default();
         for part in laid {
-            settled.records += part.records;
-            settled.end = settled.end.max(part.end);
+            merged.records += part.records;
+            merged.end = merged.end.max(part.end);
             // A hole that reached into this range was already reported with its beginning.
             let holes = part.holes.iter().filter(|hole| {
-                let before: Option<&Range<u64>> = settled.holes.last();
+                let before: Option<&Range<u64>> = merged.holes.last();
                 before.is_none_or(|before| hole.start >= before.end)
             });
             let holes: Vec<_> = holes.cloned().collect();
-            settled.holes.extend(holes);
+            merged.holes.extend(holes);
         }
-        if let Some(hole) = settled.holes.first()
+        if let Some(hole) = merged.holes.first()
             && !self.ours
         {
             let reason = "the log is damaged: open the store, which decides what follows";
             return Err(self.corrupt(hole.start, reason));
         }
-        let mut lost: Vec<Range<u64>> = settled.holes.clone();
+        let mut lost: Vec<Range<u64>> = merged.holes.clone();
         lost.extend(laid.iter().flat_map(|part| part.bridges.iter().cloned()));
         lost.sort_by_key(|range| range.start);
         let mut files = Files::new(&self.disk, target, self.geometry.queue_file_entries);
@@ -82,13 +82,13 @@ impl Quarry {
                 .flat_map(|_| QueueEntry::FILLER.to_bytes())
                 .collect();
             files.store(&run.topic, run.queue, fillers.start, &bytes)?;
-            settled.fillers += fillers.end - fillers.start;
-            settled.queue_entries += run.offsets.end - run.offsets.start;
+            merged.fillers += fillers.end - fillers.start;
+            merged.queue_entries += run.offsets.end - run.offsets.start;
         }
-        settled.queues = next.len() as u64;
-        settled.index = self.plan_index(target, laid)?;
+        merged.queues = next.len() as u64;
+        merged.index = self.plan_index(target, laid)?;
         self.sync(target)?;
-        Ok(settled)
+        Ok(merged)
     }
 
     /// The fillers before a run. `met`: the end of the runs before it.
