@@ -196,20 +196,19 @@ def test_ctrl_c_ends_a_wait(tmp_path, role, statement):
 
 def test_a_reader_that_is_killed_while_it_waits_leaves_nothing_behind(directory):
     code = WAIT.replace("STATEMENT", "next(store.tail('orders'))")
-    with forebay.open(directory) as store, forebay.open(directory, mode="r") as other:
-        killed = subprocess.Popen(
-            [sys.executable, "-c", code, directory, "reader"], stdout=subprocess.PIPE
-        )
-        assert killed.stdout is not None
-        assert killed.stdout.readline() == b"waits\n"
-        tail = other.tail("orders", timeout=60)
-        before = sorted(directory.rglob("*"))
-        killed.kill()
-        killed.communicate()
-        for body in (b"x", b"y"):
-            store.send("orders", body)
-            assert next(tail).body == body
-        assert sorted(directory.rglob("*")) == before
+    before = sorted(directory.rglob("*"))
+    killed = subprocess.Popen(
+        [sys.executable, "-c", code, directory, "reader"], stdout=subprocess.PIPE
+    )
+    assert killed.stdout is not None
+    assert killed.stdout.readline() == b"waits\n"
+    killed.kill()
+    killed.communicate()
+    assert sorted(directory.rglob("*")) == before
+    with forebay.open(directory, mode="r") as reader, reader.tail("orders", timeout=60) as tail:
+        for body in ("x", "y"):
+            send(directory, "orders", body)
+            assert next(tail).body == body.encode()
 
 
 def test_a_closed_consumer_ends_the_waits_of_other_threads(store):
