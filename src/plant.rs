@@ -26,6 +26,8 @@ pub enum Bug {
     TrustCache,
     /// A failed sync leaves the page cache marked as complete.
     VouchBlindly,
+    /// After a failed sync of the state page, the kernel may drop it with its doubt.
+    DropDoubt,
     /// Opening infers from the same boot that the page cache is the same.
     TrustBoot,
     /// A flush counts pages that were faulted in ahead as flushed.

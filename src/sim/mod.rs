@@ -132,6 +132,12 @@ fn entries_of_an_older_log_do_not_count() {
 }
 
 #[test]
+fn a_doubt_outlives_a_failed_sync() {
+    tell_all(rare::doubt_that_cannot_be_synced);
+    find(Bug::DropDoubt, 20_000, rare::doubt_that_cannot_be_synced);
+}
+
+#[test]
 fn recreated_directories_are_durable() {
     tell_all(settled::without_a_directory);
     tell_all(settled::made_by_the_dead);

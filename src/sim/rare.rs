@@ -84,6 +84,31 @@ pub fn with_queues_of_two_lives(seed: u64) -> Result<(), Breach> {
     check(&disk).map(drop)
 }
 
+/// A sync of the log fails, so the page no longer vouches for the page cache; then the next
+/// opening cannot sync the page, and the kernel drops pages. The one after it trusts none of them.
+pub fn doubt_that_cannot_be_synced(seed: u64) -> Result<(), Breach> {
+    let mut random = Random::new(seed);
+    let failing = |failing_syncs| Faults {
+        failing_syncs,
+        ..faults(Stop::Process)
+    };
+    let disk = Arc::new(SimDisk::new(Random::new(seed), failing(100)));
+    if let Ok(engine) = open(&disk) {
+        let _ = send(&engine, 0..1 + random.below(40) as u32, true);
+        // The page is stored while it vouches.
+        let _ = engine.parts().log.state.sync(&*engine.parts().disk);
+        let _ = engine.flush();
+    }
+    let disk = Arc::new(disk.restart(failing(1000)));
+    hold!(open(&disk).is_err(), "opened without a sync");
+    let disk = Arc::new(disk.restart(failing(0)));
+    check(&disk)?;
+    let engine = open(&Arc::new(disk.restart(failing(0))))?;
+    let damage = engine.parts().report.damage();
+    hold!(damage.is_empty(), "reported damage: {damage:?}");
+    Ok(())
+}
+
 /// Sends the messages of `keys`, flushes, and lets the power fail: the store still has them and
 /// all earlier ones.
 pub(super) fn flushed_is_kept(

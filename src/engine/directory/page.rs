@@ -458,8 +458,9 @@ impl StatePage {
         self.set_identity(self.identity.as_ref().map_or([0; 5], words_of));
     }
 
-    /// Withdraws [`StatePage::vouch`]. It need not be durable: a process that does not see it here
-    /// does not see this page cache either.
+    /// Withdraws [`StatePage::vouch`]. It need not be durable, because another cache has another
+    /// identity. The kernel must not drop the page as long as the disk has one that vouches; see
+    /// [`StatePage::sync`].
     pub fn doubt(&self) {
         if planted(Bug::VouchBlindly) {
             return;
@@ -653,10 +654,17 @@ impl StatePage {
     }
 
     /// Makes the page durable.
+    ///
+    /// After a failed sync the kernel may drop the page from its cache. The page on disk may still
+    /// vouch for a cache that has lost bytes, so the page is marked as not stored.
     #[cfg_attr(test, track_caller)]
     pub fn sync(&self, disk: &dyn Disk) -> Result<()> {
         self.check()?;
-        disk.sync_range(&self.region, 0, PAGE)
+        disk.sync_range(&self.region, 0, PAGE).inspect_err(|_| {
+            if !planted(Bug::DropDoubt) {
+                let _ = disk.dirty_range(&self.region, 0, PAGE);
+            }
+        })
     }
 }
 

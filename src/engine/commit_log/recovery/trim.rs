@@ -69,7 +69,8 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
         }
         trimmed.files.push(file);
     }
-    if !trimmed.files.is_empty() {
+    // A file that an earlier life removed could come back, also where none is left.
+    if !trimmed.files.is_empty() || found.state.epoch() > 0 {
         found.disk().sync_directory(&directory)?;
     }
     Ok(trimmed)
