@@ -18,6 +18,7 @@ mod delay;
 mod group;
 mod lane;
 mod member;
+mod overview;
 mod progress;
 mod retry;
 mod service;
@@ -28,23 +29,23 @@ mod window;
 pub use group::ConsumerOptions;
 pub use lane::{Delivery, Order, Receipt};
 pub use member::{Assigned, Consumer};
+pub use overview::GroupQueue;
 pub use progress::{ProgressRow, record as record_progress};
 pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
 pub use start::Start;
 
-use crate::bound::Bound;
 use crate::disk::Disk;
 use crate::engine::Point;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::record::check_topic;
+use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
 use parking_lot::Mutex;
 use progress::Progress;
 use service::{Due, Service};
-use start::offset_of;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -68,25 +69,6 @@ pub struct Consumers {
     service: Service,
     /// When progress is saved next.
     save_at: AtomicI64,
-}
-
-/// A queue of a group, as seen from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupQueue {
-    /// The group.
-    pub group: Box<str>,
-    /// The topic.
-    pub topic: Box<str>,
-    /// The queue.
-    pub queue: u32,
-    /// The next offset that the group consumes.
-    pub committed: u64,
-    /// Messages from there on.
-    pub lag: u64,
-    /// Messages delivered but not settled; known only for groups of this process.
-    pub unsettled: u64,
-    /// Number of the member of this process that owns the queue.
-    pub owner: Option<u64>,
 }
 
 impl Consumers {
@@ -156,17 +138,34 @@ impl Consumers {
             check_topic(topic)?;
             engine.topic_for_append(topic)?;
         }
+        let subscription = self.subscription(group)?;
         let group = {
             let mut groups = self.groups.lock();
             let found = groups.entry(group.into());
             Arc::clone(found.or_insert_with(|| Arc::new(Group::new(group))))
         };
-        let consumer = Consumer::join(self, group, topics, options)?;
+        let consumer = Consumer::join(self, group, topics, options, subscription)?;
         // The group's beginning is saved with its progress, so that it is chosen only once.
         self.save_at
             .fetch_min(self.now() + SAVE_EACH_MS, Ordering::AcqRel);
         self.start()?;
         Ok(consumer)
+    }
+
+    /// The switches of a group that may consume.
+    fn subscription(&self, group: &str) -> Result<Subscription> {
+        let subscription = match &self.place {
+            Some((disk, config)) => subscriptions::load(&**disk, config, group)?,
+            None => Subscription::default(),
+        };
+        if !subscription.consume_enable {
+            let reason = format!(
+                "the group may not consume: consumeEnable is false in config/{}",
+                subscriptions::FILE_NAME
+            );
+            return Err(Error::option("group", format!("{group:?}"), reason));
+        }
+        Ok(subscription)
     }
 
     fn start(self: &Arc<Consumers>) -> Result<()> {
@@ -251,99 +250,6 @@ impl Consumers {
                 });
             }
         }
-        self.progress()?.save(rows)
-    }
-
-    /// All known groups, with each of their queues.
-    ///
-    /// # Errors
-    ///
-    /// As [`Consumers::consumer`].
-    pub fn groups(&self) -> Result<Vec<GroupQueue>> {
-        let engine = self.handle.engine()?;
-        let mut found = BTreeMap::new();
-        let rows = match self.handle.writer() {
-            Ok(_) => self.progress()?.all(),
-            // Another process may have written the table meanwhile.
-            Err(_) => Progress::load(self.place.clone())?.all(),
-        };
-        for row in rows {
-            let key = (row.group, row.topic, row.queue);
-            found.insert(key, (row.offset, 0, None));
-        }
-        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
-        for group in groups {
-            for lane in group.lanes() {
-                let key = (group.name.clone(), lane.topic.name.clone(), lane.queue);
-                let is = lane.progress();
-                found.insert(key, (is.committed, is.unsettled, is.owner));
-            }
-        }
-        let queues = found
-            .into_iter()
-            .map(|(key, (committed, unsettled, owner))| {
-                let (group, topic, queue) = key;
-                let known = engine.topics().get(&topic);
-                let bounds = known
-                    .map(|topic| engine.bounds(&topic, queue))
-                    .transpose()?;
-                let bounds = bounds.flatten().unwrap_or(0..0);
-                Ok(GroupQueue {
-                    lag: bounds.end.saturating_sub(committed.max(bounds.start)),
-                    group,
-                    topic,
-                    queue,
-                    committed,
-                    unsettled,
-                    owner,
-                })
-            });
-        queues.collect()
-    }
-
-    /// Sets the progress of a group in a topic. Durable on return. Consumers of this process
-    /// continue there, and their current deliveries become invalid.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
-    /// [`Error::ReadOnly`]; errors of saving.
-    pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
-        check_group(group)?;
-        let engine = self.handle.writer()?;
-        let found = engine
-            .topics()
-            .get(topic)
-            .ok_or_else(|| Error::UnknownTopic {
-                topic: topic.to_owned(),
-            })?;
-        let queues = engine.queues(&found);
-        if let Bound::Offsets(offsets) = to
-            && let Some(queue) = offsets.keys().find(|queue| !queues.contains(queue))
-        {
-            return Err(found.unknown_queue(*queue));
-        }
-        engine.flush()?;
-        let mut rows = Vec::new();
-        for queue in queues {
-            let is_left = |offsets: &BTreeMap<u32, u64>| !offsets.contains_key(&queue);
-            if !matches!(to, Bound::Offsets(offsets) if is_left(offsets)) {
-                rows.push(ProgressRow {
-                    topic: topic.into(),
-                    group: group.into(),
-                    queue,
-                    offset: offset_of(to, engine, &found, queue)?,
-                });
-            }
-        }
-        let live = self.groups.lock().get(group).cloned();
-        let lanes = live.map(|group| group.lanes()).unwrap_or_default();
-        for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
-            if let Some(row) = rows.iter().find(|row| row.queue == lane.queue) {
-                lane.seek(row.offset);
-            }
-        }
-        self.stir();
         self.progress()?.save(rows)
     }
 

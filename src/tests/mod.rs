@@ -11,6 +11,7 @@ mod append_lock;
 mod arrow;
 mod consumer;
 mod copying;
+mod groups;
 mod intake;
 mod ticket;
 mod trim;
