@@ -93,6 +93,8 @@ class Producer:
         delay_level: int = 0,
         timestamp: datetime | None = None,
         flush: bool | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult: ...
     def send_nowait(
         self,
@@ -105,6 +107,8 @@ class Producer:
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
     ) -> Ticket: ...
     def send_batch(
         self,
@@ -494,6 +498,8 @@ class Store:
         delay_level: int = 0,
         timestamp: datetime | None = None,
         flush: bool | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult: ...
     def producer(self, topic: str, queue: int | None = None) -> Producer: ...
     def create_topic(self, topic: str, queues: int | None = None) -> Topic: ...

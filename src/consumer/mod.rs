@@ -11,22 +11,28 @@
 //!
 //! Each message is delivered until it is settled. The committed offset of a queue is the smallest
 //! one that is not settled. After a crash, messages from there on are delivered again, including
-//! those settled past it. [`Service`](service) delivers delayed messages and saves progress, which
-//! is never ahead of the durable log.
+//! those settled past it. [`Service`](service) delivers delayed messages, by their level
+//! ([`Delay`](delay)) or their time ([`Timer`](timer)), and saves progress, which is never ahead of
+//! the durable log.
 
 mod delay;
+mod deliver;
 mod group;
+mod hold;
 mod lane;
 mod member;
 mod overview;
+mod pending;
 mod progress;
 mod retry;
 mod service;
 mod sharing;
 mod start;
+mod timer;
 mod window;
 
 pub use group::ConsumerOptions;
+pub use hold::Waiting;
 pub use lane::{Delivery, Order, Receipt};
 pub use member::{Assigned, Consumer};
 pub use overview::GroupQueue;
@@ -36,6 +42,7 @@ pub use start::Start;
 
 use crate::disk::Disk;
 use crate::engine::Point;
+use crate::engine::directory::names;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::record::check_topic;
@@ -50,9 +57,12 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use timer::Timer;
 
 /// Time between two writes of progress in ms, as in RocketMQ.
 const SAVE_EACH_MS: i64 = 5_000;
+/// Time between two checks whether a delayed message is readable, in ms.
+const READABLE_EACH_MS: i64 = 10;
 /// Maximum length of a group's name in bytes, as in RocketMQ.
 const GROUP_LEN_MAX: usize = 120;
 
@@ -66,6 +76,9 @@ pub struct Consumers {
     /// Grows with each change after which a waiting consumer may get messages, or must end.
     changes: AtomicU64,
     delay: Delay,
+    timer: Timer,
+    /// End of the last delayed message that was sent. It may not be readable yet.
+    delayed: AtomicU64,
     service: Service,
     /// When progress is saved next.
     save_at: AtomicI64,
@@ -83,6 +96,8 @@ impl Consumers {
         place: Option<(Arc<dyn Disk>, PathBuf)>,
     ) -> Result<Arc<Consumers>> {
         let delay = Delay::new(place.clone());
+        let of_timer = place.clone();
+        let of_timer = of_timer.map(|(disk, config)| (disk, config.with_file_name(names::DELAY)));
         let consumers = Arc::new(Consumers {
             handle,
             place,
@@ -91,19 +106,23 @@ impl Consumers {
             members: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             delay,
+            timer: Timer::new(of_timer),
+            delayed: AtomicU64::new(0),
             service: Service::default(),
             save_at: AtomicI64::new(i64::MAX),
         });
         let handle = &consumers.handle;
         if handle.writer().is_ok() {
             let weak = Arc::downgrade(&consumers);
-            handle.on_delayed(Box::new(move || {
+            handle.on_delayed(Box::new(move |end| {
                 if let Some(consumers) = weak.upgrade() {
+                    consumers.delayed.fetch_max(end, Ordering::AcqRel);
                     // If the thread cannot be started, the next opening delivers the message.
                     let _ = consumers.service.start(&consumers);
                 }
             }));
-            if delay::has_messages(&*handle.engine)? {
+            let engine = &*handle.engine;
+            if delay::has_messages(engine)? || timer::has_messages(engine)? {
                 consumers.start()?;
             }
         }
@@ -206,6 +225,13 @@ impl Consumers {
         self.changes.load(Ordering::Acquire)
     }
 
+    /// Called before the log below `until` is deleted; see [`Hold::let_go`].
+    ///
+    /// [`Hold::let_go`]: crate::engine::service::hold::Hold::let_go
+    pub(crate) fn let_go(&self, until: u64) -> Result<bool> {
+        self.timer.carry(&self.handle, until)
+    }
+
     fn progress(&self) -> Result<&Progress> {
         if let Some(progress) = self.progress.get() {
             return Ok(progress);
@@ -216,19 +242,29 @@ impl Consumers {
 
     /// Delivers what is due, and saves progress when it is time. Returns when to call again.
     fn step(&self, now: i64) -> Result<Due> {
-        let due = self.delay.step(&self.handle, now);
+        let delayed = self.delay.step(&self.handle, now);
+        let timed = self.timer.step(&self.handle, now);
         let save_at = self.save_at.load(Ordering::Acquire);
         if now >= save_at {
             self.save_at.store(now + SAVE_EACH_MS, Ordering::Release);
             self.save_progress()?;
             self.delay.save(&self.handle, now)?;
+            self.timer.save(&self.handle)?;
         }
-        let has_delayed = !matches!(due, Ok(Due::Never));
-        if has_delayed {
+        if self.delay.is_unsaved() || self.timer.is_unsaved() {
             self.save_at.fetch_min(now + SAVE_EACH_MS, Ordering::AcqRel);
         }
-        let save_at = self.save_at.load(Ordering::Acquire);
-        Ok(due?.min(Due::At(save_at)))
+        let saves = match self.save_at.load(Ordering::Acquire) {
+            i64::MAX => Due::Never,
+            at => Due::At(at),
+        };
+        // In a synchronous store a message cannot be read before it is durable.
+        let sent = self.delayed.load(Ordering::Acquire);
+        let reads = match self.handle.engine.readable_position() < sent {
+            true => Due::At(now + READABLE_EACH_MS),
+            false => Due::Never,
+        };
+        Ok(delayed?.min(timed?).min(saves).min(reads))
     }
 
     /// Saves the progress of all groups, but not past the durable end of the log. Durable on
@@ -270,7 +306,9 @@ impl Consumers {
                 .and_then(|_| self.save_progress()),
             false => Ok(()),
         };
-        saved.and(self.delay.save(&self.handle, self.now()))
+        saved
+            .and(self.delay.save(&self.handle, self.now()))
+            .and(self.timer.save(&self.handle))
     }
 }
 

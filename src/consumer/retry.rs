@@ -15,7 +15,7 @@ use crate::handle::Handle;
 use crate::options::TOPIC_QUEUES_MAX;
 use crate::record::names::{
     DEAD_PREFIX, DELAY, DELAY_LEVELS_MS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_PREFIX,
-    RETRY_TOPIC, SCHEDULE_TOPIC,
+    RETRY_TOPIC, SCHEDULE_TOPIC, TIMER_OFFSET,
 };
 use crate::record::{Copied, Message};
 use crate::table::subscriptions::Subscription;
@@ -31,7 +31,7 @@ const REASON: &str = "FOREBAY_REASON";
 /// Maximum length of the reason, in characters.
 const REASON_LEN_MAX: usize = 1_000;
 /// Properties that applied to another copy of the message.
-const OF_ONE_COPY: [&str; 3] = [DELAY, REAL_TOPIC, REAL_QID];
+const OF_ONE_COPY: [&str; 4] = [DELAY, REAL_TOPIC, REAL_QID, TIMER_OFFSET];
 
 /// The topic of a group's messages to be retried.
 pub fn retry_topic(group: &str) -> String {

@@ -14,4 +14,5 @@ mod copying;
 mod groups;
 mod intake;
 mod ticket;
+mod timer;
 mod trim;
