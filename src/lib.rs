@@ -99,10 +99,10 @@ pub use engine::{
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
 pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options, TOPIC_QUEUES_MAX};
-pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Producer};
+pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Delay, Producer};
 pub use record::common::check::BODY_LEN_MAX;
 pub use record::id::message_id;
-pub use record::names::SCHEDULE_TOPIC;
+pub use record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
 pub use record::{Batch, Draft, Flaw, HostBytes, Message, PropertyKind, Row, check_topic};
 pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{

@@ -7,7 +7,7 @@ pub(crate) use opened::Opened;
 pub use read::{ReadBatch, ReadStatus};
 
 use crate::bound::Bound;
-use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue};
+use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
@@ -56,6 +56,7 @@ impl Store {
         let memory = check_path(path, options.engine)?;
         let mut place = None;
         let mut services = Vec::new();
+        let waiting = Arc::new(Waiting::default());
         let (engine, intake): (Arc<dyn Engine>, _) = if memory {
             if options.mode == Mode::Read {
                 return Err(Error::option(
@@ -72,7 +73,8 @@ impl Store {
             if options.guard_maps {
                 crate::region::guard::install();
             }
-            let opened = Opened::open(machine, &root, &options)?;
+            let hold = Arc::<Waiting>::clone(&waiting);
+            let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             services = opened.services();
             place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
@@ -94,6 +96,7 @@ impl Store {
             delayed: OnceLock::new(),
         });
         let consumers = Consumers::new(Arc::clone(&shared), place)?;
+        waiting.set(&consumers);
         Ok(Store {
             shared,
             intake,
@@ -217,6 +220,12 @@ impl Store {
     #[cfg(test)]
     pub(crate) fn clock_moved(&self) {
         self.consumers.wake();
+    }
+
+    /// What retention does before it deletes the log below `until`.
+    #[cfg(test)]
+    pub(crate) fn let_go(&self, until: u64) -> Result<bool> {
+        self.consumers.let_go(until)
     }
 
     /// The progress of each group in each queue.

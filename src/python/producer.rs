@@ -2,13 +2,13 @@
 
 use super::batch::{BatchGiven, BatchRows};
 use super::convert::Queue;
-use super::draft::{DelayLevel, Given, durability};
+use super::draft::{DelayLevel, Given, durability, when};
 use super::edge::Batches;
 use super::handle::Handle;
 use super::log;
 use super::sent::{BatchResult, Origin, SendResult};
 use super::ticket::{Ticket, in_time, wait};
-use crate::{Atomicity, Draft, Durability, Flush, Sent};
+use crate::{Atomicity, Delay, Draft, Durability, Flush, Sent};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +81,12 @@ impl Producer {
     }
 
     /// Appends the message, and returns a ticket that tracks its durability.
-    fn ticket(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> crate::Result<crate::Ticket> {
+    fn ticket(
+        &self,
+        py: Python<'_>,
+        draft: &Draft<'_>,
+        delay: Delay,
+    ) -> crate::Result<crate::Ticket> {
         let send = || self.core.send_nowait(draft, delay);
         match self.has_to_detach(draft) {
             true => py.detach(send),
@@ -90,7 +95,12 @@ impl Producer {
     }
 
     /// Sends the message, and waits until it is durable.
-    fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
+    fn send_durably(
+        &self,
+        py: Python<'_>,
+        draft: &Draft<'_>,
+        delay: Delay,
+    ) -> PyResult<SendResult> {
         let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
         let waiter = ticket
             .waiter()
@@ -123,20 +133,20 @@ impl Producer {
         py: Python<'py>,
         body: &Bound<'py, PyAny>,
         given: &Given<'_, 'py>,
-        delay_level: u8,
+        delay: Delay,
         durability: Durability,
     ) -> PyResult<SendResult> {
         given.with_draft(body, |draft| {
             if self.waits(durability) {
-                return self.send_durably(py, draft, delay_level);
+                return self.send_durably(py, draft, delay);
             }
-            let send = || self.core.send(draft, delay_level, Durability::Written);
+            let send = || self.core.send_delayed(draft, delay, Durability::Written);
             let sent = match self.has_to_detach(draft) {
                 true => py.detach(send),
                 false => send(),
             };
             log::warnings(py, self.store());
-            Ok(SendResult::new(&self.origin, sent?, delay_level))
+            Ok(SendResult::new(&self.origin, sent?, delay))
         })
     }
 }
@@ -168,6 +178,12 @@ impl Producer {
     ///     With 1 to 18 the message is delivered after RocketMQ's delay of that level: 1 s, 5 s,
     ///     10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. Until then it waits in the topic
     ///     SCHEDULE_TOPIC_XXXX. 0 means no delay.
+    /// delay
+    ///     Deliver the message after this time, seconds or a timedelta, at most 366 days. Until
+    ///     then it waits in the topic rmq_sys_forebay_delay.
+    /// deliver_at
+    ///     Deliver the message at this time, an aware datetime at most 366 days ahead; at once if
+    ///     it has passed. Excludes ``delay`` and ``delay_level``.
     /// timestamp
     ///     When the message was made, an aware datetime; by default now.
     /// flush
@@ -187,9 +203,11 @@ impl Producer {
     ///     If a key, tag or property has characters that the format cannot store.
     #[pyo3(
         signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
-                     delay_level=DelayLevel(0), timestamp=None, flush=None),
+                     delay_level=DelayLevel(0), timestamp=None, flush=None, delay=None,
+                     deliver_at=None),
         text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
-                          queue=None, delay_level=0, timestamp=None, flush=None)"
+                          queue=None, delay_level=0, timestamp=None, flush=None, delay=None, \
+                          deliver_at=None)"
     )]
     #[allow(
         clippy::too_many_arguments,
@@ -207,6 +225,8 @@ impl Producer {
         delay_level: DelayLevel,
         timestamp: Option<&Bound<'py, PyAny>>,
         flush: Option<bool>,
+        delay: Option<&Bound<'py, PyAny>>,
+        deliver_at: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<SendResult> {
         let queue = queue.map(|queue| queue.0);
         let given = Given {
@@ -217,7 +237,8 @@ impl Producer {
             queue,
             timestamp,
         };
-        self.send_given(py, body, &given, delay_level.0, durability(flush))
+        let delay = when(&delay_level, delay, deliver_at)?;
+        self.send_given(py, body, &given, delay, durability(flush))
     }
 
     /// Send one message, and return a ticket without waiting for the disk.
@@ -238,9 +259,10 @@ impl Producer {
     /// True
     #[pyo3(
         signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
-                     delay_level=DelayLevel(0), timestamp=None),
+                     delay_level=DelayLevel(0), timestamp=None, delay=None, deliver_at=None),
         text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
-                          queue=None, delay_level=0, timestamp=None)"
+                          queue=None, delay_level=0, timestamp=None, delay=None, \
+                          deliver_at=None)"
     )]
     #[allow(
         clippy::too_many_arguments,
@@ -257,6 +279,8 @@ impl Producer {
         queue: Option<Queue>,
         delay_level: DelayLevel,
         timestamp: Option<&Bound<'py, PyAny>>,
+        delay: Option<&Bound<'py, PyAny>>,
+        deliver_at: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Ticket> {
         let queue = queue.map(|queue| queue.0);
         let given = Given {
@@ -267,10 +291,11 @@ impl Producer {
             queue,
             timestamp,
         };
+        let delay = when(&delay_level, delay, deliver_at)?;
         given.with_draft(body, |draft| {
-            let ticket = self.ticket(py, draft, delay_level.0)?;
+            let ticket = self.ticket(py, draft, delay)?;
             log::warnings(py, self.store());
-            Ok(Ticket::new(&self.origin, ticket, delay_level.0))
+            Ok(Ticket::new(&self.origin, ticket, delay))
         })
     }
 

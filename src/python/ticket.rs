@@ -4,7 +4,7 @@ use super::convert::duration;
 use super::errors::exception;
 use super::sent::{Origin, SendResult};
 use super::waiting::Wait;
-use crate::{Error, Sent, Waiter};
+use crate::{Delay, Error, Sent, Waiter};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,15 +22,15 @@ use std::time::Duration;
 pub(crate) struct Ticket {
     origin: Arc<Origin>,
     core: crate::Ticket,
-    delay_level: u8,
+    delay: Delay,
 }
 
 impl Ticket {
-    pub(super) fn new(origin: &Arc<Origin>, core: crate::Ticket, delay_level: u8) -> Ticket {
+    pub(super) fn new(origin: &Arc<Origin>, core: crate::Ticket, delay: Delay) -> Ticket {
         Ticket {
             origin: Arc::clone(origin),
             core,
-            delay_level,
+            delay,
         }
     }
 }
@@ -74,7 +74,7 @@ impl Ticket {
             durable,
             ..self.core.sent()
         };
-        let result = SendResult::new(&self.origin, sent, self.delay_level);
+        let result = SendResult::new(&self.origin, sent, self.delay);
         in_time(py, durable, timeout.unwrap_or_default(), result)
     }
 
