@@ -86,6 +86,7 @@ pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
 pub use bound::{Bound, Bounded};
 pub use consumer::{
     ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, ProgressRow,
+pub use clock::{Clock, ManualClock};
     Receipt, Start, dead_topic, record_progress, retry_topic,
 };
 pub use disk::{Disk, RealDisk};

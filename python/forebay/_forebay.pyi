@@ -15,15 +15,16 @@ __version__: str
 __all__ = [
     "BatchResult", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress", "Consumer",
     "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys", "LaidRange",
-    "LaidRun", "Latency", "Message", "Producer", "Queue", "QueueBounds", "QueueRange", "ReadBatch",
-    "Recovery", "Repair", "RepairStep", "Scan", "SealedFile", "SendResult", "Settled", "Stager",
-    "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic", "Verification",
-    "__version__", "block_offset_at", "block_schema", "bounds_below", "check_topic", "close_query",
-    "discard_stages", "epochs", "fit", "holds_commit", "message_from_record", "offsets_between",
-    "open_store", "publish_commit", "rebuild_index", "rebuild_lay", "rebuild_ranges",
-    "rebuild_settle", "record_offsets", "resolve_commit", "scan_again", "scan_blocks",
-    "sealed_files", "stage_target", "survey", "take_commits", "values_again", "verify_join",
-    "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
+    "LaidRun", "Latency", "ManualClock", "Message", "Producer", "Queue", "QueueBounds",
+    "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Scan", "SealedFile",
+    "SendResult", "Settled", "Stager", "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail",
+    "Ticket", "Topic", "Verification", "__version__", "block_offset_at", "block_schema",
+    "bounds_below", "check_topic", "clock_moved", "close_query", "discard_stages", "epochs", "fit",
+    "holds_commit", "message_from_record", "offsets_between", "open_store", "publish_commit",
+    "rebuild_index", "rebuild_lay", "rebuild_ranges", "rebuild_settle", "record_offsets",
+    "resolve_commit", "scan_again", "scan_blocks", "sealed_files", "stage_target", "survey",
+    "take_commits", "values_again", "verify_join", "verify_parts", "verify_stretches",
+    "wait_for_commit", "withdraw_commit", "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes
@@ -253,6 +254,15 @@ class Tail:
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
+
+@final
+class ManualClock:
+    def __new__(cls, now_ms: int) -> Self: ...
+    @property
+    def now_ms(self) -> int: ...
+    def advance(self, by_ms: int) -> None: ...
+
+def clock_moved(store: Store) -> None: ...
 
 @final
 class Scan:
@@ -569,6 +579,7 @@ def open_store(
     flush: str | None,
     adopt: bool,
     options: dict[str, Any],
+    clock: ManualClock | None = None,
 ) -> Store: ...
 def message_from_record(record: bytes) -> Message: ...
 

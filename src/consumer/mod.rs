@@ -190,9 +190,8 @@ impl Consumers {
         self.members.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes the service check for work and consumers for messages, also after the clock was
-    /// changed.
-    pub(crate) fn wake(&self) {
+    /// Makes the service check for work and consumers for messages.
+    fn wake(&self) {
         self.service.wake();
         self.stir();
     }
@@ -205,6 +204,19 @@ impl Consumers {
 
     fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// Does what fell due when the clock was moved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`]; those of reading and of sending.
+    pub fn clock_moved(&self) -> Result<()> {
+        if self.handle.writer().is_ok() {
+            while self.step(self.now())? == Due::Now {}
+        }
+        self.wake();
+        Ok(())
     }
 
     fn progress(&self) -> Result<&Progress> {

@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A member of a group of consumers; made by `Store.consumer`.
 ///
@@ -64,10 +64,11 @@ pub(super) struct Wanted<'a, 'py> {
 }
 
 impl Wanted<'_, '_> {
-    fn options(&self) -> PyResult<ConsumerOptions> {
+    /// `now_ms` is the time of the store.
+    fn options(&self, now_ms: i64) -> PyResult<ConsumerOptions> {
         let mut options = ConsumerOptions::default();
         if let Some(start) = self.start {
-            options.start = start_of("start", start)?;
+            options.start = start_of("start", start, now_ms)?;
         }
         options.order = match self.order {
             "none" => Order::None,
@@ -114,7 +115,7 @@ impl Wanted<'_, '_> {
         let prefetch = self
             .prefetch
             .map_or(Ok(PREFETCH), |it| count("prefetch", it))?;
-        let options = self.options()?;
+        let options = self.options(store.get().core().now_ms())?;
         let group = self.group;
         let core = store.get().call(store.py(), |core| {
             let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -134,13 +135,10 @@ const PREFETCH: usize = 64;
 
 /// Where a group begins: a word, an aware `datetime`, a `timedelta` ago, or offsets by topic and
 /// queue.
-fn start_of(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Start> {
+fn start_of(name: &str, object: &Bound<'_, PyAny>, now_ms: i64) -> PyResult<Start> {
     if object.is_instance_of::<pyo3::types::PyDelta>() {
-        let ago = duration(name, object)?;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let at = i64::try_from(now.saturating_sub(ago).as_millis()).unwrap_or(i64::MAX);
+        let ago = duration(name, object)?.as_millis();
+        let at = now_ms.saturating_sub(i64::try_from(ago).unwrap_or(i64::MAX));
         return Ok(Start::Everywhere(crate::Bound::Time(at)));
     }
     let Ok(mapping) = object.cast::<PyMapping>() else {
@@ -418,7 +416,7 @@ impl Consumer {
     /// OffsetOutOfRangeError
     ///     If a queue does not have the offset.
     fn seek(&self, py: Python<'_>, to: &Bound<'_, PyAny>) -> PyResult<()> {
-        let to = start_of("to", to)?;
+        let to = start_of("to", to, self.store.core().now_ms())?;
         Ok(self.call(py, |core| core.seek(&to))?)
     }
 

@@ -4,6 +4,7 @@
 mod archive;
 mod arrow;
 mod batch;
+mod clock;
 mod consumer;
 mod convert;
 mod draft;
@@ -43,6 +44,8 @@ mod _forebay {
     };
     #[pymodule_export]
     use super::arrow::Scan;
+    #[pymodule_export]
+    use super::clock::{ManualClock, clock_moved};
     #[pymodule_export]
     use super::consumer::{Consumer, ConsumerIterator, Run};
     #[pymodule_export]

@@ -68,7 +68,11 @@ const FLOORS: &[&[&str]] = &[
     &["python/forebay/spark"],
     &["python/forebay/spark/jobs"],
     &["python/forebay/spark/__init__"],
-    &["python/forebay/demo_spark", "python/pyspark_forebay"],
+    &[
+        "python/forebay/demo_spark",
+        "python/pyspark_forebay",
+        "python/pytest_forebay",
+    ],
     &["python/forebay/demo"],
     &["python/forebay/cli"],
     &["python/forebay/__main__"],
