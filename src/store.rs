@@ -243,6 +243,13 @@ impl Store {
         self.consumers.clock_moved()
     }
 
+    /// A number that grows when consumers have reason to look for messages that are not new: one
+    /// was refused, or came back, or a queue has another owner. Threads in
+    /// [`Engine::wait_until`] are woken then.
+    pub fn changes(&self) -> u64 {
+        self.consumers.changes()
+    }
+
     /// The time of the store's clock, in ms since the epoch.
     pub fn now_ms(&self) -> i64 {
         self.shared.clock.now_ms()

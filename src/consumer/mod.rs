@@ -27,7 +27,7 @@ mod window;
 
 pub use group::ConsumerOptions;
 pub use lane::{Delivery, Order, Receipt};
-pub use member::{Assigned, Consumer};
+pub use member::{Assigned, Consumer, Look};
 pub use progress::{ProgressRow, record as record_progress};
 pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
 pub use start::Start;
@@ -202,7 +202,8 @@ impl Consumers {
         self.handle.engine.wake();
     }
 
-    fn changes(&self) -> u64 {
+    /// A number that grows when consumers have reason to look for messages that are not new.
+    pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 

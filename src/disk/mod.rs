@@ -5,6 +5,7 @@
 
 pub mod copying;
 mod durable;
+mod event;
 #[cfg(test)]
 mod hooked;
 mod lock;
@@ -14,6 +15,7 @@ mod syscall;
 pub use durable::Synced;
 #[cfg(test)]
 pub use durable::site;
+pub use event::Event;
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};
 pub use lock::{FileLock, Holder, LockState};

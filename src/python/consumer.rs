@@ -130,6 +130,18 @@ impl Wanted<'_, '_> {
     }
 }
 
+/// What an event loop waits for: a position and a number of changes, for so long at most.
+type Pause = (u64, u64, Option<Duration>);
+
+fn pause(look: &crate::Look) -> Pause {
+    let limit = (look.wait != Duration::MAX).then_some(look.wait);
+    (look.seen, look.changes, limit)
+}
+
+fn poll_max(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    count("max_messages", object)
+}
+
 /// Messages that an iterator takes at once.
 const PREFETCH: usize = 64;
 
@@ -250,10 +262,31 @@ impl Consumer {
         max_messages: Option<&Bound<'py, PyAny>>,
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let max = max_messages.map_or(Ok(64), |it| count("max_messages", it))?;
+        let max = max_messages.map_or(Ok(64), poll_max)?;
         let timeout = timeout.map(|it| duration("timeout", it)).transpose()?;
         let got = self.take(py, max, timeout)?;
         PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
+    }
+
+    /// Messages, without waiting; and what to wait for if there are none.
+    #[pyo3(name = "_look")]
+    fn look<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = poll_max)] max_messages: usize,
+    ) -> PyResult<(Bound<'py, PyList>, Pause)> {
+        let look = self.call(py, |core| core.look(max_messages))?;
+        let pause = pause(&look);
+        let taken = look.taken.into_iter().map(Message::from);
+        let taken = PyList::new(py, taken.collect::<Vec<_>>())?;
+        Ok((taken, pause))
+    }
+
+    /// Have messages delivered again at once: nobody has seen them.
+    #[pyo3(name = "_give_back")]
+    fn give_back(&self, messages: Vec<Bound<'_, Message>>) {
+        let receipts = messages.iter().filter_map(|it| it.get().receipt());
+        self.core.give_back(receipts);
     }
 
     /// Settle one message or several: they are handled.
@@ -547,21 +580,42 @@ impl ConsumerIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let consumer = self.consumer.get();
-        self.acknowledge(consumer, py)?;
         loop {
-            let next = self.state.lock().messages.pop_front();
-            if let Some(delivery) = next {
-                // It may have waited here for so long that it was delivered again.
-                if consumer.core.renew(&delivery.receipt).is_err() {
-                    continue;
-                }
-                self.state.lock().last = Some(delivery.receipt.clone());
-                return Ok(Some(delivery.into()));
+            if let Some(message) = self.ready(py)? {
+                return Ok(Some(message));
             }
+            let consumer = self.consumer.get();
             let got = consumer.take(py, consumer.prefetch, None)?;
             self.state.lock().messages.extend(got);
         }
+    }
+
+    /// Acknowledges the last message; returns the next one that was taken ahead.
+    #[pyo3(name = "_ready")]
+    fn ready(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let consumer = self.consumer.get();
+        self.acknowledge(consumer, py)?;
+        loop {
+            let Some(delivery) = self.state.lock().messages.pop_front() else {
+                return Ok(None);
+            };
+            // It may have waited here for so long that it was delivered again.
+            if consumer.core.renew(&delivery.receipt).is_ok() {
+                self.state.lock().last = Some(delivery.receipt.clone());
+                return Ok(Some(delivery.into()));
+            }
+        }
+    }
+
+    /// Takes messages ahead, without waiting. Returns whether there were some, and what to wait
+    /// for.
+    #[pyo3(name = "_look")]
+    fn look(&self, py: Python<'_>) -> PyResult<(bool, Pause)> {
+        let consumer = self.consumer.get();
+        let look = consumer.call(py, |core| core.look(consumer.prefetch))?;
+        let (found, pause) = (!look.taken.is_empty(), pause(&look));
+        self.state.lock().messages.extend(look.taken);
+        Ok((found, pause))
     }
 }
 

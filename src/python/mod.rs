@@ -14,6 +14,7 @@ mod groups;
 mod handle;
 mod log;
 mod message;
+mod notices;
 mod open;
 mod options;
 mod pickle;
@@ -53,6 +54,8 @@ mod _forebay {
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
     #[pymodule_export]
+    use super::notices::Notices;
+    #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
     use super::places::{Bounds, QueueBounds, bounds_below, epochs, fit, offsets_between};
@@ -80,7 +83,7 @@ mod _forebay {
     #[pymodule_export]
     use super::tail::Tail;
     #[pymodule_export]
-    use super::ticket::Ticket;
+    use super::ticket::{BatchTicket, Ticket};
     #[pymodule_export]
     use super::topic::{Queue, Topic};
     #[pymodule_export]

@@ -56,7 +56,7 @@ const FLOORS: &[&[&str]] = &[
     &["src/consumer", "src/stages"],
     &["src/store"],
     &["src/scan"],
-    &["src/archive", "src/tail"],
+    &["src/archive", "src/notices", "src/tail"],
     &["src/sim"],
     &["src/lib"],
     &["src/tests"],
