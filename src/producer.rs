@@ -319,6 +319,21 @@ impl Producer {
         Ok(all)
     }
 
+    /// Sends many messages and returns at once with a ticket for their durability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send_batch`].
+    pub fn send_batch_nowait<'a>(
+        &self,
+        drafts: impl Iterator<Item = Result<Draft<'a>>>,
+        atomicity: Atomicity,
+    ) -> Result<Ticket<Appended>> {
+        let appended = self.send_batch(drafts, atomicity, Durability::Written)?;
+        let waiter = self.enlist(appended.end);
+        Ok(Ticket::new(appended, waiter))
+    }
+
     /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that
     /// live only as long as their push.
     pub fn batch_sender(

@@ -7,6 +7,7 @@ pub(crate) use opened::Opened;
 pub use read::{ReadBatch, ReadStatus};
 
 use crate::bound::Bound;
+use crate::clock::Clock;
 use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
@@ -47,6 +48,25 @@ impl Store {
     /// `InvalidOption`, `Unsupported`, `Corrupt`, `Full`, `Io`.
     pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Store> {
         Store::open_on(&Machine::real(), path.as_ref(), options)
+    }
+
+    /// [`Store::open`] with another clock, such as a [`ManualClock`](crate::ManualClock) in tests.
+    /// Messages, delays, time-outs of deliveries and retention go by it; the intervals of flushes
+    /// and the time-outs of calls do not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open_with_clock(
+        path: impl AsRef<Path>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Store> {
+        let machine = Machine {
+            clock,
+            ..Machine::real()
+        };
+        Store::open_on(&machine, path.as_ref(), options)
     }
 
     /// [`Store::open`] on the given machine.
@@ -216,10 +236,26 @@ impl Store {
         self.consumers.consumer(topics, group, options)
     }
 
-    /// Makes services that wait for a time read the clock again, after a test has changed it.
-    #[cfg(test)]
-    pub(crate) fn clock_moved(&self) {
-        self.consumers.wake();
+    /// Delivers what fell due when the clock of [`Store::open_with_clock`] was moved.
+    ///
+    /// # Errors
+    ///
+    /// Those of sending and of storing progress; [`Error::Closed`], [`Error::Forked`].
+    pub fn clock_moved(&self) -> Result<()> {
+        self.engine()?;
+        self.consumers.clock_moved()
+    }
+
+    /// A number that grows when consumers have reason to look for messages that are not new: one
+    /// was refused, or came back, or a queue has another owner. Threads in
+    /// [`Engine::wait_until`] are woken then.
+    pub fn changes(&self) -> u64 {
+        self.consumers.changes()
+    }
+
+    /// The time of the store's clock, in ms since the epoch.
+    pub fn now_ms(&self) -> i64 {
+        self.shared.clock.now_ms()
     }
 
     /// What retention does before it deletes the log below `until`.

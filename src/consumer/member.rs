@@ -59,6 +59,20 @@ pub struct Assigned {
     pub lag: u64,
 }
 
+/// What a consumer took without waiting.
+#[derive(Debug)]
+pub struct Look {
+    /// The messages.
+    pub taken: Vec<Delivery>,
+    /// Position up to which the log was readable before they were taken.
+    pub seen: u64,
+    /// [`crate::Store::changes`] before they were taken.
+    pub changes: u64,
+    /// If there are none: how long to wait for one of both to grow before looking again all the
+    /// same. `Duration::MAX` is without a limit.
+    pub wait: Duration,
+}
+
 impl Consumer {
     pub(super) fn join(
         shared: &Arc<Consumers>,
@@ -137,23 +151,43 @@ impl Consumer {
     ) -> Result<Vec<Delivery>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            let engine = self.shared.handle().writer()?;
-            // Before anything is looked for, so that what comes meanwhile is noticed.
-            let (seen, changes) = (engine.readable_position(), self.shared.changes());
-            let mut taken = Vec::new();
-            let again = self.take(max, &mut taken)?;
-            if !taken.is_empty() || max == 0 {
-                return Ok(taken);
+            let look = self.look(max)?;
+            if !look.taken.is_empty() || max == 0 {
+                return Ok(look.taken);
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() || done() {
-                return Ok(taken);
+                return Ok(look.taken);
             }
-            if !again {
-                let has_changed = || done() || self.shared.changes() != changes;
-                engine.wait_until(seen, left.min(self.until_due()), &has_changed);
+            if !look.wait.is_zero() {
+                let engine = self.shared.handle().writer()?;
+                let has_changed = || done() || self.shared.changes() != look.changes;
+                engine.wait_until(look.seen, left.min(look.wait), &has_changed);
             }
         }
+    }
+
+    /// As [`Consumer::poll`], without waiting. The result says what to wait for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::poll`].
+    pub fn look(&self, max: usize) -> Result<Look> {
+        // Before anything is looked for, so that what comes meanwhile is noticed.
+        let seen = self.shared.handle().writer()?.readable_position();
+        let changes = self.shared.changes();
+        let mut taken = Vec::new();
+        let again = self.take(max, &mut taken)?;
+        let wait = match again || !taken.is_empty() {
+            true => Duration::ZERO,
+            false => self.until_due(),
+        };
+        Ok(Look {
+            taken,
+            seen,
+            changes,
+            wait,
+        })
     }
 
     /// Makes waiting polls check again whether they are done.

@@ -34,7 +34,7 @@ mod window;
 pub use group::ConsumerOptions;
 pub use hold::Waiting;
 pub use lane::{Delivery, Order, Receipt};
-pub use member::{Assigned, Consumer};
+pub use member::{Assigned, Consumer, Look};
 pub use overview::GroupQueue;
 pub use progress::{ProgressRow, record as record_progress};
 pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
@@ -208,9 +208,8 @@ impl Consumers {
         self.members.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes the service check for work and consumers for messages, also after the clock was
-    /// changed.
-    pub(crate) fn wake(&self) {
+    /// Makes the service check for work and consumers for messages.
+    fn wake(&self) {
         self.service.wake();
         self.stir();
     }
@@ -221,7 +220,8 @@ impl Consumers {
         self.handle.engine.wake();
     }
 
-    fn changes(&self) -> u64 {
+    /// A number that grows when consumers have reason to look for messages that are not new.
+    pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
     }
 
@@ -230,6 +230,19 @@ impl Consumers {
     /// [`Hold::let_go`]: crate::engine::service::hold::Hold::let_go
     pub(crate) fn let_go(&self, until: u64) -> Result<bool> {
         self.timer.carry(&self.handle, until)
+    }
+
+    /// Does what fell due when the clock was moved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`]; those of reading and of sending.
+    pub fn clock_moved(&self) -> Result<()> {
+        if self.handle.writer().is_ok() {
+            while self.step(self.now())? == Due::Now {}
+        }
+        self.wake();
+        Ok(())
     }
 
     fn progress(&self) -> Result<&Progress> {

@@ -7,7 +7,7 @@ use super::edge::Batches;
 use super::handle::Handle;
 use super::log;
 use super::sent::{BatchResult, Origin, SendResult};
-use super::ticket::{Ticket, in_time, wait};
+use super::ticket::{BatchTicket, Ticket, in_time, wait};
 use crate::{Atomicity, Delay, Draft, Durability, Flush, Sent};
 use pyo3::prelude::*;
 use std::sync::Arc;
@@ -109,7 +109,7 @@ impl Producer {
         log::warnings(py, self.store());
         let sent = Sent {
             durable,
-            ..ticket.sent()
+            ..*ticket.sent()
         };
         let result = SendResult::new(&self.origin, sent, delay);
         in_time(py, durable, self.flush_timeout, result)
@@ -368,12 +368,58 @@ impl Producer {
         let durability = durability(flush);
         let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
-        let mut appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
+        let appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
         log::warnings(py, self.store());
         let settled = self.settle(py, appended.end, durability)?;
-        appended.durable |= settled && self.waits(durability);
-        let result = BatchResult::new(py, &appended)?;
+        let durable = appended.durable || (settled && self.waits(durability));
+        let result = BatchResult::new(py, &appended, durable)?;
         in_time(py, settled, self.flush_timeout, result)
+    }
+
+    /// Send many messages, and return a ticket without waiting for the disk.
+    ///
+    /// When the call returns, the messages are in the log; the ticket is done when all are durable.
+    /// The parameters are those of `send_batch`.
+    ///
+    /// Returns
+    /// -------
+    /// BatchTicket
+    ///     ``done()`` and ``result(timeout)``.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     ticket = store.producer("orders").send_batch_nowait([b"a", b"b"])
+    /// ...     ticket.result().count
+    /// 2
+    #[pyo3(signature = (bodies, *, keys=None, tags=None, properties=None, queue=None, atomic=false,
+                        timestamp=None))]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn send_batch_nowait<'py>(
+        &self,
+        py: Python<'py>,
+        bodies: &Bound<'py, PyAny>,
+        keys: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyAny>>,
+        queue: Option<Queue>,
+        atomic: bool,
+        timestamp: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<BatchTicket> {
+        let given = BatchGiven::new(bodies, keys, tags, properties)?;
+        let rows = BatchRows::new(py, &given, queue.map(|queue| queue.0), timestamp)?;
+        let atomicity = if atomic {
+            Atomicity::Whole
+        } else {
+            Atomicity::Rows
+        };
+        let drafts = || rows.drafts().map(Ok);
+        let ticket = py.detach(|| self.core.send_batch_nowait(drafts(), atomicity))?;
+        log::warnings(py, self.store());
+        Ok(BatchTicket::new(ticket))
     }
 
     /// Send the rows of a table, a record batch, or a stream of them.
@@ -429,6 +475,19 @@ impl Producer {
         sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;
         in_time(py, settled, self.flush_timeout, result)
+    }
+
+    /// Whether a send with this `flush` waits for the disk, and how long at most.
+    #[pyo3(name = "_waits", signature = (flush))]
+    fn waits_for(&self, flush: Option<bool>) -> Option<Duration> {
+        self.waits(durability(flush)).then_some(self.flush_timeout)
+    }
+
+    /// Whether an append of a body of this length is short enough for an event loop: it may at most
+    /// write to the page cache, as it does in a synchronous store.
+    #[pyo3(name = "_is_ready")]
+    fn is_ready(&self, len: usize) -> bool {
+        len <= ATTACHED_LEN_MAX && (self.waits_by_default || self.core.is_ready_for(len))
     }
 
     fn __repr__(&self) -> String {

@@ -190,7 +190,7 @@ impl BatchResult {
         })
     }
 
-    pub(super) fn new(py: Python<'_>, appended: &Appended) -> PyResult<BatchResult> {
+    pub(super) fn new(py: Python<'_>, appended: &Appended, durable: bool) -> PyResult<BatchResult> {
         let by_queue = PyDict::new(py);
         for (queue, range) in ranges(&appended.rows) {
             by_queue.set_item(queue, PyRange::new(py, range.start, range.end)?)?;
@@ -199,7 +199,7 @@ impl BatchResult {
             count: appended.rows.len(),
             ranges: by_queue.unbind(),
             timestamp: appended.store_timestamp,
-            durable: appended.durable,
+            durable,
         })
     }
 }

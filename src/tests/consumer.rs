@@ -73,7 +73,7 @@ impl Bed {
 
     pub(super) fn pass(&self, ms: u64) {
         self.clock.advance(ms);
-        self.store.clock_moved();
+        self.store.clock_moved().unwrap();
     }
 }
 

@@ -251,7 +251,7 @@ fn retention_takes_old_files_and_loses_no_message_that_waits() {
         Some(Error::OffsetOutOfRange { min: 1.., .. })
     ));
     clock.advance(3_600_000);
-    store.clock_moved();
+    store.clock_moved().unwrap();
     assert_eq!(settled(&store, 1), [1]);
     store.close().unwrap();
 }
