@@ -106,6 +106,10 @@ fn a_reader_sees_groups_by_the_table_and_topics_that_come_later() {
     consumer.ack(receipts(&poll(&consumer))).unwrap();
     consumer.commit().unwrap();
     bed.send(8..9);
+    // A reader sees what is dispatched.
+    bed.store
+        .read("orders", 0, 2, 1, None, &Filter::default())
+        .unwrap();
     let first = group(&reader, "orders", 0);
     assert_eq!((first.committed, first.max_offset, first.lag), (2, 3, 1));
     assert!(first.lag_bytes > 0 && first.owner.is_none() && first.moved.is_none());
