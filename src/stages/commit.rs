@@ -72,7 +72,7 @@ pub enum CommitState {
 ///
 /// # Errors
 ///
-/// [`Error::Io`]: nothing is committed.
+/// [`crate::Error::Io`]: nothing is committed.
 pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
     let stretches = commit.stages.iter().flat_map(|stage| &stage.stretches);
     let len = stretches.map(|it| it.end - it.start).sum();
@@ -111,7 +111,7 @@ pub(crate) fn publish_cut(
 ///
 /// # Errors
 ///
-/// [`Error::Io`]: nothing is decided.
+/// [`crate::Error::Io`]: nothing is decided.
 pub fn resolve(
     disk: &dyn Disk,
     root: &Path,
