@@ -5,6 +5,8 @@
 
 use crate::disk::coarse_ms;
 use std::fmt::Debug;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A wall clock. It may be set forward or back at any time.
@@ -45,39 +47,29 @@ impl Clock for RealClock {
     }
 }
 
-#[cfg(test)]
-pub use manual::ManualClock;
+/// A clock that changes only when somebody moves it: for tests.
+#[derive(Debug)]
+pub struct ManualClock(AtomicU64);
 
-#[cfg(test)]
-mod manual {
-    use super::Clock;
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    /// A clock that changes only when a test sets it.
-    #[derive(Debug)]
-    pub struct ManualClock(AtomicU64);
-
-    impl ManualClock {
-        /// A clock that shows `now_ms`.
-        pub fn at(now_ms: i64) -> Arc<ManualClock> {
-            Arc::new(ManualClock(AtomicU64::new(now_ms.cast_unsigned())))
-        }
-
-        /// Sets the time.
-        pub fn set(&self, now_ms: i64) {
-            self.0.store(now_ms.cast_unsigned(), Ordering::Relaxed);
-        }
-
-        /// Moves the time forward.
-        pub fn advance(&self, by_ms: u64) {
-            self.0.fetch_add(by_ms, Ordering::Relaxed);
-        }
+impl ManualClock {
+    /// A clock that shows `now_ms`.
+    pub fn at(now_ms: i64) -> Arc<ManualClock> {
+        Arc::new(ManualClock(AtomicU64::new(now_ms.cast_unsigned())))
     }
 
-    impl Clock for ManualClock {
-        fn now_ns(&self) -> u64 {
-            self.0.load(Ordering::Relaxed) * 1_000_000
-        }
+    /// Sets the time.
+    pub fn set(&self, now_ms: i64) {
+        self.0.store(now_ms.cast_unsigned(), Ordering::Relaxed);
+    }
+
+    /// Moves the time forward.
+    pub fn advance(&self, by_ms: u64) {
+        self.0.fetch_add(by_ms, Ordering::Relaxed);
+    }
+}
+
+impl Clock for ManualClock {
+    fn now_ns(&self) -> u64 {
+        self.0.load(Ordering::Relaxed).saturating_mul(1_000_000)
     }
 }

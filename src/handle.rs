@@ -29,8 +29,8 @@ pub(crate) struct Handle {
     pub(crate) rates: RateSampler,
     pub(crate) closed: AtomicBool,
     pub(crate) generation: u32,
-    /// Called when a delayed message was appended.
-    pub(crate) delayed: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Called with the end of a delayed message that was appended.
+    pub(crate) delayed: OnceLock<Box<dyn Fn(u64) + Send + Sync>>,
 }
 
 impl Handle {
@@ -39,15 +39,15 @@ impl Handle {
         self.rates.sample(now, || self.engine.counters());
     }
 
-    /// Sets the function to call whenever a delayed message was appended.
-    pub(crate) fn on_delayed(&self, call: Box<dyn Fn() + Send + Sync>) {
+    /// Sets the function to call with the end of each delayed message that is appended.
+    pub(crate) fn on_delayed(&self, call: Box<dyn Fn(u64) + Send + Sync>) {
         let _ = self.delayed.set(call);
     }
 
-    /// Reports that a delayed message was appended.
-    pub(crate) fn delayed(&self) {
+    /// Reports that a delayed message was appended, which ends at `end`.
+    pub(crate) fn delayed(&self, end: u64) {
         if let Some(call) = self.delayed.get() {
-            call();
+            call(end);
         }
     }
 

@@ -30,6 +30,7 @@
 //! | bindings for Python | `python` (feature `python`) |
 //! | around stores: [`BlockTable`] | `archive` |
 //! | request API: [`Store`], [`Producer`], [`Scan`], [`Tail`] | those names, `bound` and `ticket` |
+//! | waits of event loops: [`Notices`], [`Watch`] | `notices` |
 //! | rows of other processes: [`Stager`], [`commit`] | `stages` |
 //! | Arrow: [`Stream`], [`send_arrow`], [`ffi`] | `arrow` |
 //! | engines: [`Engine`], [`offline`] | `engine` |
@@ -57,6 +58,7 @@ pub mod internals;
 mod machine;
 mod mapped;
 mod meter;
+mod notices;
 mod num;
 mod options;
 mod plant;
@@ -84,25 +86,27 @@ pub use crate::engine::commit_log::offline;
 pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
 pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
 pub use bound::{Bound, Bounded};
+pub use clock::{Clock, ManualClock};
 pub use consumer::{
-    ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, ProgressRow,
-    Receipt, Start, dead_topic, record_progress, retry_topic,
+    ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Look, Order,
+    ProgressRow, Receipt, Start, dead_topic, record_progress, retry_topic,
 };
 pub use disk::{Disk, FileSystem, RealDisk};
 pub use engine::commit_log::{Epoch, Epochs};
 pub use engine::topic::{PERMISSION_READ, PERMISSION_WRITE};
 pub use engine::{
     Appended, Atomicity, Check, Cursor, Damage, DamageKind, Durability, Engine, Files, Filter,
-    Finding, FoundHole, Place, Point, Recovery, Repair, RepairStep, Rows, Stats, Stretch, Topic,
-    Verification, Waiter,
+    Finding, FoundHole, Listener, Place, Point, Recovery, Repair, RepairStep, Rows, Stats, Stretch,
+    Topic, Verification, Waiter,
 };
 pub use error::{Error, Result};
 pub use meter::{Latency, SlowPut};
+pub use notices::{Notices, Watch};
 pub use options::{AppendLockKind, EngineKind, Flush, Mode, Options, TOPIC_QUEUES_MAX};
-pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Producer};
+pub use producer::{ATOMIC_BATCH_LEN_MAX, BATCH_LEN_MAX, BatchSender, Delay, Producer};
 pub use record::common::check::BODY_LEN_MAX;
 pub use record::id::message_id;
-pub use record::names::SCHEDULE_TOPIC;
+pub use record::names::{SCHEDULE_TOPIC, TIMER_TOPIC};
 pub use record::{Batch, Draft, Flaw, HostBytes, Message, PropertyKind, Row, check_topic};
 pub use scan::{BATCH_BYTES_MAX, BATCH_ROWS_MAX, Scan, ScanSpec};
 pub use stages::{

@@ -21,6 +21,42 @@ thread_local! {
     static SCRATCH: RefCell<Option<Batch>> = const { RefCell::new(None) };
 }
 
+/// A message may be delivered this much later at most.
+const DELAY_MAX: Duration = Duration::from_hours(366 * 24);
+
+/// When a message is delivered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Delay {
+    /// At once.
+    #[default]
+    None,
+    /// After RocketMQ's delay of this level, 1 to 18.
+    Level(u8),
+    /// At this time, in ms since the epoch, at most 366 days ahead; at once if it has passed.
+    Until(i64),
+    /// After this time, at most 366 days.
+    For(Duration),
+}
+
+impl Delay {
+    /// The delay of a level, where 0 means none.
+    pub fn level(level: u8) -> Delay {
+        match level {
+            0 => Delay::None,
+            level => Delay::Level(level),
+        }
+    }
+
+    /// The topic that the message waits in.
+    pub fn topic(self) -> Option<&'static str> {
+        match self {
+            Delay::None => None,
+            Delay::Level(_) => Some(names::SCHEDULE_TOPIC),
+            Delay::Until(_) | Delay::For(_) => Some(names::TIMER_TOPIC),
+        }
+    }
+}
+
 /// A scratch batch larger than this is freed after the send.
 const SCRATCH_LEN_MAX: usize = 1 << 20;
 
@@ -49,8 +85,18 @@ impl Producer {
     /// Sends one message. With a delay level (1 to 18) it is stored under the schedule topic, and
     /// delivered after the delay.
     pub fn send(&self, draft: &Draft<'_>, delay_level: u8, durability: Durability) -> Result<Sent> {
+        self.send_delayed(draft, Delay::level(delay_level), durability)
+    }
+
+    /// Sends one message that is delivered later; see [`Delay`].
+    pub fn send_delayed(
+        &self,
+        draft: &Draft<'_>,
+        delay: Delay,
+        durability: Durability,
+    ) -> Result<Sent> {
         let engine = self.shared.writer()?;
-        self.append_draft(engine, draft, delay_level, durability)
+        self.append_draft(engine, draft, delay, durability)
     }
 
     /// Sends one message and returns at once with a ticket for its durability.
@@ -58,10 +104,10 @@ impl Producer {
     /// # Errors
     ///
     /// As [`Producer::send`]; there is no ticket for a message that is not in the log.
-    pub fn send_nowait(&self, draft: &Draft<'_>, delay_level: u8) -> Result<Ticket> {
+    pub fn send_nowait(&self, draft: &Draft<'_>, delay: Delay) -> Result<Ticket> {
         let engine = self.shared.writer()?;
         let written = Durability::Written;
-        let sent = self.append_draft(engine, draft, delay_level, written)?;
+        let sent = self.append_draft(engine, draft, delay, written)?;
         Ok(Ticket::new(sent, engine.enlist(sent.end)))
     }
 
@@ -76,11 +122,18 @@ impl Producer {
         &self,
         engine: &dyn Engine,
         draft: &Draft<'_>,
-        delay_level: u8,
+        delay: Delay,
         durability: Durability,
     ) -> Result<Sent> {
-        if delay_level > 0 {
-            return self.send_delayed(engine, draft, delay_level, durability);
+        match delay {
+            Delay::None => {}
+            Delay::Level(level) => return self.send_to_level(engine, draft, level, durability),
+            Delay::Until(at) => return self.send_to_timer(engine, draft, at, durability),
+            Delay::For(delay) => {
+                let ms = i64::try_from(delay.as_millis()).unwrap_or(i64::MAX);
+                let at = self.shared.clock.now_ms().saturating_add(ms);
+                return self.send_to_timer(engine, draft, at, durability);
+            }
         }
         let queue = self.queue_for(draft, self.queue)?;
         self.append_one(engine, &self.topic, queue, draft, durability)
@@ -144,7 +197,7 @@ impl Producer {
         batch.push_with_id(&topic.name, queue, draft, now)
     }
 
-    fn send_delayed(
+    fn send_to_level(
         &self,
         engine: &dyn Engine,
         draft: &Draft<'_>,
@@ -170,7 +223,37 @@ impl Producer {
         };
         let queue = u32::from(delay_level) - 1;
         let sent = self.append_one(engine, &schedule, queue, &draft, durability)?;
-        self.shared.delayed();
+        self.shared.delayed(sent.end);
+        Ok(sent)
+    }
+
+    /// Appends a message that waits until `at`.
+    fn send_to_timer(
+        &self,
+        engine: &dyn Engine,
+        draft: &Draft<'_>,
+        at: i64,
+        durability: Durability,
+    ) -> Result<Sent> {
+        let longest = i64::try_from(DELAY_MAX.as_millis()).unwrap_or(i64::MAX);
+        if at.saturating_sub(self.shared.clock.now_ms()) > longest {
+            let reason = "a message is delivered at most 366 days after it is sent";
+            return Err(Error::option("deliver_at", at, reason));
+        }
+        let real_queue = self.queue_for(draft, self.queue)?.to_string();
+        let at = at.to_string();
+        let system = [
+            (names::DELIVER_AT, at.as_str()),
+            (names::REAL_TOPIC, &self.topic.name),
+            (names::REAL_QID, real_queue.as_str()),
+        ];
+        let timer = engine.topic_for_append(names::TIMER_TOPIC)?;
+        let draft = Draft {
+            system_properties: &system,
+            ..*draft
+        };
+        let sent = self.append_one(engine, &timer, 0, &draft, durability)?;
+        self.shared.delayed(sent.end);
         Ok(sent)
     }
 
@@ -234,6 +317,21 @@ impl Producer {
         }
         add(sender.finish()?);
         Ok(all)
+    }
+
+    /// Sends many messages and returns at once with a ticket for their durability.
+    ///
+    /// # Errors
+    ///
+    /// As [`Producer::send_batch`].
+    pub fn send_batch_nowait<'a>(
+        &self,
+        drafts: impl Iterator<Item = Result<Draft<'a>>>,
+        atomicity: Atomicity,
+    ) -> Result<Ticket<Appended>> {
+        let appended = self.send_batch(drafts, atomicity, Durability::Written)?;
+        let waiter = self.enlist(appended.end);
+        Ok(Ticket::new(appended, waiter))
     }
 
     /// Starts a batch whose rows are pushed one by one: [`Producer::send_batch`] for rows that

@@ -7,7 +7,8 @@ pub(crate) use opened::Opened;
 pub use read::{ReadBatch, ReadStatus};
 
 use crate::bound::Bound;
-use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue};
+use crate::clock::Clock;
+use crate::consumer::{Consumer, ConsumerOptions, Consumers, GroupQueue, Waiting};
 use crate::engine::archive::{SealedFile, Survey};
 use crate::engine::directory::names;
 use crate::engine::memory::Memory;
@@ -49,6 +50,25 @@ impl Store {
         Store::open_on(&Machine::real(), path.as_ref(), options)
     }
 
+    /// [`Store::open`] with another clock, such as a [`ManualClock`](crate::ManualClock) in tests.
+    /// Messages, delays, time-outs of deliveries and retention go by it; the intervals of flushes
+    /// and the time-outs of calls do not.
+    ///
+    /// # Errors
+    ///
+    /// As [`Store::open`].
+    pub fn open_with_clock(
+        path: impl AsRef<Path>,
+        options: Options,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Store> {
+        let machine = Machine {
+            clock,
+            ..Machine::real()
+        };
+        Store::open_on(&machine, path.as_ref(), options)
+    }
+
     /// [`Store::open`] on the given machine.
     pub(crate) fn open_on(machine: &Machine, path: &Path, mut options: Options) -> Result<Store> {
         options.check()?;
@@ -56,6 +76,7 @@ impl Store {
         let memory = check_path(path, options.engine)?;
         let mut place = None;
         let mut services = Vec::new();
+        let waiting = Arc::new(Waiting::default());
         let (engine, intake): (Arc<dyn Engine>, _) = if memory {
             if options.mode == Mode::Read {
                 return Err(Error::option(
@@ -72,7 +93,8 @@ impl Store {
             if options.guard_maps {
                 crate::region::guard::install();
             }
-            let opened = Opened::open(machine, &root, &options)?;
+            let hold = Arc::<Waiting>::clone(&waiting);
+            let opened = Opened::open_with(machine, &root, &options, Some(hold))?;
             options = opened.engine.options().clone();
             services = opened.services();
             place = Some((Arc::clone(&machine.disk), root.join(names::CONFIG)));
@@ -94,6 +116,7 @@ impl Store {
             delayed: OnceLock::new(),
         });
         let consumers = Consumers::new(Arc::clone(&shared), place)?;
+        waiting.set(&consumers);
         Ok(Store {
             shared,
             intake,
@@ -213,10 +236,32 @@ impl Store {
         self.consumers.consumer(topics, group, options)
     }
 
-    /// Makes services that wait for a time read the clock again, after a test has changed it.
+    /// Delivers what fell due when the clock of [`Store::open_with_clock`] was moved.
+    ///
+    /// # Errors
+    ///
+    /// Those of sending and of storing progress; [`Error::Closed`], [`Error::Forked`].
+    pub fn clock_moved(&self) -> Result<()> {
+        self.engine()?;
+        self.consumers.clock_moved()
+    }
+
+    /// A number that grows when consumers have reason to look for messages that are not new: one
+    /// was refused, or came back, or a queue has another owner. Threads in
+    /// [`Engine::wait_until`] are woken then.
+    pub fn changes(&self) -> u64 {
+        self.consumers.changes()
+    }
+
+    /// The time of the store's clock, in ms since the epoch.
+    pub fn now_ms(&self) -> i64 {
+        self.shared.clock.now_ms()
+    }
+
+    /// What retention does before it deletes the log below `until`.
     #[cfg(test)]
-    pub(crate) fn clock_moved(&self) {
-        self.consumers.wake();
+    pub(crate) fn let_go(&self, until: u64) -> Result<bool> {
+        self.consumers.let_go(until)
     }
 
     /// The progress of each group in each queue.

@@ -195,6 +195,11 @@ impl Tail {
         }
     }
 
+    /// Position up to which the log was readable when the tail read it last.
+    pub fn seen(&self) -> u64 {
+        self.end
+    }
+
     fn begin_round(&mut self) -> Result<()> {
         let engine = self.store.engine()?;
         engine.refresh(Some(&self.topic.name))?;

@@ -18,16 +18,16 @@ pub struct Sent {
     pub durable: bool,
 }
 
-/// A message in the log that becomes durable later. Clones wait for the same message.
+/// A message, or a batch, in the log that becomes durable later. Clones wait for the same one.
 #[derive(Clone, Debug)]
-pub struct Ticket {
-    sent: Sent,
+pub struct Ticket<T = Sent> {
+    sent: T,
     waiter: Arc<Waiter>,
     generation: u32,
 }
 
-impl Ticket {
-    pub(crate) fn new(sent: Sent, waiter: Arc<Waiter>) -> Ticket {
+impl<T> Ticket<T> {
+    pub(crate) fn new(sent: T, waiter: Arc<Waiter>) -> Ticket<T> {
         Ticket {
             sent,
             waiter,
@@ -48,16 +48,18 @@ impl Ticket {
         }
     }
 
-    /// Place of the message; known at once.
-    pub fn sent(&self) -> Sent {
-        self.sent
+    /// Where the message or the batch is; known at once.
+    pub fn sent(&self) -> &T {
+        &self.sent
     }
 
     /// Whether waiting would return at once.
     pub fn is_done(&self) -> bool {
         self.waiter.is_done()
     }
+}
 
+impl Ticket {
     /// Waits until the message is durable. Returns `None` after `timeout`.
     ///
     /// # Errors

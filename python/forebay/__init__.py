@@ -9,6 +9,7 @@ b'body'
 
 from forebay._forebay import (
     BatchResult,
+    BatchTicket,
     Consumer,
     Damage,
     GroupQueue,
@@ -62,6 +63,7 @@ from forebay.store import ReadStatus, open
 __all__ = [
     "AlreadySettledError",
     "BatchResult",
+    "BatchTicket",
     "BusyError",
     "Consumer",
     "CorruptError",

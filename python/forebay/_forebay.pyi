@@ -13,18 +13,18 @@ from forebay.store import ReadStatus
 __version__: str
 
 __all__ = [
-    "BatchResult", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress", "Consumer",
-    "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys", "LaidRange",
-    "LaidRun", "Latency", "Merged", "Message", "Producer", "Queue", "QueueBounds", "QueueRange",
-    "ReadBatch", "Recovery", "Repair", "RepairStep", "Run", "Scan", "SealedFile", "SendResult",
-    "Stager", "Stats", "Store", "StoreLock", "Stretch", "Survey", "Tail", "Ticket", "Topic",
-    "Verification", "__version__", "block_offset_at", "block_schema", "bounds_below", "check_topic",
-    "close_query", "discard_stages", "epochs", "fit", "holds_commit", "last_marker",
-    "message_from_record", "offsets_between", "open_store", "publish_commit", "rebuild_index",
-    "rebuild_lay", "rebuild_merge", "rebuild_ranges", "record_offsets", "resolve_commit",
-    "scan_again", "scan_blocks", "sealed_files", "stage_target", "survey", "take_commits",
-    "values_again", "verify_join", "verify_parts", "verify_stretches", "wait_for_commit",
-    "withdraw_commit", "writer_of",
+    "BatchResult", "BatchTicket", "Block", "BlockScan", "BlockTable", "Bounds", "CommitProgress",
+    "Consumer", "ConsumerIterator", "Damage", "Finding", "FoundHole", "GroupQueue", "IndexKeys",
+    "LaidRange", "LaidRun", "Latency", "ManualClock", "Merged", "Message", "Notices", "Producer",
+    "Queue", "QueueBounds", "QueueRange", "ReadBatch", "Recovery", "Repair", "RepairStep", "Run",
+    "Scan", "SealedFile", "SendResult", "Stager", "Stats", "Store", "StoreLock", "Stretch",
+    "Survey", "Tail", "Ticket", "Topic", "Verification", "__version__", "block_offset_at",
+    "block_schema", "bounds_below", "check_topic", "clock_moved", "close_query", "discard_stages",
+    "epochs", "fit", "holds_commit", "last_marker", "message_from_record", "offsets_between",
+    "open_store", "publish_commit", "rebuild_index", "rebuild_lay", "rebuild_merge",
+    "rebuild_ranges", "record_offsets", "resolve_commit", "scan_again", "scan_blocks",
+    "sealed_files", "stage_target", "survey", "take_commits", "values_again", "verify_join",
+    "verify_parts", "verify_stretches", "wait_for_commit", "withdraw_commit", "writer_of",
 ]  # fmt: skip
 
 _Text: TypeAlias = str | bytes
@@ -34,6 +34,8 @@ _Time: TypeAlias = datetime | int
 _Limit: TypeAlias = str | datetime | Mapping[int, int]
 _Tags: TypeAlias = str | Iterable[str]
 _Seconds: TypeAlias = float | timedelta
+# What to wait for: a position, a number of changes, and how long at most.
+_Pause: TypeAlias = tuple[int, int, timedelta | None]
 _Start: TypeAlias = str | datetime | timedelta | Mapping[tuple[str, int], int]
 
 class _ArrowStream(Protocol):
@@ -76,6 +78,13 @@ class BatchResult:
 class Ticket:
     def done(self) -> bool: ...
     def result(self, timeout: float | timedelta | None = None) -> SendResult: ...
+    def _after(self, timeout: timedelta) -> SendResult: ...
+
+@final
+class BatchTicket:
+    def done(self) -> bool: ...
+    def result(self, timeout: float | timedelta | None = None) -> BatchResult: ...
+    def _after(self, timeout: timedelta) -> BatchResult: ...
 
 @final
 class Producer:
@@ -93,6 +102,8 @@ class Producer:
         delay_level: int = 0,
         timestamp: datetime | None = None,
         flush: bool | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult: ...
     def send_nowait(
         self,
@@ -105,6 +116,8 @@ class Producer:
         queue: int | None = None,
         delay_level: int = 0,
         timestamp: datetime | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
     ) -> Ticket: ...
     def send_batch(
         self,
@@ -118,6 +131,17 @@ class Producer:
         timestamp: datetime | None = None,
         flush: bool | None = None,
     ) -> BatchResult: ...
+    def send_batch_nowait(
+        self,
+        bodies: Iterable[Buffer],
+        *,
+        keys: Iterable[_Text | _Keys | None] | None = None,
+        tags: _Text | Iterable[_Text | None] | None = None,
+        properties: _Properties | Iterable[_Properties | None] | None = None,
+        queue: int | None = None,
+        atomic: bool = False,
+        timestamp: datetime | None = None,
+    ) -> BatchTicket: ...
     def send_arrow(
         self,
         data: _ArrowStream | _ArrowArray,
@@ -125,6 +149,8 @@ class Producer:
         atomic: bool = False,
         flush: bool | None = None,
     ) -> BatchResult: ...
+    def _waits(self, flush: bool | None) -> timedelta | None: ...
+    def _is_ready(self, len: int) -> bool: ...
 
 @final
 class Message(Buffer):
@@ -206,6 +232,8 @@ class Consumer:
     @property
     def assignment(self) -> list[tuple[str, int]]: ...
     def poll(self, max_messages: int = 64, timeout: _Seconds | None = None) -> list[Message]: ...
+    def _look(self, max_messages: int) -> tuple[list[Message], _Pause]: ...
+    def _give_back(self, messages: list[Message]) -> None: ...
     def ack(self, messages: Message | Iterable[Message]) -> None: ...
     def nack(self, message: Message, delay_level: int | None = None) -> None: ...
     def reject(self, message: Message, reason: str | None = None) -> None: ...
@@ -229,6 +257,8 @@ class Run:
 class ConsumerIterator:
     def __iter__(self) -> Self: ...
     def __next__(self) -> Message: ...
+    def _ready(self) -> Message | None: ...
+    def _look(self) -> tuple[bool, _Pause]: ...
 
 @final
 class GroupQueue:
@@ -241,11 +271,24 @@ class GroupQueue:
     @property
     def committed(self) -> int: ...
     @property
+    def max_offset(self) -> int: ...
+    @property
     def lag(self) -> int: ...
+    @property
+    def lag_bytes(self) -> int: ...
+    @property
+    def lag_seconds(self) -> float: ...
     @property
     def unsettled(self) -> int: ...
     @property
+    def retries(self) -> int: ...
+    @property
     def owner(self) -> int | None: ...
+    @property
+    def owned_timestamp(self) -> int | None: ...
+    @property
+    def progress_timestamp(self) -> int | None: ...
+    def _asdict(self) -> dict[str, Any]: ...
 
 @final
 class Tail:
@@ -254,6 +297,27 @@ class Tail:
     def close(self) -> None: ...
     def __enter__(self) -> Self: ...
     def __exit__(self, *_raised: object) -> None: ...
+    def _ready(self) -> Message | None: ...
+    def _look(self) -> tuple[Message | None, bool, int]: ...
+
+@final
+class Notices:
+    def __new__(cls, store: Store) -> Self: ...
+    def fileno(self) -> int: ...
+    def take(self) -> list[int]: ...
+    def when_done(self, ticket: object, token: int) -> bool: ...
+    def when_readable(self, position: int, changes: int | None, token: int) -> None: ...
+    def forget(self, token: int) -> None: ...
+    def end(self) -> None: ...
+
+@final
+class ManualClock:
+    def __new__(cls, now_ms: int) -> Self: ...
+    @property
+    def now_ms(self) -> int: ...
+    def advance(self, by_ms: int) -> None: ...
+
+def clock_moved(store: Store) -> None: ...
 
 @final
 class Scan:
@@ -481,6 +545,8 @@ class Store:
         delay_level: int = 0,
         timestamp: datetime | None = None,
         flush: bool | None = None,
+        delay: _Seconds | None = None,
+        deliver_at: datetime | None = None,
     ) -> SendResult: ...
     def producer(self, topic: str, queue: int | None = None) -> Producer: ...
     def create_topic(self, topic: str, queues: int | None = None) -> Topic: ...
@@ -570,6 +636,7 @@ def open_store(
     flush: str | None,
     adopt: bool,
     options: dict[str, Any],
+    clock: ManualClock | None = None,
 ) -> Store: ...
 def message_from_record(record: bytes) -> Message: ...
 

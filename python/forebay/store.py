@@ -134,6 +134,11 @@ def open(
     """
     options["lock_timeout"] = lock_timeout
     store = _forebay.open_store(path, mode, engine, flush, adopt, options)
+    return close_at_exit(store)
+
+
+def close_at_exit(store: Store) -> Store:
+    """Have the interpreter close a store when it exits; return the store."""
     _stores.add(store)
     return store
 

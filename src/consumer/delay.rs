@@ -10,15 +10,14 @@
 //! of each level, as in RocketMQ. It is written after the log is durable up to what was delivered.
 //! After a crash, messages delivered since the last write are delivered again, and none is lost.
 
+use super::deliver::{Delivered, deliver};
 use super::service::Due;
 use crate::disk::Disk;
-use crate::engine::{Atomicity, Check, Durability, Engine, Filter, Rows, Topic};
+use crate::engine::{Check, Engine, Filter, Rows, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
-use crate::record::names::{DELAY_LEVELS_MS, REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC};
-use crate::record::{Copied, Message, Row, check_topic};
+use crate::record::names::{DELAY_LEVELS_MS, SCHEDULE_TOPIC};
 use crate::table::levels::LevelTable;
-use crate::warning::Warning;
 use parking_lot::Mutex;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -93,6 +92,12 @@ impl Delay {
         Ok(due)
     }
 
+    /// Whether [`Delay::save`] would write.
+    pub(super) fn is_unsaved(&self) -> bool {
+        let state = self.state.lock();
+        state.as_ref().is_some_and(|state| !state.is_saved)
+    }
+
     /// Saves the progress of delivery. Durable on return, and only after the delivered messages
     /// are.
     pub(super) fn save(&self, handle: &Handle, now: i64) -> Result<()> {
@@ -138,6 +143,7 @@ impl State {
             true => Due::Now,
             false => Due::Never,
         };
+        let mut delivered = Delivered::to(handle);
         for message in rows.rows.iter().filter_map(|row| rows.message(row)) {
             let record = message.record();
             let at = record.store_timestamp().saturating_add(delay);
@@ -146,7 +152,8 @@ impl State {
                 due = Due::At(at);
                 break;
             }
-            deliver(handle, &message)?;
+            // As in RocketMQ, the message keeps the properties about its delay.
+            delivered.add(deliver(handle, &message, &[], &[])?);
             next = record.queue_offset().cast_unsigned() + 1;
             self.set(level, next);
         }
@@ -162,49 +169,6 @@ impl State {
             self.is_saved = false;
         }
     }
-}
-
-/// Appends a message to the topic and queue that it is meant for. If it names none, it is skipped
-/// with a warning and stays where it is.
-fn deliver(handle: &Handle, message: &Message) -> Result<()> {
-    let engine = &*handle.engine;
-    let record = message.record();
-    let Some((topic, queue)) = target(engine, &record) else {
-        handle.warnings().add(Warning::Undelivered {
-            position: record.position().cast_unsigned(),
-        });
-        return Ok(());
-    };
-    // As in RocketMQ, the message keeps the properties about its delay.
-    let copied = Copied {
-        topic: &topic.name,
-        queue,
-        without: &[],
-        with: &[],
-        reconsume_times: record.reconsume_times(),
-        clock_ms: handle.clock.now_ms(),
-    };
-    let mut batch = engine.batch();
-    batch.push_copy(&record, &copied)?;
-    let batches = &mut [(&*topic, &mut batch)];
-    engine.append(batches, Atomicity::Rows, Durability::Written)?;
-    Ok(())
-}
-
-/// The topic and queue that a delayed message is meant for.
-fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
-    let text = |name: &str| str::from_utf8(record.property(name)?).ok();
-    let name = text(REAL_TOPIC)?;
-    // A message that is delayed into the schedule would come back forever.
-    if name == SCHEDULE_TOPIC || check_topic(name).is_err() {
-        return None;
-    }
-    let topic = match engine.topics().get(name) {
-        Some(topic) => topic,
-        None => engine.topic_for_append(name).ok()?,
-    };
-    let queue: u32 = text(REAL_QID)?.parse().ok()?;
-    Some((Arc::clone(&topic), queue % topic.write_queues().max(1)))
 }
 
 /// Whether a store has delayed messages, which may not have been delivered yet.

@@ -41,6 +41,9 @@ struct State {
     owner: Option<u64>,
     heir: Option<u64>,
     since: i64,
+    /// When `committed` last moved, in ms.
+    moved: Option<i64>,
+    retries: u64,
     window: Window,
 }
 
@@ -84,6 +87,10 @@ pub struct LaneProgress {
     pub owner: Option<u64>,
     /// Since when the member owns it, in ms.
     pub since: i64,
+    /// When `committed` last moved, in ms.
+    pub moved: Option<i64>,
+    /// Messages that were refused, or whose delivery was not settled.
+    pub retries: u64,
 }
 
 impl Receipt {
@@ -125,6 +132,8 @@ impl Lane {
             owner: None,
             heir: None,
             since: 0,
+            moved: None,
+            retries: 0,
             window: Window::new(committed),
         };
         Lane {
@@ -174,6 +183,8 @@ impl Lane {
             unsettled: state.window.unsettled() as u64,
             owner: state.owner,
             since: state.since,
+            moved: state.moved,
+            retries: state.retries,
         }
     }
 
@@ -215,12 +226,16 @@ impl Lane {
         if state.owner != Some(by.member) || state.heir.is_some() {
             return Ok(false);
         }
-        let window = &mut state.window;
+        let State {
+            window, retries, ..
+        } = &mut *state;
         if by.order == Order::Queue && window.is_out(by.now) {
             return Ok(false);
         }
         let begin = taken.len();
         self.take_again(window, by, max, taken)?;
+        let seen = |again: &&Delivery| window.attempts(again.receipt.offset) > 1;
+        *retries += taken.iter().skip(begin).filter(seen).count() as u64;
         let waits = by.order == Order::Queue && window.unsettled() > taken.len() - begin;
         let room = max - (taken.len() - begin);
         if waits || room == 0 {
@@ -339,10 +354,19 @@ impl Lane {
     /// Settles a delivery. If it was the owner's last one, the lane goes to its heir.
     pub(super) fn settle(&self, member: u64, receipt: &Receipt, now: i64) -> Result<()> {
         let mut state = self.owned(member, receipt)?;
+        let before = state.window.committed();
         let settling = state.window.settle(receipt.offset, receipt.serial);
         receipt.settled(settling)?;
+        if state.window.committed() > before {
+            state.moved = Some(now);
+        }
         state.inherit(now);
         Ok(())
+    }
+
+    /// Counts a message that goes to the retry topic.
+    pub(super) fn count_retry(&self) {
+        self.state.lock().retries += 1;
     }
 
     /// Postpones the time at which a delivered message becomes due again.
@@ -365,7 +389,7 @@ impl Lane {
     pub(super) fn give_back(&self, member: u64, receipt: &Receipt, now: i64) {
         if let Ok(mut state) = self.owned(member, receipt) {
             let window = &mut state.window;
-            window.extend(receipt.offset, receipt.serial, now);
+            window.give_back(receipt.offset, receipt.serial, now);
             state.inherit_after(now);
         }
     }

@@ -2,12 +2,13 @@
 
 use super::group::{ConsumerOptions, Ground, Group};
 use super::lane::{Delivery, Lane, Order, Receipt, Taking};
-use super::retry::{Fate, check_level, send_back};
+use super::retry::{Failed, Fate, check_level, send_back};
 use super::start::{Start, offset_of};
 use super::{Consumers, retry};
 use crate::bound::Bound;
 use crate::engine::Engine;
 use crate::error::{Error, Result};
+use crate::table::subscriptions::Subscription;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ pub struct Consumer {
     retry: Box<str>,
     number: u64,
     options: ConsumerOptions,
+    subscription: Subscription,
     turn: Mutex<Turn>,
     closed: AtomicBool,
 }
@@ -57,12 +59,27 @@ pub struct Assigned {
     pub lag: u64,
 }
 
+/// What a consumer took without waiting.
+#[derive(Debug)]
+pub struct Look {
+    /// The messages.
+    pub taken: Vec<Delivery>,
+    /// Position up to which the log was readable before they were taken.
+    pub seen: u64,
+    /// [`crate::Store::changes`] before they were taken.
+    pub changes: u64,
+    /// If there are none: how long to wait for one of both to grow before looking again all the
+    /// same. `Duration::MAX` is without a limit.
+    pub wait: Duration,
+}
+
 impl Consumer {
     pub(super) fn join(
         shared: &Arc<Consumers>,
         group: Arc<Group>,
         topics: &[&str],
         options: ConsumerOptions,
+        subscription: Subscription,
     ) -> Result<Consumer> {
         let consumer = Consumer {
             shared: Arc::clone(shared),
@@ -71,6 +88,7 @@ impl Consumer {
             retry: retry::retry_topic(&group.name).into(),
             group,
             options,
+            subscription,
             turn: Mutex::default(),
             closed: AtomicBool::new(false),
         };
@@ -133,23 +151,43 @@ impl Consumer {
     ) -> Result<Vec<Delivery>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            let engine = self.shared.handle().writer()?;
-            // Before anything is looked for, so that what comes meanwhile is noticed.
-            let (seen, changes) = (engine.readable_position(), self.shared.changes());
-            let mut taken = Vec::new();
-            let again = self.take(max, &mut taken)?;
-            if !taken.is_empty() || max == 0 {
-                return Ok(taken);
+            let look = self.look(max)?;
+            if !look.taken.is_empty() || max == 0 {
+                return Ok(look.taken);
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() || done() {
-                return Ok(taken);
+                return Ok(look.taken);
             }
-            if !again {
-                let has_changed = || done() || self.shared.changes() != changes;
-                engine.wait_until(seen, left.min(self.until_due()), &has_changed);
+            if !look.wait.is_zero() {
+                let engine = self.shared.handle().writer()?;
+                let has_changed = || done() || self.shared.changes() != look.changes;
+                engine.wait_until(look.seen, left.min(look.wait), &has_changed);
             }
         }
+    }
+
+    /// As [`Consumer::poll`], without waiting. The result says what to wait for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Consumer::poll`].
+    pub fn look(&self, max: usize) -> Result<Look> {
+        // Before anything is looked for, so that what comes meanwhile is noticed.
+        let seen = self.shared.handle().writer()?.readable_position();
+        let changes = self.shared.changes();
+        let mut taken = Vec::new();
+        let again = self.take(max, &mut taken)?;
+        let wait = match again || !taken.is_empty() {
+            true => Duration::ZERO,
+            false => self.until_due(),
+        };
+        Ok(Look {
+            taken,
+            seen,
+            changes,
+            wait,
+        })
     }
 
     /// Makes waiting polls check again whether they are done.
@@ -260,7 +298,8 @@ impl Consumer {
     /// Refuses a message, so that it is delivered again later. With [`Order::None`] it goes through
     /// the group's retry topic, with the delay of `level`, or one that grows with the attempts.
     /// With [`Order::Queue`] it is delivered again in place, before any message after it. After too
-    /// many attempts it becomes a dead letter.
+    /// many attempts it becomes a dead letter: with [`Order::None`] after as many retries as the
+    /// group's subscription allows.
     ///
     /// # Errors
     ///
@@ -272,10 +311,10 @@ impl Consumer {
         let receipt = &delivery.receipt;
         let attempts = receipt.lane().check(self.number, receipt)?;
         if self.options.order == Order::None {
-            return self.send_back(delivery, Fate::Retry(level));
+            return self.send_back(delivery, attempts, Fate::Retry(level));
         }
         if attempts >= self.options.retry_in_place {
-            return self.send_back(delivery, Fate::Dead(None));
+            return self.send_back(delivery, attempts, Fate::Dead(None));
         }
         let doubled = FIRST_PAUSE_MS << (attempts.saturating_sub(1)).min(16);
         let due = self.shared.now() + doubled.min(LONGEST_PAUSE_MS);
@@ -291,23 +330,29 @@ impl Consumer {
     /// As [`Consumer::nack`].
     pub fn reject(&self, delivery: &Delivery, reason: Option<&str>) -> Result<()> {
         self.check_open()?;
-        delivery
-            .receipt
-            .lane()
-            .check(self.number, &delivery.receipt)?;
-        self.send_back(delivery, Fate::Dead(reason))
+        let receipt = &delivery.receipt;
+        let attempts = receipt.lane().check(self.number, receipt)?;
+        self.send_back(delivery, attempts, Fate::Dead(reason))
     }
 
     /// Appends the message that replaces this one, then settles this one.
-    fn send_back(&self, delivery: &Delivery, fate: Fate<'_>) -> Result<()> {
-        send_back(
-            self.shared.handle(),
-            &self.group.name,
-            &delivery.message,
+    fn send_back(&self, delivery: &Delivery, attempts: u32, fate: Fate<'_>) -> Result<()> {
+        let failed = Failed {
+            message: &delivery.message,
+            // RocketMQ does not count a delivery that timed out, but one that failed in place.
+            attempts: match self.options.order {
+                Order::None => 1,
+                Order::Queue => attempts,
+            },
             fate,
-        )?;
+        };
+        let group = (&*self.group.name, &self.subscription);
+        let is_tried_again = send_back(self.shared.handle(), group, &failed)?;
         let (receipt, now) = (&delivery.receipt, self.shared.now());
         let settled = receipt.lane().settle(self.number, receipt, now);
+        if settled.is_ok() && is_tried_again {
+            receipt.lane().count_retry();
+        }
         self.shared.wake();
         settled
     }

@@ -11,47 +11,58 @@
 //!
 //! Each message is delivered until it is settled. The committed offset of a queue is the smallest
 //! one that is not settled. After a crash, messages from there on are delivered again, including
-//! those settled past it. [`Service`](service) delivers delayed messages and saves progress, which
-//! is never ahead of the durable log.
+//! those settled past it. [`Service`](service) delivers delayed messages, by their level
+//! ([`Delay`](delay)) or their time ([`Timer`](timer)), and saves progress, which is never ahead of
+//! the durable log.
 
 mod delay;
+mod deliver;
 mod group;
+mod hold;
 mod lane;
 mod member;
+mod overview;
+mod pending;
 mod progress;
 mod retry;
 mod service;
 mod sharing;
 mod start;
+mod timer;
 mod window;
 
 pub use group::ConsumerOptions;
+pub use hold::Waiting;
 pub use lane::{Delivery, Order, Receipt};
-pub use member::{Assigned, Consumer};
+pub use member::{Assigned, Consumer, Look};
+pub use overview::GroupQueue;
 pub use progress::{ProgressRow, record as record_progress};
 pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};
 pub use start::Start;
 
-use crate::bound::Bound;
 use crate::disk::Disk;
 use crate::engine::Point;
+use crate::engine::directory::names;
 use crate::error::{At, Error, Op, Result};
 use crate::handle::Handle;
 use crate::record::check_topic;
+use crate::table::subscriptions::{self, Subscription};
 use crate::warning::Warning;
 use delay::Delay;
 use group::Group;
 use parking_lot::Mutex;
 use progress::Progress;
 use service::{Due, Service};
-use start::offset_of;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use timer::Timer;
 
 /// Time between two writes of progress in ms, as in RocketMQ.
 const SAVE_EACH_MS: i64 = 5_000;
+/// Time between two checks whether a delayed message is readable, in ms.
+const READABLE_EACH_MS: i64 = 10;
 /// Maximum length of a group's name in bytes, as in RocketMQ.
 const GROUP_LEN_MAX: usize = 120;
 
@@ -65,28 +76,12 @@ pub struct Consumers {
     /// Grows with each change after which a waiting consumer may get messages, or must end.
     changes: AtomicU64,
     delay: Delay,
+    timer: Timer,
+    /// End of the last delayed message that was sent. It may not be readable yet.
+    delayed: AtomicU64,
     service: Service,
     /// When progress is saved next.
     save_at: AtomicI64,
-}
-
-/// A queue of a group, as seen from outside.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GroupQueue {
-    /// The group.
-    pub group: Box<str>,
-    /// The topic.
-    pub topic: Box<str>,
-    /// The queue.
-    pub queue: u32,
-    /// The next offset that the group consumes.
-    pub committed: u64,
-    /// Messages from there on.
-    pub lag: u64,
-    /// Messages delivered but not settled; known only for groups of this process.
-    pub unsettled: u64,
-    /// Number of the member of this process that owns the queue.
-    pub owner: Option<u64>,
 }
 
 impl Consumers {
@@ -101,6 +96,8 @@ impl Consumers {
         place: Option<(Arc<dyn Disk>, PathBuf)>,
     ) -> Result<Arc<Consumers>> {
         let delay = Delay::new(place.clone());
+        let of_timer = place.clone();
+        let of_timer = of_timer.map(|(disk, config)| (disk, config.with_file_name(names::DELAY)));
         let consumers = Arc::new(Consumers {
             handle,
             place,
@@ -109,19 +106,23 @@ impl Consumers {
             members: AtomicU64::new(0),
             changes: AtomicU64::new(0),
             delay,
+            timer: Timer::new(of_timer),
+            delayed: AtomicU64::new(0),
             service: Service::default(),
             save_at: AtomicI64::new(i64::MAX),
         });
         let handle = &consumers.handle;
         if handle.writer().is_ok() {
             let weak = Arc::downgrade(&consumers);
-            handle.on_delayed(Box::new(move || {
+            handle.on_delayed(Box::new(move |end| {
                 if let Some(consumers) = weak.upgrade() {
+                    consumers.delayed.fetch_max(end, Ordering::AcqRel);
                     // If the thread cannot be started, the next opening delivers the message.
                     let _ = consumers.service.start(&consumers);
                 }
             }));
-            if delay::has_messages(&*handle.engine)? {
+            let engine = &*handle.engine;
+            if delay::has_messages(engine)? || timer::has_messages(engine)? {
                 consumers.start()?;
             }
         }
@@ -156,17 +157,34 @@ impl Consumers {
             check_topic(topic)?;
             engine.topic_for_append(topic)?;
         }
+        let subscription = self.subscription(group)?;
         let group = {
             let mut groups = self.groups.lock();
             let found = groups.entry(group.into());
             Arc::clone(found.or_insert_with(|| Arc::new(Group::new(group))))
         };
-        let consumer = Consumer::join(self, group, topics, options)?;
+        let consumer = Consumer::join(self, group, topics, options, subscription)?;
         // The group's beginning is saved with its progress, so that it is chosen only once.
         self.save_at
             .fetch_min(self.now() + SAVE_EACH_MS, Ordering::AcqRel);
         self.start()?;
         Ok(consumer)
+    }
+
+    /// The switches of a group that may consume.
+    fn subscription(&self, group: &str) -> Result<Subscription> {
+        let subscription = match &self.place {
+            Some((disk, config)) => subscriptions::load(&**disk, config, group)?,
+            None => Subscription::default(),
+        };
+        if !subscription.consume_enable {
+            let reason = format!(
+                "the group may not consume: consumeEnable is false in config/{}",
+                subscriptions::FILE_NAME
+            );
+            return Err(Error::option("group", format!("{group:?}"), reason));
+        }
+        Ok(subscription)
     }
 
     fn start(self: &Arc<Consumers>) -> Result<()> {
@@ -190,9 +208,8 @@ impl Consumers {
         self.members.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes the service check for work and consumers for messages, also after the clock was
-    /// changed.
-    pub(crate) fn wake(&self) {
+    /// Makes the service check for work and consumers for messages.
+    fn wake(&self) {
         self.service.wake();
         self.stir();
     }
@@ -203,8 +220,29 @@ impl Consumers {
         self.handle.engine.wake();
     }
 
-    fn changes(&self) -> u64 {
+    /// A number that grows when consumers have reason to look for messages that are not new.
+    pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::Acquire)
+    }
+
+    /// Called before the log below `until` is deleted; see [`Hold::let_go`].
+    ///
+    /// [`Hold::let_go`]: crate::engine::service::hold::Hold::let_go
+    pub(crate) fn let_go(&self, until: u64) -> Result<bool> {
+        self.timer.carry(&self.handle, until)
+    }
+
+    /// Does what fell due when the clock was moved.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Closed`], [`Error::Forked`]; those of reading and of sending.
+    pub fn clock_moved(&self) -> Result<()> {
+        if self.handle.writer().is_ok() {
+            while self.step(self.now())? == Due::Now {}
+        }
+        self.wake();
+        Ok(())
     }
 
     fn progress(&self) -> Result<&Progress> {
@@ -217,19 +255,29 @@ impl Consumers {
 
     /// Delivers what is due, and saves progress when it is time. Returns when to call again.
     fn step(&self, now: i64) -> Result<Due> {
-        let due = self.delay.step(&self.handle, now);
+        let delayed = self.delay.step(&self.handle, now);
+        let timed = self.timer.step(&self.handle, now);
         let save_at = self.save_at.load(Ordering::Acquire);
         if now >= save_at {
             self.save_at.store(now + SAVE_EACH_MS, Ordering::Release);
             self.save_progress()?;
             self.delay.save(&self.handle, now)?;
+            self.timer.save(&self.handle)?;
         }
-        let has_delayed = !matches!(due, Ok(Due::Never));
-        if has_delayed {
+        if self.delay.is_unsaved() || self.timer.is_unsaved() {
             self.save_at.fetch_min(now + SAVE_EACH_MS, Ordering::AcqRel);
         }
-        let save_at = self.save_at.load(Ordering::Acquire);
-        Ok(due?.min(Due::At(save_at)))
+        let saves = match self.save_at.load(Ordering::Acquire) {
+            i64::MAX => Due::Never,
+            at => Due::At(at),
+        };
+        // In a synchronous store a message cannot be read before it is durable.
+        let sent = self.delayed.load(Ordering::Acquire);
+        let reads = match self.handle.engine.readable_position() < sent {
+            true => Due::At(now + READABLE_EACH_MS),
+            false => Due::Never,
+        };
+        Ok(delayed?.min(timed?).min(saves).min(reads))
     }
 
     /// Saves the progress of all groups, but not past the durable end of the log. Durable on
@@ -254,99 +302,6 @@ impl Consumers {
         self.progress()?.save(rows)
     }
 
-    /// All known groups, with each of their queues.
-    ///
-    /// # Errors
-    ///
-    /// As [`Consumers::consumer`].
-    pub fn groups(&self) -> Result<Vec<GroupQueue>> {
-        let engine = self.handle.engine()?;
-        let mut found = BTreeMap::new();
-        let rows = match self.handle.writer() {
-            Ok(_) => self.progress()?.all(),
-            // Another process may have written the table meanwhile.
-            Err(_) => Progress::load(self.place.clone())?.all(),
-        };
-        for row in rows {
-            let key = (row.group, row.topic, row.queue);
-            found.insert(key, (row.offset, 0, None));
-        }
-        let groups: Vec<Arc<Group>> = self.groups.lock().values().cloned().collect();
-        for group in groups {
-            for lane in group.lanes() {
-                let key = (group.name.clone(), lane.topic.name.clone(), lane.queue);
-                let is = lane.progress();
-                found.insert(key, (is.committed, is.unsettled, is.owner));
-            }
-        }
-        let queues = found
-            .into_iter()
-            .map(|(key, (committed, unsettled, owner))| {
-                let (group, topic, queue) = key;
-                let known = engine.topics().get(&topic);
-                let bounds = known
-                    .map(|topic| engine.bounds(&topic, queue))
-                    .transpose()?;
-                let bounds = bounds.flatten().unwrap_or(0..0);
-                Ok(GroupQueue {
-                    lag: bounds.end.saturating_sub(committed.max(bounds.start)),
-                    group,
-                    topic,
-                    queue,
-                    committed,
-                    unsettled,
-                    owner,
-                })
-            });
-        queues.collect()
-    }
-
-    /// Sets the progress of a group in a topic. Durable on return. Consumers of this process
-    /// continue there, and their current deliveries become invalid.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::UnknownTopic`], [`Error::UnknownQueue`], [`Error::OffsetOutOfRange`];
-    /// [`Error::ReadOnly`]; errors of saving.
-    pub fn reset_offsets(&self, group: &str, topic: &str, to: &Bound) -> Result<()> {
-        check_group(group)?;
-        let engine = self.handle.writer()?;
-        let found = engine
-            .topics()
-            .get(topic)
-            .ok_or_else(|| Error::UnknownTopic {
-                topic: topic.to_owned(),
-            })?;
-        let queues = engine.queues(&found);
-        if let Bound::Offsets(offsets) = to
-            && let Some(queue) = offsets.keys().find(|queue| !queues.contains(queue))
-        {
-            return Err(found.unknown_queue(*queue));
-        }
-        engine.flush()?;
-        let mut rows = Vec::new();
-        for queue in queues {
-            let is_left = |offsets: &BTreeMap<u32, u64>| !offsets.contains_key(&queue);
-            if !matches!(to, Bound::Offsets(offsets) if is_left(offsets)) {
-                rows.push(ProgressRow {
-                    topic: topic.into(),
-                    group: group.into(),
-                    queue,
-                    offset: offset_of(to, engine, &found, queue)?,
-                });
-            }
-        }
-        let live = self.groups.lock().get(group).cloned();
-        let lanes = live.map(|group| group.lanes()).unwrap_or_default();
-        for lane in lanes.iter().filter(|lane| *lane.topic.name == *topic) {
-            if let Some(row) = rows.iter().find(|row| row.queue == lane.queue) {
-                lane.seek(row.offset);
-            }
-        }
-        self.stir();
-        self.progress()?.save(rows)
-    }
-
     /// Ends the service and saves all progress. The engine stays open.
     ///
     /// # Errors
@@ -364,7 +319,9 @@ impl Consumers {
                 .and_then(|_| self.save_progress()),
             false => Ok(()),
         };
-        saved.and(self.delay.save(&self.handle, self.now()))
+        saved
+            .and(self.delay.save(&self.handle, self.now()))
+            .and(self.timer.save(&self.handle))
     }
 }
 

@@ -105,9 +105,18 @@ impl Progress {
             queues.and_then(|queues| queues.get(&row.queue)) != Some(&row.offset)
         };
         let rows: Vec<ProgressRow> = rows.into_iter().filter(is_new).collect();
-        if rows.is_empty() {
-            return Ok(());
+        match rows.is_empty() {
+            true => Ok(()),
+            false => self.store(&mut stored, rows),
         }
+    }
+
+    /// Stores rows whatever is stored, which another process may have changed; durable on return.
+    pub(super) fn put(&self, rows: Vec<ProgressRow>) -> Result<()> {
+        self.store(&mut self.stored.lock(), rows)
+    }
+
+    fn store(&self, stored: &mut Rows, rows: Vec<ProgressRow>) -> Result<()> {
         if let Some((disk, config)) = &self.place {
             record(&**disk, config, &rows)?;
         }

@@ -12,14 +12,17 @@
 use crate::engine::{Atomicity, Durability, Engine, Topic};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
+use crate::options::TOPIC_QUEUES_MAX;
 use crate::record::names::{
     DEAD_PREFIX, DELAY, DELAY_LEVELS_MS, ORIGIN_MESSAGE_ID, REAL_QID, REAL_TOPIC, RETRY_PREFIX,
-    RETRY_TOPIC, SCHEDULE_TOPIC,
+    RETRY_TOPIC, SCHEDULE_TOPIC, TIMER_OFFSET,
 };
 use crate::record::{Copied, Message};
+use crate::table::subscriptions::Subscription;
 use std::sync::Arc;
 
-/// Number of attempts after which a message becomes a dead letter, as in RocketMQ.
+/// Number of retries after which a message becomes a dead letter, unless the group's subscription
+/// states another number.
 pub const ATTEMPTS_MAX: i32 = 16;
 /// The delay level of the first retry. Each further retry uses the next level.
 const FIRST_LEVEL: i32 = 3;
@@ -28,7 +31,7 @@ const REASON: &str = "FOREBAY_REASON";
 /// Maximum length of the reason, in characters.
 const REASON_LEN_MAX: usize = 1_000;
 /// Properties that applied to another copy of the message.
-const OF_ONE_COPY: [&str; 3] = [DELAY, REAL_TOPIC, REAL_QID];
+const OF_ONE_COPY: [&str; 4] = [DELAY, REAL_TOPIC, REAL_QID, TIMER_OFFSET];
 
 /// The topic of a group's messages to be retried.
 pub fn retry_topic(group: &str) -> String {
@@ -49,16 +52,26 @@ pub(super) enum Fate<'a> {
     Dead(Option<&'a str>),
 }
 
-/// Appends the successor of a message. On return it is as durable as a sent message.
+/// A message that was not handled.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failed<'a> {
+    pub(super) message: &'a Message,
+    /// Attempts at it since it was appended to its queue.
+    pub(super) attempts: u32,
+    pub(super) fate: Fate<'a>,
+}
+
+/// Appends the successor of a message that `group` could not handle. On return it is as durable as
+/// a sent message. Returns whether the message will be retried.
 pub(super) fn send_back(
     handle: &Handle,
-    group: &str,
-    message: &Message,
-    fate: Fate<'_>,
-) -> Result<()> {
+    (group, subscription): (&str, &Subscription),
+    failed: &Failed<'_>,
+) -> Result<bool> {
     let engine = handle.writer()?;
+    let (message, fate) = (failed.message, failed.fate);
     let record = message.record();
-    let attempts = record.reconsume_times().max(0);
+    let retries = record.reconsume_times().max(0);
     let (sent_to, id) = (message.topic(), message.id());
     let mut with = Vec::new();
     for (name, value) in [(RETRY_TOPIC, &*sent_to), (ORIGIN_MESSAGE_ID, &id)] {
@@ -66,22 +79,26 @@ pub(super) fn send_back(
             with.push((name, value));
         }
     }
-    let is_tried_again = matches!(fate, Fate::Retry(_)) && attempts < ATTEMPTS_MAX;
+    let queues = u32::try_from(subscription.retry_queue_nums).unwrap_or(0);
+    let queues = queues.min(TOPIC_QUEUES_MAX);
+    let is_tried_again =
+        matches!(fate, Fate::Retry(_)) && retries < subscription.retry_max_times && queues > 0;
     let level = match fate {
         Fate::Retry(Some(level)) => i32::from(level),
-        _ => (FIRST_LEVEL + attempts).min(i32::try_from(DELAY_LEVELS_MS.len()).unwrap_or(1)),
+        _ => (FIRST_LEVEL + retries).min(i32::try_from(DELAY_LEVELS_MS.len()).unwrap_or(1)),
     };
     let (retry, level_text) = (retry_topic(group), level.to_string());
+    let queue_text;
     let reason = match fate {
         Fate::Dead(Some(reason)) => printable(reason),
         _ => String::new(),
     };
     let (topic, queue) = if is_tried_again {
-        single_queue(engine, &retry)?;
+        queue_text = (topic_of(engine, &retry, queues)?.next_queue() % queues).to_string();
         with.extend([
             (DELAY, &*level_text),
             (REAL_TOPIC, &*retry),
-            (REAL_QID, "0"),
+            (REAL_QID, &*queue_text),
         ]);
         let schedule = engine.topic_for_append(SCHEDULE_TOPIC)?;
         (schedule, level.unsigned_abs().saturating_sub(1))
@@ -89,28 +106,29 @@ pub(super) fn send_back(
         if !reason.is_empty() {
             with.push((REASON, &*reason));
         }
-        (single_queue(engine, &dead_topic(group))?, 0)
+        (topic_of(engine, &dead_topic(group), 1)?, 0)
     };
+    let attempts = i32::try_from(failed.attempts.max(1)).unwrap_or(i32::MAX);
     let copied = Copied {
         topic: &topic.name,
         queue,
         without: &OF_ONE_COPY,
         with: &with,
-        reconsume_times: attempts.saturating_add(1),
+        reconsume_times: retries.saturating_add(attempts),
         clock_ms: handle.clock.now_ms(),
     };
     let mut batch = engine.batch();
     batch.push_copy(&record, &copied)?;
     let batches = &mut [(&*topic, &mut batch)];
     engine.append(batches, Atomicity::Rows, Durability::Default)?;
-    Ok(())
+    Ok(is_tried_again)
 }
 
-/// The topic; created with one queue if it does not exist.
-fn single_queue(engine: &dyn Engine, name: &str) -> Result<Arc<Topic>> {
+/// The topic; created, or given more queues, if it has fewer than `queues`.
+fn topic_of(engine: &dyn Engine, name: &str, queues: u32) -> Result<Arc<Topic>> {
     match engine.topics().get(name) {
-        Some(topic) => Ok(topic),
-        None => engine.create_topic(name, 1, Durability::Flushed),
+        Some(topic) if topic.write_queues() >= queues => Ok(topic),
+        _ => engine.create_topic(name, queues, Durability::Flushed),
     }
 }
 

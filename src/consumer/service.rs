@@ -13,8 +13,11 @@ use std::sync::{Arc, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// The longest sleep, and the pause after a failure.
+/// The longest sleep, and the longest while something is due. That one bounds how late it comes
+/// when the clock is set forward, or the machine sleeps.
 const IDLE: Duration = Duration::from_secs(3_600);
+const DUE: Duration = Duration::from_secs(10);
+/// The pause after a failure.
 const AFTER_FAILURE_MS: i64 = 1_000;
 
 /// When a service must run next.
@@ -106,13 +109,16 @@ impl Sleep {
             drop(shared);
             let timeout = match due {
                 Due::Now => continue,
-                Due::At(at) => Duration::from_millis(at.saturating_sub(now).max(0).unsigned_abs()),
+                Due::At(at) => {
+                    let left = at.saturating_sub(now).max(0);
+                    Duration::from_millis(left.unsigned_abs()).min(DUE)
+                }
                 Due::Never => IDLE,
             };
             let ready = || {
                 self.ended.load(Ordering::Acquire) || self.woken.load(Ordering::Acquire) != woken
             };
-            self.bell.sleep(timeout.min(IDLE), ready);
+            self.bell.sleep(timeout, ready);
         }
     }
 }

@@ -229,9 +229,27 @@ impl Window {
         }
     }
 
+    /// Takes back a delivery that no caller has seen. The message is due at `now`, and the delivery
+    /// does not count as an attempt.
+    pub fn give_back(&mut self, offset: u64, serial: u32, now: i64) {
+        let Ok(slot) = self.delivered(offset, serial) else {
+            return;
+        };
+        if let Slot::Out(found) | Slot::Back(found) = *slot {
+            *slot = Slot::Back(Delivered {
+                attempts: found.attempts.saturating_sub(1),
+                deadline: now,
+                ..found
+            });
+        }
+        self.earliest = self.earliest.min(now);
+    }
+
     /// How often a message was delivered; 0 if it is settled.
-    pub fn attempts(&mut self, offset: u64) -> u32 {
-        match self.slot(offset) {
+    pub fn attempts(&self, offset: u64) -> u32 {
+        let passed = offset.checked_sub(self.committed);
+        let place = passed.and_then(|passed| usize::try_from(passed).ok());
+        match place.and_then(|place| self.slots.get(place)) {
             Some(Slot::Out(found) | Slot::Back(found)) => found.attempts,
             _ => 0,
         }
@@ -294,6 +312,7 @@ mod tests {
         Settle(usize),
         Recall(u64),
         Extend(usize, i64),
+        GiveBack(usize),
         Pass(i64),
     }
 
@@ -304,9 +323,27 @@ mod tests {
             (0..40usize).prop_map(Step::Settle),
             (0..20u64).prop_map(Step::Recall),
             ((0..40usize), (0..9i64)).prop_map(|(which, by)| Step::Extend(which, by)),
+            (0..40usize).prop_map(Step::GiveBack),
             (0..5i64).prop_map(Step::Pass),
         ];
         prop::collection::vec(step, 1..200)
+    }
+
+    /// Gives a delivery back. Whether the message has an attempt fewer, if the delivery counts.
+    fn give_back(
+        window: &mut Window,
+        model: &mut BTreeMap<u64, (u32, i64)>,
+        (offset, serial): (u64, u32),
+        now: i64,
+    ) -> bool {
+        let before = window.attempts(offset);
+        window.give_back(offset, serial, now);
+        let known = model.get_mut(&offset).filter(|(last, _)| *last == serial);
+        let counts = u32::from(known.is_some());
+        if let Some((_, deadline)) = known {
+            *deadline = now;
+        }
+        window.attempts(offset) == before.saturating_sub(counts)
     }
 
     proptest! {
@@ -357,6 +394,10 @@ mod tests {
                             *deadline = now + by;
                         }
                     }
+                    Step::GiveBack(which) if !deliveries.is_empty() => {
+                        let delivery = deliveries[which % deliveries.len()];
+                        prop_assert!(give_back(&mut window, &mut model, delivery, now));
+                    }
                     Step::Recall(from) => {
                         window.recall_from(5 + from, now);
                         for (_, (_, deadline)) in model.range_mut(5 + from..) {
@@ -364,7 +405,7 @@ mod tests {
                         }
                     }
                     Step::Pass(by) => now += by,
-                    Step::Settle(_) | Step::Extend(..) => {}
+                    Step::Settle(_) | Step::Extend(..) | Step::GiveBack(_) => {}
                 }
                 prop_assert_eq!(window.unsettled(), model.len());
                 let first = model.first_key_value().map(|(offset, _)| *offset);

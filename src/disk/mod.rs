@@ -6,6 +6,7 @@
 
 pub mod copying;
 mod durable;
+mod event;
 mod file_system;
 #[cfg(test)]
 mod hooked;
@@ -16,6 +17,7 @@ mod syscall;
 pub use durable::Synced;
 #[cfg(test)]
 pub use durable::site;
+pub use event::Event;
 pub use file_system::{FileSystem, NotBegun};
 #[cfg(test)]
 pub use hooked::{Call, HookedDisk};

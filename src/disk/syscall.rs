@@ -360,6 +360,32 @@ pub fn holder_of_byte_zero(file: &File) -> io::Result<Holder> {
     Ok(Holder::Forebay)
 }
 
+/// A descriptor that becomes readable when somebody writes to the other: on Linux an eventfd,
+/// which is both, elsewhere a pipe. Whole numbers of 8 bytes are written and read.
+pub fn event() -> io::Result<(File, Option<File>)> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::{FromRawFd, OwnedFd};
+        // SAFETY: no memory is passed.
+        let descriptor = unsafe { libc::eventfd(0, libc::EFD_CLOEXEC | libc::EFD_NONBLOCK) };
+        if descriptor < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call returned this descriptor, and nothing else owns it.
+        let owned = unsafe { OwnedFd::from_raw_fd(descriptor) };
+        Ok((File::from(owned), None))
+    }
+    #[cfg(all(unix, not(target_os = "linux")))]
+    {
+        use std::os::fd::OwnedFd;
+        let (reader, writer) = io::pipe()?;
+        let [reader, writer] = [OwnedFd::from(reader), OwnedFd::from(writer)];
+        Ok((File::from(reader), Some(File::from(writer))))
+    }
+    #[cfg(not(unix))]
+    Err(io::ErrorKind::Unsupported.into())
+}
+
 /// Milliseconds since the epoch by the wall clock at its last tick, 1 to 10 ms ago: a third of the
 /// cost of the exact time.
 #[inline]

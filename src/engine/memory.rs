@@ -36,7 +36,7 @@ use super::{
 use crate::clock::Clock;
 use crate::error::{Error, Result};
 use crate::options::Options;
-use crate::record::{Batch, HostBytes, Message, RecordStyle, check_topic};
+use crate::record::{Batch, HostBytes, Message, RecordStyle, check_topic_name};
 use parking_lot::RwLock;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
@@ -141,14 +141,14 @@ impl Engine for Memory {
     }
 
     fn topic_for_append(&self, name: &str) -> Result<Arc<Topic>> {
-        check_topic(name)?;
+        check_topic_name(name)?;
         self.state()?;
         let queues = super::topic::initial_queues(name, self.default_queues);
         Ok(self.topics.get_or_add(name, queues).0)
     }
 
     fn create_topic(&self, name: &str, queues: u32, _: Durability) -> Result<Arc<Topic>> {
-        check_topic(name)?;
+        check_topic_name(name)?;
         let state = self.state()?;
         // The lock ensures that of two callers the one that asks for more queues wins.
         let _alone = state.write();

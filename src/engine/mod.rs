@@ -25,7 +25,7 @@ pub use rows::{Check, Cursor, Filter, Point, RowRef, Rows};
 pub use stats::{Recovery, Stats};
 pub use topic::{Topic, Topics};
 pub use verification::{Finding, FoundHole, Repair, RepairStep, Stretch, Verification};
-pub use waiter::Waiter;
+pub use waiter::{Listener, Waiter};
 
 use crate::error::Result;
 use crate::record::{Batch, Message};

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::sync::{AtomicBool, Condvar, Instant, Mutex, Ordering, thread};
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,16 +17,30 @@ pub(crate) fn look(longest: Duration, is_there: impl Fn() -> bool) {
 /// How waiting ended. All waiters hit by one failure share the error.
 pub type Outcome = Result<(), Arc<Error>>;
 
+/// Is told when a waiter has its outcome, instead of waiting for it.
+pub trait Listener: Send + Sync + Debug {
+    /// The waiter to which [`Waiter::listen`] gave `token` has its outcome. Called by the thread
+    /// that flushes, so it must not wait.
+    fn completed(&self, token: u64);
+}
+
 /// Waits until the log is durable up to a position. Completed once, by the thread that flushes.
 #[derive(Debug, Default)]
 pub struct Waiter {
-    outcome: Mutex<Option<Outcome>>,
+    state: Mutex<State>,
     completed: Condvar,
     /// Set with the outcome.
     done: AtomicBool,
     /// Whether nobody else waits. Then it pays to poll before sleeping, because waking a thread can
     /// take as long as the sync.
     alone: bool,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    outcome: Option<Outcome>,
+    /// Who is told of the outcome, and with which token.
+    listener: Option<(Arc<dyn Listener>, u64)>,
 }
 
 /// How long a lone waiter polls before it sleeps: the time of a few syncs of a fast disk.
@@ -35,7 +50,10 @@ impl Waiter {
     /// A waiter that already has its outcome.
     pub fn completed(outcome: Outcome) -> Arc<Waiter> {
         Arc::new(Waiter {
-            outcome: Mutex::new(Some(outcome)),
+            state: Mutex::new(State {
+                outcome: Some(outcome),
+                listener: None,
+            }),
             done: AtomicBool::new(true),
             ..Waiter::default()
         })
@@ -49,16 +67,33 @@ impl Waiter {
         })
     }
 
-    /// Sets the outcome if there is none yet, and wakes the waiting threads.
+    /// Sets the outcome if there is none yet, wakes the waiting threads and calls the listener.
     pub fn complete(&self, outcome: Outcome) {
-        self.outcome.lock().get_or_insert(outcome);
+        let mut state = self.state.lock();
+        state.outcome.get_or_insert(outcome);
+        let listener = state.listener.take();
+        drop(state);
         self.done.store(true, Ordering::Release);
         self.completed.notify_all();
+        if let Some((listener, token)) = listener {
+            listener.completed(token);
+        }
+    }
+
+    /// Has `listener` told once, with `token`, when the outcome is there. Returns false, and tells
+    /// nobody, if it is there already. A later listener replaces an earlier one.
+    pub fn listen(&self, listener: Arc<dyn Listener>, token: u64) -> bool {
+        let mut state = self.state.lock();
+        let is_to_come = state.outcome.is_none();
+        if is_to_come {
+            state.listener = Some((listener, token));
+        }
+        is_to_come
     }
 
     /// Whether waiting would return at once.
     pub fn is_done(&self) -> bool {
-        self.outcome.lock().is_some()
+        self.state.lock().outcome.is_some()
     }
 
     /// Waits for the outcome; `None` after `timeout`.
@@ -66,12 +101,12 @@ impl Waiter {
         if self.alone {
             look(LOOK.min(timeout), || self.done.load(Ordering::Acquire));
         }
-        let mut outcome = self.outcome.lock();
-        if outcome.is_none() {
+        let mut state = self.state.lock();
+        if state.outcome.is_none() {
             self.completed
-                .wait_while_for(&mut outcome, |outcome| outcome.is_none(), timeout);
+                .wait_while_for(&mut state, |state| state.outcome.is_none(), timeout);
         }
-        outcome.clone()
+        state.outcome.clone()
     }
 
     /// Waits for the message to be durable.

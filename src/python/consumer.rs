@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyList, PyMapping, PyString, PyTuple};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// A member of a group of consumers; made by `Store.consumer`.
 ///
@@ -64,10 +64,11 @@ pub(super) struct Wanted<'a, 'py> {
 }
 
 impl Wanted<'_, '_> {
-    fn options(&self) -> PyResult<ConsumerOptions> {
+    /// `now_ms` is the time of the store.
+    fn options(&self, now_ms: i64) -> PyResult<ConsumerOptions> {
         let mut options = ConsumerOptions::default();
         if let Some(start) = self.start {
-            options.start = start_of("start", start)?;
+            options.start = start_of("start", start, now_ms)?;
         }
         options.order = match self.order {
             "none" => Order::None,
@@ -114,7 +115,7 @@ impl Wanted<'_, '_> {
         let prefetch = self
             .prefetch
             .map_or(Ok(PREFETCH), |it| count("prefetch", it))?;
-        let options = self.options()?;
+        let options = self.options(store.get().core().now_ms())?;
         let group = self.group;
         let core = store.get().call(store.py(), |core| {
             let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
@@ -129,18 +130,27 @@ impl Wanted<'_, '_> {
     }
 }
 
+/// What an event loop waits for: a position and a number of changes, for so long at most.
+type Pause = (u64, u64, Option<Duration>);
+
+fn pause(look: &crate::Look) -> Pause {
+    let limit = (look.wait != Duration::MAX).then_some(look.wait);
+    (look.seen, look.changes, limit)
+}
+
+fn poll_max(object: &Bound<'_, PyAny>) -> PyResult<usize> {
+    count("max_messages", object)
+}
+
 /// Messages that an iterator takes at once.
 const PREFETCH: usize = 64;
 
 /// Where a group begins: a word, an aware `datetime`, a `timedelta` ago, or offsets by topic and
 /// queue.
-fn start_of(name: &str, object: &Bound<'_, PyAny>) -> PyResult<Start> {
+fn start_of(name: &str, object: &Bound<'_, PyAny>, now_ms: i64) -> PyResult<Start> {
     if object.is_instance_of::<pyo3::types::PyDelta>() {
-        let ago = duration(name, object)?;
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
-        let at = i64::try_from(now.saturating_sub(ago).as_millis()).unwrap_or(i64::MAX);
+        let ago = duration(name, object)?.as_millis();
+        let at = now_ms.saturating_sub(i64::try_from(ago).unwrap_or(i64::MAX));
         return Ok(Start::Everywhere(crate::Bound::Time(at)));
     }
     let Ok(mapping) = object.cast::<PyMapping>() else {
@@ -252,10 +262,31 @@ impl Consumer {
         max_messages: Option<&Bound<'py, PyAny>>,
         timeout: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyList>> {
-        let max = max_messages.map_or(Ok(64), |it| count("max_messages", it))?;
+        let max = max_messages.map_or(Ok(64), poll_max)?;
         let timeout = timeout.map(|it| duration("timeout", it)).transpose()?;
         let got = self.take(py, max, timeout)?;
         PyList::new(py, got.into_iter().map(Message::from).collect::<Vec<_>>())
+    }
+
+    /// Messages, without waiting; and what to wait for if there are none.
+    #[pyo3(name = "_look")]
+    fn look<'py>(
+        &self,
+        py: Python<'py>,
+        #[pyo3(from_py_with = poll_max)] max_messages: usize,
+    ) -> PyResult<(Bound<'py, PyList>, Pause)> {
+        let look = self.call(py, |core| core.look(max_messages))?;
+        let pause = pause(&look);
+        let taken = look.taken.into_iter().map(Message::from);
+        let taken = PyList::new(py, taken.collect::<Vec<_>>())?;
+        Ok((taken, pause))
+    }
+
+    /// Have messages delivered again at once: nobody has seen them.
+    #[pyo3(name = "_give_back")]
+    fn give_back(&self, messages: Vec<Bound<'_, Message>>) {
+        let receipts = messages.iter().filter_map(|it| it.get().receipt());
+        self.core.give_back(receipts);
     }
 
     /// Settle one message or several: they are handled.
@@ -418,7 +449,7 @@ impl Consumer {
     /// OffsetOutOfRangeError
     ///     If a queue does not have the offset.
     fn seek(&self, py: Python<'_>, to: &Bound<'_, PyAny>) -> PyResult<()> {
-        let to = start_of("to", to)?;
+        let to = start_of("to", to, self.store.core().now_ms())?;
         Ok(self.call(py, |core| core.seek(&to))?)
     }
 
@@ -549,21 +580,42 @@ impl ConsumerIterator {
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
-        let consumer = self.consumer.get();
-        self.acknowledge(consumer, py)?;
         loop {
-            let next = self.state.lock().messages.pop_front();
-            if let Some(delivery) = next {
-                // It may have waited here for so long that it was delivered again.
-                if consumer.core.renew(&delivery.receipt).is_err() {
-                    continue;
-                }
-                self.state.lock().last = Some(delivery.receipt.clone());
-                return Ok(Some(delivery.into()));
+            if let Some(message) = self.ready(py)? {
+                return Ok(Some(message));
             }
+            let consumer = self.consumer.get();
             let got = consumer.take(py, consumer.prefetch, None)?;
             self.state.lock().messages.extend(got);
         }
+    }
+
+    /// Acknowledges the last message; returns the next one that was taken ahead.
+    #[pyo3(name = "_ready")]
+    fn ready(&self, py: Python<'_>) -> PyResult<Option<Message>> {
+        let consumer = self.consumer.get();
+        self.acknowledge(consumer, py)?;
+        loop {
+            let Some(delivery) = self.state.lock().messages.pop_front() else {
+                return Ok(None);
+            };
+            // It may have waited here for so long that it was delivered again.
+            if consumer.core.renew(&delivery.receipt).is_ok() {
+                self.state.lock().last = Some(delivery.receipt.clone());
+                return Ok(Some(delivery.into()));
+            }
+        }
+    }
+
+    /// Takes messages ahead, without waiting. Returns whether there were some, and what to wait
+    /// for.
+    #[pyo3(name = "_look")]
+    fn look(&self, py: Python<'_>) -> PyResult<(bool, Pause)> {
+        let consumer = self.consumer.get();
+        let look = consumer.call(py, |core| core.look(consumer.prefetch))?;
+        let (found, pause) = (!look.taken.is_empty(), pause(&look));
+        self.state.lock().messages.extend(look.taken);
+        Ok((found, pause))
     }
 }
 

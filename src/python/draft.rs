@@ -4,7 +4,7 @@
 use super::convert::{self, Time, items, text, wrong_type};
 use super::edge;
 use super::errors::invalid;
-use crate::{Draft, Durability};
+use crate::{Delay, Draft, Durability};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyMapping};
@@ -117,6 +117,26 @@ impl<'py> FromPyObject<'_, 'py> for DelayLevel {
         level
             .map(DelayLevel)
             .ok_or_else(|| invalid("delay_level", &*object, reason))
+    }
+}
+
+/// When a message is delivered, by the arguments of a send, of which at most one is given.
+#[inline]
+pub(super) fn when(
+    level: &DelayLevel,
+    delay: Option<&Bound<'_, PyAny>>,
+    deliver_at: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Delay> {
+    match (level.0, delay, deliver_at) {
+        (level, None, None) => Ok(Delay::level(level)),
+        (0, Some(delay), None) => Ok(Delay::For(convert::duration("delay", delay)?)),
+        (0, None, Some(at)) => match Time::of_datetime("deliver_at", at)? {
+            Some(time) => Ok(Delay::Until(time.at_or_after())),
+            None => Err(wrong_type("deliver_at", at, "an aware datetime")),
+        },
+        _ => Err(PyTypeError::new_err(
+            "pass only one of delay, deliver_at and delay_level",
+        )),
     }
 }
 

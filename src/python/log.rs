@@ -57,7 +57,7 @@ fn log(py: Python<'_>, store: &crate::Store, warning: &Warning) -> PyResult<()> 
         }
         Warning::Undelivered { position } => {
             let text = "the delayed message at position %d of %s names no valid topic and queue: \
-                        it stays in SCHEDULE_TOPIC_XXXX and is not delivered";
+                        it stays where it is and is not delivered";
             warn(py, (text, position, path))
         }
         Warning::Retired {

@@ -4,6 +4,7 @@
 mod archive;
 mod arrow;
 mod batch;
+mod clock;
 mod consumer;
 mod convert;
 mod draft;
@@ -13,6 +14,7 @@ mod groups;
 mod handle;
 mod log;
 mod message;
+mod notices;
 mod open;
 mod options;
 mod pickle;
@@ -44,11 +46,15 @@ mod _forebay {
     #[pymodule_export]
     use super::arrow::Scan;
     #[pymodule_export]
+    use super::clock::{ManualClock, clock_moved};
+    #[pymodule_export]
     use super::consumer::{Consumer, ConsumerIterator, Run};
     #[pymodule_export]
     use super::groups::{GroupQueue, record_offsets};
     #[pymodule_export]
     use super::message::{Message, ReadBatch, message_from_record};
+    #[pymodule_export]
+    use super::notices::Notices;
     #[pymodule_export]
     use super::open::open_store;
     #[pymodule_export]
@@ -77,7 +83,7 @@ mod _forebay {
     #[pymodule_export]
     use super::tail::Tail;
     #[pymodule_export]
-    use super::ticket::Ticket;
+    use super::ticket::{BatchTicket, Ticket};
     #[pymodule_export]
     use super::topic::{Queue, Topic};
     #[pymodule_export]

@@ -1,5 +1,6 @@
 //! Opening a store.
 
+use super::clock::ManualClock;
 use super::store::Store;
 use super::waiting::SLICE;
 use super::{log, options};
@@ -7,10 +8,16 @@ use crate::{Error, Options};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Open a store; `forebay.open` checks and documents the arguments.
 #[pyfunction]
+#[pyo3(signature = (path, mode, engine, flush, adopt, options, clock=None))]
+#[allow(
+    clippy::too_many_arguments,
+    reason = "they are the arguments of the Python function"
+)]
 pub(crate) fn open_store(
     py: Python<'_>,
     path: PathBuf,
@@ -19,6 +26,7 @@ pub(crate) fn open_store(
     flush: Option<&str>,
     adopt: bool,
     options: Bound<'_, PyDict>,
+    clock: Option<&Bound<'_, ManualClock>>,
 ) -> PyResult<Store> {
     let parsed = options::read(mode, engine, flush, adopt, &options)?;
     let given = options.copy()?;
@@ -26,13 +34,19 @@ pub(crate) fn open_store(
     given.set_item("engine", engine)?;
     given.set_item("flush", flush)?;
     given.set_item("adopt", adopt)?;
-    let core = open_in_slices(py, &path, &parsed)?;
+    let clock = clock.map(|clock| clock.get().core());
+    let core = open_in_slices(py, &path, &parsed, clock.as_ref())?;
     log::warnings(py, &core);
     Ok(Store::new(core, path, given.unbind()))
 }
 
 /// Opens a store. While it waits for the lock, Ctrl-C interrupts it.
-fn open_in_slices(py: Python<'_>, path: &Path, options: &Options) -> PyResult<crate::Store> {
+fn open_in_slices(
+    py: Python<'_>,
+    path: &Path,
+    options: &Options,
+    clock: Option<&Arc<crate::ManualClock>>,
+) -> PyResult<crate::Store> {
     let began = Instant::now();
     loop {
         let left = options.lock_timeout.saturating_sub(began.elapsed());
@@ -40,7 +54,14 @@ fn open_in_slices(py: Python<'_>, path: &Path, options: &Options) -> PyResult<cr
             lock_timeout: left.min(SLICE),
             ..options.clone()
         };
-        match py.detach(|| crate::Store::open(path, slice)) {
+        let open = || match clock {
+            Some(clock) => {
+                let clock = Arc::<crate::ManualClock>::clone(clock);
+                crate::Store::open_with_clock(path, slice, clock)
+            }
+            None => crate::Store::open(path, slice),
+        };
+        match py.detach(open) {
             Err(Error::Locked { .. }) if left > SLICE => py.check_signals()?,
             opened => return Ok(opened?),
         }

@@ -2,13 +2,13 @@
 
 use super::batch::{BatchGiven, BatchRows};
 use super::convert::Queue;
-use super::draft::{DelayLevel, Given, durability};
+use super::draft::{DelayLevel, Given, durability, when};
 use super::edge::Batches;
 use super::handle::Handle;
 use super::log;
 use super::sent::{BatchResult, Origin, SendResult};
-use super::ticket::{Ticket, in_time, wait};
-use crate::{Atomicity, Draft, Durability, Flush, Sent};
+use super::ticket::{BatchTicket, Ticket, in_time, wait};
+use crate::{Atomicity, Delay, Draft, Durability, Flush, Sent};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,7 +81,12 @@ impl Producer {
     }
 
     /// Appends the message, and returns a ticket that tracks its durability.
-    fn ticket(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> crate::Result<crate::Ticket> {
+    fn ticket(
+        &self,
+        py: Python<'_>,
+        draft: &Draft<'_>,
+        delay: Delay,
+    ) -> crate::Result<crate::Ticket> {
         let send = || self.core.send_nowait(draft, delay);
         match self.has_to_detach(draft) {
             true => py.detach(send),
@@ -90,7 +95,12 @@ impl Producer {
     }
 
     /// Sends the message, and waits until it is durable.
-    fn send_durably(&self, py: Python<'_>, draft: &Draft<'_>, delay: u8) -> PyResult<SendResult> {
+    fn send_durably(
+        &self,
+        py: Python<'_>,
+        draft: &Draft<'_>,
+        delay: Delay,
+    ) -> PyResult<SendResult> {
         let ticket = py.detach(|| self.core.send_nowait(draft, delay))?;
         let waiter = ticket
             .waiter()
@@ -99,7 +109,7 @@ impl Producer {
         log::warnings(py, self.store());
         let sent = Sent {
             durable,
-            ..ticket.sent()
+            ..*ticket.sent()
         };
         let result = SendResult::new(&self.origin, sent, delay);
         in_time(py, durable, self.flush_timeout, result)
@@ -123,20 +133,20 @@ impl Producer {
         py: Python<'py>,
         body: &Bound<'py, PyAny>,
         given: &Given<'_, 'py>,
-        delay_level: u8,
+        delay: Delay,
         durability: Durability,
     ) -> PyResult<SendResult> {
         given.with_draft(body, |draft| {
             if self.waits(durability) {
-                return self.send_durably(py, draft, delay_level);
+                return self.send_durably(py, draft, delay);
             }
-            let send = || self.core.send(draft, delay_level, Durability::Written);
+            let send = || self.core.send_delayed(draft, delay, Durability::Written);
             let sent = match self.has_to_detach(draft) {
                 true => py.detach(send),
                 false => send(),
             };
             log::warnings(py, self.store());
-            Ok(SendResult::new(&self.origin, sent?, delay_level))
+            Ok(SendResult::new(&self.origin, sent?, delay))
         })
     }
 }
@@ -168,6 +178,12 @@ impl Producer {
     ///     With 1 to 18 the message is delivered after RocketMQ's delay of that level: 1 s, 5 s,
     ///     10 s, 30 s, 1 to 10 min, 20 min, 30 min, 1 h, 2 h. Until then it waits in the topic
     ///     SCHEDULE_TOPIC_XXXX. 0 means no delay.
+    /// delay
+    ///     Deliver the message after this time, seconds or a timedelta, at most 366 days. Until
+    ///     then it waits in the topic rmq_sys_forebay_delay.
+    /// deliver_at
+    ///     Deliver the message at this time, an aware datetime at most 366 days ahead; at once if
+    ///     it has passed. Excludes ``delay`` and ``delay_level``.
     /// timestamp
     ///     When the message was made, an aware datetime; by default now.
     /// flush
@@ -187,9 +203,11 @@ impl Producer {
     ///     If a key, tag or property has characters that the format cannot store.
     #[pyo3(
         signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
-                     delay_level=DelayLevel(0), timestamp=None, flush=None),
+                     delay_level=DelayLevel(0), timestamp=None, flush=None, delay=None,
+                     deliver_at=None),
         text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
-                          queue=None, delay_level=0, timestamp=None, flush=None)"
+                          queue=None, delay_level=0, timestamp=None, flush=None, delay=None, \
+                          deliver_at=None)"
     )]
     #[allow(
         clippy::too_many_arguments,
@@ -207,6 +225,8 @@ impl Producer {
         delay_level: DelayLevel,
         timestamp: Option<&Bound<'py, PyAny>>,
         flush: Option<bool>,
+        delay: Option<&Bound<'py, PyAny>>,
+        deliver_at: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<SendResult> {
         let queue = queue.map(|queue| queue.0);
         let given = Given {
@@ -217,7 +237,8 @@ impl Producer {
             queue,
             timestamp,
         };
-        self.send_given(py, body, &given, delay_level.0, durability(flush))
+        let delay = when(&delay_level, delay, deliver_at)?;
+        self.send_given(py, body, &given, delay, durability(flush))
     }
 
     /// Send one message, and return a ticket without waiting for the disk.
@@ -238,9 +259,10 @@ impl Producer {
     /// True
     #[pyo3(
         signature = (body, *, key=None, keys=None, tags=None, properties=None, queue=None,
-                     delay_level=DelayLevel(0), timestamp=None),
+                     delay_level=DelayLevel(0), timestamp=None, delay=None, deliver_at=None),
         text_signature = "($self, body, *, key=None, keys=None, tags=None, properties=None, \
-                          queue=None, delay_level=0, timestamp=None)"
+                          queue=None, delay_level=0, timestamp=None, delay=None, \
+                          deliver_at=None)"
     )]
     #[allow(
         clippy::too_many_arguments,
@@ -257,6 +279,8 @@ impl Producer {
         queue: Option<Queue>,
         delay_level: DelayLevel,
         timestamp: Option<&Bound<'py, PyAny>>,
+        delay: Option<&Bound<'py, PyAny>>,
+        deliver_at: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Ticket> {
         let queue = queue.map(|queue| queue.0);
         let given = Given {
@@ -267,10 +291,11 @@ impl Producer {
             queue,
             timestamp,
         };
+        let delay = when(&delay_level, delay, deliver_at)?;
         given.with_draft(body, |draft| {
-            let ticket = self.ticket(py, draft, delay_level.0)?;
+            let ticket = self.ticket(py, draft, delay)?;
             log::warnings(py, self.store());
-            Ok(Ticket::new(&self.origin, ticket, delay_level.0))
+            Ok(Ticket::new(&self.origin, ticket, delay))
         })
     }
 
@@ -343,12 +368,58 @@ impl Producer {
         let durability = durability(flush);
         let drafts = || rows.drafts().map(Ok);
         let written = Durability::Written;
-        let mut appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
+        let appended = py.detach(|| self.core.send_batch(drafts(), atomicity, written))?;
         log::warnings(py, self.store());
         let settled = self.settle(py, appended.end, durability)?;
-        appended.durable |= settled && self.waits(durability);
-        let result = BatchResult::new(py, &appended)?;
+        let durable = appended.durable || (settled && self.waits(durability));
+        let result = BatchResult::new(py, &appended, durable)?;
         in_time(py, settled, self.flush_timeout, result)
+    }
+
+    /// Send many messages, and return a ticket without waiting for the disk.
+    ///
+    /// When the call returns, the messages are in the log; the ticket is done when all are durable.
+    /// The parameters are those of `send_batch`.
+    ///
+    /// Returns
+    /// -------
+    /// BatchTicket
+    ///     ``done()`` and ``result(timeout)``.
+    ///
+    /// Examples
+    /// --------
+    /// >>> with forebay.open(":memory:") as store:
+    /// ...     ticket = store.producer("orders").send_batch_nowait([b"a", b"b"])
+    /// ...     ticket.result().count
+    /// 2
+    #[pyo3(signature = (bodies, *, keys=None, tags=None, properties=None, queue=None, atomic=false,
+                        timestamp=None))]
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "they are the keywords of the Python method"
+    )]
+    fn send_batch_nowait<'py>(
+        &self,
+        py: Python<'py>,
+        bodies: &Bound<'py, PyAny>,
+        keys: Option<&Bound<'py, PyAny>>,
+        tags: Option<&Bound<'py, PyAny>>,
+        properties: Option<&Bound<'py, PyAny>>,
+        queue: Option<Queue>,
+        atomic: bool,
+        timestamp: Option<&Bound<'py, PyAny>>,
+    ) -> PyResult<BatchTicket> {
+        let given = BatchGiven::new(bodies, keys, tags, properties)?;
+        let rows = BatchRows::new(py, &given, queue.map(|queue| queue.0), timestamp)?;
+        let atomicity = if atomic {
+            Atomicity::Whole
+        } else {
+            Atomicity::Rows
+        };
+        let drafts = || rows.drafts().map(Ok);
+        let ticket = py.detach(|| self.core.send_batch_nowait(drafts(), atomicity))?;
+        log::warnings(py, self.store());
+        Ok(BatchTicket::new(ticket))
     }
 
     /// Send the rows of a table, a record batch, or a stream of them.
@@ -404,6 +475,19 @@ impl Producer {
         sent.durable |= settled && self.waits(durability);
         let result = BatchResult::of_imported(py, &sent)?;
         in_time(py, settled, self.flush_timeout, result)
+    }
+
+    /// Whether a send with this `flush` waits for the disk, and how long at most.
+    #[pyo3(name = "_waits", signature = (flush))]
+    fn waits_for(&self, flush: Option<bool>) -> Option<Duration> {
+        self.waits(durability(flush)).then_some(self.flush_timeout)
+    }
+
+    /// Whether an append of a body of this length is short enough for an event loop: it may at most
+    /// write to the page cache, as it does in a synchronous store.
+    #[pyo3(name = "_is_ready")]
+    fn is_ready(&self, len: usize) -> bool {
+        len <= ATTACHED_LEN_MAX && (self.waits_by_default || self.core.is_ready_for(len))
     }
 
     fn __repr__(&self) -> String {

@@ -1,6 +1,7 @@
 //! The functions that pickles refer to; they restore the pickled objects.
 
 use super::arrow::Scan;
+use super::groups::GroupQueue;
 use super::message::ReadBatch;
 use super::pickle::restore;
 use super::rebuild::{IndexKeys, LaidRange, LaidRun, Merged};
@@ -26,6 +27,7 @@ pub(crate) fn values_again(
         Damage::NAME => restore::<Damage>(py, values),
         Finding::NAME => restore::<Finding>(py, values),
         FoundHole::NAME => restore::<FoundHole>(py, values),
+        GroupQueue::NAME => restore::<GroupQueue>(py, values),
         IndexKeys::NAME => restore::<IndexKeys>(py, values),
         LaidRange::NAME => restore::<LaidRange>(py, values),
         LaidRun::NAME => restore::<LaidRun>(py, values),

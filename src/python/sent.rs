@@ -1,7 +1,7 @@
 //! The results of sends.
 
 use super::pickle::{Reduced, Values, reduce, value};
-use crate::{Appended, HostBytes, Imported, Place, SCHEDULE_TOPIC, Sent, message_id};
+use crate::{Appended, Delay, HostBytes, Imported, Place, Sent, message_id};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyRange};
@@ -20,7 +20,8 @@ pub(super) struct Origin {
 /// Attributes
 /// ----------
 /// topic, queue, offset
-///     The place in the queue. The topic of a delayed message is SCHEDULE_TOPIC_XXXX.
+///     The place in the queue. A delayed message is in the topic SCHEDULE_TOPIC_XXXX if it has a
+///     delay level, else in rmq_sys_forebay_delay.
 /// position
 ///     The position in the log.
 /// message_id
@@ -44,11 +45,11 @@ pub(crate) struct SendResult {
 
 impl SendResult {
     #[inline]
-    pub(super) fn new(origin: &Arc<Origin>, sent: Sent, delay_level: u8) -> SendResult {
-        let origin = match delay_level {
-            0 => Arc::clone(origin),
-            _ => Arc::new(Origin {
-                topic: SCHEDULE_TOPIC.into(),
+    pub(super) fn new(origin: &Arc<Origin>, sent: Sent, delay: Delay) -> SendResult {
+        let origin = match delay.topic() {
+            None => Arc::clone(origin),
+            Some(topic) => Arc::new(Origin {
+                topic: topic.into(),
                 host: origin.host,
             }),
         };
@@ -189,7 +190,7 @@ impl BatchResult {
         })
     }
 
-    pub(super) fn new(py: Python<'_>, appended: &Appended) -> PyResult<BatchResult> {
+    pub(super) fn new(py: Python<'_>, appended: &Appended, durable: bool) -> PyResult<BatchResult> {
         let by_queue = PyDict::new(py);
         for (queue, range) in ranges(&appended.rows) {
             by_queue.set_item(queue, PyRange::new(py, range.start, range.end)?)?;
@@ -198,7 +199,7 @@ impl BatchResult {
             count: appended.rows.len(),
             ranges: by_queue.unbind(),
             timestamp: appended.store_timestamp,
-            durable: appended.durable,
+            durable,
         })
     }
 }

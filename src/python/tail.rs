@@ -64,15 +64,37 @@ impl Tail {
 
 #[pymethods]
 impl Tail {
+    /// The next message, if it can be had without reading or waiting.
+    #[pyo3(name = "_ready")]
+    fn ready(&self) -> Option<Message> {
+        let ready = self.core.try_lock().and_then(|mut tail| tail.next_ready());
+        ready.map(Message::from)
+    }
+
+    /// The next message, without waiting; whether the tail is over; and the position above which
+    /// there is something new to read.
+    #[pyo3(name = "_look")]
+    fn look(&self, py: Python<'_>) -> PyResult<(Option<Message>, bool, u64)> {
+        let look = |_: &crate::Store| {
+            let mut tail = self.core.lock();
+            Ok((tail.next(Duration::ZERO)?, tail.seen()))
+        };
+        let (step, seen) = self.store.call(py, look)?;
+        Ok(match step {
+            Step::Message(message) => (Some(message.into()), false, seen),
+            Step::Nothing => (None, false, seen),
+            Step::End => (None, true, seen),
+        })
+    }
+
     fn __iter__(slf: Bound<'_, Self>) -> Bound<'_, Self> {
         slf
     }
 
     fn __next__(&self, py: Python<'_>) -> PyResult<Option<Message>> {
         // What was read ahead is handed out without letting go of the interpreter.
-        let ready = self.core.try_lock().and_then(|mut tail| tail.next_ready());
-        if let Some(message) = ready {
-            return Ok(Some(message.into()));
+        if let Some(message) = self.ready() {
+            return Ok(Some(message));
         }
         let mut wait = Wait::new(self.timeout);
         loop {

@@ -2,9 +2,9 @@
 
 use super::convert::duration;
 use super::errors::exception;
-use super::sent::{Origin, SendResult};
+use super::sent::{BatchResult, Origin, SendResult};
 use super::waiting::Wait;
-use crate::{Error, Sent, Waiter};
+use crate::{Appended, Delay, Error, Sent, Waiter};
 use pyo3::prelude::*;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,16 +22,30 @@ use std::time::Duration;
 pub(crate) struct Ticket {
     origin: Arc<Origin>,
     core: crate::Ticket,
-    delay_level: u8,
+    delay: Delay,
 }
 
 impl Ticket {
-    pub(super) fn new(origin: &Arc<Origin>, core: crate::Ticket, delay_level: u8) -> Ticket {
+    pub(super) fn new(origin: &Arc<Origin>, core: crate::Ticket, delay: Delay) -> Ticket {
         Ticket {
             origin: Arc::clone(origin),
             core,
-            delay_level,
+            delay,
         }
+    }
+
+    pub(super) fn waiter(&self) -> crate::Result<&Waiter> {
+        self.core.waiter()
+    }
+
+    /// Where the message is, or the error that it was not durable within `timeout`.
+    fn settled(&self, py: Python<'_>, durable: bool, timeout: Duration) -> PyResult<SendResult> {
+        let sent = Sent {
+            durable,
+            ..*self.core.sent()
+        };
+        let result = SendResult::new(&self.origin, sent, self.delay);
+        in_time(py, durable, timeout, result)
     }
 }
 
@@ -68,14 +82,17 @@ impl Ticket {
         let timeout = timeout
             .map(|timeout| duration("timeout", timeout))
             .transpose()?;
-        let waiter = self.core.waiter().map_err(|e| exception(py, &e))?;
+        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
         let durable = wait(py, waiter, timeout)?;
-        let sent = Sent {
-            durable,
-            ..self.core.sent()
-        };
-        let result = SendResult::new(&self.origin, sent, self.delay_level);
-        in_time(py, durable, timeout.unwrap_or_default(), result)
+        self.settled(py, durable, timeout.unwrap_or_default())
+    }
+
+    /// The result, after an event loop has waited for `timeout`. Does not wait.
+    #[pyo3(name = "_after")]
+    fn after(&self, py: Python<'_>, timeout: Duration) -> PyResult<SendResult> {
+        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
+        let durable = wait(py, waiter, Some(Duration::ZERO))?;
+        self.settled(py, durable, timeout)
     }
 
     fn __repr__(&self) -> String {
@@ -90,6 +107,86 @@ impl Ticket {
             "<Ticket of {topic:?} queue {} offset {}: {state}>",
             place.queue, place.offset
         )
+    }
+}
+
+/// A batch in the log that is not durable yet; returned by `Producer.send_batch_nowait`.
+///
+/// Examples
+/// --------
+/// >>> with forebay.open(":memory:") as store:
+/// ...     ticket = store.producer("orders", queue=0).send_batch_nowait([b"a", b"b"])
+/// ...     ticket.result(timeout=5).ranges
+/// {0: range(0, 2)}
+#[pyclass(frozen, module = "forebay")]
+pub(crate) struct BatchTicket {
+    core: crate::Ticket<Appended>,
+}
+
+impl BatchTicket {
+    pub(super) fn new(core: crate::Ticket<Appended>) -> BatchTicket {
+        BatchTicket { core }
+    }
+
+    pub(super) fn waiter(&self) -> crate::Result<&Waiter> {
+        self.core.waiter()
+    }
+
+    fn settled(&self, py: Python<'_>, durable: bool, timeout: Duration) -> PyResult<BatchResult> {
+        let result = BatchResult::new(py, self.core.sent(), durable)?;
+        in_time(py, durable, timeout, result)
+    }
+}
+
+#[pymethods]
+impl BatchTicket {
+    /// Return whether `result` would return or raise without waiting.
+    fn done(&self) -> bool {
+        self.core.is_done()
+    }
+
+    /// Wait until the batch is durable, and return where it is.
+    ///
+    /// Parameters
+    /// ----------
+    /// timeout
+    ///     Seconds or a timedelta; None waits without a limit.
+    ///
+    /// Returns
+    /// -------
+    /// BatchResult
+    ///     The result that `Producer.send_batch` would return, with ``durable`` true.
+    ///
+    /// Raises
+    /// ------
+    /// FlushTimeoutError, StoreFailedError, ForkedError
+    ///     As `Ticket.result`.
+    #[pyo3(signature = (timeout=None))]
+    fn result(&self, py: Python<'_>, timeout: Option<&Bound<'_, PyAny>>) -> PyResult<BatchResult> {
+        let timeout = timeout
+            .map(|timeout| duration("timeout", timeout))
+            .transpose()?;
+        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
+        let durable = wait(py, waiter, timeout)?;
+        self.settled(py, durable, timeout.unwrap_or_default())
+    }
+
+    /// The result, after an event loop has waited for `timeout`. Does not wait.
+    #[pyo3(name = "_after")]
+    fn after(&self, py: Python<'_>, timeout: Duration) -> PyResult<BatchResult> {
+        let waiter = self.waiter().map_err(|e| exception(py, &e))?;
+        let durable = wait(py, waiter, Some(Duration::ZERO))?;
+        self.settled(py, durable, timeout)
+    }
+
+    fn __repr__(&self) -> String {
+        let messages = self.core.sent().rows.len();
+        let state = if self.core.is_done() {
+            "done"
+        } else {
+            "waiting"
+        };
+        format!("<BatchTicket of {messages} messages: {state}>")
     }
 }
 

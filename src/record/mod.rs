@@ -14,7 +14,7 @@ pub mod rocketmq;
 pub mod row;
 
 pub use batch::Batch;
-pub use common::check::{check_topic, flaw_of_property, is_key};
+pub use common::check::{check_topic, check_topic_name, flaw_of_property, is_key};
 pub use common::{
     Contents, Copied, Draft, Flaw, HostBytes, Labels, PropertyKind, RecordStyle, coded, id,
     java_hash, names,

@@ -65,7 +65,7 @@ const ROUNDS_AT_LENGTH: [u64; 6] = [2, 6, 24, 100, 400, 2000];
 
 /// Syncs whose purpose no story shows, and why: file, function and number in it, what it makes
 /// durable.
-const UNSHOWN: [(&str, &str, What, &str); 6] = [
+const UNSHOWN: [(&str, &str, What, &str); 8] = [
     (
         "src/engine/commit_log/tables/checkpoint.rs",
         "open 1",
@@ -97,6 +97,18 @@ const UNSHOWN: [(&str, &str, What, &str); 6] = [
         What::Directory,
         "the table itself follows, with a sync of the same directory; until then the old table \
          exists, whatever the backup is",
+    ),
+    (
+        "src/table/timer.rs",
+        "save 1",
+        What::File,
+        "a cache with a checksum: opening reads the messages again where it does not hold",
+    ),
+    (
+        "src/table/timer.rs",
+        "save 1",
+        What::Directory,
+        "opening reads the messages again where there is none, or an older one",
     ),
     (
         "src/mapped/allocate.rs",

@@ -21,11 +21,17 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
-    /// Opens the store at `root`, and starts what runs above its engine.
-    pub(crate) fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
+    /// Opens the store at `root`, and starts what runs above its engine. Retention asks `hold`
+    /// besides the stages.
+    pub(crate) fn open_with(
+        machine: &Machine,
+        root: &Path,
+        options: &Options,
+        hold: Option<Arc<dyn Hold>>,
+    ) -> Result<Opened> {
         let markers = Arc::new(Markers::default());
-        let hold = Arc::<Markers>::clone(&markers);
-        let holds: Vec<Arc<dyn Hold>> = vec![hold];
+        let mut holds: Vec<Arc<dyn Hold>> = vec![Arc::<Markers>::clone(&markers)];
+        holds.extend(hold);
         let engine = Arc::new(CommitLog::open(machine, root, options, holds)?);
         if options.mode == Mode::Read {
             return Ok(Opened {
@@ -62,7 +68,7 @@ impl Opened {
 /// The engine together with the store's intake, for tests and simulators that step.
 #[cfg(test)]
 mod stepped {
-    use super::{CommitLog, Opened, Result};
+    use super::{CommitLog, Machine, Opened, Options, Path, Result};
     use crate::record::Contents;
     use crate::stages::marker;
     use std::ops::Deref;
@@ -76,6 +82,11 @@ mod stepped {
     }
 
     impl Opened {
+        /// [`Opened::open_with`], without consumers.
+        pub(crate) fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
+            Opened::open_with(machine, root, options, None)
+        }
+
         /// [`crate::Store::take_commits`].
         pub(crate) fn take_commits(&self) -> Result<()> {
             self.intake.as_ref().map_or(Ok(()), |intake| intake.step())

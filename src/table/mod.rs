@@ -8,6 +8,8 @@ mod file;
 pub mod json;
 pub mod levels;
 pub mod offsets;
+pub mod subscriptions;
+pub mod timer;
 mod version;
 
 pub use file::{Loaded, Reason, TABLE_LEN_MAX, load, load_with_backup, replace_with_backup};

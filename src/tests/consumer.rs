@@ -16,19 +16,19 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-const BEGIN_MS: i64 = 1_700_000_000_000;
+pub(super) const BEGIN_MS: i64 = 1_700_000_000_000;
 const MINUTE_MS: u64 = 60_000;
 
 /// A store, its clock, and where it is.
-struct Bed {
-    store: Store,
-    clock: Arc<ManualClock>,
-    path: PathBuf,
+pub(super) struct Bed {
+    pub(super) store: Store,
+    pub(super) clock: Arc<ManualClock>,
+    pub(super) path: PathBuf,
     _folder: tempfile::TempDir,
 }
 
 impl Bed {
-    fn new(path: &str) -> Bed {
+    pub(super) fn new(path: &str) -> Bed {
         let folder = tempfile::tempdir().unwrap();
         let clock = ManualClock::at(BEGIN_MS);
         let path = match path {
@@ -44,12 +44,12 @@ impl Bed {
     }
 
     /// Closes the store and opens it again.
-    fn reopen(&mut self) {
+    pub(super) fn reopen(&mut self) {
         self.store.close().unwrap();
         self.store = open(&self.path, &self.clock);
     }
 
-    fn send(&self, numbers: std::ops::Range<usize>) {
+    pub(super) fn send(&self, numbers: std::ops::Range<usize>) {
         self.store.create_topic("orders", 4).unwrap();
         for number in numbers {
             let body = number.to_string();
@@ -65,19 +65,19 @@ impl Bed {
         }
     }
 
-    fn consumer(&self, options: ConsumerOptions) -> Consumer {
+    pub(super) fn consumer(&self, options: ConsumerOptions) -> Consumer {
         self.store
             .consumer(&["orders"], "billing", options)
             .unwrap()
     }
 
-    fn pass(&self, ms: u64) {
+    pub(super) fn pass(&self, ms: u64) {
         self.clock.advance(ms);
-        self.store.clock_moved();
+        self.store.clock_moved().unwrap();
     }
 }
 
-fn open(path: &Path, clock: &Arc<ManualClock>) -> Store {
+pub(super) fn open(path: &Path, clock: &Arc<ManualClock>) -> Store {
     let machine = Machine {
         clock: Arc::<ManualClock>::clone(clock),
         ..Machine::real()
@@ -86,39 +86,41 @@ fn open(path: &Path, clock: &Arc<ManualClock>) -> Store {
 }
 
 /// Runs a test on a store in memory and on one in files.
-fn on_each(test: impl Fn(Bed)) {
+pub(super) fn on_each(test: impl Fn(Bed)) {
     test(Bed::new(":memory:"));
     test(Bed::new("store"));
 }
 
 /// What a consumer gets without waiting.
-fn poll(consumer: &Consumer) -> Vec<Delivery> {
+pub(super) fn poll(consumer: &Consumer) -> Vec<Delivery> {
     consumer.poll(1_000, Duration::ZERO).unwrap()
 }
 
 /// What a consumer gets, of which something has to come.
-fn wait(consumer: &Consumer) -> Vec<Delivery> {
+pub(super) fn wait(consumer: &Consumer) -> Vec<Delivery> {
     let got = consumer.poll(1_000, Duration::from_secs(60)).unwrap();
     assert!(!got.is_empty(), "nothing comes");
     got
 }
 
-fn body(delivery: &Delivery) -> usize {
+pub(super) fn body(delivery: &Delivery) -> usize {
     let body = delivery.message.body().unwrap();
     String::from_utf8_lossy(&body).parse().unwrap()
 }
 
-fn receipts<'a>(got: impl IntoIterator<Item = &'a Delivery>) -> impl Iterator<Item = &'a Receipt> {
+pub(super) fn receipts<'a>(
+    got: impl IntoIterator<Item = &'a Delivery>,
+) -> impl Iterator<Item = &'a Receipt> {
     got.into_iter().map(|it| &it.receipt)
 }
 
-fn bodies(deliveries: &[Delivery]) -> Vec<usize> {
+pub(super) fn bodies(deliveries: &[Delivery]) -> Vec<usize> {
     let mut bodies: Vec<usize> = deliveries.iter().map(body).collect();
     bodies.sort_unstable();
     bodies
 }
 
-fn system(delivery: &Delivery) -> BTreeMap<String, String> {
+pub(super) fn system(delivery: &Delivery) -> BTreeMap<String, String> {
     delivery.message.properties(PropertyKind::System)
 }
 

@@ -11,6 +11,8 @@ mod append_lock;
 mod arrow;
 mod consumer;
 mod copying;
+mod groups;
 mod intake;
 mod ticket;
+mod timer;
 mod trim;

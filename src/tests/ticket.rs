@@ -13,7 +13,7 @@ fn every_ticket_is_completed_when_the_store_closes() {
         ..Draft::default()
     };
     let tickets: Vec<Ticket> = (0..1000)
-        .map(|_| producer.send_nowait(&draft, 0).unwrap())
+        .map(|_| producer.send_nowait(&draft, crate::Delay::None).unwrap())
         .collect();
     store.close().unwrap();
     for (offset, ticket) in tickets.iter().enumerate() {

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from cli_support import unpack
 
 import forebay
 
@@ -354,3 +355,27 @@ for number in range(1, 101):
     assert table["orders@billing"] == {"0": 100}
     found = {name: offsets for name, offsets in table.items() if "stream" in name}
     assert found == {f"orders@stream-{number}": {"0": number} for number in range(1, 101)}
+
+
+def test_a_broker_directory_keeps_its_tables_and_its_switches_are_honoured(tmp_path):
+    path = unpack("broker", tmp_path)
+    config = path / "config"
+    names = ["consumerFilter.json", "subscriptionGroup.json", "consumerOrderInfo.json"]
+    before = {name: (config / name).read_bytes() for name in names}
+    with (
+        forebay.open(path, adopt=True) as store,
+        store.consumer("fx-orders", group="fx-group") as consumer,
+    ):
+        store.send("fx-orders", b"new")
+        messages = consumer.poll(100, timeout=10)
+        consumer.nack(messages[0], delay_level=1)
+        consumer.ack(messages[1:])
+    assert {name: (config / name).read_bytes() for name in names} == before
+    text = before["subscriptionGroup.json"].decode()
+    head, tail = text.split('"fx-group"', 1)
+    tail = tail.replace('"consumeEnable":true', '"consumeEnable":false', 1)
+    (config / "subscriptionGroup.json").write_text(head + '"fx-group"' + tail)
+    with forebay.open(path) as store:
+        with pytest.raises(forebay.InvalidOptionError, match="consumeEnable is false"):
+            store.consumer("fx-orders", group="fx-group")
+        store.consumer("fx-orders", group="other").close()

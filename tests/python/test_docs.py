@@ -1,14 +1,23 @@
 """Docstring examples run as written, and the docs name only tests that exist."""
 
+import contextlib
 import doctest
+import io
+import logging
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import forebay
+import forebay.aio
 import forebay.errors
 import forebay.store
+import forebay.testing
+
+DOCS = Path(__file__).parents[2] / "docs"
 
 
 def examples():
@@ -20,6 +29,8 @@ def examples():
         if getattr(value, "__doc__", None) and not isinstance(value, str):
             # Without a module the finder takes all members; those of compiled classes have none.
             found += finder.find(value, f"forebay.{name}", module=False, globs={"forebay": forebay})
+    for module in (forebay.aio, forebay.testing):
+        found += finder.find(module, globs={"forebay": forebay})
     return {test.name: test for test in found if test.examples}
 
 
@@ -48,14 +59,56 @@ def test_an_example_runs(name):
 
 
 def test_every_public_name_is_documented():
-    for module in (forebay, forebay.errors, forebay.store):
+    for module in (forebay, forebay.aio, forebay.errors, forebay.store, forebay.testing):
         for name in module.__all__:
             assert getattr(module, name).__doc__, name
 
 
+def blocks(page):
+    """Return the code blocks of a page."""
+    return re.findall(r"```python\n(.*?)```", (DOCS / page).read_text(), re.DOTALL)
+
+
+def run_block(code):
+    """Run a block as a program; return what it printed."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(code, {"__name__": "__main__"})
+    return printed.getvalue()
+
+
+def test_the_page_of_asyncio_runs_and_finds_a_call_that_blocks(tmp_path, monkeypatch, caplog):
+    monkeypatch.chdir(tmp_path)
+    first, blocking, several = blocks("asyncio.md")
+    printed = run_block(first)
+    assert "b'apples'" in printed and "b'pears'" in printed
+    assert len(printed.splitlines()) == 4
+    with caplog.at_level(logging.WARNING, logger="asyncio"):
+        run_block(blocking)
+    found = [record.getMessage() for record in caplog.records if record.name == "asyncio"]
+    assert any(re.match(r"Executing <Task .* took [\d.]+ seconds", text) for text in found)
+    run_block(several)
+
+
+def test_the_page_of_testing_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    tests, elsewhere = blocks("testing.md")
+    (tmp_path / "test_page.py").write_text(tests)
+    words = ["-m", "pytest", "-p", "pytest_forebay", "-q", "-p", "no:cacheprovider", "test_page.py"]
+    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "3 passed" in done.stdout
+    assert run_block(elsewhere) == "1767229200000\n"
+
+
+def test_the_page_of_consumers_runs():
+    (code,) = blocks("consumers.md")
+    assert run_block(code) == "b'apples'\nb'pears'\n"
+
+
 def test_every_test_that_the_durability_page_names_exists():
-    root = Path(__file__).parents[2]
-    page = (root / "docs" / "durability.md").read_text()
+    root = DOCS.parent
+    page = (DOCS / "durability.md").read_text()
     cells = page.split("## The tests behind the cells")[1].split("##")[0]
     named = set(re.findall(r"`([\w/.]+)`", cells))
     assert len(named) >= 8

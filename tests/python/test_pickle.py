@@ -46,9 +46,11 @@ def results(open_store):
     stats = store.stats()
     read = [store.read("orders", 0, 0), store.read("orders", 0, 99), store.read("none", 0, 0)]
     topic = store.topics["orders"]
+    store.reset_offsets("billing", "orders", "earliest")
+    (group, *_) = store.groups["billing"]
     return [
         *(sent, batch, *read, read[0].messages[0], topic, topic.queues[0]),
-        *(stats, stats.put_latency, store.recovery, store.verify(), store.repair()),
+        *(group, stats, stats.put_latency, store.recovery, store.verify(), store.repair()),
     ]
 
 

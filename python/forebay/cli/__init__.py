@@ -1,7 +1,8 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
 Related verbs share a module: `look` (info, topics, verify), `read` (cat, tail, query), `send`,
-`mend` (repair), `export`, `archive`, `commits`, `doctor`, `spark`; the demo is `forebay.demo`.
+`mend` (repair), `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `commits`, `doctor`,
+`spark`; the demo is `forebay.demo`.
 This module joins them. It reports any error of a verb as one line on standard error and an exit
 status.
 
@@ -26,13 +27,29 @@ import sys
 from collections.abc import Iterator, Sequence
 
 import forebay
-from forebay.cli import archive, commits, demo, doctor, export, look, mend, read, send, spark
+from forebay.cli import (
+    archive,
+    commits,
+    demo,
+    dlq,
+    doctor,
+    export,
+    groups,
+    look,
+    mend,
+    read,
+    send,
+    spark,
+)
 from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.output import plain
 
 __all__ = ["main"]
 
-_VERBS = (demo, look, send, read, export, archive, mend, commits, doctor, spark)
+_VERBS = (
+    *(demo, look, send, read, groups, dlq),
+    *(export, archive, mend, commits, doctor, spark),
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

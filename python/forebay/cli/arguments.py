@@ -6,10 +6,11 @@ import argparse
 import difflib
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, NoReturn
 
+import forebay
 from forebay.bounds import Bound
 
 __all__ = [
@@ -24,7 +25,9 @@ __all__ = [
     "limit",
     "moment",
     "number",
+    "open_existing",
     "pair",
+    "unknown",
 ]
 
 #: The forms of a time, for help texts.
@@ -35,7 +38,7 @@ _WHERE = (
 )
 _AGO = re.compile(r"-(\d{1,9})([smhdw])", re.ASCII)
 _UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_TIMES = ("--begin", "--end", "--start")
+_TIMES = ("--begin", "--end", "--start", "--to")
 _CHOICE = re.compile(r"(invalid choice: '([^']*)') \(choose from (.*)\)$")
 
 
@@ -90,6 +93,19 @@ def join_times(arguments: Sequence[str]) -> list[str]:
 def add_store(parser: argparse.ArgumentParser) -> None:
     """Add the store directory, the first argument of most verbs."""
     parser.add_argument("store", metavar="STORE", help="directory of the store")
+
+
+def open_existing(store: str, *, adopt: bool) -> forebay.Store:
+    """Open a store for writing, without creating one."""
+    forebay.open(store, mode="r").close()
+    return forebay.open(store, adopt=adopt)
+
+
+def unknown(what: str, name: str, known: Iterable[str]) -> str:
+    """Say that there is no `what` of this name, and name the nearest one."""
+    near = difflib.get_close_matches(name, list(known), 1)
+    hint = f', did you mean "{near[0]}"?' if near else ""
+    return f'there is no {what} "{name}"{hint}'
 
 
 def add_bounds(parser: argparse.ArgumentParser, *, start: str = "earliest") -> None:

@@ -22,5 +22,7 @@ pub const OFFSETS: &str = "forebay.offsets";
 pub const IDLE: &str = "forebay.idle";
 /// The saved options.
 pub const OPTIONS: &str = "forebay.options";
+/// Which messages with a delivery time are delivered.
+pub const DELAY: &str = "forebay.delay";
 /// Directory of rows staged by other processes.
 pub const STAGES: &str = "forebay.stages";

@@ -69,6 +69,7 @@ pub fn recognise(disk: &dyn Disk, root: &Path) -> Result<Maker> {
         names::OFFSETS,
         names::IDLE,
         names::OPTIONS,
+        names::DELAY,
     ] {
         match kind(name) {
             None | Some(Kind::File) => {}

@@ -109,12 +109,29 @@ pub fn flaw_of_property(name: &str, value: &str) -> Option<&'static str> {
     }
 }
 
-/// Checks a topic's name: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`.
+/// Checks the name of a topic that users send to: 1 to 127 bytes of `[%|a-zA-Z0-9_-]`, and not one
+/// that the store keeps for itself.
 ///
 /// # Errors
 ///
 /// [`Error::InvalidTopic`] with the violated rule.
 pub fn check_topic(topic: &str) -> Result<()> {
+    check_topic_name(topic)?;
+    match topic.starts_with(OWN_TOPIC_PREFIX) {
+        true => Err(Error::InvalidTopic {
+            topic: topic.to_owned(),
+            reason: format!("names that begin with {OWN_TOPIC_PREFIX} are reserved for the store"),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// [`check_topic`] for a topic that may be the store's own.
+///
+/// # Errors
+///
+/// As [`check_topic`].
+pub fn check_topic_name(topic: &str) -> Result<()> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'%' | b'|' | b'_' | b'-');
     let reason = if topic.is_empty() {
         "a topic must have a name".to_owned()
@@ -122,8 +139,6 @@ pub fn check_topic(topic: &str) -> Result<()> {
         format!("the name is {} bytes, limit {TOPIC_LEN_MAX}", topic.len())
     } else if !topic.bytes().all(allowed) {
         "only the characters a-z, A-Z, 0-9, _, -, % and | are allowed".to_owned()
-    } else if topic.starts_with(OWN_TOPIC_PREFIX) {
-        format!("names that begin with {OWN_TOPIC_PREFIX} are reserved for the store")
     } else {
         return Ok(());
     };

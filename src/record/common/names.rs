@@ -31,6 +31,14 @@ pub const DEAD_PREFIX: &str = "%DLQ%";
 /// Topic in which delayed messages wait, with one queue per level.
 pub const SCHEDULE_TOPIC: &str = "SCHEDULE_TOPIC_XXXX";
 
+/// Topic in whose queue 0 messages with a delivery time wait.
+pub const TIMER_TOPIC: &str = "rmq_sys_forebay_delay";
+/// Property of a message with a delivery time: that time, in ms since the epoch.
+pub const DELIVER_AT: &str = "FOREBAY_DELIVER_AT";
+/// Property of a copy of a message with a delivery time: the offset of the original in
+/// [`TIMER_TOPIC`].
+pub const TIMER_OFFSET: &str = "FOREBAY_DELAY_OFFSET";
+
 /// Property names that RocketMQ and Forebay reserve.
 pub const RESERVED: &[&str] = &[
     "KEYS",
@@ -94,6 +102,8 @@ pub const RESERVED: &[&str] = &[
     "REDIRECT",
     "TRACE_CONTEXT",
     "__CRC32#",
+    DELIVER_AT,
+    TIMER_OFFSET,
 ];
 
 const TRANSIENT_PREFIX: &str = "__RMQ.TRANSIENT.";

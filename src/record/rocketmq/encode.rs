@@ -11,7 +11,7 @@ use super::properties::{self, KEYS_BEGIN, NAME_END, VALUE_END};
 use super::unique_id;
 use crate::error::Result;
 use crate::num::{low_u8, low_u16, short};
-use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic, too_large};
+use crate::record::common::check::{TOPIC_LEN_MAX, check_born, check_topic_name, too_large};
 use crate::record::common::names::UNIQ_KEY;
 use crate::record::common::{Copied, Draft, HostBytes, RecordStyle};
 
@@ -161,7 +161,7 @@ impl Batch {
         let style = self.style;
         // The length byte of a longer topic would be read as a negative number.
         if topic.len() > TOPIC_LEN_MAX {
-            check_topic(topic)?;
+            check_topic_name(topic)?;
         }
         check_born(draft.born_timestamp)?;
         let body = draft.body;
@@ -259,7 +259,7 @@ impl Batch {
     ///
     /// As [`Batch::push`]. The batch is then unchanged.
     pub fn push_copy(&mut self, of: &Record<'_>, to: &Copied<'_>) -> Result<()> {
-        check_topic(to.topic)?;
+        check_topic_name(to.topic)?;
         let style = self.style;
         let (body, host) = (of.stored_body(), style.host.as_bytes());
         let properties = properties::copied(of.raw_properties(), to);

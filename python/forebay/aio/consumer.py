@@ -1,0 +1,176 @@
+"""Consumers in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Self, TypedDict
+
+from forebay import _forebay
+from forebay._forebay import Message
+from forebay.aio.waits import Waits, seconds_of
+
+if TYPE_CHECKING:
+    from forebay._forebay import _Pause, _Seconds, _Start, _Tags
+
+
+class Joining(TypedDict, total=False):
+    """How a consumer joins a group."""
+
+    start: _Start
+    order: str
+    tags: _Tags | None
+    ack: str
+    visibility_timeout: _Seconds
+    max_unsettled: int
+    retry_in_place: int
+    prefetch: int
+
+
+class Consumer:
+    """A member of a group of consumers; made by `Store.consumer`.
+
+    It joins the group when it is awaited, entered with ``async with``, or first used. Its methods
+    have the names, parameters, results and errors of `forebay.Consumer`; ``assignment`` is awaited.
+    Iterate with ``async for``, or call `poll`.
+    """
+
+    def __init__(self, waits: Waits, joins: Callable[[], _forebay.Consumer]) -> None:
+        self._waits = waits
+        self._joins = joins
+        self._plain: _forebay.Consumer | None = None
+        self._joining = asyncio.Lock()
+
+    async def _join(self) -> _forebay.Consumer:
+        if self._plain is None:
+            async with self._joining:
+                if self._plain is None:
+                    # In the thread, so that a cancellation does not lose a member.
+                    await self._waits.call(self._start)
+        assert self._plain is not None
+        return self._plain
+
+    def _start(self) -> None:
+        self._plain = self._joins()
+
+    async def _joined(self) -> Self:
+        await self._join()
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Join the group."""
+        return self._joined().__await__()
+
+    async def __aenter__(self) -> Self:
+        return await self._joined()
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.close()
+
+    def __aiter__(self) -> AsyncIterator[Message]:
+        return _Messages(self)
+
+    async def poll(self, max_messages: int = 64, timeout: _Seconds | None = None) -> list[Message]:
+        """Take messages, without settling them; wait for the first one up to `timeout`.
+
+        A poll that is cancelled gives back what it has taken.
+        """
+        plain = await self._join()
+        loop = asyncio.get_running_loop()
+        deadline = None if timeout is None else loop.time() + seconds_of(timeout)
+        while True:
+            taken: list[Message] = []
+            look = functools.partial(_look_into, plain, max_messages, taken)
+            try:
+                pause = await self._waits.call(look)
+            except asyncio.CancelledError:
+                plain._give_back(taken)
+                raise
+            left = None if deadline is None else deadline - loop.time()
+            if taken or (left is not None and left <= 0):
+                return taken
+            await self._wait(pause, left)
+
+    async def _wait(self, pause: _Pause, left: float | None) -> None:
+        """Wait for a message, for a reason to look for one, or for the time left."""
+        position, changes, limit = pause
+        if limit is not None:
+            left = limit.total_seconds() if left is None else min(limit.total_seconds(), left)
+        if left is None or left > 0:
+            await self._waits.readable(position, left, changes=changes)
+
+    async def ack(self, messages: Message | Iterable[Message]) -> None:
+        """Settle one message or several: they are handled."""
+        (await self._join()).ack(messages)
+
+    async def nack(self, message: Message, delay_level: int | None = None) -> None:
+        """Have a message delivered again later."""
+        await self._waits.call((await self._join()).nack, message, delay_level)
+
+    async def reject(self, message: Message, reason: str | None = None) -> None:
+        """Make a message a dead letter."""
+        await self._waits.call((await self._join()).reject, message, reason)
+
+    async def extend(self, message: Message, seconds: _Seconds) -> None:
+        """Keep a message for longer before it is delivered again."""
+        (await self._join()).extend(message, seconds)
+
+    async def seek(self, to: _Start) -> None:
+        """Go on elsewhere in the queues that this consumer owns."""
+        await self._waits.call((await self._join()).seek, to)
+
+    async def lag(self) -> dict[tuple[str, int], int]:
+        """Count the messages that are not settled yet, in each queue of this consumer."""
+        return await self._waits.call((await self._join()).lag)
+
+    @property
+    def assignment(self) -> Awaitable[list[tuple[str, int]]]:
+        """The queues that this consumer owns: ``await consumer.assignment``."""
+        return self._assignment()
+
+    async def _assignment(self) -> list[tuple[str, int]]:
+        plain = await self._join()
+        return await self._waits.call(lambda: plain.assignment)
+
+    async def commit(self) -> None:
+        """Store the progress of the group. What was settled is durable on return."""
+        await self._waits.call((await self._join()).commit)
+
+    async def close(self) -> None:
+        """Leave the group, if it was joined. What is not settled is delivered to others at once."""
+        if self._plain is not None:
+            await self._waits.call(self._plain.close)
+
+
+def _look_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]) -> _Pause:
+    """Take messages into a list, which the caller has even if it is cancelled."""
+    found, pause = plain._look(max_messages)
+    taken.extend(found)
+    return pause
+
+
+class _Messages:
+    """The messages of a consumer, one by one.
+
+    What was taken ahead is kept by the plain iterator, which gives it back when it goes away.
+    """
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._plain: _forebay.ConsumerIterator | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Message:
+        consumer = self._consumer
+        if self._plain is None:
+            self._plain = iter(await consumer._join())
+        while True:
+            message = self._plain._ready()
+            if message is not None:
+                return message
+            found, pause = await consumer._waits.call(self._plain._look)
+            if not found:
+                await consumer._wait(pause, None)

@@ -1,0 +1,121 @@
+"""Producers in an event loop."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypedDict, TypeVar
+
+from forebay import _forebay
+from forebay.aio.waits import Waits
+
+if TYPE_CHECKING:
+    from datetime import datetime
+    from typing import Unpack
+
+    from typing_extensions import Buffer
+
+    from forebay._forebay import (
+        BatchResult,
+        SendResult,
+        _ArrowArray,
+        _ArrowStream,
+        _Keys,
+        _Properties,
+        _Text,
+    )
+
+_T = TypeVar("_T")
+
+
+class Fields(TypedDict, total=False):
+    """What a message has beside its body."""
+
+    key: _Text | None
+    keys: _Keys | None
+    tags: _Text | None
+    properties: _Properties | None
+    queue: int | None
+    delay_level: int
+    timestamp: datetime | None
+
+
+class BatchFields(TypedDict, total=False):
+    """What the messages of a batch have beside their bodies."""
+
+    keys: Iterable[_Text | _Keys | None] | None
+    tags: _Text | Iterable[_Text | None] | None
+    properties: _Properties | Iterable[_Properties | None] | None
+    queue: int | None
+    atomic: bool
+    timestamp: datetime | None
+
+
+class Producer:
+    """Sends messages to one topic; made by `Store.producer`."""
+
+    def __init__(self, waits: Waits, plain: _forebay.Producer) -> None:
+        self._waits = waits
+        self._plain = plain
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._plain.topic
+
+    async def send(
+        self, body: Buffer, *, flush: bool | None = None, **fields: Unpack[Fields]
+    ) -> SendResult:
+        """Send one message, with the parameters of `forebay.Producer.send`.
+
+        A send that has begun stores its message. Cancelling it ends only the wait for the disk.
+        """
+        plain, timeout = self._plain, self._plain._waits(flush)
+        if timeout is None:
+            return await self._append(body, lambda: plain.send(body, flush=False, **fields))
+        ticket = await self._append(body, lambda: plain.send_nowait(body, **fields))
+        return await self._waits.durable(ticket, timeout)
+
+    async def send_batch(
+        self,
+        bodies: Iterable[Buffer],
+        *,
+        flush: bool | None = None,
+        **fields: Unpack[BatchFields],
+    ) -> BatchResult:
+        """Send many messages, with the parameters of `forebay.Producer.send_batch`."""
+        plain, timeout = self._plain, self._plain._waits(flush)
+        if timeout is None:
+            return await self._waits.call(lambda: plain.send_batch(bodies, flush=False, **fields))
+        ticket = await self._waits.call(lambda: plain.send_batch_nowait(bodies, **fields))
+        return await self._waits.durable(ticket, timeout)
+
+    async def send_arrow(
+        self,
+        data: _ArrowStream | _ArrowArray,
+        *,
+        atomic: bool = False,
+        flush: bool | None = None,
+    ) -> BatchResult:
+        """Send the rows of a table, a record batch, or a stream of them. Waits in a thread."""
+        send = functools.partial(self._plain.send_arrow, atomic=atomic, flush=flush)
+        return await self._waits.call(send, data)
+
+    async def _append(self, body: Buffer, append: Callable[[], _T]) -> _T:
+        """Append in the loop if that does not wait, for example for a file; else in a thread."""
+        if self._plain._is_ready(size_of(body)):
+            return append()
+        return await self._waits.call(append)
+
+    def __repr__(self) -> str:
+        return f"<forebay.aio.Producer topic={self.topic!r}>"
+
+
+def size_of(body: Buffer) -> int:
+    """Return the length of a body; 0 for what is none, which the send refuses."""
+    if isinstance(body, bytes):
+        return len(body)
+    try:
+        return memoryview(body).nbytes
+    except TypeError:
+        return 0

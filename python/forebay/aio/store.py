@@ -1,0 +1,258 @@
+"""Stores in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Awaitable, Callable, Generator, Iterable
+from typing import TYPE_CHECKING, Any, Self
+
+from forebay import _forebay
+from forebay.aio.consumer import Consumer
+from forebay.aio.producer import Producer
+from forebay.aio.tail import Tail
+from forebay.aio.waits import Waits, in_thread, seconds_of
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from typing_extensions import Buffer
+
+    from forebay._forebay import (
+        Damage,
+        GroupQueue,
+        Message,
+        ReadBatch,
+        Recovery,
+        Repair,
+        Scan,
+        SendResult,
+        Stats,
+        Topic,
+        Verification,
+        _Limit,
+        _Seconds,
+        _Tags,
+        _Text,
+        _Time,
+    )
+    from forebay.aio.consumer import Joining
+    from forebay.aio.producer import Fields
+
+
+class Opening:
+    """A store that is about to be opened; returned by `open`."""
+
+    def __init__(self, opens: Callable[[], _forebay.Store]) -> None:
+        self._opens = opens
+        self._store: Store | None = None
+
+    async def _open(self) -> Store:
+        opened: list[_forebay.Store] = []
+        try:
+            await in_thread(lambda: opened.append(self._opens()))
+        except asyncio.CancelledError:
+            if opened:
+                await in_thread(opened[0].close)
+            raise
+        self._store = Store(opened[0])
+        return self._store
+
+    def __await__(self) -> Generator[Any, None, Store]:
+        """Open the store; the caller closes it."""
+        return self._open().__await__()
+
+    async def __aenter__(self) -> Store:
+        return await self._open()
+
+    async def __aexit__(self, *_raised: object) -> None:
+        if self._store is not None:
+            await self._store.close()
+
+
+class Store:
+    """An open store whose calls are awaited; made by `open`, for one event loop.
+
+    Its methods have the names, parameters, results and errors of `forebay.Store`. Attributes that
+    read the store (``topics``, ``groups``) are awaited, too; the others are not.
+
+    Parameters
+    ----------
+    plain
+        An open store. A second event loop, or a test, can use it through an object of its own;
+        closing one of them closes the store.
+
+    Attributes
+    ----------
+    plain
+        The store itself, for calls that have no awaited form. They block the loop unless they run
+        in a thread, as by ``asyncio.to_thread``.
+    """
+
+    def __init__(self, plain: _forebay.Store) -> None:
+        self.plain = plain
+        self._waits = Waits(plain)
+
+    @property
+    def path(self) -> str:
+        """The path as passed to `open`."""
+        return self.plain.path
+
+    @property
+    def engine(self) -> str:
+        """``"commitlog"`` or ``"memory"``."""
+        return self.plain.engine
+
+    @property
+    def mode(self) -> str:
+        """The mode as passed to `open`."""
+        return self.plain.mode
+
+    @property
+    def recovery(self) -> Recovery:
+        """What opening the store found and did."""
+        return self.plain.recovery
+
+    @property
+    def damage(self) -> list[Damage]:
+        """All damage found so far."""
+        return self.plain.damage
+
+    @property
+    def durable_position(self) -> int:
+        """Position up to which the log is durable."""
+        return self.plain.durable_position
+
+    @property
+    def closed(self) -> bool:
+        """Whether the store was closed."""
+        return self.plain.closed
+
+    @property
+    def topics(self) -> Awaitable[dict[str, Topic]]:
+        """All topics by name: ``await store.topics``."""
+        return self._waits.call(lambda: self.plain.topics)
+
+    @property
+    def groups(self) -> Awaitable[dict[str, list[GroupQueue]]]:
+        """How far each group has consumed: ``await store.groups``."""
+        return self._waits.call(lambda: self.plain.groups)
+
+    async def send(
+        self, topic: str, body: Buffer, *, flush: bool | None = None, **fields: Unpack[Fields]
+    ) -> SendResult:
+        """Send one message, as `Producer.send`; the topic is created if it does not exist."""
+        return await self.producer(topic).send(body, flush=flush, **fields)
+
+    def producer(self, topic: str, queue: int | None = None) -> Producer:
+        """Return a producer for a topic; this does not wait."""
+        return Producer(self._waits, self.plain.producer(topic, queue))
+
+    async def create_topic(self, topic: str, queues: int | None = None) -> Topic:
+        """Create a topic, or return the existing one; durable on return."""
+        return await self._waits.call(self.plain.create_topic, topic, queues)
+
+    async def flush(self) -> int:
+        """Make everything that was sent durable; return the durable position."""
+        return await self._waits.call(self.plain.flush)
+
+    async def roll(self) -> int | None:
+        """Seal the current log file."""
+        return await self._waits.call(self.plain.roll)
+
+    async def get(self, topic: str, queue: int, offset: int) -> Message:
+        """Return the message at an offset of a queue."""
+        return await self._waits.call(self.plain.get, topic, queue, offset)
+
+    async def read(
+        self,
+        topic: str,
+        queue: int,
+        offset: int,
+        max_messages: int = 32,
+        max_bytes: int | None = None,
+        tags: _Tags | None = None,
+    ) -> ReadBatch:
+        """Read messages of a queue."""
+        read = self.plain.read
+        return await self._waits.call(read, topic, queue, offset, max_messages, max_bytes, tags)
+
+    async def message(self, position: int | str, /) -> Message:
+        """Return the message at a position, or the one with a message id."""
+        return await self._waits.call(self.plain.message, position)
+
+    async def query(
+        self,
+        topic: str,
+        key: _Text,
+        begin: _Time | None = None,
+        end: _Time | None = None,
+        max_messages: int = 32,
+    ) -> list[Message]:
+        """Return the messages of a topic that have exactly this key, newest first."""
+        return await self._waits.call(self.plain.query, topic, key, begin, end, max_messages)
+
+    async def offset_at(self, topic: str, queue: int, time: _Time) -> int:
+        """Return the offset of a queue's first message stored at or after a time."""
+        return await self._waits.call(self.plain.offset_at, topic, queue, time)
+
+    def tail(
+        self,
+        topic: str,
+        start: _Limit = "latest",
+        follow: bool = True,
+        *,
+        timeout: _Seconds | None = None,
+    ) -> Tail:
+        """Iterate over the messages of all queues of a topic with ``async for``."""
+        begins = functools.partial(self.plain.tail, topic, start, follow)
+        return Tail(self._waits, begins, None if timeout is None else seconds_of(timeout))
+
+    def consumer(
+        self, topics: str | Iterable[str], *, group: str, **options: Unpack[Joining]
+    ) -> Consumer:
+        """Join a group of consumers, with the parameters of `forebay.Store.consumer`."""
+        return Consumer(self._waits, lambda: self.plain.consumer(topics, group=group, **options))
+
+    async def reset_offsets(self, group: str, topic: str, to: _Limit) -> None:
+        """Set how far a group has consumed a topic; durable on return."""
+        await self._waits.call(self.plain.reset_offsets, group, topic, to)
+
+    def scan(self, topic: str | Iterable[str] | None = None, **options: Any) -> Scan:
+        """Describe a scan, as `forebay.Store.scan`. Reading its batches blocks: use a thread."""
+        return self.plain.scan(topic, **options)
+
+    async def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification:
+        """Check the whole store. `progress` is called in a thread; cancelling stops the check."""
+        return await self._waits.long_call(self.plain.verify, progress)
+
+    async def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair:
+        """Repair what can be repaired. `progress` is called in a thread."""
+        return await self._waits.long_call(self.plain.repair, progress)
+
+    async def stats(self) -> Stats:
+        """Return counters and times since the store was opened."""
+        return await self._waits.call(self.plain.stats)
+
+    async def close(self) -> None:
+        """Make everything durable, report errors, and release the files. Waits of others end."""
+        self._waits.check_loop()
+        try:
+            await in_thread(self._close)
+        finally:
+            self._waits.end()
+
+    def _close(self) -> None:
+        try:
+            self.plain.close()
+        finally:
+            self._waits.notices.end()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_raised: object) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        return f"<forebay.aio.Store of {self.plain!r}>"

@@ -1,0 +1,129 @@
+"""Stores for tests, with a clock that the test moves.
+
+pytest finds the fixtures `forebay_store`, a store in memory, and `forebay_clock`, its clock:
+
+>>> def test_a_message_comes_back(forebay_store, forebay_clock):
+...     forebay_store.send("orders", b"apples")
+...     with forebay_store.consumer("orders", group="billing") as consumer:
+...         assert consumer.poll(timeout=0)
+...         assert not consumer.poll(timeout=0)
+...         forebay_clock.advance(minutes=15)
+...         assert consumer.poll(timeout=0)
+
+Elsewhere `Clock` and `open` do the same:
+
+>>> import forebay.testing
+>>> clock = forebay.testing.Clock()
+>>> with forebay.testing.open(clock=clock) as store:
+...     test_a_message_comes_back(store, clock)
+"""
+
+from __future__ import annotations
+
+import os
+import weakref
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from forebay import _forebay
+from forebay._forebay import Store
+from forebay.store import close_at_exit
+
+__all__ = ["Clock", "open"]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class Clock:
+    """A clock that stands still until it is moved, for stores opened with `open`.
+
+    By it go the times of messages, the delays of messages and retries, the time after which an
+    unsettled message is delivered again, and the age of log files. Waits in calls, such as
+    ``poll(timeout=1)``, and the intervals of flushes go by real time.
+
+    Parameters
+    ----------
+    at
+        The time that it shows first, an aware datetime; by default now.
+
+    Examples
+    --------
+    >>> from datetime import datetime, UTC
+    >>> clock = forebay.testing.Clock(at=datetime(2026, 1, 1, tzinfo=UTC))
+    >>> clock.advance(90)
+    >>> clock.now
+    datetime.datetime(2026, 1, 1, 0, 1, 30, tzinfo=datetime.timezone.utc)
+    """
+
+    def __init__(self, at: datetime | None = None) -> None:
+        at = datetime.now(UTC) if at is None else at
+        if at.tzinfo is None:
+            raise ValueError(f"at must have a time zone, got {at}")
+        self._core = _forebay.ManualClock((at - _EPOCH) // _MILLISECOND)
+        self._stores: weakref.WeakSet[Store] = weakref.WeakSet()
+
+    @property
+    def now(self) -> datetime:
+        """The time that the clock shows, in UTC and whole milliseconds."""
+        return _EPOCH + self._core.now_ms * _MILLISECOND
+
+    def advance(
+        self, seconds: float | timedelta = 0, *, minutes: float = 0, hours: float = 0
+    ) -> None:
+        """Move the clock forward, and return when all that fell due has been delivered.
+
+        Parameters
+        ----------
+        seconds
+            How far, as a number of seconds or a timedelta.
+        minutes, hours
+            Added to the seconds.
+        """
+        if not isinstance(seconds, timedelta):
+            seconds = timedelta(seconds=seconds)
+        by = seconds + timedelta(minutes=minutes, hours=hours)
+        if by < timedelta(0):
+            raise ValueError(f"the clock moves forward only, got {by}")
+        self._core.advance(by // _MILLISECOND)
+        for store in list(self._stores):
+            if not store.closed:
+                _forebay.clock_moved(store)
+
+    def __repr__(self) -> str:
+        return f"<Clock at {self.now.isoformat()}>"
+
+
+def open(
+    path: str | os.PathLike[str] = ":memory:",
+    mode: str = "a",
+    *,
+    clock: Clock,
+    engine: str | None = None,
+    flush: str | None = None,
+    adopt: bool = False,
+    **options: Any,
+) -> Store:
+    """Open a store that goes by a clock which the test moves.
+
+    Parameters
+    ----------
+    path
+        Directory of the store; by default it is in memory.
+    clock
+        Its clock. Several stores may have the same one.
+    mode, engine, flush, adopt, **options
+        As for `forebay.open`.
+
+    Examples
+    --------
+    >>> clock = forebay.testing.Clock()
+    >>> with forebay.testing.open(clock=clock) as store:
+    ...     _ = store.send("orders", b"later", delay_level=3)
+    ...     clock.advance(10)
+    ...     [message.body for message in store.tail("orders", "earliest", follow=False)]
+    [b'later']
+    """
+    store = _forebay.open_store(path, mode, engine, flush, adopt, options, clock._core)
+    clock._stores.add(store)
+    return close_at_exit(store)

@@ -1,0 +1,86 @@
+//! Delivery of a message that has waited: it is appended to the topic that it is meant for.
+
+use crate::engine::{Atomicity, Durability, Engine, Topic};
+use crate::error::Result;
+use crate::handle::Handle;
+use crate::options::Flush;
+use crate::record::names::{REAL_QID, REAL_TOPIC, SCHEDULE_TOPIC};
+use crate::record::{Copied, Message, Row, check_topic};
+use crate::warning::Warning;
+use std::sync::Arc;
+
+/// Deliveries of one step. At its end the disk begins to store them where readers wait for that.
+pub(super) struct Delivered<'a> {
+    handle: &'a Handle,
+    end: Option<u64>,
+}
+
+impl Delivered<'_> {
+    /// None yet, to the store of `handle`.
+    pub(super) fn to(handle: &Handle) -> Delivered<'_> {
+        Delivered { handle, end: None }
+    }
+
+    /// Adds one, by the end of its record.
+    pub(super) fn add(&mut self, end: Option<u64>) {
+        self.end = end.or(self.end);
+    }
+}
+
+impl Drop for Delivered<'_> {
+    fn drop(&mut self) {
+        if let Some(end) = self.end
+            && self.handle.options.flush() == Flush::Sync
+        {
+            // Nobody here waits for it.
+            drop(self.handle.engine.enlist(end));
+        }
+    }
+}
+
+/// Appends a message to the topic and queue that it is meant for, and returns the end of its
+/// record. One that names none is passed over with a warning: it stays where it is.
+pub(super) fn deliver(
+    handle: &Handle,
+    message: &Message,
+    without: &[&str],
+    with: &[(&str, &str)],
+) -> Result<Option<u64>> {
+    let engine = &*handle.engine;
+    let record = message.record();
+    let Some((topic, queue)) = target(engine, &record) else {
+        handle.warnings().add(Warning::Undelivered {
+            position: record.position().cast_unsigned(),
+        });
+        return Ok(None);
+    };
+    let copied = Copied {
+        topic: &topic.name,
+        queue,
+        without,
+        with,
+        reconsume_times: record.reconsume_times(),
+        clock_ms: handle.clock.now_ms(),
+    };
+    let mut batch = engine.batch();
+    batch.push_copy(&record, &copied)?;
+    let batches = &mut [(&*topic, &mut batch)];
+    let appended = engine.append(batches, Atomicity::Rows, Durability::Written)?;
+    Ok(Some(appended.end))
+}
+
+/// The topic and queue that a delayed message is meant for.
+fn target(engine: &dyn Engine, record: &Row<'_>) -> Option<(Arc<Topic>, u32)> {
+    let text = |name: &str| str::from_utf8(record.property(name)?).ok();
+    let name = text(REAL_TOPIC)?;
+    // A message that is delayed to the schedule would come back for ever.
+    if name == SCHEDULE_TOPIC || check_topic(name).is_err() {
+        return None;
+    }
+    let topic = match engine.topics().get(name) {
+        Some(topic) => topic,
+        None => engine.topic_for_append(name).ok()?,
+    };
+    let queue: u32 = text(REAL_QID)?.parse().ok()?;
+    Some((Arc::clone(&topic), queue % topic.write_queues().max(1)))
+}

@@ -1,0 +1,99 @@
+//! Which messages wait for which time: the index of the timer topic, in memory.
+//!
+//! A message takes 16 bytes, and about as much again for the tree that orders them. Offsets are
+//! counted by blocks, so that the lowest one is known without a second tree.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Offsets of a block.
+const BLOCK: u64 = 1_024;
+
+/// Messages that wait, by time and offset.
+#[derive(Debug, Default)]
+pub(super) struct Pending {
+    by_time: BTreeSet<(i64, u64)>,
+    /// How many wait of each block of offsets that has any.
+    blocks: BTreeMap<u64, u32>,
+}
+
+impl Pending {
+    /// Adds a message that waits for `at`.
+    pub(super) fn insert(&mut self, at: i64, offset: u64) {
+        if self.by_time.insert((at, offset)) {
+            *self.blocks.entry(offset / BLOCK).or_default() += 1;
+        }
+    }
+
+    /// Takes a message out, if it waits.
+    pub(super) fn remove(&mut self, at: i64, offset: u64) {
+        if !self.by_time.remove(&(at, offset)) {
+            return;
+        }
+        let block = offset / BLOCK;
+        if let Some(count) = self.blocks.get_mut(&block) {
+            *count -= 1;
+            if *count == 0 {
+                self.blocks.remove(&block);
+            }
+        }
+    }
+
+    /// The message whose time comes first; of several with one time the one that was sent first.
+    pub(super) fn first(&self) -> Option<(i64, u64)> {
+        self.by_time.first().copied()
+    }
+
+    /// No message below this offset waits; `None` where none waits at all.
+    pub(super) fn low(&self) -> Option<u64> {
+        let (block, _) = self.blocks.first_key_value()?;
+        Some(block * BLOCK)
+    }
+
+    /// Offsets below `end` of messages that wait, in order.
+    pub(super) fn below(&self, end: u64) -> Vec<u64> {
+        if self.low().is_none_or(|low| low >= end) {
+            return Vec::new();
+        }
+        let offsets = self.by_time.iter().map(|(_, offset)| *offset);
+        let mut below: Vec<u64> = offsets.filter(|offset| *offset < end).collect();
+        below.sort_unstable();
+        below
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn an_index_equals_its_model(
+            steps in prop::collection::vec((any::<bool>(), 0..9i64, 0..4_000u64), 1..300),
+            end in 0..4_000u64,
+        ) {
+            let mut pending = Pending::default();
+            let mut model = BTreeSet::new();
+            for (adds, at, offset) in steps {
+                if adds {
+                    pending.insert(at, offset);
+                    model.insert((at, offset));
+                } else if let Some(known) = model.iter().nth(usize::try_from(offset % 7).unwrap()) {
+                    let (at, offset) = *known;
+                    pending.remove(at, offset);
+                    model.remove(&(at, offset));
+                } else {
+                    pending.remove(at, offset);
+                    model.remove(&(at, offset));
+                }
+                prop_assert_eq!(pending.first(), model.first().copied());
+                let lowest = model.iter().map(|it| it.1).min();
+                prop_assert_eq!(pending.low(), lowest.map(|it| it - it % BLOCK));
+                let mut below: Vec<u64> =
+                    model.iter().map(|it| it.1).filter(|it| *it < end).collect();
+                below.sort_unstable();
+                prop_assert_eq!(pending.below(end), below);
+            }
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `config/subscriptionGroup.json`: what each group may do, as RocketMQ keeps it.
+//!
+//! ```text
+//! {"dataVersion":{...},"forbiddenTable":{},"subscriptionGroupTable":{"billing":{
+//!     "groupName":"billing","consumeEnable":true,"retryMaxTimes":16,"retryQueueNums":1,...}}}
+//! ```
+//!
+//! It is read and never written, so what Forebay does not know stays in it. A group that is not
+//! listed, and a switch that a group does not state, have RocketMQ's defaults.
+
+use super::json::{self, RawMembers};
+use super::{Reason, load_with_backup};
+use crate::disk::Disk;
+use crate::error::Result;
+use serde::de::DeserializeOwned;
+use std::path::Path;
+
+/// The name of the table, in the directory of the tables.
+pub const FILE_NAME: &str = "subscriptionGroup.json";
+const GROUPS: &str = "subscriptionGroupTable";
+/// The most members that the root may have, and the most groups.
+const MEMBERS_MAX: usize = 1024;
+const GROUPS_MAX: usize = 1 << 20;
+
+/// The switches of a group that Forebay honours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Subscription {
+    /// Whether the group may consume.
+    pub consume_enable: bool,
+    /// Retries after which a message becomes a dead letter.
+    pub retry_max_times: i32,
+    /// Queues of the retry topic; without any, what fails becomes a dead letter.
+    pub retry_queue_nums: i32,
+}
+
+impl Default for Subscription {
+    fn default() -> Subscription {
+        Subscription {
+            consume_enable: true,
+            retry_max_times: 16,
+            retry_queue_nums: 1,
+        }
+    }
+}
+
+/// The switches of `group` in the table in the directory `config`, or in its backup.
+///
+/// # Errors
+///
+/// [`crate::Error::Io`]; [`crate::Error::Corrupt`] and [`crate::Error::Unsupported`] where there is
+/// a table that cannot be read: it may forbid what is asked for.
+pub fn load(disk: &dyn Disk, config: &Path, group: &str) -> Result<Subscription> {
+    let path = config.join(FILE_NAME);
+    let found = load_with_backup(disk, &path, |text| parse(text, group))?;
+    Ok(found.table()?.unwrap_or_default())
+}
+
+fn parse(text: &[u8], group: &str) -> Result<Subscription, Reason> {
+    let mut root = json::members::<MEMBERS_MAX>(text, "members")?;
+    let Some(groups) = root.remove(GROUPS) else {
+        return Ok(Subscription::default());
+    };
+    let groups = json::members::<GROUPS_MAX>(groups.get().as_bytes(), "groups")?;
+    let Some(switches) = groups.get(group) else {
+        return Ok(Subscription::default());
+    };
+    let switches = json::members::<MEMBERS_MAX>(switches.get().as_bytes(), "members")?;
+    let default = Subscription::default();
+    Ok(Subscription {
+        consume_enable: switch(&switches, "consumeEnable", default.consume_enable)?,
+        retry_max_times: switch(&switches, "retryMaxTimes", default.retry_max_times)?,
+        retry_queue_nums: switch(&switches, "retryQueueNums", default.retry_queue_nums)?,
+    })
+}
+
+fn switch<T: DeserializeOwned>(of: &RawMembers, name: &str, default: T) -> Result<T, Reason> {
+    match of.get(name) {
+        Some(text) => serde_json::from_str(text.get()).map_err(Reason::unreadable),
+        None => Ok(default),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use std::fs;
+
+    /// As 5.5.0 writes it.
+    const OF_ROCKETMQ: &str = r#"{
+        "dataVersion":{"counter":1,"stateVersion":0,"timestamp":1795216143335},
+        "forbiddenTable":{"G":{"T":1}},
+        "subscriptionGroupTable":{
+            "G":{"attributes":{},"brokerId":0,"consumeBroadcastEnable":true,"consumeEnable":false,
+                "consumeFromMinEnable":true,"consumeMessageOrderly":false,
+                "consumeTimeoutMinute":15,"groupName":"G","groupRetryPolicy":{"type":"CUSTOMIZED"},
+                "groupSysFlag":0,"notifyConsumerIdsChangedEnable":true,"retryMaxTimes":3,
+                "retryQueueNums":2,"whichBrokerWhenConsumeSlowly":1},
+            "H":{"groupName":"H","retryMaxTimes":-1}
+        }
+    }"#;
+
+    fn load_from(text: &str, group: &str) -> Result<Subscription> {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join(FILE_NAME), text).unwrap();
+        load(&RealDisk, folder.path(), group)
+    }
+
+    #[test]
+    fn switches_are_read_and_those_that_are_not_stated_have_their_defaults() {
+        let stated = Subscription {
+            consume_enable: false,
+            retry_max_times: 3,
+            retry_queue_nums: 2,
+        };
+        assert_eq!(load_from(OF_ROCKETMQ, "G").unwrap(), stated);
+        let partly = Subscription {
+            retry_max_times: -1,
+            ..Subscription::default()
+        };
+        assert_eq!(load_from(OF_ROCKETMQ, "H").unwrap(), partly);
+        for (text, group) in [(OF_ROCKETMQ, "other"), ("{}", "G")] {
+            assert_eq!(load_from(text, group).unwrap(), Subscription::default());
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let nothing = load(&RealDisk, folder.path(), "G").unwrap();
+        assert_eq!(nothing, Subscription::default());
+    }
+
+    #[test]
+    fn a_table_that_cannot_be_read_is_an_error() {
+        let no_number = OF_ROCKETMQ.replace(":3,", ":\"3\",");
+        for text in ["", "{", r#"{"subscriptionGroupTable":[]}"#, &no_number] {
+            let error = load_from(text, "G").unwrap_err();
+            assert!(error.to_string().contains(FILE_NAME), "{text}: {error}");
+        }
+        assert!(load_from(&no_number, "H").is_ok());
+    }
+}

@@ -1,0 +1,133 @@
+//! `forebay.delay`: which messages with a delivery time are delivered.
+//!
+//! ```text
+//! {"crc32":1234,"delivered_ms":1795216143335,"end":90,"low":17,"position":51200}
+//! ```
+//!
+//! Of the messages below `end` in the timer topic those wait whose time is after `delivered_ms`;
+//! none of them is below `low`. All deliveries until then end at or below `position` of the log.
+//!
+//! The table is a cache: without it the deliveries are looked for in the whole log.
+
+use super::{Loaded, json, load};
+use crate::disk::{Disk, replace};
+use crate::error::Result;
+use serde_json::{Map, Value};
+use std::path::Path;
+
+/// The longest file that is read.
+const LEN_MAX: u64 = 4096;
+
+/// The table; see the module. The default says that nothing is known to be delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TimerTable {
+    /// No message below waits.
+    pub low: u64,
+    /// Messages below are told of.
+    pub end: u64,
+    /// Those of them with this time, or an earlier one, are delivered.
+    pub delivered_ms: i64,
+    /// Where in the log later deliveries begin.
+    pub position: u64,
+}
+
+impl Default for TimerTable {
+    fn default() -> TimerTable {
+        TimerTable {
+            low: 0,
+            end: 0,
+            delivered_ms: i64::MIN,
+            position: 0,
+        }
+    }
+}
+
+impl TimerTable {
+    /// Reads the table at `path`; the default where there is none, or a damaged one.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`].
+    pub fn load(disk: &dyn Disk, path: &Path) -> Result<TimerTable> {
+        Ok(match load(disk, path, LEN_MAX, json::object)? {
+            Loaded::Table(members) => TimerTable::of(&members).unwrap_or_default(),
+            Loaded::Nothing | Loaded::Damaged(..) => TimerTable::default(),
+        })
+    }
+
+    fn of(members: &Map<String, Value>) -> Option<TimerTable> {
+        let number = |name: &str| members.get(name).and_then(Value::as_u64);
+        let table = TimerTable {
+            low: number("low")?,
+            end: number("end")?,
+            delivered_ms: members.get("delivered_ms")?.as_i64()?,
+            position: number("position")?,
+        };
+        (number("crc32")? == u64::from(table.checksum())).then_some(table)
+    }
+
+    fn checksum(&self) -> u32 {
+        let fields = [
+            self.low,
+            self.end,
+            self.delivered_ms.cast_unsigned(),
+            self.position,
+        ];
+        let mut hasher = crc32fast::Hasher::new();
+        fields
+            .iter()
+            .for_each(|field| hasher.update(&field.to_be_bytes()));
+        hasher.finalize()
+    }
+
+    /// Writes the table, durably.
+    ///
+    /// # Errors
+    ///
+    /// [`crate::Error::Io`]; the file is then the one before or this one.
+    pub fn save(&self, disk: &dyn Disk, path: &Path) -> Result<()> {
+        let text = serde_json::json!({
+            "crc32": self.checksum(),
+            "delivered_ms": self.delivered_ms,
+            "end": self.end,
+            "low": self.low,
+            "position": self.position,
+        });
+        replace(disk, path, text.to_string().as_bytes())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::disk::RealDisk;
+    use std::fs;
+
+    #[test]
+    fn a_table_is_read_as_it_was_written_and_a_damaged_one_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("forebay.delay");
+        let read = || TimerTable::load(&RealDisk, &path).unwrap();
+        assert_eq!(read(), TimerTable::default());
+        let table = TimerTable {
+            low: 17,
+            end: 90,
+            delivered_ms: i64::MAX,
+            position: 51_200,
+        };
+        table.save(&RealDisk, &path).unwrap();
+        assert_eq!(read(), table);
+        let text = fs::read_to_string(&path).unwrap();
+        for damaged in [
+            "",
+            "{}",
+            "[1]",
+            &text.replace("17", "18"),
+            &text.replace("90", "-1"),
+        ] {
+            fs::write(&path, damaged).unwrap();
+            assert_eq!(read(), TimerTable::default(), "{damaged}");
+        }
+    }
+}

@@ -1,0 +1,298 @@
+//! Messages with a delivery time, by a clock that the test moves.
+
+use super::consumer::{BEGIN_MS, Bed, bodies, body, on_each, poll, receipts, system, wait};
+use crate::clock::ManualClock;
+use crate::engine::Durability;
+use crate::machine::Machine;
+use crate::record::names::{DELIVER_AT, REAL_TOPIC, TIMER_OFFSET};
+use crate::{
+    ConsumerOptions, Delay, Delivery, Draft, Error, Filter, Flush, Options, Sent, Store,
+    TIMER_TOPIC,
+};
+use std::fs;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+fn send(store: &Store, number: usize, delay: Delay) -> Sent {
+    let producer = store.producer("orders", Some(1)).unwrap();
+    let text = number.to_string();
+    let draft = Draft {
+        body: text.as_bytes(),
+        properties: &[("region", "eu")],
+        tags: Some("paid"),
+        ..Draft::default()
+    };
+    producer
+        .send_delayed(&draft, delay, Durability::Default)
+        .unwrap()
+}
+
+fn after(ms: u64) -> Delay {
+    Delay::For(Duration::from_millis(ms))
+}
+
+/// From here on a number is of a message that only shows that a step has run.
+const MARKER: usize = 1_000;
+
+/// All numbers that are in the topic, in order.
+fn numbers(store: &Store) -> Vec<usize> {
+    let all = Filter::default();
+    let read = store.read("orders", 1, 0, 1_000, None, &all).unwrap();
+    let messages = read.messages.iter();
+    let bodies = messages.map(|it| String::from_utf8_lossy(&it.body().unwrap()).into_owned());
+    bodies.map(|it| it.parse().unwrap()).collect()
+}
+
+/// What was delivered, in order.
+fn delivered(store: &Store) -> Vec<usize> {
+    let mut numbers = numbers(store);
+    numbers.retain(|number| *number < MARKER);
+    numbers
+}
+
+/// Waits until so many messages are in the topic, and a step more, which would deliver one twice.
+fn settled(store: &Store, count: usize) -> Vec<usize> {
+    until(|| delivered(store).len() >= count);
+    let marker = MARKER + numbers(store).len();
+    send(store, marker, Delay::Until(0));
+    until(|| numbers(store).contains(&marker));
+    delivered(store)
+}
+
+fn until(holds: impl Fn() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !holds() {
+        assert!(Instant::now() < deadline);
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+#[test]
+fn messages_are_delivered_at_their_time_and_in_the_order_of_times() {
+    on_each(|bed| {
+        let consumer = bed.consumer(ConsumerOptions::default());
+        send(&bed.store, 4, after(4_000));
+        send(&bed.store, 3, Delay::Until(BEGIN_MS + 3_000));
+        send(&bed.store, 2, after(2_000));
+        send(&bed.store, 1, Delay::Until(BEGIN_MS - 1));
+        let first = wait(&consumer);
+        assert_eq!(bodies(&first), [1]);
+        assert_eq!(first[0].receipt.place(), ("orders", 1, 0));
+        bed.pass(1_999);
+        assert!(poll(&consumer).is_empty());
+        bed.pass(1);
+        let second = wait(&consumer);
+        assert_eq!(bodies(&second), [2]);
+        let told = system(&second[0]);
+        assert_eq!(told[DELIVER_AT], (BEGIN_MS + 2_000).to_string());
+        assert_eq!(told[TIMER_OFFSET], "2");
+        assert!(!told.contains_key(REAL_TOPIC));
+        let user = second[0].message.properties(crate::PropertyKind::User);
+        assert_eq!(user["region"], "eu");
+        assert_eq!(second[0].message.tags().as_deref(), Some("paid"));
+        bed.pass(10_000);
+        until(|| delivered(&bed.store).len() == 4);
+        assert_eq!(delivered(&bed.store), [1, 2, 3, 4]);
+    });
+}
+
+#[test]
+fn a_delay_of_more_than_366_days_is_refused() {
+    on_each(|bed| {
+        let year = 366 * 24 * 3_600 * 1_000;
+        send(&bed.store, 1, after(year));
+        let producer = bed.store.producer("orders", None).unwrap();
+        let draft = Draft::default();
+        let refused = producer.send_delayed(&draft, after(year + 1), Durability::Default);
+        let Err(Error::InvalidOption { name, .. }) = refused else {
+            panic!("the delay is too long");
+        };
+        assert_eq!(name, "deliver_at");
+        bed.pass(year - 1);
+        assert!(bed.store.topic("orders").is_ok());
+        assert_eq!(delivered(&bed.store), [0; 0]);
+        bed.pass(1);
+        assert_eq!(settled(&bed.store, 1), [1]);
+    });
+}
+
+#[test]
+fn after_a_restart_what_is_overdue_comes_at_once_and_nothing_twice() {
+    let mut bed = Bed::new("store");
+    for number in 1..=5 {
+        send(&bed.store, number, after(number as u64 * 1_000));
+    }
+    bed.pass(2_000);
+    until(|| delivered(&bed.store).len() == 2);
+    bed.store.close().unwrap();
+    assert!(bed.path.join("forebay.delay").exists());
+    bed.clock.advance(1_000);
+    bed.reopen();
+    assert_eq!(settled(&bed.store, 3), [1, 2, 3]);
+    bed.pass(2_000);
+    assert_eq!(settled(&bed.store, 5), [1, 2, 3, 4, 5]);
+}
+
+/// The table is a cache: what was delivered is in the log. A process that dies has written an older
+/// table, or none.
+#[test]
+fn without_its_table_or_with_an_older_one_a_store_delivers_nothing_twice() {
+    for keeps in [true, false] {
+        let mut bed = Bed::new("store");
+        let table = bed.path.join("forebay.delay");
+        for number in 1..=5 {
+            send(&bed.store, number, after(number as u64 * 1_000));
+        }
+        bed.pass(1_000);
+        until(|| delivered(&bed.store).len() == 1);
+        bed.reopen();
+        until(|| table.exists());
+        let older = fs::read(&table).unwrap();
+        bed.pass(2_000);
+        until(|| delivered(&bed.store).len() == 3);
+        bed.store.close().unwrap();
+        assert_ne!(fs::read(&table).unwrap(), older);
+        match keeps {
+            true => fs::write(&table, older).unwrap(),
+            false => fs::remove_file(&table).unwrap(),
+        }
+        bed.clock.advance(1_000);
+        bed.reopen();
+        assert_eq!(settled(&bed.store, 4), [1, 2, 3, 4]);
+        bed.pass(1_000);
+        assert_eq!(settled(&bed.store, 5), [1, 2, 3, 4, 5]);
+    }
+}
+
+/// A table that tells of more than the log has is that of another log.
+#[test]
+fn a_table_of_a_longer_log_hides_no_message() {
+    let bed = Bed::new("store");
+    for number in 1..=3 {
+        send(&bed.store, number, after(1_000));
+    }
+    settled(&bed.store, 0);
+    bed.store.close().unwrap();
+    let table = fs::read(bed.path.join("forebay.delay")).unwrap();
+    let mut shorter = Bed::new("store");
+    send(&shorter.store, 7, after(1_000));
+    shorter.store.close().unwrap();
+    fs::write(shorter.path.join("forebay.delay"), table).unwrap();
+    shorter.clock.advance(1_000);
+    shorter.reopen();
+    assert_eq!(settled(&shorter.store, 1), [7]);
+}
+
+#[test]
+fn what_waits_is_carried_forward_before_its_file_goes() {
+    for forgets in [false, true] {
+        let mut bed = Bed::new("store");
+        for number in 1..=4 {
+            send(&bed.store, number, after(number as u64 * 1_000));
+        }
+        bed.pass(1_000);
+        until(|| delivered(&bed.store).len() == 1);
+        let end = bed.store.engine().unwrap().readable_position();
+        until(|| bed.store.let_go(end).unwrap());
+        let of_timer = |store: &Store| {
+            let all = Filter::default();
+            let read = store.read(TIMER_TOPIC, 0, 4, 100, None, &all).unwrap();
+            read.messages.len()
+        };
+        assert_eq!(of_timer(&bed.store), 3);
+        // A second time nothing below is left.
+        until(|| bed.store.let_go(end).unwrap());
+        assert_eq!(of_timer(&bed.store), 3);
+        bed.pass(1_000);
+        assert_eq!(settled(&bed.store, 2), [1, 2]);
+        bed.store.close().unwrap();
+        if forgets {
+            fs::remove_file(bed.path.join("forebay.delay")).unwrap();
+        }
+        bed.clock.advance(1_000);
+        bed.reopen();
+        assert_eq!(settled(&bed.store, 3), [1, 2, 3]);
+        bed.pass(1_000);
+        assert_eq!(settled(&bed.store, 4), [1, 2, 3, 4]);
+    }
+}
+
+#[test]
+fn retention_takes_old_files_and_loses_no_message_that_waits() {
+    let folder = tempfile::tempdir().unwrap();
+    let clock = ManualClock::at(BEGIN_MS);
+    let machine = Machine {
+        clock: Arc::<ManualClock>::clone(&clock),
+        ..Machine::real()
+    };
+    let options = Options {
+        commitlog_file_size: Some(16 << 10),
+        queue_file_entries: Some(64),
+        index_slots: Some(10),
+        index_entries: Some(40),
+        retention_bytes: Some(32 << 10),
+        disk_reserve: 0,
+        flush_interval: Duration::from_millis(10),
+        ..Options::default()
+    };
+    let store = Store::open_on(&machine, folder.path(), options).unwrap();
+    let first = send(&store, 1, after(3_600_000));
+    let filler = store.producer("filler", Some(0)).unwrap();
+    let draft = Draft {
+        body: &[0; 1_000],
+        ..Draft::default()
+    };
+    for _ in 0..100 {
+        filler.send(&draft, 0, Durability::Default).unwrap();
+    }
+    until(|| store.stats().unwrap().min_position > first.place.position);
+    assert!(matches!(
+        store.get(TIMER_TOPIC, 0, 0).err(),
+        Some(Error::OffsetOutOfRange { min: 1.., .. })
+    ));
+    clock.advance(3_600_000);
+    store.clock_moved().unwrap();
+    assert_eq!(settled(&store, 1), [1]);
+    store.close().unwrap();
+}
+
+/// The service is told of a message before it is durable, and in a synchronous store before it can
+/// be read.
+#[test]
+fn in_a_synchronous_store_a_ticket_delays_no_delivery() {
+    let folder = tempfile::tempdir().unwrap();
+    let options = Options {
+        flush: Some(Flush::Sync),
+        ..Options::default()
+    };
+    let store = Store::open(folder.path(), options).unwrap();
+    let consumer = store
+        .consumer(&["orders"], "billing", ConsumerOptions::default())
+        .unwrap();
+    let producer = store.producer("orders", None).unwrap();
+    for number in 0..20 {
+        let text = number.to_string();
+        let draft = Draft {
+            body: text.as_bytes(),
+            ..Draft::default()
+        };
+        let ticket = producer.send_nowait(&draft, Delay::Until(0)).unwrap();
+        let got: Vec<Delivery> = wait(&consumer);
+        assert_eq!(got.iter().map(body).collect::<Vec<_>>(), [number]);
+        consumer.ack(receipts(&got)).unwrap();
+        ticket.wait(Duration::from_secs(60)).unwrap().unwrap();
+    }
+}
+
+#[test]
+fn a_retry_of_a_delivered_message_is_a_message_of_its_own() {
+    on_each(|bed| {
+        let consumer = bed.consumer(ConsumerOptions::default());
+        send(&bed.store, 1, Delay::Until(0));
+        consumer.nack(&wait(&consumer)[0], Some(1)).unwrap();
+        bed.pass(1_000);
+        let again = wait(&consumer);
+        assert_eq!(bodies(&again), [1]);
+        assert!(!system(&again[0]).contains_key(TIMER_OFFSET));
+    });
+}

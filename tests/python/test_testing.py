@@ -1,0 +1,154 @@
+"""`forebay.testing`: its clock, and its fixtures in runs of pytest."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+import forebay
+import forebay.testing
+
+ROOT = Path(__file__).parents[2]
+
+TESTS = '''
+"""Tests of a user, with the fixtures."""
+import pytest
+
+
+def test_an_unsettled_message_comes_back(forebay_store, forebay_clock):
+    forebay_store.send("orders", b"apples")
+    with forebay_store.consumer("orders", group="billing", visibility_timeout=60) as consumer:
+        assert len(consumer.poll(timeout=0)) == 1
+        forebay_clock.advance(59)
+        assert consumer.poll(timeout=0) == []
+        forebay_clock.advance(1)
+        (message,) = consumer.poll(timeout=0)
+        consumer.extend(message, 600)
+        forebay_clock.advance(minutes=9)
+        assert consumer.poll(timeout=0) == []
+        forebay_clock.advance(minutes=1)
+        assert len(consumer.poll(timeout=0)) == 1
+
+
+def test_a_message_that_fails_is_tried_sixteen_times(forebay_store, forebay_clock):
+    forebay_store.send("orders", b"apples")
+    waits = [10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200]
+    with forebay_store.consumer("orders", group="billing") as consumer:
+        for attempt, wait in enumerate(waits):
+            (message,) = consumer.poll(timeout=0)
+            assert message.reconsume_times == attempt
+            consumer.nack(message)
+            forebay_clock.advance(wait - 1)
+            assert consumer.poll(timeout=0) == []
+            forebay_clock.advance(1)
+        (message,) = consumer.poll(timeout=0)
+        consumer.nack(message)
+    (dead,) = forebay_store.read("%DLQ%billing", 0, 0)
+    assert dead.body == b"apples"
+
+
+@pytest.mark.parametrize("forebay_store", [{}, {"engine": "commitlog"}], indirect=True)
+def test_delay_levels(forebay_store, forebay_clock):
+    orders = forebay_store.producer("orders")
+    begin = forebay_clock.now
+    for level in range(1, 5):
+        orders.send(b"%d" % level, delay_level=level)
+    tail = []
+    for seconds in (1, 4, 5, 20):
+        forebay_clock.advance(seconds)
+        found = forebay_store.tail("orders", "earliest", follow=False)
+        tail.append([message.body for message in found])
+    assert tail == [[b"1"], [b"1", b"2"], [b"1", b"2", b"3"], [b"1", b"2", b"3", b"4"]]
+    assert (forebay_clock.now - begin).total_seconds() == 30
+
+
+@pytest.mark.parametrize("forebay_store", [{"default_queues": 3}], indirect=True)
+def test_options(forebay_store, tmp_path):
+    forebay_store.send("orders", b"apples")
+    assert forebay_store.engine == "memory"
+    assert len(forebay_store.topics["orders"].queues) == 3
+'''
+
+
+def run_pytest(folder: Path, *words: str) -> str:
+    """Run pytest in a folder, with warnings as errors; return what it printed."""
+    command = [sys.executable, "-W", "error", "-m", "pytest", "-p", "pytest_forebay", "-q", *words]
+    command += ["-p", "no:cacheprovider", "-o", "addopts=", "--rootdir", str(folder)]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_fixtures_move_retries_delays_and_timeouts(tmp_path):
+    (tmp_path / "test_user.py").write_text(TESTS)
+    assert "5 passed" in run_pytest(tmp_path)
+    help_text = run_pytest(tmp_path, "--fixtures", "test_user.py")
+    assert "forebay_store" in help_text and "it is closed after the test" in help_text
+
+
+def test_a_run_without_the_fixtures_does_not_import_forebay(tmp_path):
+    (tmp_path / "test_other.py").write_text(
+        "import sys\n\n\ndef test_other():\n    assert 'forebay' not in sys.modules\n"
+    )
+    assert "1 passed" in run_pytest(tmp_path)
+
+
+def test_the_plugin_is_an_entry_point_of_a_packaged_module():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["pytest11"] == {"pytest_forebay": "pytest_forebay"}
+    assert "pytest_forebay" in project["tool"]["maturin"]["python-packages"]
+
+
+def test_a_clock_stands_still_until_it_is_moved():
+    begin = datetime(2026, 1, 1, tzinfo=UTC)
+    clock = forebay.testing.Clock(at=begin)
+    assert repr(clock) == "<Clock at 2026-01-01T00:00:00+00:00>"
+    with forebay.testing.open(clock=clock) as store:
+        assert store.send("orders", b"a").timestamp == begin.timestamp() * 1000
+        clock.advance(timedelta(hours=1))
+        clock.advance(0.0015, minutes=1, hours=1)
+        assert clock.now == begin + timedelta(hours=2, minutes=1, milliseconds=1)
+        message = store.get("orders", *_place(store.send("orders", b"b")))
+        assert message.store_time == message.born_time == clock.now
+    # Closed stores are left alone.
+    clock.advance(1)
+    with pytest.raises(ValueError, match="forward"):
+        clock.advance(-1)
+    with pytest.raises(ValueError, match="time zone"):
+        forebay.testing.Clock(at=datetime(2026, 1, 1))
+
+
+def _place(sent: forebay.SendResult) -> tuple[int, int]:
+    return sent.queue, sent.offset
+
+
+def test_where_a_group_begins_goes_by_the_clock(tmp_path):
+    clock = forebay.testing.Clock(at=datetime(2026, 1, 1, tzinfo=UTC))
+    with forebay.testing.open(tmp_path / "store", clock=clock) as store:
+        store.send("orders", b"old", queue=0)
+        clock.advance(hours=1)
+        store.send("orders", b"young", queue=0)
+        start = timedelta(minutes=30)
+        with store.consumer("orders", group="billing", start=start) as consumer:
+            assert [message.body for message in consumer.poll(timeout=0)] == [b"young"]
+            consumer.seek(timedelta(hours=2))
+            assert len(consumer.poll(timeout=0)) == 2
+
+
+def test_stores_of_one_clock_are_moved_together(tmp_path):
+    clock = forebay.testing.Clock()
+    with (
+        forebay.testing.open(clock=clock) as one,
+        forebay.testing.open(tmp_path / "store", clock=clock) as two,
+        forebay.testing.open(tmp_path / "store", "r", clock=clock),
+    ):
+        for store in (one, two):
+            store.send("orders", b"later", queue=0, delay_level=18)
+        clock.advance(hours=2)
+        for store in (one, two):
+            assert store.get("orders", 0, 0).body == b"later"
