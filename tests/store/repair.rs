@@ -1,6 +1,7 @@
 //! Repair: intact messages stay, damaged bytes are saved outside the log, and the result is a store
 //! without damage, both for Forebay and for a program that walks its log record by record.
 
+use crate::damage;
 use crate::folder;
 use crate::world::{Place, World, options, read, write};
 use forebay::{Damage, Error, Mode, Repair, RepairStep, Store, Verification};
@@ -248,6 +249,40 @@ fn a_missing_log_file_is_bridged() {
     let lost: Vec<u64> = all.into_iter().filter(|p| p / FILE_LEN == 2).collect();
     fs::remove_file(log_file(&place.root(), 2 * FILE_LEN)).unwrap();
     mend(&place.root(), &mut world, &lost);
+}
+
+#[test]
+fn a_log_file_cut_in_the_checksum_of_a_record_is_repaired_for_good() {
+    // The record counts by its body once zeros follow it, so it must count at the first opening.
+    for (clean, record) in [(true, 0), (true, 1), (false, 0), (false, 1)] {
+        let (place, world) = damage::small(clean, 200);
+        let root = place.root();
+        let end = positions(&world)[record + 1];
+        let first = fs::File::options().write(true).open(log_file(&root, 0));
+        first.unwrap().set_len(end - 21).unwrap();
+        for opening in 0..3 {
+            let store = write(&root);
+            if opening == 0 {
+                assert_eq!(repair(&store).left, []);
+            }
+            let found = verify(&store).damage;
+            assert_eq!(found, [], "{opening}, clean: {clean}, record {record}");
+            store.close().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_log_whose_every_file_was_cut_keeps_the_sizes_of_its_page() {
+    let (place, _) = damage::small(true, 400);
+    let root = place.root();
+    for (start, len) in [(0, 27_126), (FILE_LEN, 35_358)] {
+        let file = fs::File::options().write(true).open(log_file(&root, start));
+        file.unwrap().set_len(len).unwrap();
+    }
+    let store = write(&root);
+    assert_eq!(repair(&store).left, []);
+    store.close().unwrap();
 }
 
 #[test]

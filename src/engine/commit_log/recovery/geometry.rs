@@ -61,12 +61,11 @@ pub fn geometry(
     let lens = files.iter().map(|file| file.len);
     let lens = lens.filter(|len| Geometry::LOG_FILE_LEN.contains(len));
     let log_len = lens.max_by_key(|len| (same(*len), *len));
-    // A page that does not fit the files belongs to another store. A single file may have been
+    // A page that does not fit the files belongs to another store. Every file may have been
     // truncated.
-    let fits = |len: u64| match files {
-        [] => true,
-        [single] => single.len <= len,
-        _ => files.iter().any(|file| file.len == len),
+    let fits = |len: u64| {
+        let may_be_cut = |file: &FoundFile| file.start % len == 0 && file.len <= len;
+        files.iter().any(|file| file.len == len) || files.iter().all(may_be_cut)
     };
     let known = state
         .and_then(StatePage::geometry)

@@ -4,6 +4,7 @@
 //!   find          lock, permit, sizes and files, small tables                        -> Found
 //!   begin         where the walk begins, and why                                     -> Begin
 //!   mark_running  durably marks the store as running, in `abort` and the state page
+//!   lengthen      gives truncated log files their length again
 //!   walk          walks the log and brings queues and index up to its end            -> Walked
 //!     load          loads the queues and their bounds from their files               -> Loaded
 //!     confirm       checks the marks; if wrong, walks from where nothing is missed   -> Begin
@@ -31,6 +32,7 @@ pub mod begin;
 pub mod confirm;
 pub mod find;
 pub mod geometry;
+pub mod lengthen;
 pub mod load;
 pub mod mark;
 pub mod open;

@@ -3,6 +3,7 @@
 use super::assemble::{Opened, assemble, follow};
 use super::begin::begin;
 use super::find::{find, find_again};
+use super::lengthen::lengthen;
 use super::mark::mark_running;
 use super::rebuild::walk;
 use super::trim::trim;
@@ -23,12 +24,13 @@ use std::time::Instant;
 /// opening then ends, and the next one starts over.
 pub fn open(machine: &Machine, root: &Path, options: &Options) -> Result<Opened> {
     let began = Instant::now();
-    let found = find(machine, root, options)?;
+    let mut found = find(machine, root, options)?;
     let mut opened = if found.is_live {
         follow(found)?
     } else {
         let begin = begin(&found)?;
         mark_running(&found, &begin)?;
+        lengthen(&mut found)?;
         let walked = walk(&found, begin)?;
         let trimmed = trim(&found, &walked)?;
         assemble(found, walked, trimmed)?

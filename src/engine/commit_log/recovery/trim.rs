@@ -8,7 +8,7 @@ use super::find::Found;
 use super::rebuild::Walked;
 use crate::disk::Disk;
 use crate::engine::directory::names;
-use crate::error::{Op, Result};
+use crate::error::Result;
 use crate::mapped::queue::{FoundFile, file_name};
 use crate::num::index;
 use crate::plant::{Bug, planted};
@@ -46,18 +46,11 @@ fn trim_files(found: &Found, walked: &Walked) -> Result<Trimmed> {
         files: Vec::with_capacity(found.files.len()),
         bytes: 0,
     };
-    for mut file in found.files.iter().cloned() {
+    for file in found.files.iter().cloned() {
         let path = directory.join(file_name(file.start));
         if file.start >= end && file.start > min {
             found.disk().unlink(&path)?;
             continue;
-        }
-        if file.len < len {
-            // It was truncated. Files that are mapped must have their full length.
-            let longer = found.disk().write_at(&path, len - 1, &[0]);
-            longer.map_err(|error| error.during(Op::Lengthen, &path))?;
-            found.disk().sync_file(&path)?;
-            file.len = len;
         }
         let durable = match planted(Bug::TrustCache) {
             true => end,
