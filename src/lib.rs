@@ -88,7 +88,7 @@ pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
 pub use bound::{Bound, Bounded};
 pub use clock::{Clock, ManualClock};
 pub use consumer::{
-    ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Look, Order,
+    ATTEMPTS_MAX, Assigned, Consumer, ConsumerOptions, Delivery, GroupQueue, Order, Polled,
     ProgressRow, Receipt, Start, dead_topic, record_progress, retry_topic,
 };
 pub use disk::{Disk, FileSystem, RealDisk};

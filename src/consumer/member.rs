@@ -61,7 +61,7 @@ pub struct Assigned {
 
 /// What a consumer took without waiting.
 #[derive(Debug)]
-pub struct Look {
+pub struct Polled {
     /// The messages.
     pub taken: Vec<Delivery>,
     /// Position up to which the log was readable before they were taken.
@@ -151,18 +151,18 @@ impl Consumer {
     ) -> Result<Vec<Delivery>> {
         let deadline = Instant::now().checked_add(timeout);
         loop {
-            let look = self.look(max)?;
-            if !look.taken.is_empty() || max == 0 {
-                return Ok(look.taken);
+            let polled = self.try_poll(max)?;
+            if !polled.taken.is_empty() || max == 0 {
+                return Ok(polled.taken);
             }
             let left = deadline.map_or(timeout, |at| at.saturating_duration_since(Instant::now()));
             if left.is_zero() || done() {
-                return Ok(look.taken);
+                return Ok(polled.taken);
             }
-            if !look.wait.is_zero() {
+            if !polled.wait.is_zero() {
                 let engine = self.shared.handle().writer()?;
-                let has_changed = || done() || self.shared.changes() != look.changes;
-                engine.wait_until(look.seen, left.min(look.wait), &has_changed);
+                let has_changed = || done() || self.shared.changes() != polled.changes;
+                engine.wait_until(polled.seen, left.min(polled.wait), &has_changed);
             }
         }
     }
@@ -172,7 +172,7 @@ impl Consumer {
     /// # Errors
     ///
     /// As [`Consumer::poll`].
-    pub fn look(&self, max: usize) -> Result<Look> {
+    pub fn try_poll(&self, max: usize) -> Result<Polled> {
         // Before anything is looked for, so that what comes meanwhile is noticed.
         let seen = self.shared.handle().writer()?.readable_position();
         let changes = self.shared.changes();
@@ -182,7 +182,7 @@ impl Consumer {
             true => Duration::ZERO,
             false => self.until_due(),
         };
-        Ok(Look {
+        Ok(Polled {
             taken,
             seen,
             changes,

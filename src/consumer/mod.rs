@@ -34,7 +34,7 @@ mod window;
 pub use group::ConsumerOptions;
 pub use hold::Waiting;
 pub use lane::{Delivery, Order, Receipt};
-pub use member::{Assigned, Consumer, Look};
+pub use member::{Assigned, Consumer, Polled};
 pub use overview::GroupQueue;
 pub use progress::{ProgressRow, record as record_progress};
 pub use retry::{ATTEMPTS_MAX, dead_topic, retry_topic};

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Polls `is_there` for at most `longest`, yielding to other threads.
-pub(crate) fn look(longest: Duration, is_there: impl Fn() -> bool) {
+pub(crate) fn spin(longest: Duration, is_there: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_there() && began.elapsed() < longest {
         thread::yield_now();
@@ -44,7 +44,7 @@ struct State {
 }
 
 /// How long a lone waiter polls before it sleeps: the time of a few syncs of a fast disk.
-const LOOK: Duration = Duration::from_micros(300);
+const SPIN: Duration = Duration::from_micros(300);
 
 impl Waiter {
     /// A waiter that already has its outcome.
@@ -99,7 +99,7 @@ impl Waiter {
     /// Waits for the outcome; `None` after `timeout`.
     pub fn wait(&self, timeout: Duration) -> Option<Outcome> {
         if self.alone {
-            look(LOOK.min(timeout), || self.done.load(Ordering::Acquire));
+            spin(SPIN.min(timeout), || self.done.load(Ordering::Acquire));
         }
         let mut state = self.state.lock();
         if state.outcome.is_none() {

@@ -133,9 +133,9 @@ impl Wanted<'_, '_> {
 /// What an event loop waits for: a position and a number of changes, for so long at most.
 type Pause = (u64, u64, Option<Duration>);
 
-fn pause(look: &crate::Look) -> Pause {
-    let limit = (look.wait != Duration::MAX).then_some(look.wait);
-    (look.seen, look.changes, limit)
+fn pause(polled: &crate::Polled) -> Pause {
+    let limit = (polled.wait != Duration::MAX).then_some(polled.wait);
+    (polled.seen, polled.changes, limit)
 }
 
 fn poll_max(object: &Bound<'_, PyAny>) -> PyResult<usize> {
@@ -269,15 +269,15 @@ impl Consumer {
     }
 
     /// Messages, without waiting; and what to wait for if there are none.
-    #[pyo3(name = "_look")]
-    fn look<'py>(
+    #[pyo3(name = "_try_poll")]
+    fn try_poll<'py>(
         &self,
         py: Python<'py>,
         #[pyo3(from_py_with = poll_max)] max_messages: usize,
     ) -> PyResult<(Bound<'py, PyList>, Pause)> {
-        let look = self.call(py, |core| core.look(max_messages))?;
-        let pause = pause(&look);
-        let taken = look.taken.into_iter().map(Message::from);
+        let polled = self.call(py, |core| core.try_poll(max_messages))?;
+        let pause = pause(&polled);
+        let taken = polled.taken.into_iter().map(Message::from);
         let taken = PyList::new(py, taken.collect::<Vec<_>>())?;
         Ok((taken, pause))
     }
@@ -609,12 +609,12 @@ impl ConsumerIterator {
 
     /// Takes messages ahead, without waiting. Returns whether there were some, and what to wait
     /// for.
-    #[pyo3(name = "_look")]
-    fn look(&self, py: Python<'_>) -> PyResult<(bool, Pause)> {
+    #[pyo3(name = "_try_poll")]
+    fn try_poll(&self, py: Python<'_>) -> PyResult<(bool, Pause)> {
         let consumer = self.consumer.get();
-        let look = consumer.call(py, |core| core.look(consumer.prefetch))?;
-        let (found, pause) = (!look.taken.is_empty(), pause(&look));
-        self.state.lock().messages.extend(look.taken);
+        let polled = consumer.call(py, |core| core.try_poll(consumer.prefetch))?;
+        let (found, pause) = (!polled.taken.is_empty(), pause(&polled));
+        self.state.lock().messages.extend(polled.taken);
         Ok((found, pause))
     }
 }

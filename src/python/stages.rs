@@ -13,11 +13,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A stage in Python: name, contents (rows and sum), stretches.
+/// A stage in Python: name, contents (rows and sum), slices.
 type Staged = (String, (u64, u64), Vec<(u64, u64)>);
 
 /// How often a wait checks whether Ctrl-C was pressed.
-const LOOK: Duration = Duration::from_millis(50);
+const PAUSE: Duration = Duration::from_millis(50);
 
 /// Writes the rows of one task to a stage.
 #[pyclass(frozen, module = "forebay._forebay")]
@@ -60,9 +60,9 @@ impl Stager {
             core.ok_or(Error::Closed)?.finish()
         };
         Ok(py.detach(finish)?.map(|stage| {
-            let stretches = stage.stretches.iter().map(|it| (it.start, it.end));
+            let slices = stage.slices.iter().map(|it| (it.start, it.end));
             let contents = (stage.contents.rows, stage.contents.sum);
-            (stage.name, contents, stretches.collect())
+            (stage.name, contents, slices.collect())
         }))
     }
 
@@ -102,13 +102,10 @@ pub(crate) fn publish_commit(
         .ok_or_else(|| Error::option("kind", kind, "must be \"stream\" or \"batch\""))?;
     let stages: Vec<Stage> = stages
         .into_iter()
-        .map(|(name, (rows, sum), stretches)| Stage {
+        .map(|(name, (rows, sum), slices)| Stage {
             name,
             contents: Contents { rows, sum },
-            stretches: stretches
-                .into_iter()
-                .map(|(start, end)| start..end)
-                .collect(),
+            slices: slices.into_iter().map(|(start, end)| start..end).collect(),
         })
         .collect();
     let commit = Commit {
@@ -205,7 +202,7 @@ pub(crate) fn wait_for_commit(
     let timeout = Duration::try_from_secs_f64(timeout).unwrap_or(Duration::ZERO);
     let mut patience = Patience::new(timeout);
     loop {
-        let wait = || commit::wait(&RealDisk, &path, (query, batch), &mut patience, LOOK);
+        let wait = || commit::wait(&RealDisk, &path, (query, batch), &mut patience, PAUSE);
         let (state, held) = py.detach(wait)?;
         let waits = matches!(state, CommitState::Pending | CommitState::Begun);
         if !waits || !held || patience.left().is_zero() {

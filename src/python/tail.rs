@@ -73,13 +73,13 @@ impl Tail {
 
     /// The next message, without waiting; whether the tail is over; and the position above which
     /// there is something new to read.
-    #[pyo3(name = "_look")]
-    fn look(&self, py: Python<'_>) -> PyResult<(Option<Message>, bool, u64)> {
-        let look = |_: &crate::Store| {
+    #[pyo3(name = "_try_next")]
+    fn try_next(&self, py: Python<'_>) -> PyResult<(Option<Message>, bool, u64)> {
+        let next = |_: &crate::Store| {
             let mut tail = self.core.lock();
             Ok((tail.next(Duration::ZERO)?, tail.seen()))
         };
-        let (step, seen) = self.store.call(py, look)?;
+        let (step, seen) = self.store.call(py, next)?;
         Ok(match step {
             Step::Message(message) => (Some(message.into()), false, seen),
             Step::Nothing => (None, false, seen),

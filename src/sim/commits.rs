@@ -48,7 +48,7 @@ const EPOCH_MS: i64 = 1_700_000_000_000;
 const PART_LEN: u64 = 900;
 /// Numbers of rows that another driver commits under the same batch number begin here.
 const FORKED: u64 = 1000;
-/// Bytes of a stretch.
+/// Bytes of a slice.
 const WRITE_LEN: usize = 300;
 
 /// A store and its driver.

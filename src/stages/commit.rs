@@ -10,7 +10,7 @@
 //! and the batch runs again.
 
 use super::manifest::{
-    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Stretch, files, read, refusal, sync,
+    CommitKind, Conflict, Manifest, Name, Refusal, Resolution, Slice, files, read, refusal, sync,
     unlink,
 };
 use super::stager::Stage;
@@ -74,12 +74,12 @@ pub enum CommitState {
 ///
 /// [`crate::Error::Io`]: nothing is committed.
 pub fn publish(disk: &dyn Disk, root: &Path, commit: &Commit<'_>) -> Result<Published> {
-    let stretches = commit.stages.iter().flat_map(|stage| &stage.stretches);
-    let len = stretches.map(|it| it.end - it.start).sum();
+    let slices = commit.stages.iter().flat_map(|stage| &stage.slices);
+    let len = slices.map(|it| it.end - it.start).sum();
     publish_cut(disk, root, commit, part_len(len))
 }
 
-/// [`publish`] with parts of at most `part_len` bytes, or one stretch if that is longer.
+/// [`publish`] with parts of at most `part_len` bytes, or one slice if that is longer.
 pub(crate) fn publish_cut(
     disk: &dyn Disk,
     root: &Path,
@@ -168,24 +168,24 @@ fn leave(disk: &dyn Disk, root: &Path, manifest: &Manifest) -> Result<Published>
     Ok(published)
 }
 
-/// Divides the stretches of stages into parts of at most `part_len` bytes, or one stretch if that
+/// Divides the slices of stages into parts of at most `part_len` bytes, or one slice if that
 /// is longer.
-fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Stretch>> {
-    let mut parts: Vec<Vec<Stretch>> = Vec::new();
+fn parts(stages: &[Stage], part_len: u64) -> Vec<Vec<Slice>> {
+    let mut parts: Vec<Vec<Slice>> = Vec::new();
     let mut len = 0;
     for (stage, found) in stages.iter().enumerate() {
-        for range in &found.stretches {
-            let stretch = Stretch {
+        for range in &found.slices {
+            let slice = Slice {
                 stage,
                 begin: range.start,
                 end: range.end,
             };
             len += range.end - range.start;
             match parts.last_mut() {
-                Some(part) if len <= part_len => part.push(stretch),
+                Some(part) if len <= part_len => part.push(slice),
                 _ => {
                     len = range.end - range.start;
-                    parts.push(vec![stretch]);
+                    parts.push(vec![slice]);
                 }
             }
         }
@@ -275,7 +275,7 @@ pub fn wait(
     patience: &mut Patience,
     slice: Duration,
 ) -> Result<(CommitState, bool)> {
-    const LOOK: Duration = Duration::from_millis(50);
+    const PAUSE: Duration = Duration::from_millis(50);
     let began = Instant::now();
     let lock = root.join(names::LOCK);
     loop {
@@ -296,8 +296,8 @@ pub fn wait(
             return Ok((state, holder != Holder::Nobody));
         }
         match page {
-            Some(page) => page.sleep_on(Word::Taken, seen, left.min(LOOK)),
-            None => std::thread::sleep(left.min(LOOK)),
+            Some(page) => page.sleep_on(Word::Taken, seen, left.min(PAUSE)),
+            None => std::thread::sleep(left.min(PAUSE)),
         }
     }
 }

@@ -34,7 +34,7 @@ impl Hold for Markers {
 pub struct Starter(pub Weak<Intake>);
 
 impl Watch for Starter {
-    fn look(&self) {
+    fn check(&self) {
         if let Some(intake) = self.0.upgrade() {
             intake.start();
         }

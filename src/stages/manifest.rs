@@ -10,7 +10,7 @@
 //! A manifest with `"resolution"` has no stages and one empty part. It decides what happens to a
 //! batch that is only partly in the log.
 //!
-//! A part is a list of stretches of stages: index of the stage, first byte, end. The manifest
+//! A part is a list of slices of stages: index of the stage, first byte, end. The manifest
 //! defines the parts, so that a process that continues a commit divides it in the same way.
 //!
 //! Rows and sum tell a retry of a batch from another batch with its number. Manifests of release
@@ -112,9 +112,9 @@ pub fn read_contents(value: &Value) -> Option<Contents> {
     })
 }
 
-/// A stretch of a stage.
+/// A slice of a stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stretch {
+pub struct Slice {
     /// Index into the manifest's stages.
     pub stage: usize,
     /// First byte.
@@ -145,15 +145,15 @@ pub struct Manifest {
     /// Names of the stages.
     pub stages: Vec<String>,
     /// The parts in order.
-    pub parts: Vec<Vec<Stretch>>,
+    pub parts: Vec<Vec<Slice>>,
 }
 
 impl Manifest {
     /// The text of the file.
     pub fn text(&self) -> Vec<u8> {
-        let part = |part: &Vec<Stretch>| {
-            let stretches = part.iter().map(|it| json!([it.stage, it.begin, it.end]));
-            Value::Array(stretches.collect())
+        let part = |part: &Vec<Slice>| {
+            let slices = part.iter().map(|it| json!([it.stage, it.begin, it.end]));
+            Value::Array(slices.collect())
         };
         let mut value = json!({
             "version": VERSION,
@@ -193,7 +193,7 @@ impl Manifest {
             return None;
         }
         let parts = value.get("parts")?.as_array()?.iter();
-        let parts: Option<Vec<Vec<Stretch>>> = parts.map(|part| stretches(part, &stages)).collect();
+        let parts: Option<Vec<Vec<Slice>>> = parts.map(|part| slices(part, &stages)).collect();
         Some(Manifest {
             id: word("id")?,
             query: word("query").filter(|query| is_query(query))?,
@@ -212,14 +212,14 @@ impl Manifest {
     }
 }
 
-fn stretches(part: &Value, stages: &[String]) -> Option<Vec<Stretch>> {
+fn slices(part: &Value, stages: &[String]) -> Option<Vec<Slice>> {
     let mut left = PART_LEN_MAX;
     let one = |value: &Value| {
         let [stage, begin, end] = value.as_array()?.first_chunk::<3>()?;
         let (stage, begin, end) = (stage.as_u64()?, begin.as_u64()?, end.as_u64()?);
         left = left.checked_sub(end.checked_sub(begin)?)?;
         let stage = usize::try_from(stage).ok()?;
-        (stage < stages.len()).then_some(Stretch { stage, begin, end })
+        (stage < stages.len()).then_some(Slice { stage, begin, end })
     };
     part.as_array()?.iter().map(one).collect()
 }

@@ -238,12 +238,12 @@ fn bounds(engine: &dyn Engine) -> Result<Option<Range<u64>>> {
     }
 }
 
-/// Calls `look` with the markers in a range of offsets, and their positions, until it returns
+/// Calls `visit` with the markers in a range of offsets, and their positions, until it returns
 /// false.
 fn each(
     engine: &dyn Engine,
     range: Range<u64>,
-    mut look: impl FnMut(Marker, u64) -> bool,
+    mut visit: impl FnMut(Marker, u64) -> bool,
 ) -> Result<()> {
     let Some(topic) = engine.topics().get(TOPIC) else {
         return Ok(());
@@ -260,7 +260,7 @@ fn each(
         for record in rows.rows.iter().filter_map(|row| rows.record(row)) {
             let position = record.position().cast_unsigned();
             if let Some(marker) = Marker::of(&record)
-                && !look(marker, position)
+                && !visit(marker, position)
             {
                 return Ok(());
             }

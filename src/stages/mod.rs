@@ -41,7 +41,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum bytes of a commit that is a single part, unless it is one row.
 pub const PART_LEN: u64 = 4 << 20;
-/// Maximum bytes of a part of a longer commit, unless it is one stretch. An atomic batch may be
+/// Maximum bytes of a part of a longer commit, unless it is one slice. An atomic batch may be
 /// longer, but the log is locked while a part is appended, and sends of the owner wait.
 const LONG_PART_LEN: u64 = 1 << 20;
 

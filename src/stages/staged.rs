@@ -1,6 +1,6 @@
 //! The staged rows that a commit names.
 
-use super::manifest::{Manifest, Stretch};
+use super::manifest::{Manifest, Slice};
 use super::rows::{self, PartRows};
 use super::stop::Stop;
 use super::writer::Writer;
@@ -17,7 +17,7 @@ use std::sync::mpsc::{channel, sync_channel};
 use std::thread::{self, Builder, Scope, ScopedJoinHandle};
 
 /// Number of threads that check a commit.
-const LOOKERS: usize = 2;
+const CHECKERS: usize = 2;
 /// Number of parts in memory: one is appended while the next is encoded.
 const PARTS: usize = 2;
 
@@ -40,11 +40,11 @@ impl Staged<'_> {
     ///
     /// [`Stop::Refuse`] if a row cannot be appended (it is damaged, too long, or its topic is
     /// invalid), or if a sync failed.
-    pub fn look_through(&self, path: &Path) -> Result<(), Stop> {
-        let stretches: Vec<_> = self.manifest.parts.iter().flatten().collect();
-        let look = |stretches: &[&Stretch]| {
+    pub fn check_all(&self, path: &Path) -> Result<(), Stop> {
+        let slices: Vec<_> = self.manifest.parts.iter().flatten().collect();
+        let check_rows = |slices: &[&Slice]| {
             let (mut bytes, mut checked) = (Vec::new(), Vec::new());
-            let mut all = stretches.iter();
+            let mut all = slices.iter();
             all.try_for_each(|it| {
                 if self.shutdown.has_begun() {
                     return Err(Stop::Later(Error::Closed));
@@ -61,21 +61,21 @@ impl Staged<'_> {
         };
         if !self.writer.may_help() {
             self.sync(path)?;
-            return look(&stretches);
+            return check_rows(&slices);
         }
         thread::scope(|scope| {
             let joined = |it: ScopedJoinHandle<'_, Result<(), Stop>>| {
                 it.join().unwrap_or_else(|panic| resume_unwind(panic))
             };
             let syncing = spawn(scope, || self.sync(path))?;
-            let shares = stretches.chunks(stretches.len().div_ceil(LOOKERS).max(1));
-            let lookers: Vec<_> = shares
-                .map(|share| spawn(scope, move || look(share)))
+            let shares = slices.chunks(slices.len().div_ceil(CHECKERS).max(1));
+            let checkers: Vec<_> = shares
+                .map(|share| spawn(scope, move || check_rows(share)))
                 .collect();
             // The result of the sync comes first: a failed sync must not be repeated, whatever else
             // is wrong.
             joined(syncing)?;
-            lookers.into_iter().try_for_each(|it| joined(it?))
+            checkers.into_iter().try_for_each(|it| joined(it?))
         })
     }
 
@@ -149,24 +149,24 @@ impl Staged<'_> {
         bytes: &mut Vec<u8>,
     ) -> Result<(), Stop> {
         rows.begin(self.writer.home.machine.clock.now_ms());
-        let mut stretches = self.manifest.parts.get(part).into_iter().flatten();
-        stretches.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
+        let mut slices = self.manifest.parts.get(part).into_iter().flatten();
+        slices.try_for_each(|it| self.each_record(*it, bytes, |record| rows.add(record)))
     }
 
-    /// Reads a stretch of a stage and calls `take` with each record in it. `bytes`: a buffer.
+    /// Reads a slice of a stage and calls `take` with each record in it. `bytes`: a buffer.
     fn each_record(
         &self,
-        stretch: Stretch,
+        slice: Slice,
         bytes: &mut Vec<u8>,
         mut take: impl FnMut(&Row<'_>) -> Result<(), Stop>,
     ) -> Result<(), Stop> {
-        let name = self.manifest.stages.get(stretch.stage);
+        let name = self.manifest.stages.get(slice.stage);
         let path = self.directory.join(name.map_or("", |name| name));
-        bytes.resize(index(stretch.end - stretch.begin), 0);
-        let have = self.writer.disk().read_at(&path, stretch.begin, bytes);
+        bytes.resize(index(slice.end - slice.begin), 0);
+        let have = self.writer.disk().read_at(&path, slice.begin, bytes);
         let have = have.map_err(Stop::of_file)?;
         let flawed = |at: usize, reason: String| {
-            Stop::refuse(Error::corrupt(&path, stretch.begin + at as u64, reason))
+            Stop::refuse(Error::corrupt(&path, slice.begin + at as u64, reason))
         };
         if have < bytes.len() {
             return Err(flawed(have, "the stage ends here".to_owned()));
@@ -175,7 +175,7 @@ impl Staged<'_> {
         let mut at = 0;
         while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
             let record = Row::parse(rest).map_err(|flaw| flawed(at, flaw.to_string()))?;
-            let checked = record.check(stretch.begin + at as u64);
+            let checked = record.check(slice.begin + at as u64);
             checked.map_err(|flaw| flawed(at, flaw.to_string()))?;
             if !record.has_checksum() {
                 // Every staged record has one, so it is damaged.

@@ -34,9 +34,9 @@ pub struct Stage {
     pub name: String,
     /// Fingerprint of its rows.
     pub contents: Contents,
-    /// Stretches of the file that end between two rows, as they were written: 1 MiB plus at most
+    /// Slices of the file that end between two rows, as they were written: 1 MiB plus at most
     /// one row.
-    pub stretches: Vec<Range<u64>>,
+    pub slices: Vec<Range<u64>>,
 }
 
 /// Collects the rows of a task. If it is not finished, it leaves no file.
@@ -52,7 +52,7 @@ pub struct Stager {
     /// Length of the file.
     len: u64,
     contents: Contents,
-    stretches: Vec<Range<u64>>,
+    slices: Vec<Range<u64>>,
     write_len: usize,
     is_there: bool,
 }
@@ -83,7 +83,7 @@ impl Stager {
             batch: Batch::of_stage(VALUE_LEN_MAX),
             len: 0,
             contents: Contents::default(),
-            stretches: Vec::new(),
+            slices: Vec::new(),
             write_len: WRITE_LEN,
             is_there: false,
         })
@@ -177,7 +177,7 @@ impl Stager {
             let start = if self.len > PART_LEN { self.len } else { 0 };
             self.disk.write_back(&path, start, position - start);
         }
-        self.stretches.push(self.len..position);
+        self.slices.push(self.len..position);
         self.len = position;
         self.batch.clear();
         Ok(())
@@ -204,7 +204,7 @@ impl Stager {
         Ok(Some(Stage {
             name: std::mem::take(&mut self.name),
             contents: self.contents,
-            stretches: std::mem::take(&mut self.stretches),
+            slices: std::mem::take(&mut self.slices),
         }))
     }
 }

@@ -201,7 +201,7 @@ fn append_rest(
     // log, and the others damaged or lost with the power, no retry could complete the batch.
     let goes_first = manifest.parts.len() > 1 && *done == 0;
     if goes_first && !turns.checked.contains(&manifest.id) {
-        staged.look_through(&pending.path())?;
+        staged.check_all(&pending.path())?;
         turns.checked.insert(manifest.id.clone());
     }
     if !pending.is_begun() && !pending.begin(disk)? {

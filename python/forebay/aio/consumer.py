@@ -81,9 +81,9 @@ class Consumer:
         deadline = None if timeout is None else loop.time() + seconds_of(timeout)
         while True:
             taken: list[Message] = []
-            look = functools.partial(_look_into, plain, max_messages, taken)
+            poll = functools.partial(_poll_into, plain, max_messages, taken)
             try:
-                pause = await self._waits.call(look)
+                pause = await self._waits.call(poll)
             except asyncio.CancelledError:
                 plain._give_back(taken)
                 raise
@@ -143,9 +143,9 @@ class Consumer:
             await self._waits.call(self._plain.close)
 
 
-def _look_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]) -> _Pause:
+def _poll_into(plain: _forebay.Consumer, max_messages: int, taken: list[Message]) -> _Pause:
     """Take messages into a list, which the caller has even if it is cancelled."""
-    found, pause = plain._look(max_messages)
+    found, pause = plain._try_poll(max_messages)
     taken.extend(found)
     return pause
 
@@ -171,6 +171,6 @@ class _Messages:
             message = self._plain._ready()
             if message is not None:
                 return message
-            found, pause = await consumer._waits.call(self._plain._look)
+            found, pause = await consumer._waits.call(self._plain._try_poll)
             if not found:
                 await consumer._wait(pause, None)

@@ -82,7 +82,7 @@ class Tail:
                 if self._found is not None:
                     message, self._found = self._found, None
                     return message
-                await self._waits.call(self._look, plain)
+                await self._waits.call(self._try_next, plain)
                 is_over, position = self._seen
                 if self._found is None:
                     left = None if deadline is None else deadline - loop.time()
@@ -91,6 +91,6 @@ class Tail:
                     await self._waits.readable(position, left, waiting=self._waiting)
         raise StopAsyncIteration
 
-    def _look(self, plain: _forebay.Tail) -> None:
-        self._found, is_over, position = plain._look()
+    def _try_next(self, plain: _forebay.Tail) -> None:
+        self._found, is_over, position = plain._try_next()
         self._seen = (is_over, position)

@@ -35,9 +35,9 @@ from forebay.cli import (
     doctor,
     export,
     groups,
-    look,
-    mend,
+    inspect,
     read,
+    repair,
     send,
     spark,
 )
@@ -47,8 +47,8 @@ from forebay.output import plain
 __all__ = ["main"]
 
 _VERBS = (
-    *(demo, look, send, read, groups, dlq),
-    *(export, archive, mend, commits, doctor, spark),
+    *(demo, inspect, send, read, groups, dlq),
+    *(export, archive, repair, commits, doctor, spark),
 )
 
 

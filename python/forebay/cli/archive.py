@@ -10,7 +10,7 @@ import forebay
 from forebay.archive import ArchiveDamage
 from forebay.archive import open as open_archive
 from forebay.cli.arguments import add_store
-from forebay.cli.look import damage_line
+from forebay.cli.inspect import damage_line
 from forebay.output import Progress, human, write_json, write_line
 
 __all__ = ["add"]

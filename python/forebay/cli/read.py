@@ -13,7 +13,7 @@ import forebay
 from forebay import _forebay
 from forebay.bounds import Bound
 from forebay.cli.arguments import TIME, add_bounds, add_store, count, limit, moment, number
-from forebay.cli.look import damage_line, places
+from forebay.cli.inspect import damage_line, places
 from forebay.cli.rows import FORMATS, Writer
 from forebay.output import plain, stdout
 

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from forebay.cli.arguments import UsageError, add_store, number
-from forebay.cli.look import write_findings
+from forebay.cli.inspect import write_findings
 from forebay.output import Progress, human, write_json, write_line, write_table
 
 if TYPE_CHECKING:

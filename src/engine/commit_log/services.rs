@@ -30,7 +30,7 @@ const REST: Duration = Duration::from_micros(100);
 /// How many pauses without work it makes before it waits to be woken.
 const RESTS: usize = 100;
 /// How often the flush thread calls the watch.
-const LOOK: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// The services for the parts of a store.
 #[derive(Debug)]
@@ -157,13 +157,13 @@ impl Services {
         let mut next = start + self.flush_rules.interval;
         while !self.shutdown.has_begun() {
             let pause = next.saturating_duration_since(Instant::now());
-            let pause = self.retention.rest(pause).min(LOOK);
+            let pause = self.retention.rest(pause).min(PAUSE);
             self.shutdown.sleep(pause);
             if self.shutdown.has_begun() {
                 return;
             }
             if let Some(watch) = self.watch.get() {
-                watch.look();
+                watch.check();
             }
             guard::renew();
             if Instant::now() >= next {

@@ -11,7 +11,7 @@
 //! published. The thread starts with the first waiter and ends with the store.
 
 use super::durability::Durable;
-use crate::engine::waiter::{Waiter, look};
+use crate::engine::waiter::{Waiter, spin};
 use crate::machine::Drive;
 use crate::plant::{Bug, planted};
 use crate::sync::{AtomicBool, Condvar, Instant, Mutex, Ordering, thread};
@@ -128,7 +128,7 @@ impl GroupCommit {
     /// Waits until a sender enlists. Returns `false` once nobody can.
     fn wait(&self) -> bool {
         // The senders that were just woken are likely to enlist again.
-        look(POLL, || self.pending.load(Ordering::Acquire));
+        spin(POLL, || self.pending.load(Ordering::Acquire));
         let mut list = self.list.lock();
         while list.waiting.is_empty() && !list.ended {
             list.sleeps = true;

@@ -5,5 +5,5 @@ use std::fmt::Debug;
 /// Called by the flush thread about once a second. Must not block.
 pub trait Watch: Send + Sync + Debug {
     /// Checks, and starts what is needed.
-    fn look(&self);
+    fn check(&self);
 }

@@ -52,7 +52,7 @@ impl Fault {
 /// The result of a routine, in two registers.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Outcome {
+struct Registers {
     /// 0, or the address that faulted.
     fault: usize,
     /// The loaded word, for routines that load one.
@@ -62,7 +62,7 @@ struct Outcome {
 /// The address at which an access faulted.
 pub type Faulted = usize;
 
-impl Outcome {
+impl Registers {
     #[inline]
     fn done(self) -> Result<u64, Faulted> {
         match self.fault {

@@ -1,7 +1,7 @@
 //! The guarded routines, all between two labels. Each is a leaf without a stack frame, so that it
 //! can be left from any instruction by a return instruction.
 
-use super::Outcome;
+use super::Registers;
 use std::arch::global_asm;
 
 #[cfg(target_arch = "x86_64")]
@@ -11,23 +11,23 @@ global_asm!(include_str!("aarch64.s"), page = const super::PAGE);
 
 unsafe extern "C" {
     #[link_name = "forebay_guard_copy"]
-    pub fn copy(to: *mut u8, from: *const u8, len: usize) -> Outcome;
+    pub fn copy(to: *mut u8, from: *const u8, len: usize) -> Registers;
     #[link_name = "forebay_guard_touch"]
-    pub fn touch(first: *const u8, last: *const u8) -> Outcome;
+    pub fn touch(first: *const u8, last: *const u8) -> Registers;
     #[link_name = "forebay_guard_load_words"]
-    pub fn load_words(to: *mut u8, from: *const u32, count: usize) -> Outcome;
+    pub fn load_words(to: *mut u8, from: *const u32, count: usize) -> Registers;
     #[link_name = "forebay_guard_store_words"]
-    pub fn store_words(to: *mut u32, from: *const u8, count: usize) -> Outcome;
+    pub fn store_words(to: *mut u32, from: *const u8, count: usize) -> Registers;
     #[link_name = "forebay_guard_load_u32"]
-    pub fn load_u32(from: *const u32) -> Outcome;
+    pub fn load_u32(from: *const u32) -> Registers;
     #[link_name = "forebay_guard_load_u64"]
-    pub fn load_u64(from: *const u64) -> Outcome;
+    pub fn load_u64(from: *const u64) -> Registers;
     #[link_name = "forebay_guard_store_u64"]
-    pub fn store_u64(to: *mut u64, value: u64) -> Outcome;
+    pub fn store_u64(to: *mut u64, value: u64) -> Registers;
     #[link_name = "forebay_guard_add_u32"]
-    pub fn add_u32(to: *mut u32, value: u32) -> Outcome;
+    pub fn add_u32(to: *mut u32, value: u32) -> Registers;
     #[link_name = "forebay_guard_exchange_u64"]
-    pub fn exchange_u64(to: *mut u64, old: u64, new: u64) -> Outcome;
+    pub fn exchange_u64(to: *mut u64, old: u64, new: u64) -> Registers;
 
     /// The first instruction of the routines.
     fn forebay_guard_begin();

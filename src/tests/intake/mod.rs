@@ -87,7 +87,7 @@ fn a_damaged_part_causes_refusal_before_the_first_part_is_appended() {
     let root = root.path();
     let bodies: Vec<Vec<u8>> = (0..20).map(|n| vec![n; 100]).collect();
     let stages = [stage(root, "q", &bodies, 500)];
-    assert!(stages[0].stretches.len() > 3);
+    assert!(stages[0].slices.len() > 3);
     publish(root, "q", &stages, 500);
     let path = root.join(DIRECTORY).join("q").join(&stages[0].name);
     let mut bytes = std::fs::read(&path).unwrap();
@@ -664,7 +664,7 @@ fn a_commit_longer_than_a_part_is_divided_into_short_ones() {
         let directory = root.join(DIRECTORY).join("q");
         let found = manifest::of_query(&RealDisk, &directory).unwrap().remove(0);
         let parts = found.manifest.unwrap().parts;
-        let len = |part: &Vec<manifest::Stretch>| part.iter().map(|it| it.end - it.begin).sum();
+        let len = |part: &Vec<manifest::Slice>| part.iter().map(|it| it.end - it.begin).sum();
         let longest: u64 = parts.iter().map(len).max().unwrap();
         assert!(longest < shorter, "{longest} bytes");
         assert_eq!(parts.len() == 1, count == 3);

@@ -56,7 +56,7 @@ impl Belief {
 
 /// What the walk found.
 #[derive(Clone, Debug, Default)]
-pub struct Outcome {
+pub struct WalkResult {
     /// End of the log.
     pub end: u64,
     /// Holes.
@@ -76,16 +76,16 @@ pub fn walk(
     from: u64,
     belief: Belief,
     visit: &mut dyn FnMut(&Record<'_>, u64, u64) -> Result<()>,
-) -> Result<Outcome> {
+) -> Result<WalkResult> {
     let limit = log.files.last().map_or(from, |file| file.end());
     let mut walk = Walk {
         log,
         trust: belief.trust,
         checksums_from: belief.checksums_from,
         limit,
-        outcome: Outcome {
+        outcome: WalkResult {
             end: from,
-            ..Outcome::default()
+            ..WalkResult::default()
         },
         batch: None,
         seen: HashMap::default(),
@@ -102,7 +102,7 @@ struct Walk<'a> {
     trust: Trust,
     checksums_from: u64,
     limit: u64,
-    outcome: Outcome,
+    outcome: WalkResult,
     /// The open atomic batch: its id, and the positions of its records.
     batch: Option<(BatchId, Vec<u64>)>,
     /// Highest queue offset seen, by topic and queue.

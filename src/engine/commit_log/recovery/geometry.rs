@@ -64,7 +64,7 @@ pub fn geometry(
     // A page that does not fit the files belongs to another store. Every file may have been
     // truncated.
     let fits = |len: u64| {
-        let may_be_cut = |file: &FoundFile| file.start % len == 0 && file.len <= len;
+        let may_be_cut = |file: &FoundFile| file.start.is_multiple_of(len) && file.len <= len;
         files.iter().any(|file| file.len == len) || files.iter().all(may_be_cut)
     };
     let known = state

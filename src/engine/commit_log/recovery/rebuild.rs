@@ -8,7 +8,7 @@ use super::place::{Gap, Placed, Placer};
 use super::reindex::{KeyPlan, complete_index, plan_index};
 use crate::engine::commit_log::index::Index;
 use crate::engine::commit_log::log::Log;
-use crate::engine::commit_log::log::walk::{self, Outcome};
+use crate::engine::commit_log::log::walk::{self, WalkResult};
 use crate::engine::commit_log::queues::Queues;
 use crate::engine::commit_log::queues::queue::{ConsumeQueue, QueueEntry};
 use crate::engine::commit_log::read::meant::leads_home;
@@ -122,7 +122,7 @@ fn walk_from(
     begin: &Begin,
     from: u64,
     plan: &mut KeyPlan,
-) -> Result<(Outcome, Placed)> {
+) -> Result<(WalkResult, Placed)> {
     let mut placer = Placer::new(found, loaded, from);
     let mut visit = |record: &Record<'_>, position: u64, holes: u64| -> Result<()> {
         let known = Known::read(record.raw_properties());

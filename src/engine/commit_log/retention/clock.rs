@@ -32,7 +32,7 @@ pub(super) struct Clock {
 
 /// The result of reading the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct Reading {
     /// The time to use, in ms since the epoch.
     pub(super) time_ms: i64,
     /// By how many ms the wall clock has jumped since the last reading, if it has.
@@ -44,12 +44,12 @@ impl Clock {
     ///
     /// `known` returns the times in ms at which the store was opened or written. It is called once,
     /// by the first call.
-    pub(super) fn look(
+    pub(super) fn read(
         &mut self,
         wall_ms: i64,
         now: Instant,
         known: impl FnOnce() -> Vec<i64>,
-    ) -> Look {
+    ) -> Reading {
         let first = self.believed.is_none();
         let (time, at) = *self
             .believed
@@ -57,7 +57,7 @@ impl Clock {
         let passed = now.saturating_duration_since(at).as_millis();
         let expected = time.saturating_add(i64::try_from(passed).unwrap_or(i64::MAX));
         let off = wall_ms.saturating_sub(expected);
-        let mut look = Look {
+        let mut reading = Reading {
             time_ms: wall_ms.min(expected),
             jumped: None,
         };
@@ -67,19 +67,19 @@ impl Clock {
                 Some((_, since)) => since,
                 None => {
                     // A store that was closed for long cannot be told from a clock that was set.
-                    look.jumped = (!first).then_some(off);
+                    reading.jumped = (!first).then_some(off);
                     now
                 }
             };
             self.off = Some((off, since));
             if now.saturating_duration_since(since) < HOUR {
-                return look;
+                return reading;
             }
         }
         self.believed = Some((wall_ms, now));
         self.off = None;
-        look.time_ms = wall_ms;
-        look
+        reading.time_ms = wall_ms;
+        reading
     }
 }
 
@@ -142,43 +142,43 @@ mod test {
     fn a_jump_is_told_once_and_believed_after_an_hour() {
         for jump in [400 * DAY, -400 * DAY] {
             let (mut clock, begin) = (Clock::default(), Instant::now());
-            let mut look = |wall: i64, minutes: u64| {
+            let mut reading = |wall: i64, minutes: u64| {
                 let now = begin + Duration::from_secs(60 * minutes);
-                clock.look(wall + minutes.cast_signed() * 60_000, now, Vec::new)
+                clock.read(wall + minutes.cast_signed() * 60_000, now, Vec::new)
             };
-            assert_eq!(look(NOW, 0).jumped, None);
-            assert_eq!(look(NOW + HOUR_MS, 1).time_ms, NOW + HOUR_MS + 60_000);
+            assert_eq!(reading(NOW, 0).jumped, None);
+            assert_eq!(reading(NOW + HOUR_MS, 1).time_ms, NOW + HOUR_MS + 60_000);
             let (true_time, wall) = (NOW + HOUR_MS, NOW + HOUR_MS + jump);
             for minutes in 2..62 {
-                let found = look(wall, minutes);
+                let found = reading(wall, minutes);
                 let time = true_time.min(wall) + minutes.cast_signed() * 60_000;
                 assert_eq!(found.time_ms, time, "{jump}: {minutes}");
                 assert_eq!(found.jumped.is_some(), minutes == 2);
             }
-            assert_eq!(look(wall, 62).time_ms, wall + 62 * 60_000);
-            assert_eq!(look(wall, 63).jumped, None);
+            assert_eq!(reading(wall, 62).time_ms, wall + 62 * 60_000);
+            assert_eq!(reading(wall, 63).jumped, None);
         }
     }
 
     #[test]
     fn a_clock_that_is_put_right_is_believed_at_once_and_each_jump_has_its_hour() {
         let (mut clock, begin) = (Clock::default(), Instant::now());
-        let mut look = |wall: i64, minutes: u64| {
+        let mut reading = |wall: i64, minutes: u64| {
             let now = begin + Duration::from_secs(60 * minutes);
-            clock.look(wall, now, Vec::new)
+            clock.read(wall, now, Vec::new)
         };
-        look(NOW, 0);
-        assert_eq!(look(NOW + DAY, 0).jumped, Some(DAY));
+        reading(NOW, 0);
+        assert_eq!(reading(NOW + DAY, 0).jumped, Some(DAY));
         assert_eq!(
-            look(NOW + 1, 0),
-            Look {
+            reading(NOW + 1, 0),
+            Reading {
                 time_ms: NOW + 1,
                 jumped: None
             }
         );
-        assert_eq!(look(NOW + DAY, 1).jumped, Some(DAY - 60_001));
-        assert!(look(NOW + 3 * DAY, 50).jumped.is_some());
-        assert_eq!(look(NOW + 3 * DAY, 109).time_ms, NOW + 1 + 109 * 60_000);
-        assert_eq!(look(NOW + 3 * DAY, 110).time_ms, NOW + 3 * DAY);
+        assert_eq!(reading(NOW + DAY, 1).jumped, Some(DAY - 60_001));
+        assert!(reading(NOW + 3 * DAY, 50).jumped.is_some());
+        assert_eq!(reading(NOW + 3 * DAY, 109).time_ms, NOW + 1 + 109 * 60_000);
+        assert_eq!(reading(NOW + 3 * DAY, 110).time_ms, NOW + 3 * DAY);
     }
 }

@@ -117,13 +117,13 @@ impl Retention {
         }
         progress.next = Some(now + INTERVAL);
         let mapped = self.mapped_bytes();
-        let look = progress.clock.look(clock_ms, now, || known_times(parts));
-        if let Some(by_ms) = look.jumped {
+        let reading = progress.clock.read(clock_ms, now, || known_times(parts));
+        if let Some(by_ms) = reading.jumped {
             report_jump(parts, clock_ms, by_ms);
         }
         let times = Times {
             wall_ms: clock_ms,
-            believed_ms: look.time_ms,
+            believed_ms: reading.time_ms,
         };
         let keep_from = || {
             let mut holds = self.holds.iter();

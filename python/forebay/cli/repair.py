@@ -7,7 +7,7 @@ from typing import Any
 
 import forebay
 from forebay.cli.arguments import add_store
-from forebay.cli.look import damage_line, lost_places, places
+from forebay.cli.inspect import damage_line, lost_places, places
 from forebay.output import Progress, write_json, write_line
 
 __all__ = ["add"]
