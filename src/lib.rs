@@ -84,7 +84,7 @@ mod warning;
 
 pub use crate::engine::commit_log::offline;
 pub use archive::{Block, BlockTable, Blocks, Damages, QueueRange, SealedFile, Survey, Wanted};
-pub use arrow::{BodyType, Column, Dialect, Imported, Stream, ffi, send_arrow};
+pub use arrow::{BodyType, Column, Dialect, Imported, Interrupt, Stream, ffi, send_arrow};
 pub use bound::{Bound, Bounded};
 pub use clock::{Clock, ManualClock};
 pub use consumer::{

@@ -12,6 +12,7 @@ use arrow_data::ffi::FFI_ArrowArray;
 use arrow_schema::ffi::FFI_ArrowSchema;
 use arrow_schema::{DataType, Schema};
 use std::ffi::{CString, c_char, c_int, c_void};
+use std::io::ErrorKind;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -83,6 +84,7 @@ fn code_of(error: &Error) -> c_int {
         Error::InvalidOption { .. } | Error::OffsetOutOfRange { .. } => libc::EINVAL,
         Error::UnknownTopic { .. } | Error::UnknownQueue { .. } => libc::EINVAL,
         Error::Unsupported { .. } => libc::ENOSYS,
+        Error::Io { source, .. } if source.kind() == ErrorKind::Interrupted => libc::EINTR,
         _ => libc::EIO,
     }
 }

@@ -27,4 +27,4 @@ mod values;
 
 pub use import::{Imported, send_arrow};
 pub use schema::{BodyType, Column, Dialect};
-pub use stream::Stream;
+pub use stream::{Interrupt, Stream};

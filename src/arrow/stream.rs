@@ -16,12 +16,13 @@ use super::columns::Columns;
 use super::schema::BatchShape;
 use super::source::{Source, record};
 use crate::engine::{Damage, DamageKind, RowRef, Rows};
-use crate::error::{Error, Result};
+use crate::error::{Error, Op, Result};
 use crate::warning::{Warning, Warnings};
 use arrow_array::RecordBatch;
 use arrow_schema::SchemaRef;
 use parking_lot::Mutex;
-use std::path::Path;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Maximum number of records in a chunk.
@@ -35,6 +36,9 @@ const PROPERTIES_LEN_MAX: usize = 256 << 20;
 
 /// Where streams report rows that they skipped.
 pub(crate) type DamageList = Arc<Mutex<Vec<Damage>>>;
+
+/// Asked before each chunk of a stream whether to end it.
+pub type Interrupt = Box<dyn FnMut() -> bool + Send>;
 
 /// An iterator over the record batches of one scan. No batch is empty.
 ///
@@ -54,6 +58,8 @@ pub struct Stream {
     damage: DamageList,
     /// Warnings of the store, which the stream does not keep open.
     warnings: Option<Arc<Warnings>>,
+    /// Whether to end early, and the path that the error names.
+    interrupt: Option<(Interrupt, PathBuf)>,
     ended: bool,
     generation: u32,
 }
@@ -83,6 +89,7 @@ impl Stream {
             body_len_hint: 0,
             damage,
             warnings: None,
+            interrupt: None,
             ended: false,
             generation: crate::disk::fork_generation(),
         }
@@ -91,6 +98,13 @@ impl Stream {
     /// Makes the stream also report damage to the warnings of a store.
     pub(crate) fn warning(mut self, warnings: &Arc<Warnings>) -> Stream {
         self.warnings = Some(Arc::clone(warnings));
+        self
+    }
+
+    /// Makes the stream end with an error as soon as `interrupt` returns true. `path`: the store.
+    #[must_use]
+    pub fn interruptible(mut self, interrupt: Interrupt, path: &Path) -> Stream {
+        self.interrupt = Some((interrupt, path.to_owned()));
         self
     }
 
@@ -103,7 +117,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// Errors of the engine; [`Error::Forked`] in a child of the process that created the stream.
+    /// Errors of the engine; [`Error::Io`] after an interrupt; [`Error::Forked`] in a child of the
+    /// process that created the stream.
     pub fn next_batch(&mut self) -> Result<Option<RecordBatch>> {
         if self.ended {
             return Ok(None);
@@ -126,6 +141,11 @@ impl Stream {
         let mut fill = Fill::default();
         while fill.rows < self.shape.batch_rows {
             if self.next_row == self.rows.rows.len() {
+                if let Some((interrupt, path)) = &mut self.interrupt
+                    && interrupt()
+                {
+                    return Err(Error::io(Op::Read, path, ErrorKind::Interrupted.into()));
+                }
                 let chunk = self.chunk_rows();
                 self.rows.clear();
                 self.next_row = 0;

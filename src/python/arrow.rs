@@ -7,6 +7,7 @@ use super::handle::Handle;
 use super::log;
 use super::pickle::Reduced;
 use super::report::damages;
+use super::waiting::interrupt;
 use crate::ffi::{CSchema, export};
 use crate::{BodyType, Column, Dialect, ScanSpec};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -17,8 +18,9 @@ use pyo3::types::{PyCapsule, PyDict, PyList, PyString};
 ///
 /// Each ``__arrow_c_stream__`` call reads the current state of the store and returns a new stream.
 /// The stream does not depend on the store: its batches stay valid after the store is closed, and
-/// after retention has removed the files. A scan can be pickled if its store was opened for
-/// reading.
+/// after retention has removed the files. Ctrl-C ends a stream that the main thread reads: its
+/// reader reports an error, and ``KeyboardInterrupt`` follows. A scan can be
+/// pickled if its store was opened for reading.
 ///
 /// Attributes
 /// ----------
@@ -151,8 +153,13 @@ impl Scan {
         requested_schema: Option<&Bound<'py, PyAny>>,
     ) -> PyResult<Bound<'py, PyCapsule>> {
         let _ = requested_schema;
-        let stream = self.store.call(py, |_| self.core.stream().map(export))?;
-        stream_capsule(py, stream)
+        let open = |store: &crate::Store| Ok((self.core.stream()?, store.path().to_owned()));
+        let (stream, path) = self.store.call(py, open)?;
+        let stream = match interrupt(py)? {
+            Some(interrupt) => stream.interruptible(interrupt, &path),
+            None => stream,
+        };
+        stream_capsule(py, export(stream))
     }
 
     /// Export the schema of the batches.

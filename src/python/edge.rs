@@ -16,7 +16,7 @@ use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyCapsule, PyString, PyTuple};
 use std::borrow::Cow;
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, c_int, c_void};
 use std::ptr::NonNull;
 
 /// The bytes of a body.
@@ -172,4 +172,21 @@ impl Batches {
 fn pointer<T>(capsule: &Bound<'_, PyAny>, name: &'static CStr) -> PyResult<NonNull<T>> {
     let capsule = capsule.cast::<PyCapsule>()?;
     Ok(capsule.pointer_checked(Some(name))?.cast())
+}
+
+/// Has the interpreter raise an exception in the main thread as soon as it runs Python code.
+pub(super) fn raise_later(py: Python<'_>, raised: PyErr) {
+    extern "C" fn raise(raised: *mut c_void) -> c_int {
+        // SAFETY: `raise_later` made the pointer from a box, and the interpreter calls this once.
+        let raised = unsafe { Box::from_raw(raised.cast::<PyErr>()) };
+        Python::attach(|py| raised.restore(py));
+        -1
+    }
+    let raised = Box::into_raw(Box::new(raised));
+    // SAFETY: `raise` takes over the box if the call succeeds.
+    if unsafe { ffi::Py_AddPendingCall(Some(raise), raised.cast()) } < 0 {
+        // SAFETY: the interpreter has no room for the call, so the box is still ours.
+        let raised = unsafe { Box::from_raw(raised) };
+        raised.write_unraisable(py, None);
+    }
 }

@@ -1,6 +1,9 @@
-//! Waits that answer Ctrl-C.
+//! Waits and streams that answer Ctrl-C.
 
+use super::edge::raise_later;
+use crate::Interrupt;
 use pyo3::prelude::*;
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// The longest that the main thread waits before it checks whether Ctrl-C was pressed.
@@ -38,6 +41,32 @@ impl Wait {
         }
         Ok(())
     }
+}
+
+/// Handles signals while the main thread reads a stream; `None` for a stream of another thread.
+///
+/// The reader is foreign code, which would drop Python's exception. So the stream ends with an
+/// error, and the interpreter raises the exception as soon as it runs Python code again.
+pub(super) fn interrupt(py: Python<'_>) -> PyResult<Option<Interrupt>> {
+    if !is_main_thread(py)? {
+        return Ok(None);
+    }
+    let main = thread::current().id();
+    let mut checked: Option<Instant> = None;
+    Ok(Some(Box::new(move || {
+        // Another thread must not attach: the main thread may wait for it, attached.
+        if thread::current().id() != main || checked.is_some_and(|at| at.elapsed() < SLICE) {
+            return false;
+        }
+        checked = Some(Instant::now());
+        Python::attach(|py| match py.check_signals() {
+            Ok(()) => false,
+            Err(raised) => {
+                raise_later(py, raised);
+                true
+            }
+        })
+    })))
 }
 
 fn is_main_thread(py: Python<'_>) -> PyResult<bool> {

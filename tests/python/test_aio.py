@@ -447,7 +447,9 @@ def test_a_store_serves_each_loop_through_an_object_of_its_own(path):
 @in_loop
 async def test_a_reader_follows_a_writer(tmp_path):
     async with forebay.aio.open(tmp_path / "store") as writer:
-        await writer.send("orders", b"before")
+        sent = await writer.send("orders", b"before")
+        # A reader sees what is dispatched.
+        assert len(await writer.read("orders", sent.queue, 0)) == 1
         async with forebay.aio.open(tmp_path / "store", mode="r") as reader:
             tail = await reader.tail("orders")
             coming = asyncio.ensure_future(some(tail, 1))

@@ -1,12 +1,17 @@
 """Waiting: for messages, in this process and beside a writer in another, and for the lock."""
 
+import _thread
+import collections
+import operator
 import os
 import signal
 import subprocess
 import sys
 import threading
+import time
 from datetime import timedelta
 
+import pyarrow as pa
 import pytest
 
 import forebay
@@ -143,6 +148,18 @@ def test_ctrl_c_ends_a_long_read(store, interrupt):
         interrupt()
         while True:
             store.read("orders", 0, 0, max_messages=len(bodies))
+
+
+def test_ctrl_c_ends_a_stream_that_foreign_code_reads(store):
+    store.send("orders", b"x")
+    reader = pa.RecordBatchReader.from_stream(store.scan("orders"))
+    # No Python code runs between these calls, so the first one's signal is pending in the second.
+    calls = map(operator.call, [_thread.interrupt_main, reader.read_next_batch])
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it is raised once Python code runs
+        with pytest.raises(OSError, match="nterrupted"):
+            collections.deque(calls)
+        time.sleep(0)
+    assert pa.table(store.scan("orders")).num_rows == 1
 
 
 def test_a_long_read_gives_what_many_short_ones_give(store):
