@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from forebay import _forebay
+from forebay import _forebay, hooks
 from forebay.errors import ForebayError
 from forebay.selection import require
 
@@ -96,11 +96,13 @@ class Serde(Generic[T]):
             reason = " ".join(str(error).split()) or type(error).__name__
             raise DecodeError(f"the body cannot be decoded: {reason}") from error
 
-    def producer(self, producer: _forebay.Producer) -> Producer[T]:
-        """Return a producer that sends values."""
+    def producer(self, producer: _forebay.Producer | hooks.Producer) -> Producer[T]:
+        """Return a producer that sends values; the one given may have a hook."""
         return Producer(self, producer)
 
-    def consumer(self, consumer: _forebay.Consumer, *, reject: bool = True) -> Consumer[T]:
+    def consumer(
+        self, consumer: _forebay.Consumer | hooks.Consumer, *, reject: bool = True
+    ) -> Consumer[T]:
         """Return a consumer that gets values.
 
         Parameters
@@ -126,7 +128,7 @@ class Received(Generic[T]):
 class Producer(Generic[T]):
     """Sends values to one topic; made by `Serde.producer`."""
 
-    def __init__(self, serde: Serde[T], plain: _forebay.Producer) -> None:
+    def __init__(self, serde: Serde[T], plain: _forebay.Producer | hooks.Producer) -> None:
         self._serde = serde
         self._plain = plain
 
@@ -159,7 +161,9 @@ class Producer(Generic[T]):
 class Consumer(Generic[T]):
     """Gets values from a consumer; made by `Serde.consumer`."""
 
-    def __init__(self, serde: Serde[T], plain: _forebay.Consumer, reject: bool) -> None:
+    def __init__(
+        self, serde: Serde[T], plain: _forebay.Consumer | hooks.Consumer, reject: bool
+    ) -> None:
         self._serde = serde
         self._plain = plain
         self._reject = reject
