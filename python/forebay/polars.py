@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import polars
 
     from forebay._forebay import _Limit, _Tags, _Text
+    from forebay.options import BodyType
 
 __all__ = ["scan"]
 
@@ -56,7 +57,7 @@ def scan(
     end: _Limit = "latest",
     tags: _Tags | None = None,
     key: _Text | None = None,
-    body_type: str = "binary",
+    body_type: BodyType = "binary",
     verify: bool = True,
 ) -> polars.LazyFrame:
     """Return the messages of a topic as a lazy frame.

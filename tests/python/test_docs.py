@@ -19,13 +19,14 @@ import forebay.duckdb
 import forebay.errors
 import forebay.hooks
 import forebay.metrics
+import forebay.options
 import forebay.polars
 import forebay.serde
 import forebay.store
 import forebay.testing
 
 MODULES = (
-    *(forebay.aio, forebay.duckdb, forebay.hooks, forebay.metrics),
+    *(forebay.aio, forebay.duckdb, forebay.hooks, forebay.metrics, forebay.options),
     *(forebay.polars, forebay.serde, forebay.testing),
 )
 
