@@ -123,6 +123,7 @@ lint-python: $(PYTHON_READY)
 	@$(STEP) "ruff check" $(BIN)/ruff check --quiet $(PYTHON_SOURCES)
 	@$(STEP) "ruff format" $(BIN)/ruff format --quiet --check $(PYTHON_SOURCES)
 	@$(STEP) "mypy" $(BIN)/mypy
+	@$(STEP) "pyright" $(BIN)/pyright --pythonpath $(BIN)/python
 
 test-rust: tools $(VENV)/bin/python
 	@$(STEP) "cargo test, build" $(CARGO) test --locked --quiet --no-run

@@ -3,11 +3,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from os import PathLike
 from pathlib import Path
-from typing import Any, Protocol, Self, TypeAlias, final
+from typing import Any, Literal, Protocol, Self, TypeAlias, final
 
 from typing_extensions import Buffer, CapsuleType
 
 from forebay.archive.copying import Archived
+from forebay.bounds import Bound
+from forebay.options import Ack, BodyType, EngineName, Mode, Order
 from forebay.store import ReadStatus
 
 __version__: str
@@ -31,12 +33,14 @@ _Text: TypeAlias = str | bytes
 _Keys: TypeAlias = Iterable[_Text]
 _Properties: TypeAlias = Mapping[str, str]
 _Time: TypeAlias = datetime | int
-_Limit: TypeAlias = str | datetime | Mapping[int, int]
+_Limit: TypeAlias = Bound
 _Tags: TypeAlias = str | Iterable[str]
 _Seconds: TypeAlias = float | timedelta
 # What to wait for: a position, a number of changes, and how long at most.
 _Pause: TypeAlias = tuple[int, int, timedelta | None]
-_Start: TypeAlias = str | datetime | timedelta | Mapping[tuple[str, int], int]
+_Start: TypeAlias = (
+    Literal["earliest", "latest"] | datetime | timedelta | Mapping[tuple[str, int], int]
+)
 
 class _ArrowStream(Protocol):
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
@@ -205,6 +209,7 @@ class Message(Buffer):
     if sys.version_info >= (3, 12):
         def __buffer__(self, flags: int, /) -> memoryview: ...
 
+    def _repr_html_(self) -> str: ...
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
 
@@ -344,6 +349,7 @@ class Topic:
     def readable(self) -> bool: ...
     @property
     def writable(self) -> bool: ...
+    def _repr_html_(self) -> str: ...
 
 @final
 class Queue:
@@ -472,6 +478,7 @@ class Stats:
     def stale_checksums(self) -> int: ...
     @property
     def retired_bytes_mapped(self) -> int: ...
+    def _repr_html_(self) -> str: ...
     def _asdict(self) -> dict[str, Any]: ...
 
 @final
@@ -519,9 +526,9 @@ class Store:
     @property
     def path(self) -> str: ...
     @property
-    def engine(self) -> str: ...
+    def engine(self) -> EngineName: ...
     @property
-    def mode(self) -> str: ...
+    def mode(self) -> Mode: ...
     @property
     def recovery(self) -> Recovery: ...
     @property
@@ -586,9 +593,9 @@ class Store:
         *,
         group: str,
         start: _Start = "earliest",
-        order: str = "none",
+        order: Order = "none",
         tags: _Tags | None = None,
-        ack: str = "auto",
+        ack: Ack = "auto",
         visibility_timeout: _Seconds = 900,
         max_unsettled: int = 2000,
         retry_in_place: int = 16,
@@ -609,7 +616,7 @@ class Store:
         key: _Text | None = None,
         batch_rows: int = 65536,
         batch_bytes: int = 16777216,
-        body_type: str = "binary",
+        body_type: BodyType = "binary",
         verify: bool = True,
     ) -> Scan: ...
     def verify(self, progress: Callable[[int, int], object] | None = None) -> Verification: ...
@@ -623,6 +630,7 @@ class Store:
     def repair(self, progress: Callable[[int, int], object] | None = None) -> Repair: ...
     def stats(self) -> Stats: ...
     def close(self) -> None: ...
+    def _repr_html_(self) -> str: ...
     def __enter__(self) -> Self: ...
     def __exit__(
         self,

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import forebay
+from forebay.options import BodyType
 from forebay.output import Progress, human, stdout, write_line, write_table
 
 __all__ = ["run"]
@@ -168,7 +169,7 @@ def _scan(store: forebay.Store) -> None:
 
     columns = ["offset", "body"]
 
-    def scan(body_type: str) -> int:
+    def scan(body_type: BodyType) -> int:
         batches = store.scan(columns=columns, body_type=body_type)
         reader = pyarrow.RecordBatchReader.from_stream(batches)
         return sum(batch.num_rows for batch in reader)

@@ -1,16 +1,18 @@
 """Opening a store, and the status of a read."""
 
+from __future__ import annotations
+
 import atexit
 import contextlib
 import enum
 import os
 import weakref
-from datetime import timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from forebay import _forebay
 from forebay._forebay import Store
 from forebay.errors import ForebayError
+from forebay.options import Duration, EngineName, Flush, Mode, Options
 
 __all__ = ["ReadStatus", "open"]
 
@@ -45,13 +47,13 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 
 def open(
     path: str | os.PathLike[str],
-    mode: str = "a",
+    mode: Mode = "a",
     *,
-    engine: str | None = None,
-    flush: str | None = None,
+    engine: EngineName | None = None,
+    flush: Flush | None = None,
     adopt: bool = False,
-    lock_timeout: float | timedelta = 0,
-    **options: Any,
+    lock_timeout: Duration = 0,
+    **options: Unpack[Options],
 ) -> Store:
     """Open a store.
 
@@ -132,8 +134,8 @@ def open(
     ...     len(store.topics["orders"].queues)
     2
     """
-    options["lock_timeout"] = lock_timeout
-    store = _forebay.open_store(path, mode, engine, flush, adopt, options)
+    given: dict[str, Any] = {**options, "lock_timeout": lock_timeout}
+    store = _forebay.open_store(path, mode, engine, flush, adopt, given)
     return close_at_exit(store)
 
 

@@ -23,10 +23,11 @@ from __future__ import annotations
 import os
 import weakref
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, Unpack
 
 from forebay import _forebay
 from forebay._forebay import Store
+from forebay.options import EngineName, Flush, Mode, Options
 from forebay.store import close_at_exit
 
 __all__ = ["Clock", "open"]
@@ -96,13 +97,13 @@ class Clock:
 
 def open(
     path: str | os.PathLike[str] = ":memory:",
-    mode: str = "a",
+    mode: Mode = "a",
     *,
     clock: Clock,
-    engine: str | None = None,
-    flush: str | None = None,
+    engine: EngineName | None = None,
+    flush: Flush | None = None,
     adopt: bool = False,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Store:
     """Open a store that goes by a clock which the test moves.
 
@@ -124,6 +125,7 @@ def open(
     ...     [message.body for message in store.tail("orders", "earliest", follow=False)]
     [b'later']
     """
-    store = _forebay.open_store(path, mode, engine, flush, adopt, options, clock._core)
+    given: dict[str, Any] = {**options}
+    store = _forebay.open_store(path, mode, engine, flush, adopt, given, clock._core)
     clock._stores.add(store)
     return close_at_exit(store)

@@ -3,6 +3,7 @@
 
 use super::convert::datetime;
 use super::edge;
+use super::notebook::notebook;
 use super::pickle::{Reduced, Values, reduce, value};
 use crate::{PropertyKind, ReadStatus, Row};
 use pyo3::exceptions::PyValueError;
@@ -272,6 +273,11 @@ impl Message {
             record.position(),
             stored.len(),
         ))
+    }
+
+    /// Return what a notebook shows.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        notebook(slf, "message")
     }
 
     fn __eq__(&self, other: &Bound<'_, PyAny>) -> PyResult<Option<bool>> {

@@ -14,6 +14,7 @@ mod groups;
 mod handle;
 mod log;
 mod message;
+mod notebook;
 mod notices;
 mod open;
 mod options;

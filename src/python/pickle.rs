@@ -48,9 +48,10 @@ pub(super) fn restore<T: Values + Into<PyClassInitializer<T>>>(
 
 /// Defines a class of plain values: its attributes, equality, `_asdict`, representation and
 /// pickling. `unlisted` values are pickled, but omitted from `_asdict` and the representation.
+/// `notebook` names the function of `forebay.notebook` that shows a value.
 macro_rules! plain {
     ($name:ident, $text:literal, { $($field:ident : $kind:ty),+ $(,)? }
-     $(, unlisted { $($unlisted:ident : $of:ty),+ })?) => {
+     $(, unlisted { $($unlisted:ident : $of:ty),+ })? $(, notebook $page:literal)?) => {
         #[doc = $text]
         #[pyclass(frozen, eq, from_py_object, module = "forebay")]
         #[derive(Clone, PartialEq)]
@@ -93,6 +94,13 @@ macro_rules! plain {
                 }
                 Ok(format!(concat!(stringify!($name), "({})"), parts.join(", ")))
             }
+
+            $(
+            /// Return what a notebook shows.
+            fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+                $crate::python::notebook::notebook(slf, $page)
+            }
+            )?
 
             fn __reduce__<'py>(
                 &self,

@@ -260,7 +260,8 @@ retired_bytes_mapped
         damaged: u64,
         stale_checksums: u64,
         retired_bytes_mapped: u64,
-    }
+    },
+    notebook "stats"
 );
 
 impl From<crate::Stats> for Stats {

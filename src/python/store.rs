@@ -8,6 +8,7 @@ use super::errors::invalid;
 use super::handle::{Handle, call};
 use super::log;
 use super::message::{Message, ReadBatch, messages};
+use super::notebook::notebook;
 use super::pickle::Reduced;
 use super::producer::Producer;
 use super::progress::{interruptible, with_progress};
@@ -766,6 +767,11 @@ impl Store {
             self.core.path(),
             self.mode()
         )
+    }
+
+    /// Return what a notebook shows.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        notebook(slf, "store")
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py, &OsStr>> {

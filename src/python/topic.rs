@@ -1,6 +1,7 @@
 //! Topics of a store and their queues.
 
 use super::handle::Handle;
+use super::notebook::notebook;
 use super::pickle::{Reduced, Values, reduce, value};
 use crate::{PERMISSION_READ, PERMISSION_WRITE};
 use pyo3::prelude::*;
@@ -147,6 +148,11 @@ impl Topic {
             self.name(),
             self.write_queues()
         )
+    }
+
+    /// Return what a notebook shows.
+    fn _repr_html_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, PyAny>> {
+        notebook(slf, "topic")
     }
 
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<Reduced<'py>> {

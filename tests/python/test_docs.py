@@ -8,14 +8,27 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_origin
 
+import prometheus_client
 import pytest
 
 import forebay
 import forebay.aio
+import forebay.duckdb
 import forebay.errors
+import forebay.hooks
+import forebay.metrics
+import forebay.options
+import forebay.polars
+import forebay.serde
 import forebay.store
 import forebay.testing
+
+MODULES = (
+    *(forebay.aio, forebay.duckdb, forebay.hooks, forebay.metrics, forebay.options),
+    *(forebay.polars, forebay.serde, forebay.testing),
+)
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -29,7 +42,7 @@ def examples():
         if getattr(value, "__doc__", None) and not isinstance(value, str):
             # Without a module the finder takes all members; those of compiled classes have none.
             found += finder.find(value, f"forebay.{name}", module=False, globs={"forebay": forebay})
-    for module in (forebay.aio, forebay.testing):
+    for module in MODULES:
         found += finder.find(module, globs={"forebay": forebay})
     return {test.name: test for test in found if test.examples}
 
@@ -59,9 +72,11 @@ def test_an_example_runs(name):
 
 
 def test_every_public_name_is_documented():
-    for module in (forebay, forebay.aio, forebay.errors, forebay.store, forebay.testing):
+    for module in (forebay, forebay.errors, forebay.store, *MODULES):
         for name in module.__all__:
-            assert getattr(module, name).__doc__, name
+            value = getattr(module, name)
+            # An alias of a type has a comment instead.
+            assert value.__doc__ or get_origin(value), name
 
 
 def blocks(page):
@@ -99,6 +114,28 @@ def test_the_page_of_testing_runs(tmp_path, monkeypatch):
     assert done.returncode == 0, done.stdout + done.stderr
     assert "3 passed" in done.stdout
     assert run_block(elsewhere) == "1767229200000\n"
+
+
+def test_the_page_of_engines_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    by_polars, by_duckdb = blocks("engines.md")
+    assert run_block(by_polars) == "2\n"
+    assert run_block(by_duckdb) == "[(2,)]\n"
+
+
+def test_the_page_of_metrics_runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(prometheus_client, "REGISTRY", prometheus_client.CollectorRegistry())
+    by_prometheus, by_opentelemetry, traced, in_a_loop = blocks("metrics.md")
+    run_block(by_prometheus)
+    run_block(by_opentelemetry)
+    assert run_block(traced) == "b'apples'\n"
+    run_block(in_a_loop)
+
+
+def test_the_page_of_serde_runs():
+    (code,) = blocks("serde.md")
+    assert run_block(code).split() == ["apples", "pears", "plums"]
 
 
 def test_the_page_of_consumers_runs():

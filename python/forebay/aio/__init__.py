@@ -20,18 +20,19 @@ from __future__ import annotations
 
 import functools
 import os
-from typing import Any
+from typing import Unpack
 
 from forebay.aio.consumer import Consumer
 from forebay.aio.producer import Producer
 from forebay.aio.store import Opening, Store
 from forebay.aio.tail import Tail
+from forebay.options import Mode, OpenOptions
 from forebay.store import open as open_plain
 
 __all__ = ["Consumer", "Opening", "Producer", "Store", "Tail", "open"]
 
 
-def open(path: str | os.PathLike[str], mode: str = "a", **options: Any) -> Opening:
+def open(path: str | os.PathLike[str], mode: Mode = "a", **options: Unpack[OpenOptions]) -> Opening:
     """Open a store for the running event loop.
 
     Parameters

@@ -13,15 +13,16 @@ from forebay.aio.waits import Waits, seconds_of
 
 if TYPE_CHECKING:
     from forebay._forebay import _Pause, _Seconds, _Start, _Tags
+    from forebay.options import Ack, Order
 
 
 class Joining(TypedDict, total=False):
     """How a consumer joins a group."""
 
     start: _Start
-    order: str
+    order: Order
     tags: _Tags | None
-    ack: str
+    ack: Ack
     visibility_timeout: _Seconds
     max_unsettled: int
     retry_in_place: int

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from forebay.aio.consumer import Joining
     from forebay.aio.producer import Fields
+    from forebay.options import EngineName, Mode
 
 
 class Opening:
@@ -99,12 +100,12 @@ class Store:
         return self.plain.path
 
     @property
-    def engine(self) -> str:
+    def engine(self) -> EngineName:
         """``"commitlog"`` or ``"memory"``."""
         return self.plain.engine
 
     @property
-    def mode(self) -> str:
+    def mode(self) -> Mode:
         """The mode as passed to `open`."""
         return self.plain.mode
 

@@ -23,6 +23,7 @@ from forebay.errors import (
     StoreNotFoundError,
     UnknownTopicError,
 )
+from forebay.options import BodyType
 
 if TYPE_CHECKING:
     import os
@@ -194,7 +195,7 @@ class Archive:
         key: str | bytes | None = None,
         batch_rows: int = 65_536,
         batch_bytes: int = 16 << 20,
-        body_type: str = "binary",
+        body_type: BodyType = "binary",
         verify: bool = True,
     ) -> ArchiveScan:
         """Read messages as Arrow record batches; needs pyarrow.

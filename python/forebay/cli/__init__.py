@@ -1,8 +1,8 @@
 """The command line: ``forebay`` and ``python -m forebay``.
 
-Related verbs share a module: `look` (info, topics, verify), `read` (cat, tail, query), `send`,
-`mend` (repair), `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `commits`, `doctor`,
-`spark`; the demo is `forebay.demo`.
+Related verbs share a module: `inspect` (info, topics, verify), `read` (cat, tail, query), `send`,
+`repair`, `groups` (groups, reset-offsets), `dlq`, `export`, `archive`, `commits`, `doctor`,
+`spark`, `shell`, `completion`; the demo is `forebay.demo`.
 This module joins them. It reports any error of a verb as one line on standard error and an exit
 status.
 
@@ -30,6 +30,7 @@ import forebay
 from forebay.cli import (
     archive,
     commits,
+    completion,
     demo,
     dlq,
     doctor,
@@ -39,16 +40,18 @@ from forebay.cli import (
     read,
     repair,
     send,
+    shell,
     spark,
 )
 from forebay.cli.arguments import Parser, UsageError, join_times
 from forebay.output import plain
 
-__all__ = ["main"]
+__all__ = ["main", "make_parser"]
 
 _VERBS = (
     *(demo, inspect, send, read, groups, dlq),
     *(export, archive, repair, commits, doctor, spark),
+    *(shell, completion),
 )
 
 
@@ -103,7 +106,7 @@ def _drop(record: logging.LogRecord) -> bool:
 
 
 def _run(argv: Sequence[str] | None) -> int:
-    parser = _parser()
+    parser = make_parser()
     try:
         arguments = parser.parse_args(join_times(sys.argv[1:] if argv is None else argv))
     except SystemExit as end:
@@ -116,7 +119,8 @@ def _run(argv: Sequence[str] | None) -> int:
         return 2
 
 
-def _parser() -> Parser:
+def make_parser() -> Parser:
+    """Return the parser of the command line."""
     parser = Parser(
         prog="forebay",
         description="Inspect, write and read a durable message log in a directory.",
@@ -127,6 +131,8 @@ def _parser() -> Parser:
     verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
     for module in _VERBS:
         module.add(verbs)
+    # The verb completion describes all verbs.
+    parser.set_defaults(parser=parser)
     return parser
 
 

@@ -165,10 +165,12 @@ def moment(text: str) -> datetime | int:
     return _time(text)
 
 
-def bound(text: str) -> str | datetime | dict[int, int] | int:
+def bound(text: str) -> Bound | int:
     """Parse a start or end; a bare offset stays an int, which `limit` assigns to a queue."""
-    if text in ("earliest", "latest"):
-        return text
+    if text == "earliest":
+        return "earliest"
+    if text == "latest":
+        return "latest"
     if text.isascii() and text.isdecimal():
         return number(text)
     if "=" not in text:
@@ -180,7 +182,7 @@ def bound(text: str) -> str | datetime | dict[int, int] | int:
     return offsets
 
 
-def limit(where: str | datetime | dict[int, int] | int, queues: list[int] | None) -> Bound:
+def limit(where: Bound | int, queues: list[int] | None) -> Bound:
     """Return the start or end that `where` means; a bare offset needs exactly one queue."""
     if not isinstance(where, int):
         return where

@@ -27,6 +27,7 @@ from unicodedata import category
 from pyspark.sql import datasource
 from pyspark.sql.datasource import Filter
 
+from forebay.selection import UNBOUNDED, Span
 from forebay.spark.ranges import Range
 from forebay.times import milliseconds
 
@@ -61,20 +62,6 @@ _HOLDS: dict[type[Filter], Callable[[Any, Any], bool]] = {
 
 
 @dataclass(frozen=True)
-class Span:
-    """A half-open range of integers; `None` means unbounded."""
-
-    start: int | None = None
-    end: int | None = None
-
-    def within(self, other: Span) -> Span:
-        """Return the intersection of both spans."""
-        starts = [start for start in (self.start, other.start) if start is not None]
-        ends = [end for end in (self.end, other.end) if end is not None]
-        return Span(max(starts, default=None), min(ends, default=None))
-
-
-@dataclass(frozen=True)
 class Lookup:
     """A key to look up in the index, and the value that the wanted rows have in `column`."""
 
@@ -89,9 +76,9 @@ class Pushed:
 
     #: Filters on columns that have one value in all rows of a range.
     fixed: tuple[Filter, ...] = ()
-    offsets: Span = Span()
+    offsets: Span = UNBOUNDED
     #: Store times in ms.
-    times: Span = Span()
+    times: Span = UNBOUNDED
     lookups: tuple[Lookup, ...] | None = None
     tags: tuple[str, ...] | None = None
 

@@ -1,0 +1,229 @@
+"""Hooks around sends and around the handling of messages, such as for tracing.
+
+A hook is a callable. That of a send gets the topic and the properties of the message, and may add
+some; that of a message gets the message. Either may return a context manager, which then surrounds
+the send or the handling.
+
+>>> import contextlib
+>>> import forebay.hooks
+>>> def stamp(topic, properties):
+...     properties["request"] = "r-17"
+>>> @contextlib.contextmanager
+... def log(message):
+...     print("begin", message.properties["request"])
+...     yield
+...     print("end")
+>>> with forebay.open(":memory:") as store:
+...     orders = forebay.hooks.producer(store.producer("orders"), stamp)
+...     _ = orders.send(b"apples")
+...     with store.consumer("orders", group="billing") as consumer:
+...         def handle(message):
+...             print(message.body)
+...             consumer.close()
+...         forebay.hooks.consumer(consumer, log).run(handle)
+begin r-17
+b'apples'
+end
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from forebay import _forebay
+from forebay.selection import require
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from opentelemetry.trace import Tracer
+
+    from forebay._forebay import BatchResult, BatchTicket, Message, SendResult, Ticket
+
+__all__ = ["ConsumeHook", "Consumer", "Producer", "SendHook", "consumer", "producer", "tracing"]
+
+#: Called before a send, with the topic and the properties to send.
+SendHook: TypeAlias = Callable[[str, dict[str, str]], "AbstractContextManager[Any] | None"]
+#: Called before a message is handled.
+ConsumeHook: TypeAlias = Callable[["Message"], "AbstractContextManager[Any] | None"]
+
+
+def producer(producer: _forebay.Producer, hook: SendHook) -> Producer:
+    """Return a producer that calls a hook before each send.
+
+    Of a batch there is one call, and what it adds becomes a property of every message. If the hook
+    raises, nothing is sent.
+    """
+    return Producer(producer, hook)
+
+
+def consumer(consumer: _forebay.Consumer, hook: ConsumeHook) -> Consumer:
+    """Return a consumer that calls a hook before each message is handled.
+
+    The hook surrounds the handler in `run`, and the body of the loop in iteration; `poll` calls no
+    hook. If the hook raises, it is as if the handler had raised.
+    """
+    return Consumer(consumer, hook)
+
+
+class Producer:
+    """Sends to one topic through a hook; made by `producer`.
+
+    Its methods have the parameters, results and errors of `forebay.Producer`.
+    """
+
+    def __init__(self, plain: _forebay.Producer, hook: SendHook) -> None:
+        self._plain = plain
+        self._hook = hook
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._plain.topic
+
+    def send(
+        self, body: Any, *, properties: Mapping[str, str] | None = None, **fields: Any
+    ) -> SendResult:
+        """Send a message."""
+        given = dict(properties or {})
+        with _entered(self._hook(self.topic, given)):
+            return self._plain.send(body, properties=given, **fields)
+
+    def send_nowait(
+        self, body: Any, *, properties: Mapping[str, str] | None = None, **fields: Any
+    ) -> Ticket:
+        """Send a message, and return a ticket. The hook surrounds the append alone."""
+        given = dict(properties or {})
+        with _entered(self._hook(self.topic, given)):
+            return self._plain.send_nowait(body, properties=given, **fields)
+
+    def send_batch(
+        self, bodies: Iterable[Any], *, properties: Any = None, **fields: Any
+    ) -> BatchResult:
+        """Send messages."""
+        added: dict[str, str] = {}
+        with _entered(self._hook(self.topic, added)):
+            merged = _merged(properties, added)
+            return self._plain.send_batch(bodies, properties=merged, **fields)
+
+    def send_batch_nowait(
+        self, bodies: Iterable[Any], *, properties: Any = None, **fields: Any
+    ) -> BatchTicket:
+        """Send messages, and return a ticket. The hook surrounds the append alone."""
+        added: dict[str, str] = {}
+        with _entered(self._hook(self.topic, added)):
+            merged = _merged(properties, added)
+            return self._plain.send_batch_nowait(bodies, properties=merged, **fields)
+
+
+class Consumer:
+    """Handles messages within a hook; made by `consumer`.
+
+    Its methods have the parameters, results and errors of `forebay.Consumer`.
+    """
+
+    def __init__(self, plain: _forebay.Consumer, hook: ConsumeHook) -> None:
+        self._plain = plain
+        self._hook = hook
+
+    def poll(
+        self, max_messages: int = 64, timeout: float | timedelta | None = None
+    ) -> list[Message]:
+        """Take messages, without a hook."""
+        return self._plain.poll(max_messages, timeout)
+
+    def __iter__(self) -> Iterator[Message]:
+        for message in self._plain:
+            with _entered(self._hook(message)):
+                yield message
+
+    def run(self, handler: Callable[[Any], object], threads: int = 1, batch: int = 1) -> None:
+        """Call a handler with messages. The hooks of all messages of a batch surround it."""
+
+        def handle(given: Any) -> None:
+            with ExitStack() as stack:
+                for message in [given] if batch == 1 else given:
+                    stack.enter_context(_entered(self._hook(message)))
+                handler(given)
+
+        self._plain.run(handle, threads, batch)
+
+    def ack(self, messages: Message | Iterable[Message]) -> None:
+        """Acknowledge messages."""
+        self._plain.ack(messages)
+
+    def nack(self, message: Message, delay_level: int | None = None) -> None:
+        """Have a message delivered again later."""
+        self._plain.nack(message, delay_level)
+
+    def reject(self, message: Message, reason: str | None = None) -> None:
+        """Send a message to the dead letters."""
+        self._plain.reject(message, reason)
+
+
+def tracing(tracer: Tracer | None = None) -> tuple[SendHook, ConsumeHook]:
+    """Return hooks that carry the trace context of OpenTelemetry in properties of messages.
+
+    A send is a span of kind ``PRODUCER``, and its context goes into the message by the propagator
+    that is set globally: by default as ``traceparent`` and ``tracestate``. Handling a message is a
+    span of kind ``CONSUMER`` whose parent is the send.
+
+    Parameters
+    ----------
+    tracer
+        Makes the spans; by default that of the global provider.
+
+    Raises
+    ------
+    ImportError
+        If OpenTelemetry's API is not installed.
+    """
+    trace = require("opentelemetry.trace", "metrics")
+    propagate = require("opentelemetry.propagate", "metrics")
+    made = trace.get_tracer("forebay") if tracer is None else tracer
+
+    @contextmanager
+    def span(name: str, kind: Any, context: Any, facts: dict[str, Any]) -> Iterator[None]:
+        shared = {"messaging.system": "forebay", **facts}
+        with made.start_as_current_span(name, context, kind=kind, attributes=shared):
+            yield
+
+    def on_send(topic: str, properties: dict[str, str]) -> AbstractContextManager[Any]:
+        facts = {"messaging.operation.type": "send", "messaging.destination.name": topic}
+        with ExitStack() as stack:
+            # Entered here, since the properties must have the context of the span.
+            stack.enter_context(span(f"send {topic}", trace.SpanKind.PRODUCER, None, facts))
+            propagate.inject(properties)
+            return stack.pop_all()
+
+    def on_consume(message: Message) -> AbstractContextManager[None]:
+        facts = {
+            "messaging.operation.type": "process",
+            "messaging.destination.name": message.topic,
+            "messaging.destination.partition.id": str(message.queue),
+            "messaging.message.id": message.message_id,
+        }
+        context = propagate.extract(message.properties)
+        return span(f"process {message.topic}", trace.SpanKind.CONSUMER, context, facts)
+
+    return on_send, on_consume
+
+
+@contextmanager
+def _entered(given: AbstractContextManager[Any] | None) -> Iterator[None]:
+    if given is None:
+        yield
+        return
+    with given:
+        yield
+
+
+def _merged(properties: Any, added: dict[str, str]) -> Any:
+    """Add properties to those of a batch: none, the same for all, or some for each message."""
+    if not added:
+        return properties
+    if properties is None or isinstance(properties, Mapping):
+        return {**(properties or {}), **added}
+    return [{**(one or {}), **added} for one in properties]

@@ -1,0 +1,93 @@
+"""Types of the arguments of `forebay.open` and of others that have few values.
+
+They are for type checkers, and for annotations in programs that pass such arguments on:
+
+>>> from typing import Unpack
+>>> from forebay.options import Options
+>>> def open_events(**options: Unpack[Options]) -> forebay.Store:
+...     return forebay.open(":memory:", **options)
+>>> open_events(default_queues=2).close()
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Literal, TypeAlias, TypedDict
+
+__all__ = [
+    "Ack",
+    "AppendLock",
+    "BodyType",
+    "Duration",
+    "EngineName",
+    "Flush",
+    "Mode",
+    "OpenOptions",
+    "Options",
+    "Order",
+]
+
+#: How a store is opened.
+Mode: TypeAlias = Literal["a", "r", "x"]
+#: The engine of a store.
+EngineName: TypeAlias = Literal["commitlog", "memory"]
+#: When a send returns.
+Flush: TypeAlias = Literal["async", "sync"]
+#: The Arrow type of bodies in a scan.
+BodyType: TypeAlias = Literal["binary", "binary_view"]
+#: How senders wait for each other.
+AppendLock: TypeAlias = Literal["mutex", "spin"]
+#: In which order a group gets the messages of a queue.
+Order: TypeAlias = Literal["none", "queue"]
+#: Whether iteration acknowledges messages.
+Ack: TypeAlias = Literal["auto", "manual"]
+#: Seconds, or a timedelta.
+Duration: TypeAlias = float | timedelta
+
+
+class Options(TypedDict, total=False):
+    """The options of `forebay.open` beside its parameters; `forebay.open` describes them."""
+
+    commitlog_file_size: int | None
+    queue_file_entries: int | None
+    index_slots: int | None
+    index_entries: int | None
+    index: bool | None
+    default_queues: int | None
+    max_message_size: int | None
+    checksum: bool | None
+    unique_ids: bool | None
+    store_host: str | None
+    flush_interval: Duration
+    flush_least_pages: int
+    flush_thorough_interval: Duration
+    flush_timeout: Duration
+    queue_flush_interval: Duration
+    transient_pool: int
+    transient_pool_fail_fast: bool
+    commit_interval: Duration
+    commit_least_pages: int
+    roll_after: Duration | None
+    warm_up: bool
+    warm_up_flush_pages: int
+    lock_memory: bool
+    guard_maps: bool
+    read_ahead: bool
+    append_lock: AppendLock
+    busy_timeout: Duration
+    retention: Duration | None
+    retention_bytes: int | None
+    keep_unconsumed: bool
+    keep_unarchived: bool
+    disk_reserve: int
+    delete_when: str | None
+    disk_warning_ratio: float | None
+
+
+class OpenOptions(Options, total=False):
+    """The options, and the parameters of `forebay.open` that are given by name."""
+
+    engine: EngineName | None
+    flush: Flush | None
+    adopt: bool
+    lock_timeout: Duration

@@ -1,0 +1,291 @@
+"""Values instead of bytes: what producers send and consumers get is encoded and decoded.
+
+>>> import forebay.serde
+>>> as_json = forebay.serde.json()
+>>> with forebay.open(":memory:") as store:
+...     orders = as_json.producer(store.producer("orders"))
+...     _ = orders.send({"fruit": "apple", "count": 3}, key="42")
+...     with store.consumer("orders", group="billing") as consumer:
+...         for received in as_json.consumer(consumer).poll():
+...             print(received.value["count"], received.message.key)
+...             consumer.ack(received.message)
+3 42
+
+`json` and `msgpack` use the fastest library that is installed; `pydantic` checks values against a
+type. ``Serde(dumps, loads)`` makes one of any two functions. ``pip install 'forebay[serde]'``
+installs orjson, msgpack and pydantic.
+"""
+
+from __future__ import annotations
+
+import json as _json
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from forebay import _forebay, hooks
+from forebay.errors import ForebayError
+from forebay.selection import require
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+    from typing import Unpack
+
+    from forebay._forebay import BatchResult, BatchTicket, Message, SendResult, Ticket
+    from forebay.aio.producer import BatchFields, Fields
+
+__all__ = [
+    "Consumer",
+    "DecodeError",
+    "Producer",
+    "Received",
+    "Serde",
+    "json",
+    "msgpack",
+    "pydantic",
+]
+
+T = TypeVar("T")
+
+_logger = logging.getLogger("forebay")
+
+
+class DecodeError(ForebayError, ValueError):
+    """A body is not what the serde writes; the cause is the error of its library."""
+
+
+class Serde(Generic[T]):
+    """A form of values: how they become bytes, and bytes become values.
+
+    Parameters
+    ----------
+    dumps
+        Returns the bytes of a value.
+    loads
+        Returns the value of bytes; any exception means that they are not of this form.
+
+    Examples
+    --------
+    >>> import forebay.serde
+    >>> text = forebay.serde.Serde(str.encode, bytes.decode)
+    >>> text.loads(text.dumps("apples"))
+    'apples'
+    """
+
+    def __init__(self, dumps: Callable[[T], bytes], loads: Callable[[bytes], T]) -> None:
+        self._dumps = dumps
+        self._loads = loads
+
+    def dumps(self, value: T) -> bytes:
+        """Return the bytes of a value; raises what the library raises."""
+        return self._dumps(value)
+
+    def loads(self, body: bytes | Message) -> T:
+        """Return the value of bytes, or of a message's body.
+
+        Raises
+        ------
+        DecodeError
+            If they are not of this form.
+        """
+        data = body.body if isinstance(body, _forebay.Message) else body
+        try:
+            return self._loads(data)
+        except Exception as error:
+            reason = " ".join(str(error).split()) or type(error).__name__
+            raise DecodeError(f"the body cannot be decoded: {reason}") from error
+
+    def producer(self, producer: _forebay.Producer | hooks.Producer) -> Producer[T]:
+        """Return a producer that sends values; the one given may have a hook."""
+        return Producer(self, producer)
+
+    def consumer(
+        self, consumer: _forebay.Consumer | hooks.Consumer, *, reject: bool = True
+    ) -> Consumer[T]:
+        """Return a consumer that gets values.
+
+        Parameters
+        ----------
+        consumer
+            The consumer to take messages from; it settles them, and is closed, as before.
+        reject
+            Whether a message that cannot be decoded goes to the dead letters at once, with the
+            reason; trying again would not help. With False `DecodeError` is raised, and the
+            messages of that poll stay unsettled.
+        """
+        return Consumer(self, consumer, reject)
+
+
+@dataclass(frozen=True)
+class Received(Generic[T]):
+    """A value, and the message that it came in, by which it is settled."""
+
+    value: T
+    message: Message
+
+
+class Producer(Generic[T]):
+    """Sends values to one topic; made by `Serde.producer`."""
+
+    def __init__(self, serde: Serde[T], plain: _forebay.Producer | hooks.Producer) -> None:
+        self._serde = serde
+        self._plain = plain
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._plain.topic
+
+    def send(self, value: T, *, flush: bool | None = None, **fields: Unpack[Fields]) -> SendResult:
+        """Send a value, with the parameters of `forebay.Producer.send`."""
+        return self._plain.send(self._serde.dumps(value), flush=flush, **fields)
+
+    def send_nowait(self, value: T, **fields: Unpack[Fields]) -> Ticket:
+        """Send a value, with the parameters of `forebay.Producer.send_nowait`."""
+        return self._plain.send_nowait(self._serde.dumps(value), **fields)
+
+    def send_batch(
+        self, values: Iterable[T], *, flush: bool | None = None, **fields: Unpack[BatchFields]
+    ) -> BatchResult:
+        """Send values, with the parameters of `forebay.Producer.send_batch`."""
+        bodies = [self._serde.dumps(value) for value in values]
+        return self._plain.send_batch(bodies, flush=flush, **fields)
+
+    def send_batch_nowait(self, values: Iterable[T], **fields: Unpack[BatchFields]) -> BatchTicket:
+        """Send values, with the parameters of `forebay.Producer.send_batch_nowait`."""
+        bodies = [self._serde.dumps(value) for value in values]
+        return self._plain.send_batch_nowait(bodies, **fields)
+
+
+class Consumer(Generic[T]):
+    """Gets values from a consumer; made by `Serde.consumer`."""
+
+    def __init__(
+        self, serde: Serde[T], plain: _forebay.Consumer | hooks.Consumer, reject: bool
+    ) -> None:
+        self._serde = serde
+        self._plain = plain
+        self._reject = reject
+
+    def poll(
+        self, max_messages: int = 64, timeout: float | timedelta | None = None
+    ) -> list[Received[T]]:
+        """Take messages as `forebay.Consumer.poll` does.
+
+        The list is empty if the time is over, or if no message could be decoded.
+        """
+        messages = self._plain.poll(max_messages, timeout)
+        return [received for message in messages for received in self._decode(message)]
+
+    def __iter__(self) -> Iterator[Received[T]]:
+        for message in self._plain:
+            yield from self._decode(message)
+
+    def run(self, handler: Callable[[T, Message], object], threads: int = 1) -> None:
+        """Call ``handler(value, message)`` as `forebay.Consumer.run` does."""
+
+        def handle(message: Message) -> None:
+            for received in self._decode(message):
+                handler(received.value, received.message)
+
+        self._plain.run(handle, threads)
+
+    def _decode(self, message: Message) -> list[Received[T]]:
+        """Return the message decoded; nothing if it was rejected."""
+        try:
+            return [Received(self._serde.loads(message), message)]
+        except DecodeError as error:
+            if not self._reject:
+                raise
+            place = (message.topic, message.queue, message.offset)
+            _logger.warning(
+                "rejected the message of topic %s queue %d offset %d: %s", *place, error
+            )
+            self._plain.reject(message, reason=str(error))
+            return []
+
+
+def json() -> Serde[Any]:
+    """Return a serde of JSON, without spaces, in UTF-8.
+
+    It uses orjson or msgspec where installed, else `json`. All take dicts with str keys, lists,
+    str, int of 64 bits, finite float, bool and None; the libraries take more, such as datetimes.
+
+    Examples
+    --------
+    >>> import forebay.serde
+    >>> forebay.serde.json().dumps({"count": 3})
+    b'{"count":3}'
+    """
+    try:
+        import orjson
+    except ImportError:
+        pass
+    else:
+        return Serde(orjson.dumps, orjson.loads)
+    try:
+        import msgspec
+    except ImportError:
+        return Serde(_dumps_json, _loads_json)
+    return Serde(msgspec.json.encode, msgspec.json.decode)
+
+
+def _dumps_json(value: Any) -> bytes:
+    text = _json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.encode()
+
+
+def _loads_json(body: bytes) -> Any:
+    # `json` would guess UTF-16, and accept surrogates.
+    return _json.loads(body.decode())
+
+
+def msgpack() -> Serde[Any]:
+    """Return a serde of MessagePack, by msgspec or msgpack.
+
+    Raises
+    ------
+    ImportError
+        If neither is installed.
+
+    Examples
+    --------
+    >>> import forebay.serde
+    >>> as_msgpack = forebay.serde.msgpack()
+    >>> as_msgpack.loads(as_msgpack.dumps([1, True]))
+    [1, True]
+    """
+    try:
+        import msgspec
+    except ImportError:
+        library = require("msgpack", "serde")
+        return Serde(library.packb, library.unpackb)
+    return Serde(msgspec.msgpack.encode, msgspec.msgpack.decode)
+
+
+def pydantic(kind: type[T]) -> Serde[T]:
+    """Return a serde of JSON that checks values against a type, by pydantic.
+
+    Parameters
+    ----------
+    kind
+        A model, or another type that pydantic's `TypeAdapter` takes.
+
+    Raises
+    ------
+    ImportError
+        If pydantic is not installed.
+
+    Examples
+    --------
+    >>> import forebay.serde
+    >>> from pydantic import BaseModel
+    >>> class Order(BaseModel):
+    ...     count: int
+    >>> orders = forebay.serde.pydantic(Order)
+    >>> orders.loads(b'{"count": 3}')
+    Order(count=3)
+    """
+    adapter = require("pydantic", "serde").TypeAdapter(kind)
+    return Serde(cast("Callable[[T], bytes]", adapter.dump_json), adapter.validate_json)

@@ -1,0 +1,152 @@
+"""The verb completion: scripts that complete verbs, options, choices and files in three shells."""
+
+import argparse
+import shutil
+import subprocess
+
+import harness
+import pytest
+from cli_support import command
+
+from forebay.cli import make_parser
+from forebay.cli.completion import SHELLS, script
+
+#: What is typed, and what must and must not be offered.
+TYPED = [
+    ("ver", {"verify"}, {"info"}),
+    ("", {"verify", "dlq"}, {"list"}),
+    ("dlq ", {"list", "show", "redrive", "purge"}, {"verify"}),
+    ("dlq show --", {"--limit", "--all", "--json"}, {"--to", "--adopt"}),
+    ("cat --format ", {"jsonl", "csv", "raw"}, {"cat"}),
+    ("cat store orders --fo", {"--format"}, {"--full"}),
+    ("cat --format csv sto", {"store"}, {"note"}),
+    ("info sto", {"store"}, {"note"}),
+    ("completion ", {"bash", "zsh", "fish"}, {"info"}),
+    ("spark audit --", {"--master", "--json"}, {"--partition-by"}),
+    ("send store orders --file no", {"note"}, {"store"}),
+]
+
+
+def parsers(parser=None, path=()):
+    parser = make_parser() if parser is None else parser
+    yield path, parser
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for name, below in action.choices.items():
+                yield from parsers(below, (*path, name))
+
+
+def start(*words, text=None, **named):
+    return subprocess.run(
+        words, input=text, capture_output=True, text=True, timeout=harness.LONG_S, **named
+    )
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "store").mkdir()
+    (tmp_path / "note").touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_the_verb_prints_a_script_of_every_verb_and_option(run, shell):
+    status, out, err = run("completion", shell)
+    assert (status, err) == (0, "")
+    text = out.decode()
+    for path, parser in parsers():
+        assert all(word in text for word in path)
+        for name in parser._option_string_actions:
+            assert (name.lstrip("-") if shell == "fish" else name) in text
+    assert text.isascii()
+
+
+def test_an_unknown_shell_is_refused(run):
+    status, _, err = run("completion", "bahs")
+    assert status == 2
+    assert "did you mean bash?" in err
+
+
+def in_bash(folder, typed):
+    """Return what bash offers."""
+    words = ["forebay", *typed.split(" ")]
+    quoted = " ".join(f"'{word}'" for word in words)
+    code = f"""{script(make_parser(), "bash")}
+COMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}
+_forebay
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+    done = start("bash", "--norc", text=code, cwd=folder)
+    assert done.stderr == ""
+    return set(done.stdout.split())
+
+
+def in_fish(folder, typed):
+    """Return what fish offers."""
+    code = f"{script(make_parser(), 'fish')}\ncomplete -C 'forebay {typed}'\n"
+    done = start("fish", "--no-config", text=code, cwd=folder)
+    assert done.stderr == ""
+    return {line.split("\t")[0].rstrip("/") for line in done.stdout.splitlines()}
+
+
+@pytest.mark.parametrize(("typed", "offered", "withheld"), TYPED)
+@pytest.mark.parametrize("shell", ["bash", "fish"])
+def test_a_shell_offers_what_fits(folder, shell, typed, offered, withheld):
+    if shutil.which(shell) is None:
+        pytest.skip(f"{shell} is not installed")
+    found = {"bash": in_bash, "fish": in_fish}[shell](folder, typed)
+    assert offered <= found
+    assert not withheld & found
+
+
+def test_zsh_reads_the_script(folder):
+    if shutil.which("zsh") is None:
+        pytest.skip("zsh is not installed")
+    (folder / "_script").write_text(script(make_parser(), "zsh"))
+    code = "autoload -U compinit; compinit -u -D; source ./_script; whence -w _forebay_dlq_show"
+    done = start("zsh", "-f", "-c", code, cwd=folder)
+    assert (done.stdout, done.stderr) == ("_forebay_dlq_show: function\n", "")
+
+
+def test_every_verb_that_prints_takes_json():
+    """Those without print one line or none, write files, or run a program."""
+    without = {"demo", "export", "commits resolve", "commits withdraw", "shell", "completion"}
+    found = {
+        " ".join(path)
+        for path, parser in parsers()
+        if parser._subparsers is None and "--json" not in parser._option_string_actions
+    }
+    assert found == without
+
+
+def test_shell_has_the_store(run, store):
+    status, out, err = run("shell", store, "-c", "print(sorted(store.topics), store.mode)")
+    assert (status, out, err) == (0, b"['bills', 'orders'] r\n", "")
+
+
+def test_shell_runs_a_program_of_standard_input(store):
+    program = "for queue in store.topics['orders'].queues[:2]:\n    print(queue.max_offset)\n"
+    done = start(*command("shell", store), text=program)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "4\n1\n", "")
+
+
+def test_shell_writes_only_if_told(run, store):
+    code = "print(store.send('orders', b'more', queue=0).offset)"
+    status, _, err = run("shell", store, "-c", code)
+    assert status == 1
+    assert "ReadOnlyError" in err and "<command>" in err
+    assert run("shell", store, "-c", code, "--write")[:2] == (0, b"4\n")
+
+
+def test_shell_shows_where_a_program_failed(run, store):
+    assert run("shell", store, "-c", "1 +")[0] == 1
+    status, _, err = run("shell", store, "-c", "\n1 / 0")
+    assert status == 1
+    assert 'File "<command>", line 2' in err
+
+
+def test_shell_creates_no_store(run, tmp_path):
+    status, _, err = run("shell", tmp_path / "none", "--write", "-c", "1")
+    assert status == 1
+    assert "there is no store" in err or "none" in err
+    assert not (tmp_path / "none").exists()

@@ -1,0 +1,202 @@
+"""Hooks around sends and handling: what they add, surround and break; traces across messages."""
+
+import contextlib
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind
+
+import forebay
+import forebay.hooks
+import forebay.serde
+
+
+def stamp(topic, properties):
+    properties["by"] = topic
+
+
+def sent(store):
+    return [message.properties for message in store.read("orders", 0, 0)]
+
+
+def test_a_send_hook_adds_properties(store):
+    orders = forebay.hooks.producer(store.producer("orders", queue=0), stamp)
+    given = {"n": "1"}
+    orders.send(b"a", properties=given, key="k", flush=True)
+    orders.send_nowait(b"b").result()
+    orders.send_batch([b"c", b"d"], properties={"n": "2"})
+    orders.send_batch_nowait([b"e", b"f"], properties=[{"n": "3"}, None]).result()
+    orders.send_batch([b"g"])
+    assert given == {"n": "1"}
+    assert orders.topic == "orders"
+    assert sent(store) == [
+        {"n": "1", "by": "orders"},
+        {"by": "orders"},
+        {"n": "2", "by": "orders"},
+        {"n": "2", "by": "orders"},
+        {"n": "3", "by": "orders"},
+        {"by": "orders"},
+        {"by": "orders"},
+    ]
+
+
+def test_a_hook_that_raises_sends_nothing(store):
+    def refuse(topic, properties):
+        raise RuntimeError("no")
+
+    orders = forebay.hooks.producer(store.producer("orders", queue=0), refuse)
+    for send in (orders.send, orders.send_nowait):
+        with pytest.raises(RuntimeError, match="no"):
+            send(b"a")
+    with pytest.raises(RuntimeError, match="no"):
+        orders.send_batch([b"a"])
+    assert sent(store) == [] if "orders" in store.topics else True
+
+
+def test_a_hook_surrounds_the_send(store):
+    seen = []
+
+    @contextlib.contextmanager
+    def around(topic, properties):
+        seen.append("begin")
+        try:
+            yield
+        except TypeError:
+            seen.append("failed")
+            raise
+        seen.append("end")
+
+    orders = forebay.hooks.producer(store.producer("orders"), lambda *given: around(*given))
+    orders.send(b"a")
+    with pytest.raises(TypeError):
+        orders.send("text")
+    assert seen == ["begin", "end", "begin", "failed"]
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_a_hook_surrounds_the_handler(store, batch, caplog):
+    store.producer("orders", queue=0).send_batch([b"a", b"b"])
+    seen = []
+
+    @contextlib.contextmanager
+    def around(message):
+        seen.append(("begin", message.body))
+        try:
+            yield
+        finally:
+            seen.append(("end", message.body))
+
+    with store.consumer("orders", group="billing") as plain:
+
+        def handle(given):
+            seen.append("handle")
+            if batch == 2 or given.body == b"b":
+                plain.close()
+
+        forebay.hooks.consumer(plain, around).run(handle, batch=batch)
+    if batch == 1:
+        begins = [
+            ("begin", b"a"),
+            "handle",
+            ("end", b"a"),
+            ("begin", b"b"),
+            "handle",
+            ("end", b"b"),
+        ]
+    else:
+        begins = [("begin", b"a"), ("begin", b"b"), "handle", ("end", b"b"), ("end", b"a")]
+    assert seen == begins
+
+
+def test_a_hook_surrounds_the_body_of_a_loop(store):
+    store.producer("orders", queue=0).send_batch([b"a", b"b"])
+    seen = []
+
+    @contextlib.contextmanager
+    def around(message):
+        seen.append("begin")
+        yield
+        seen.append("end")
+
+    with store.consumer("orders", group="billing") as plain:
+        hooked = forebay.hooks.consumer(plain, around)
+        for message, _ in zip(hooked, range(2), strict=False):
+            seen.append(message.body)
+            if message.body == b"b":
+                break
+    assert seen[:4] == ["begin", b"a", "end", "begin"]
+
+
+def test_a_consumer_with_a_hook_settles(store):
+    store.producer("orders", queue=0).send_batch([b"a", b"b", b"c"])
+    with store.consumer("orders", group="billing") as plain:
+        hooked = forebay.hooks.consumer(plain, lambda message: None)
+        first, second, third = hooked.poll(timeout=0)
+        hooked.ack(first)
+        hooked.nack(second, delay_level=1)
+        hooked.reject(third, reason="bad")
+        assert plain.lag()["orders", 0] == 0
+    (dead,) = store.tail("%DLQ%billing", start="earliest", follow=False)
+    assert dead.body == b"c"
+
+
+@pytest.fixture
+def traces():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    yield provider.get_tracer("test"), exporter
+    provider.shutdown()
+
+
+def test_a_trace_goes_through_a_message(store, traces):
+    tracer, exporter = traces
+    on_send, on_consume = forebay.hooks.tracing(tracer)
+    as_json = forebay.serde.json()
+    orders = as_json.producer(forebay.hooks.producer(store.producer("orders", queue=0), on_send))
+    with tracer.start_as_current_span("request"):
+        orders.send({"n": 1}, properties={"own": "x"})
+    with store.consumer("orders", group="billing") as plain:
+
+        def handle(value, message):
+            with tracer.start_as_current_span("work"):
+                assert value == {"n": 1}
+            plain.close()
+
+        as_json.consumer(forebay.hooks.consumer(plain, on_consume)).run(handle)
+    spans = {span.name: span for span in exporter.get_finished_spans()}
+    send, process = spans["send orders"], spans["process orders"]
+    assert send.parent.span_id == spans["request"].context.span_id
+    assert process.parent.span_id == send.context.span_id
+    assert spans["work"].parent.span_id == process.context.span_id
+    assert (send.kind, process.kind) == (SpanKind.PRODUCER, SpanKind.CONSUMER)
+    assert process.attributes["messaging.destination.partition.id"] == "0"
+    (properties,) = sent(store)
+    assert properties["own"] == "x"
+    assert properties["traceparent"].split("-")[1] == f"{send.context.trace_id:032x}"
+
+
+def test_a_message_without_a_trace_begins_one(store, traces):
+    tracer, exporter = traces
+    _, on_consume = forebay.hooks.tracing(tracer)
+    result = store.send("orders", b"a", properties={"traceparent": "nonsense"})
+    with on_consume(store.get("orders", result.queue, result.offset)):
+        pass
+    (span,) = exporter.get_finished_spans()
+    assert span.parent is None
+
+
+def test_a_failed_send_and_a_failed_handler_are_errors_of_their_spans(store, traces):
+    tracer, exporter = traces
+    on_send, on_consume = forebay.hooks.tracing(tracer)
+    orders = forebay.hooks.producer(store.producer("orders"), on_send)
+    with pytest.raises(TypeError):
+        orders.send("text")
+    result = store.send("orders", b"a")
+    message = store.get("orders", result.queue, result.offset)
+    with pytest.raises(ValueError, match="bad"), on_consume(message):
+        raise ValueError("bad")
+    assert [span.status.is_ok for span in exporter.get_finished_spans()] == [False, False]
+    assert isinstance(message, forebay.Message)

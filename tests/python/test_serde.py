@@ -1,0 +1,153 @@
+"""Values instead of bytes: every library, producers, consumers, and what cannot be decoded."""
+
+import sys
+
+import pydantic
+import pytest
+
+import forebay
+import forebay.serde
+import forebay.testing
+
+VALUES = [
+    {"fruit": "\N{GREEN APPLE}", "count": 3, "price": 0.5, "sold": True, "by": None, "tags": []},
+    [1, -(2**63), "", {}],
+    "text",
+    7,
+    None,
+]
+
+
+@pytest.fixture(params=["orjson", "msgspec", "json"])
+def as_json(request, monkeypatch):
+    """Return a serde of JSON by a library, as if those before it were not installed."""
+    libraries = ["orjson", "msgspec", "json"]
+    for missing in libraries[: libraries.index(request.param)]:
+        monkeypatch.setitem(sys.modules, missing, None)
+    return forebay.serde.json()
+
+
+@pytest.fixture(params=["msgspec", "msgpack"])
+def as_msgpack(request, monkeypatch):
+    if request.param == "msgpack":
+        monkeypatch.setitem(sys.modules, "msgspec", None)
+    return forebay.serde.msgpack()
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_libraries_of_json_agree(as_json, value):
+    data = as_json.dumps(value)
+    assert data == forebay.serde.json().dumps(value)
+    assert b" " not in data
+    assert as_json.loads(data) == value
+    assert as_json.loads(b" " + data + b"\n") == value
+
+
+@pytest.mark.parametrize("value", VALUES)
+def test_libraries_of_msgpack_agree(as_msgpack, value):
+    assert as_msgpack.loads(as_msgpack.dumps(value)) == value
+
+
+@pytest.mark.parametrize("body", [b"", b"{", b"\xff", b"1 2", b"[" * 100_000, b'"\xed\xa0\x80"'])
+def test_what_is_not_json_is_one_error(as_json, body):
+    with pytest.raises(forebay.serde.DecodeError, match=r"the body cannot be decoded: .") as caught:
+        as_json.loads(body)
+    assert isinstance(caught.value, forebay.ForebayError | ValueError)
+    assert caught.value.__cause__ is not None
+
+
+@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x92\x01", b"\x01\x01"])
+def test_what_is_not_msgpack_is_one_error(as_msgpack, body):
+    with pytest.raises(forebay.serde.DecodeError):
+        as_msgpack.loads(body)
+
+
+class Order(pydantic.BaseModel):
+    fruit: str
+    count: int
+
+
+def test_a_model_is_checked(store):
+    orders = forebay.serde.pydantic(Order)
+    sent = orders.producer(store.producer("orders")).send(Order(fruit="apple", count=3))
+    message = store.get("orders", sent.queue, sent.offset)
+    assert message.body == b'{"fruit":"apple","count":3}'
+    assert orders.loads(message) == Order(fruit="apple", count=3)
+    with pytest.raises(forebay.serde.DecodeError, match="count"):
+        orders.loads(b'{"fruit": "apple", "count": "many"}')
+    assert forebay.serde.pydantic(list[int]).loads(b"[1, 2]") == [1, 2]
+
+
+def test_a_missing_library_names_the_extra(monkeypatch):
+    for name in ("msgspec", "msgpack", "pydantic"):
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ImportError, match=r"needs msgpack: pip install 'forebay\[serde\]'"):
+        forebay.serde.msgpack()
+    with pytest.raises(ImportError, match=r"forebay\[serde\]"):
+        forebay.serde.pydantic(Order)
+
+
+def test_a_producer_sends_values_with_the_fields_of_messages(store):
+    orders = forebay.serde.json().producer(store.producer("orders", queue=0))
+    assert orders.topic == "orders"
+    orders.send({"n": 0}, key="a", tags="t", properties={"p": "q"}, flush=True)
+    orders.send_nowait({"n": 1}, keys=["b"]).result()
+    assert orders.send_batch([{"n": 2}, {"n": 3}], keys=["c", "d"], atomic=True).count == 2
+    orders.send_batch_nowait(({"n": n} for n in (4, 5)), tags="u").result()
+    messages = store.read("orders", 0, 0).messages
+    loads = forebay.serde.json().loads
+    assert [loads(message)["n"] for message in messages] == [0, 1, 2, 3, 4, 5]
+    assert [message.key for message in messages] == ["a", "b", "c", "d", None, None]
+    assert (messages[0].tags, messages[0].properties) == ("t", {"p": "q"})
+    with pytest.raises(TypeError):
+        orders.send({1, 2})
+    assert store.topics["orders"].queues[0].max_offset == 6
+
+
+@pytest.fixture
+def mixed(store):
+    """Return a store with three values and a body that is not JSON among them."""
+    store.producer("orders", queue=0).send_batch([b"1", b"broken", b"2", b"3"])
+    return store
+
+
+def dead(store):
+    tail = store.tail("%DLQ%billing", start="earliest", follow=False)
+    return [(message.body, message.properties["FOREBAY_REASON"]) for message in tail]
+
+
+def test_what_cannot_be_decoded_goes_to_the_dead_letters(mixed, caplog):
+    with mixed.consumer("orders", group="billing") as consumer:
+        received = forebay.serde.json().consumer(consumer).poll(timeout=0)
+        assert [one.value for one in received] == [1, 2, 3]
+        consumer.ack(one.message for one in received)
+        assert consumer.lag() == dict.fromkeys(consumer.assignment, 0)
+    ((body, reason),) = dead(mixed)
+    assert body == b"broken"
+    assert reason.startswith("the body cannot be decoded: ")
+    assert "topic orders queue 0 offset 1: the body cannot be decoded" in caplog.text
+
+
+def test_iteration_and_run_decode(mixed, caplog):
+    as_json = forebay.serde.json()
+    with mixed.consumer("orders", group="billing", prefetch=1) as consumer:
+        values = as_json.consumer(consumer)
+        assert [one.value for one, _ in zip(values, range(2), strict=False)] == [1, 2]
+    with mixed.consumer("orders", group="stock") as consumer:
+        seen = []
+
+        def handle(value, message):
+            seen.append((value, message.offset))
+            if value == 3:
+                consumer.close()
+
+        as_json.consumer(consumer).run(handle)
+    assert seen == [(1, 0), (2, 2), (3, 3)]
+    assert len(dead(mixed)) == 1
+
+
+def test_rejection_can_be_turned_off(mixed):
+    with mixed.consumer("orders", group="billing") as consumer:
+        values = forebay.serde.json().consumer(consumer, reject=False)
+        with pytest.raises(forebay.serde.DecodeError):
+            values.poll(timeout=0)

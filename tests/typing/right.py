@@ -1,0 +1,99 @@
+"""Right uses: type checkers have no complaint. This file is checked, never run."""
+
+import array
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal, Unpack, assert_type
+
+import forebay
+import forebay.aio
+import forebay.hooks
+import forebay.serde
+import forebay.testing
+from forebay.options import Mode, Options
+
+
+def open_with(path: Path, mode: Mode, **options: Unpack[Options]) -> forebay.Store:
+    return forebay.open(path, mode, **options)
+
+
+def every_option() -> None:
+    store = forebay.open(
+        "events", "x", engine="commitlog", flush="sync", adopt=False, lock_timeout=5,
+        commitlog_file_size=1 << 30, queue_file_entries=300_000, index_slots=5_000_000,
+        index_entries=20_000_000, index=True, default_queues=8, max_message_size=4 << 20,
+        checksum=True, unique_ids=False, store_host="10.0.0.1:10911", flush_interval=0.5,
+        flush_least_pages=4, flush_thorough_interval=10, flush_timeout=timedelta(seconds=5),
+        queue_flush_interval=1, transient_pool=0, transient_pool_fail_fast=False,
+        commit_interval=0.2, commit_least_pages=4, roll_after=timedelta(hours=1), warm_up=False,
+        warm_up_flush_pages=4096, lock_memory=False, guard_maps=True, read_ahead=True,
+        append_lock="spin", busy_timeout=1, retention=timedelta(days=3), retention_bytes=1 << 40,
+        keep_unconsumed=True, keep_unarchived=False, disk_reserve=1 << 28, delete_when="04",
+        disk_warning_ratio=0.9,
+    )  # fmt: skip
+    assert_type(store, forebay.Store)
+    assert_type(store.mode, Literal["a", "r", "x"])
+    open_with(Path("events"), "r", default_queues=None)
+
+
+def sends(store: forebay.Store) -> None:
+    for body in (b"a", bytearray(b"a"), memoryview(b"a"), array.array("i", [1])):
+        store.send("orders", body)
+    sent = store.send("orders", b"a", key="42", tags=b"paid", properties={"a": "b"}, delay=90)
+    assert_type(sent.offset, int)
+    orders = store.producer("orders", queue=0)
+    orders.send_batch([b"a"], keys=["1"], tags=[None], properties=[{}], atomic=True)
+    assert_type(orders.send_nowait(b"a").result(1.0), forebay.SendResult)
+    store.send("orders", store.get("orders", 0, 0))
+
+
+def reads(store: forebay.Store) -> None:
+    for message in store.tail("orders", {0: 17}, timeout=timedelta(seconds=1)):
+        assert_type(message.key, str | None)
+    store.tail("orders", datetime.now(UTC), follow=False)
+    scan = store.scan(["a", "b"], columns=("offset", "body"), end="latest", body_type="binary_view")
+    assert_type(scan.columns, list[str])
+    store.query("orders", key=b"42", begin=0, end=datetime.now(UTC))
+    batch = store.read("orders", 0, 0, tags=["paid", "open"])
+    assert_type(batch.status, forebay.ReadStatus)
+
+
+def consumes(store: forebay.Store, handle: Callable[[forebay.Message], None]) -> None:
+    with store.consumer(
+        ["orders"], group="billing", start={("orders", 0): 5}, order="queue", ack="manual"
+    ) as consumer:
+        consumer.ack(consumer.poll(10, timeout=1))
+        consumer.run(handle, threads=2)
+        assert_type(consumer.lag(), dict[tuple[str, int], int])
+
+
+async def awaits() -> None:
+    async with forebay.aio.open("events", "a", flush="sync", default_queues=2) as store:
+        assert_type(await store.send("orders", b"a", key="42"), forebay.SendResult)
+
+
+def serdes(store: forebay.Store) -> None:
+    numbers = forebay.serde.pydantic(int)
+    orders = numbers.producer(store.producer("orders"))
+    orders.send(3, key="42")
+    for received in numbers.consumer(store.consumer("orders", group="billing")):
+        assert_type(received.value, int)
+
+
+def hook(topic: str, properties: dict[str, str]) -> AbstractContextManager[None] | None:
+    properties["topic"] = topic
+    return None
+
+
+def hooks(store: forebay.Store) -> None:
+    forebay.hooks.producer(store.producer("orders"), hook).send(b"a")
+    on_send, on_consume = forebay.hooks.tracing()
+    forebay.hooks.consumer(store.consumer("orders", group="billing"), on_consume).run(print)
+    forebay.hooks.producer(store.producer("orders"), on_send)
+
+
+def tests(given: Mapping[str, Any]) -> None:
+    clock = forebay.testing.Clock()
+    forebay.testing.open(clock=clock, engine="memory").close()
