@@ -207,10 +207,18 @@ impl Error {
     }
 
     /// An operating system error with operation and path.
+    #[inline]
     pub fn io(op: Op, path: impl AsRef<Path>, source: io::Error) -> Error {
+        Error::io_at(op, path.as_ref(), source)
+    }
+
+    /// Apart from its callers, so that those of frequent paths stay small.
+    #[cold]
+    #[inline(never)]
+    fn io_at(op: Op, path: &Path, source: io::Error) -> Error {
         Error::Io {
             op,
-            path: path.as_ref().to_path_buf(),
+            path: path.to_path_buf(),
             position: Fault::of(&source).map(|fault| fault.position),
             source,
         }
