@@ -296,13 +296,19 @@ mod tests {
         assert_eq!(notices.take(), [0; 0]);
     }
 
-    #[test]
-    fn a_message_ends_the_waits_below_it_and_no_other() {
+    /// A store with one message, and a watch over it.
+    fn watched() -> (Store, Arc<Notices>, Watch) {
         let store = store();
         send(&store);
-        let end = store.engine().unwrap().readable_position();
         let notices = Arc::new(Notices::new(&store).unwrap());
         let watch = Watch::new(&store, &notices);
+        (store, notices, watch)
+    }
+
+    #[test]
+    fn a_message_ends_the_waits_below_it_and_no_other() {
+        let (store, notices, watch) = watched();
+        let end = store.engine().unwrap().readable_position();
         watch.when_readable(end, None, 1).unwrap();
         watch.when_readable(end, None, 2).unwrap();
         watch.forget(1);
@@ -315,11 +321,8 @@ mod tests {
 
     #[test]
     fn a_store_that_closes_ends_all_waits_and_the_thread() {
-        let store = store();
-        send(&store);
+        let (store, notices, watch) = watched();
         let end = store.engine().unwrap().readable_position();
-        let notices = Arc::new(Notices::new(&store).unwrap());
-        let watch = Watch::new(&store, &notices);
         watch.when_readable(end, None, 1).unwrap();
         store.close().unwrap();
         assert_eq!(taken(&notices), [1]);
